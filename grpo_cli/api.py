@@ -28,23 +28,11 @@ from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
-from grpo_cli.options.keywords import (
-    CompareKeywords,
-    ComputeKeywords,
-    ExportKeywords,
-    InspectKeywords,
-    SelectKeywords,
-)
+from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import (
-    binding_fields,
-    normalized,
-    parts_fields,
-    plan_of,
-    weights_of,
-)
+from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
-from grpo_cli.read.build_table import Parts, read, read_parts
+from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -53,8 +41,7 @@ from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.group_rows import show_group
-from grpo_cli.runs.inspect import Job, looked_at, run, run_parts, with_duplicates
-from grpo_cli.runs.inspect import parts_of as scored_parts
+from grpo_cli.runs.inspect import Job, looked_at, run
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
@@ -91,10 +78,7 @@ PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-f
 
 # --- errors that name keywords -------------------------------------------------------------------------------
 
-_FLAGS: Final = {
-    **{row.flag: row for row in reversed([*EVERY.values()])},
-    **{row.flag: row for row in OPTIONS.values()},
-}
+_FLAGS: Final = {row.flag: row for row in (*reversed([*EVERY.values()]), *OPTIONS.values())}  # of two, the last counts
 _FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\w.,|=-]*))?")
 
 
@@ -189,7 +173,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     given, with_plan = _checked(options, ON_FRAMES), plan is not None
     if plan is not None:
         _refuse_arithmetic(given)
-    parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
+    parts = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None
     if plan is None and parts is None:
         plan = plan_of(given)
     binding = Binding(**binding_fields(given))
@@ -372,11 +356,8 @@ class Look:
         facts = self.found.facts
         by = f", a part for each {facts['plan_by']}" if "parts" in facts else f" by {', '.join(facts['group_key'])}"
         lines = [f"{facts['rows']} rows in {facts['groups']} groups{by}"]
-        lines += [
-            line
-            for verdict in self.verdicts
-            for line in wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
-        ]
+        for verdict in self.verdicts:
+            lines += wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
         return "\n".join([*lines[: LINES - 1], "print() shows all; .facts, .groups, .show(key), .chart(name)"])
 
     def _printed(self) -> Console:
@@ -407,11 +388,10 @@ def _inspected(
         given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}
     job = Job.of(given, inputs=[str(frame)] if isinstance(frame, PATH) else [], report=target, force=True)
     if job.inputs and (rescored is None or isinstance(rescored, PATH)):
-        return run(job) if job.parts is None else run_parts(job, job.parts)
+        return run(job)
     tables, _ = opened(frame, job.binding)
-    view = with_duplicates(job.view, _size(frame))
     others = [] if rescored is None or job.other is None else opened(rescored, job.other.binding)[0]
-    found = looked_at(job, tables, others, view) if job.parts is None else scored_parts(tables, job.parts, view)
+    found = looked_at(job, tables, others, _size(frame))
     refuse_changed([*tables, *others])
     return found
 
@@ -475,9 +455,8 @@ def export(
 
     The frame is written to a temporary file first, since texts are read from files.
     """
-    given = _checked(
-        {"to": to, **{EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}}, EXPORTED
-    )
+    named = {EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}
+    given = _checked({"to": to, **named}, EXPORTED)
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
@@ -545,14 +524,13 @@ def add_columns(
     if not isinstance(frame, PATH):
         table, _ = _as_table(frame)
         frame = table.take(list(table.names), None)
+    to = None if out is None else str(out)
     job = add.Job(
         file=str(path),
         columns=frame if isinstance(frame, pl.DataFrame) else str(frame),
         chosen=normalized("chosen", column)[1],
         schema=schema,
-        output=Output(
-            to=None if out is None else str(out), in_place=in_place, force=force, replace=replace, word="added"
-        ),
+        output=Output(to=to, in_place=in_place, force=force, replace=replace, word="added"),
     )
     (target,) = add.run(job)["outputs"]
     return str(target)
@@ -600,9 +578,7 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         table = FrameTable(
             frame.column_names,
             lambda names, rows: _from_arrow(frame.select(names)[:rows]),
-            texts=[
-                field.name for field in frame.schema if str(field.type) in {"string", "large_string", "string_view"}
-            ],
+            texts=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
             types=_from_arrow(frame[:0]).schema,
         )
         return table, _as_arrow
@@ -617,9 +593,8 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         return table, _as_arrow
     if home == "datasets" and isinstance(frame, dict):
         raise UsageError(f"a {type(frame).__name__} has several splits", f"give one of them: {', '.join(frame)}")
-    raise UsageError(
-        f"cannot read a {type(frame).__name__}", "give a polars, pandas or pyarrow table, a dataset, or a path"
-    )
+    cure = "give a polars, pandas or pyarrow table, a dataset, or a path"
+    raise UsageError(f"cannot read a {type(frame).__name__}", cure)
 
 
 def _types_of_pandas(frame: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one exception tree: what went wrong, the way out, and the exit status.
+"""The exception tree: what went wrong, how to fix it, and the exit status.
 
     GrpoError
     ├── UsageError        2   the command line, a plan or a parameter is invalid
@@ -11,8 +11,7 @@
 
 Messages are one line, lower case, without a full stop. What an error knows is kept in fields, and formatted when it is
 read: code that passes it on may fill in a field (how many outputs are written by now), but never edits a text. `args` is always
-what is wrong and the way out, and the fields are plain attributes, so every error survives pickling on its way back from
-another process.
+what is wrong and how to fix it, and the fields are plain attributes, so an error can be pickled in another process.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class GrpoError(Exception):
 
     @property
     def hint(self) -> str:
-        """The way out."""
+        """How to fix it."""
         return self._said(self.args[1])
 
     def _said(self, text: str) -> str:
@@ -161,12 +160,8 @@ class InputChanged(DataError):
     @classmethod
     def between_readings(cls, name: str) -> InputChanged:
         """The error that keeps advantages of old rows off new ones."""
-        return cls(
-            "the file changed while it was being read",
-            "run again when its writer has finished",
-            place=name,
-            written=Written(),
-        )
+        wrong, cure = "the file changed while it was being read", "run again when its writer has finished"
+        return cls(wrong, cure, place=name, written=Written())
 
     @classmethod
     def unless_same(cls, rows: int, again: int, name: str) -> None:

@@ -187,9 +187,8 @@ def _installed(group: str, _: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint,
 
 def _packages(points: tuple[EntryPoint, ...] | list[EntryPoint]) -> str:
     """The packages of entry points, with their versions."""
-    return " and ".join(
-        sorted(point.module if point.dist is None else f"{point.dist.name} {point.dist.version}" for point in points)
-    )
+    names = (one.module if one.dist is None else f"{one.dist.name} {one.dist.version}" for one in points)
+    return " and ".join(sorted(names))
 
 
 def warn(text: str) -> None:

@@ -201,7 +201,7 @@ def ignores_order(settings: Settings, rows: Rows, order: Sequence[int], relative
 
 
 def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int, relative: float = 1e-9) -> None:
-    """With --missing exclude the others are as if a row without a reward were not there.
+    """With --missing exclude, a row without a reward changes nothing for the others.
 
     It has no advantage, unless another row of its rollout has a reward.
     """

@@ -14,7 +14,7 @@ Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantage.py@9051d637.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib import import_module
 from operator import index
 from typing import Any, ClassVar, Final, Literal, SupportsIndex, get_type_hints
@@ -68,10 +68,8 @@ class Options:
         if self.duplicate_experiences and self.std_threshold is None:
             raise UsageError("duplicate_experiences needs std_threshold", "without it no group is left out")
         if self.duplicate_experiences and not self.return_rows:
-            raise UsageError(
-                "with duplicate_experiences the result does not line up with the rewards",
-                "pass return_rows=True and take (advantages, row numbers)",
-            )
+            wrong = "with duplicate_experiences the result does not line up with the rewards"
+            raise UsageError(wrong, "pass return_rows=True and take (advantages, row numbers)")
         if self.rank_penalty is not None and self.logprobs is None:
             raise UsageError("rank_penalty needs logprobs", "pass logprobs=, the mean log-prob of every row")
         for name in ("epsilon", "std_threshold", "seed"):
@@ -81,10 +79,10 @@ class Options:
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Check names and types; numpy's scalars count as numbers."""
-        hints, known = get_type_hints(cls), [field.name for field in fields(cls)]
+        hints = get_type_hints(cls)
         for name in given:
-            if name not in known:
-                raise UnknownName.among("option", name, known)
+            if name not in hints:
+                raise UnknownName.among("option", name, hints)
         values = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         return cls(**{n: v if n == "logprobs" else typed(v, hints[n], n) for n, v in values.items()})
 
@@ -113,10 +111,8 @@ class Advantage:
         if "shape.rank.penalty" in settings:
             columns["logprob"], _ = _as_float64(options.logprobs, "logprobs")
             if columns["logprob"].shape != (rows,):
-                raise UsageError(
-                    f"logprobs have shape {columns['logprob'].shape} for {rows} rewards",
-                    "pass one mean log-prob for every row",
-                )
+                wrong = f"logprobs have shape {columns['logprob'].shape} for {rows} rewards"
+                raise UsageError(wrong, "pass one mean log-prob for every row")
         codes = (np.arange(rows) // block).astype(np.uint32)
         advantages, kept = _score({"estimator.name": self.method} | settings, columns, codes)
         if options.duplicate_experiences:
@@ -133,15 +129,11 @@ class Advantage:
         except TypeError:
             size = 0
         if size < 1:
-            raise UsageError(
-                f"num_generations cannot be {num_generations!r}",
-                "it is the number of rows per prompt, 1 or more",
-            )
+            cure = "it is the number of rows per prompt, 1 or more"
+            raise UsageError(f"num_generations cannot be {num_generations!r}", cure)
         if rows % size:
-            raise UsageError(
-                f"{rows} rewards cannot be cut into groups of {size}: {rows % size} left over",
-                "num_generations is the number of rows per prompt, the same for all",
-            )
+            wrong = f"{rows} rewards cannot be cut into groups of {size}: {rows % size} left over"
+            raise UsageError(wrong, "num_generations is the number of rows per prompt, the same for all")
         return size
 
 
@@ -171,10 +163,8 @@ class RLOOAdvantage(Advantage):
     def _block_size(self, num_generations: SupportsIndex, rows: int) -> int:
         size = super()._block_size(num_generations, rows)
         if size == 1:
-            raise UsageError(
-                "leave-one-out with num_generations=1 has no other rows to compare with",
-                "pass num_generations=2 or more, or use GRPOAdvantage",
-            )
+            wrong = "leave-one-out with num_generations=1 has no other rows to compare with"
+            raise UsageError(wrong, "pass num_generations=2 or more, or use GRPOAdvantage")
         return size
 
 
@@ -233,10 +223,8 @@ def _score(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Co
 def _reward_columns(values: Floats) -> dict[str, Floats]:
     """One reward column per entry of the last dimension; the engine adds them up."""
     if values.ndim not in {1, 2} or values.shape[1:] == (0,):
-        raise UsageError(
-            f"rewards of shape {values.shape} cannot be used",
-            "they are one number per row, or (rows, reward columns)",
-        )
+        cure = "they are one number per row, or (rows, reward columns)"
+        raise UsageError(f"rewards of shape {values.shape} cannot be used", cure)
     columns = values.T if values.ndim > 1 else [values]
     return {f"reward.{k}": column for k, column in enumerate(columns)}
 
@@ -295,10 +283,8 @@ def _one_by_one(items: Sequence[Any], name: str) -> Floats:
     ]
     for i, row in enumerate(rows):
         if np.shape(row) != np.shape(rows[0]):
-            raise UsageError(
-                f"{name}[{i}] has shape {np.shape(row)}, {name}[0] has {np.shape(rows[0])}",
-                "every row needs the same number of rewards",
-            )
+            wrong = f"{name}[{i}] has shape {np.shape(row)}, {name}[0] has {np.shape(rows[0])}"
+            raise UsageError(wrong, "every row needs the same number of rewards")
     return np.array(rows, dtype=np.float64)
 
 

@@ -60,7 +60,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
             others = [name for name in names if name not in {*binding.group, *binding.rewards}]
             numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
             raise DataError(
-                f"{table.name}: no column holds advantages",
+                f"{table.name}: no column has advantages",
                 f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
             )
     elif column not in names and column.partition(".")[0] not in names:
@@ -69,7 +69,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
     if length is not None and "length" not in binding.roles:
         # Then formulas that weight by length are tried, too.
         binding = replace(binding, roles={**binding.roles, "length": length})
-    steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names and name not in binding.group}
+    steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
     is_open = binding.group_within is None and binding.group_size is None
     return column, replace(
         binding,
@@ -206,7 +206,7 @@ class Audit:
         narrow = Narrow.of(groups, check(groups, AUDITED))
         if not np.isfinite(self.logged).any():
             raise DataError(
-                f"{columns.tables[0].name}: the column {self.column} holds no number",
+                f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
         return Grouping(narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)
@@ -217,7 +217,7 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
     rule, steps = columns.request.rule, columns.request.binding.carried
     parts = [*steps, *(["file"] if len(columns.tables) > 1 else [])]
     open_key = binding.group_within is None and binding.group_size is None
-    withins = ["input", *parts] if open_key else [binding.group_within]
+    withins = ["input", *(part for part in parts if part not in rule.key)] if open_key else [binding.group_within]
     batches = ["input", *parts] if binding.batch_by is None else [binding.batch_by]
     pairs = [(within, batch) for within in withins for batch in batches]
     for within, batch in sorted(pairs, key=lambda pair: pair[0] != pair[1]):
@@ -272,7 +272,8 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     narrow, logged, tolerance = result.grouping.narrow, result.grouping.logged, result.tolerance
     result, explained = _explained(result)
     best = result.fits[0]
-    said = replace(audited.said, weights=best.candidate.plan.rewards.weights)
+    candidate, plan = best.candidate, best.candidate.plan
+    said = replace(audited.said, weights=plan.rewards.weights)
     library = candidates(said, (), len(narrow.reward_names))
     log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
     cause = None
@@ -280,17 +281,17 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
         parts = encode([narrow.file, *narrow.carried], len(logged)).codes.to_numpy()
         cause = cause_of_log(log, library, parts)
     explained = [cause] if cause is not None else explained
-    tolerance = tolerance.of_formula(logged, solved=best.candidate.solved)
-    computed = best.candidate.factor * advantages(best.candidate.plan, narrow.table)
+    tolerance = tolerance.of_formula(logged, solved=candidate.solved)
+    computed = candidate.factor * advantages(plan, narrow.table)
     wrong, error = differences(computed, logged, tolerance)
     wrong_groups = len(np.unique(narrow.table["group"].to_numpy()[wrong]))
     if best.explains_all and not wrong.any():
-        explained = counted_per_fragment(best.candidate.plan, narrow.table, computed, tolerance.of(logged))
+        explained = counted_per_fragment(plan, narrow.table, computed, tolerance.of(logged))
     near = best.noisy is not None or bool(wrong.sum() <= FAR * len(wrong))
     # Only groups whose rewards differ distinguish formulas.
     constant = score(Plan.of({"rewards.missing": "exclude"}), narrow.table).frame[".constant"]
     formulas = _ties(result.fits)
-    known = evidence(best.candidate.plan, narrow.table, logged)
+    known = evidence(plan, narrow.table, logged)
     return {
         "version": VERSION,
         "inputs": [table.name for table in narrow.tables],
@@ -308,14 +309,12 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             "decisive_rows": int((~constant.fill_null(value=True)).sum()),
             "verdict": _verdict(best, near=near, known=known, logged=logged),
             "equations": known.equations,
-            "constants": best.candidate.constants,
-            "weights": dict(zip(narrow.reward_names, best.candidate.plan.rewards.weights, strict=False)),
-            "preset_names": list(best.candidate.presets),
-            "plain_method": plain_method(best.candidate.plan)
-            if not best.candidate.claimed and narrow.schema is None
-            else "",
-            "factor": best.candidate.factor,
-            "without_effect": _without_effect(best.candidate.plan, narrow),
+            "constants": candidate.constants,
+            "weights": dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
+            "preset_names": list(candidate.presets),
+            "plain_method": plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
+            "factor": candidate.factor,
+            "without_effect": _without_effect(plan, narrow),
         },
         "ties": [name for names in formulas for name in names],
         "tied_formulas": formulas,

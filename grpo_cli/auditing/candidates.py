@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from typing import Any, Final
 
+from grpo_cli.auditing.formulas import formula_key
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Level, ShapeOp, Whiten
+from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp, Whiten
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UsageError
 
@@ -92,7 +93,7 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
         is_claim = plan is said.claim
         shaped = () if is_claim else tuple(op for op in said.shape if op.name not in own)
         plan = replace(plan, rewards=rewards, shape=(*shaped, *plan.shape))  # noqa: PLW2901 - the plan as it fits this file
-        key = _arithmetic(plan)
+        key = formula_key(plan, missing=True, singletons=True)  # dr-grpo with a group's std is grpo
         if key not in distinct:
             distinct[key] = Candidate(plan, (preset,) if preset else (), claimed=is_claim)
         elif preset:
@@ -132,20 +133,31 @@ def refined(candidate: Candidate) -> Iterator[Candidate]:
                 yield candidate.with_plan(replace(plan, post=(*plan.post[:at], whiten, *plan.post[at + 1 :])))
 
 
-def _arithmetic(plan: Plan) -> tuple[Any, ...]:
-    """A plan without the name of its method, as a key: dr-grpo with a group's std is grpo."""
-    parts = (getattr(plan, part.name) for part in fields(plan) if part.name not in {"method", "params"})
-    return plan.estimator.build, frozenset(plan.params.items()), *parts
+def rooted(candidate: Candidate) -> Iterator[Candidate]:
+    """The formula with every epsilon and ddof, the epsilon under the root: sqrt(var + epsilon)."""
+    plan = candidate.plan
+    if plan.divisor.level in {"group", "batch"} and plan.divisor.measure == "std":
+        for ddof, inside in product(DDOFS, EPSILONS):
+            divisor = replace(plan.divisor, ddof=ddof, epsilon=0.0, inside=inside)
+            yield candidate.with_plan(replace(plan, divisor=divisor))
 
 
 def plain_method(plan: Plan) -> str:
     """The method whose default options give this plan, apart from reward weights; "" if there is none."""
-    if plan.rewards.missing != "exclude":
-        return ""
-    plans = ((name, Plan.of({"estimator.name": name})) for name in ESTIMATORS)
-    return next(
-        (name for name, own in plans if _arithmetic(replace(plan, rewards=own.rewards)) == _arithmetic(own)), ""
+    return (
+        _plain_methods(tuple(ESTIMATORS)).get(_without_rewards(plan), "") if plan.rewards.missing == "exclude" else ""
     )
+
+
+@cache
+def _plain_methods(_: tuple[str, ...]) -> Mapping[Any, str]:
+    """The first method for each formula that default options give; broken packages are left out."""
+    names = [row.name for row in ESTIMATORS.values()]
+    return {_without_rewards(Plan.of({"estimator.name": name})): name for name in reversed(names)}
+
+
+def _without_rewards(plan: Plan) -> Any:
+    return formula_key(replace(plan, rewards=Rewards()), missing=True, singletons=True)
 
 
 def _presets() -> Iterator[tuple[Plan, str]]:
@@ -153,7 +165,7 @@ def _presets() -> Iterator[tuple[Plan, str]]:
 
 
 def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
-    """The plans for rollouts with several rows: with rollouts counted as the tool of the preset counts them, and the other way."""
+    """Each plan for rollouts with several rows: counted as the tool of the preset counts them, and in the other way."""
     for plan, preset in pairs:
         once = replace(plan, unit=replace(plan.unit, take="last"))
         if plan.unit.take != "each":

@@ -38,9 +38,8 @@ class Case:
     logged: Vector
     tolerance: Vector  # of each row
     usual: int  # the most frequent size of a group
-    bounds: tuple[
-        float, float
-    ]  # the lowest and the highest logged value; infinite if the values were not clipped there
+    # The lowest and the highest logged value; infinite if the values were not clipped there.
+    bounds: tuple[float, float]
 
     @property
     def codes(self) -> Index:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined
+from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method, refined, rooted
 from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.solved import clipped, multiplied, weighed, with_solved_epsilon, without_epsilon
@@ -43,12 +43,13 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     rows = _sample(narrow)
-    trials = [Trial(Formulas(narrow.table, known), logged)]
+    of_type = Tolerance.of_type(logged)
+    trials = [Trial(Formulas(narrow.table, known), logged, tolerance=of_type)]
     if len(rows) < len(logged):
-        trials.insert(0, Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True))
+        trials.insert(0, Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True, tolerance=of_type))
     components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    best, best_tolerance = _best_fits(trials, tried, tool), Tolerance()
+    best, best_tolerance = _best_fits(trials, tried, tool), of_type
 
     def try_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
         nonlocal best, best_tolerance
@@ -64,7 +65,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
         for weights in solved_weights(trials[0], components):
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
-            for tolerance in (Tolerance(), *tolerances):
+            for tolerance in (of_type, *tolerances):
                 if best[0].mismatched:
                     try_again(with_weights, tolerance)
     if best[0].mismatched:
@@ -125,6 +126,8 @@ def _best_fits(trials: Sequence[Trial], tried: Sequence[Candidate], tool: str) -
         trial.formulas.compute(plan for family in families.values() for plan in without_epsilon(family.plan, trial))
         fits += trial.fits(solved for family in families.values() for solved in with_solved_epsilon(family, trial))
     if _none_matches(fits, trial):
+        roots = trial.fits(candidate for fit in best for candidate in rooted(fit.candidate))
+        fits += [fit for fit in roots if fit.mismatched <= FAR * fit.rows]
         fits += clipped(best, trial)
         fits += weighed(fits, trial)
     # If the std of a batch is nearly a round number, a factor gives nearly the same values as the batch formula.

@@ -24,9 +24,7 @@ CLIPPED: Final = 6  # clipped formulas whose epsilons are tried
 LARGE: Final = 1e-3  # smaller advantages depend too little on an epsilon
 SAME: Final = 0.1  # relative difference of the epsilons that different stds may give
 EQUAL: Final = 1e-5  # relative difference of values that were clipped to the same bound
-ALONG: Final = (
-    0.05  # a weighted sum explains the values if the smallest singular value is at most this share of the next
-)
+ALONG: Final = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
 ROUNDING: Final = 1e-12  # a smaller std is rounding
 NEARLY: Final = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
 DIFFERENT: Final = 2  # distinct values, or rows at a bound, at least

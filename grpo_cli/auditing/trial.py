@@ -21,6 +21,8 @@ from grpo_cli.engine.plan import Plan
 
 SAMPLE: Final = 4_096  # rows that every plan is tried on
 FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
+FLOAT64_ERROR: Final = 1e-6  # of float64 arithmetic, on rewards that may have been rounded to float32
+DIGITS: Final = 12  # numbers of float64 arithmetic have more; a logger that prints float32 writes fewer
 # Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
 EXACT: Final = (1e-9, 1e-6)
 COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
@@ -39,6 +41,14 @@ class Tolerance:
     relative: float = FLOAT32_ERROR
     least: float = 1.0
 
+    @classmethod
+    def of_type(cls, logged: Vector) -> Tolerance:
+        """The error of the arithmetic that made these values: float32, unless most of them show all digits of float64."""
+        values = logged[np.isfinite(logged)][:SAMPLE]
+        short = np.array([float(f"{value:.{DIGITS}g}") for value in values.tolist()])
+        is_float64 = (values != short) & (values != values.astype(np.float32))
+        return cls(relative=FLOAT64_ERROR) if len(values) and is_float64.mean() > FAR else cls()
+
     def of(self, logged: Vector) -> Vector:
         """The tolerance of each row."""
         return self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
@@ -48,7 +58,7 @@ class Tolerance:
 
         A solved constant fits nearly any values approximately.
         """
-        if not solved or self != Tolerance():
+        if not solved or self.absolute or not self.least:  # rounded values
             return self
         finite = logged[np.isfinite(logged)]
         is_float32 = bool((finite.astype(np.float32).astype(np.float64) == finite).all())

@@ -18,7 +18,8 @@ from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.moments import Codes
+from grpo_cli.engine.group_stats import Matrix
+from grpo_cli.engine.moments import Codes, Index, Vector
 
 SHIFTS: Final = 64  # rows by which advantages may be shifted
 MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
@@ -91,58 +92,69 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
 
     The missing rows are solved from the advantages, so several different groups have to confirm them.
     """
-    if "reward.1" in log.table.columns or not np.isfinite(log.logged).all():
-        return None
     reward, codes = log.table["reward.0"].to_numpy(), log.table["group"].to_numpy()
-    kinds = np.unique(reward)
-    if len(kinds) != TWO or not np.isfinite(kinds).all():
+    rewards = np.unique(reward)
+    is_finite = np.isfinite(rewards).all() and np.isfinite(log.logged).all()
+    if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
         return None
-    size = np.bincount(codes)
-    high = np.bincount(codes, reward == kinds[1]).astype(np.int64)
-    seen = np.stack([value_of_groups(codes, log.logged, reward == kind) for kind in kinds], axis=1)
     allowed = float(log.tolerance.of(log.logged).max())
-    if any((np.abs(seen[codes, at] - log.logged)[reward == kind] > allowed).any() for at, kind in enumerate(kinds)):
+    rows_with = [reward == one for one in rewards]
+    size, high = np.bincount(codes), np.bincount(codes, rows_with[1]).astype(np.int64)
+    seen = np.column_stack([value_of_groups(codes, log.logged, rows) for rows in rows_with])
+    if any((np.abs(seen[codes, at] - log.logged)[rows] > allowed).any() for at, rows in enumerate(rows_with)):
         return None
-    kinds_of_group = np.column_stack([np.nan_to_num(seen, nan=np.inf), high, size])
-    index = np.unique(kinds_of_group, axis=0, return_index=True)[1]
-    seen, high, usual = seen[index], high[index], size[index]
-    larger = [n for n in SIZES if n > usual.max()]
-    if not larger:
-        return None
-    whole = [(n, s) for n in larger for s in range(n + 1)]
+    # Groups with the same rewards and advantages count once.
+    kinds = np.column_stack([np.nan_to_num(seen, nan=np.inf), high, size])
+    index = np.unique(kinds, axis=0, return_index=True)[1]
+    seen, high, kept = seen[index], high[index], size[index]
+    for candidate, of_whole in _of_whole_groups(log, tried, rewards, int(kept.max())):
+        for n, given in of_whole.items():
+            more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
+            same = np.abs(given - seen[:, None]) <= allowed
+            fits = (more >= 0) & (more <= n - kept[:, None]) & (same | np.isnan(seen)[:, None]).all(axis=2)
+            if not fits.any(axis=1).all():
+                continue
+            if _is_confirmed(seen, np.column_stack([high, kept]), fits.argmax(axis=1)):
+                sizes = f"{kept.min()}" if kept.min() == kept.max() else f"{kept.min()} to {kept.max()}"
+                says = (
+                    f"groups were cut to {sizes} of {n}: with the missing rows {candidate.name} gives every advantage"
+                )
+                return cause("cut", says, codes, size > 0)
+            break
+    return None
+
+
+def _of_whole_groups(
+    log: Trial, tried: Sequence[Candidate], rewards: Vector, largest: int
+) -> Iterator[tuple[Candidate, dict[int, Matrix]]]:
+    """The advantages of both rewards in groups larger than this, for each formula: size -> a line for 0, 1, ... higher rewards."""
+    whole = [(n, high) for n in SIZES if n > largest for high in range(n + 1)]
+    if not whole:
+        return
     table = pl.DataFrame({
         "group": np.repeat(np.arange(len(whole), dtype=np.uint32), [n for n, _ in whole]),
-        "reward.0": np.concatenate([np.repeat(kinds, [n - s, s]) for n, s in whole]),
+        "reward.0": np.concatenate([np.repeat(rewards, [n - high, high]) for n, high in whole]),
     }).with_columns(batch=pl.lit(0, pl.UInt32))  # fmt: skip
-    of_whole, is_high = table["group"].to_numpy(), table["reward.0"].to_numpy() == kinds[1]
+    codes, reward = table["group"].to_numpy(), table["reward.0"].to_numpy()
+    sizes = np.array([n for n, _ in whole])
     formulas = Formulas(table, log.formulas.known)
-    sizes, highs = (np.array(each) for each in zip(*whole, strict=True))
     plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
     formulas.compute(candidate.plan for candidate in plain)
     for candidate in plain:
         values = formulas.advantages(candidate.plan)
-        given = np.stack([value_of_groups(of_whole, values, rows) for rows in (~is_high, is_high)], axis=1)
-        for n in larger:
-            here = sizes == n
-            left = highs[here] - high[:, None]  # how many of the missing rows have the higher reward
-            fits = (left >= 0) & (left <= n - usual[:, None])
-            for at in range(TWO):
-                same = np.abs(given[here, at] - seen[:, at, None]) <= allowed
-                fits &= same | np.isnan(seen[:, at, None])
-            if not fits.any(axis=1).all():
-                continue
-            solved = fits.argmax(axis=1)
-            # If the rows here determined the missing ones, a formula of the rows here alone would explain the log.
-            here_alone = np.unique(np.column_stack([high, usual]), axis=0)
-            free = len(np.unique(np.column_stack([high, usual, solved]), axis=0)) - len(here_alone)
-            equations = sum(len(np.unique(solved[~np.isnan(seen[:, at])])) for at in range(TWO))
-            constants = 1 + len(np.unique(solved))
-            if equations >= constants + SPARE_EQUATIONS and free >= SPARE_EQUATIONS:
-                kept = f"{usual.min()}" if usual.min() == usual.max() else f"{usual.min()} to {usual.max()}"
-                says = f"groups were cut to {kept} of {n}: with the missing rows {candidate.name} gives every advantage"
-                return cause("cut", says, codes, size > 0)
-            break
-    return None
+        given = np.column_stack([value_of_groups(codes, values, reward == one) for one in rewards])
+        yield candidate, {n: given[sizes == n] for n in np.unique(sizes).tolist()}
+
+
+def _is_confirmed(seen: Matrix, here: np.ndarray[Any, Any], solved: Index) -> bool:
+    """Whether distinct groups confirm the solved numbers of higher rewards.
+
+    If the rows `here` determined the missing ones, a formula of the rows here alone would explain the log.
+    """
+    free = len(np.unique(np.column_stack([here, solved]), axis=0)) - len(np.unique(here, axis=0))
+    equations = sum(len(np.unique(solved[~np.isnan(seen[:, at])])) for at in range(TWO))
+    constants = 1 + len(np.unique(solved))
+    return equations >= constants + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
 
 
 def _length(log: Trial) -> dict[str, Any] | None:

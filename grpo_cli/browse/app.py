@@ -21,11 +21,12 @@ from grpo_cli.browse.command import KINDS, commands, options_for
 from grpo_cli.browse.follow import Folder
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, ORDER, Ints, Jump, Model
-from grpo_cli.browse.record import Part, Reader
+from grpo_cli.browse.model import FACTS, ORDER, Jump, Jumps, Model
+from grpo_cli.browse.record import Passage, Reader
 from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import Choose, Listing, Page, Said
+from grpo_cli.browse.widgets import Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError, printable
 from grpo_cli.options.resolve import plan_of
@@ -37,7 +38,7 @@ from grpo_cli.render.text import clean, count, file_list
 Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
 EVERY: Final = 2.0  # seconds between two looks at a followed folder
-SAID: Final = 0.1  # seconds between two updates of a search's progress
+PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
 NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
 
 
@@ -73,12 +74,13 @@ class Browser(App[list[str]]):
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**texts)
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
-        self.shown: Ints = np.zeros(0, np.int64)
+        self.shown: Index = np.zeros(0, np.int64)
+        self.jumps = Jumps(model, self.shown)
         self.rollouts: list[dict[str, Any]] = []
         self.fields = False
         self.whole = False
-        self.pinned: list[Part] | None = None
-        self.parts: list[Part] = []
+        self.pinned: list[Passage] | None = None
+        self.passages: list[Passage] = []
         self.search: Search | None = None
         self.turns: tuple[str, int] = ("", 0)
         self.asked: Callable[[str], None] = lambda _text: None
@@ -113,10 +115,10 @@ class Browser(App[list[str]]):
             folder = Folder(self.model)
             self.set_interval(EVERY, lambda: self.aside(lambda: self._look(folder), "follow"))
 
-    def on_resize(self) -> None:
+    def on_page_resized(self, event: Page.Resized) -> None:
         """Wrap the text again."""
-        if self.rollouts:
-            self.call_after_refresh(self.read)
+        if event.page is self.page and self.rollouts:
+            self.read()
 
     def aside(self, task: Callable[[], None], group: str) -> None:
         """Run a task on a daemon thread; of a group, only the newest counts."""
@@ -165,7 +167,7 @@ class Browser(App[list[str]]):
             self.where = ""
             self.shown = self.model.shown("", self.sort, ascending=self.ascending)
             self.say(str(error))
-        self.turns = ("", 0)
+        self.jumps, self.turns = Jumps(self.model, self.shown), ("", 0)
         lines = GroupLines(self.model, self._labels, self.shown)
         self.groups.fill(len(lines), lines.line, lines.head, self.place_of(code))
         self.title_line()
@@ -228,25 +230,25 @@ class Browser(App[list[str]]):
         head = f"{clean(file.rsplit('/', 1)[-1])} row {number:,}"
         try:
             reader = Reader(narrow, self.texts, self.model.inspection.columns.get("text", ""))
-            parts = [] if self.fields else reader.parts(row)
-            if not self.fields and not parts:
+            passages = [] if self.fields else reader.passages(row)
+            if not self.fields and not passages:
                 self.tell(self.say, NO_TEXT)
-            parts = parts or reader.fields(row)
+            passages = passages or reader.fields(row)
             if self.pinned is not None:
-                lines = layout.beside(self.pinned, parts, self.page.wide)
+                lines = layout.beside(self.pinned, passages, self.page.wide)
             else:
                 needle = "" if self.search is None else self.search.needle
-                lines = layout.page(parts, self.page.wide, whole=self.whole, needle=needle)
+                lines = layout.page(passages, self.page.wide, whole=self.whole, needle=needle)
         except Exception:
             self.tell(self._show_text, row, head, [], [])
             raise
         if self.is_newest("text"):
-            self.tell(self._show_text, row, head, parts, lines)
+            self.tell(self._show_text, row, head, passages, lines)
 
-    def _show_text(self, row: int | None, head: str, parts: list[Part], lines: Sequence[layout.Line]) -> None:
+    def _show_text(self, row: int | None, head: str, passages: list[Passage], lines: Sequence[layout.Line]) -> None:
         if row != self.row:
             return
-        self.parts = parts
+        self.passages = passages
         marked = (at for at, line in enumerate(lines) if any(piece.style == "hit" for piece in line))
         hit = next(marked, None)
         self.page.fill(head, lines, 0 if hit is None else max(hit - 2, 0))
@@ -262,14 +264,14 @@ class Browser(App[list[str]]):
     def _work_out(self) -> None:
         plan, narrow, row = self.model.inspection.scored.plan, self.model.inspection.narrow, self.row
         lines = [] if row is None else of_row(plan, narrow, row, self.size.width * 9 // 10 - 6)
-        self.tell(self.push_screen, Said(f"{plan.method}: {plan.estimator.summary}", lines))
+        self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", lines))
 
     def action_whole(self) -> None:
         self.whole = not self.whole
         self.read()
 
     def action_compare(self) -> None:
-        self.pinned = self.parts if self.pinned is None else None
+        self.pinned = self.passages if self.pinned is None else None
         self.say("" if self.pinned is None else "this text stays on the left; c: one text again")
         self.read()
 
@@ -277,11 +279,10 @@ class Browser(App[list[str]]):
         lists = self.query_one("#lists")
         lists.display = not lists.display
         (self.groups if lists.display else self.page).focus()
-        self.call_after_refresh(self.read)
 
     def action_copy(self) -> None:
         """Copy the text; the terminal is asked to keep it."""
-        text = "\n\n".join(part.text for part in self.parts)
+        text = "\n\n".join(passage.text for passage in self.passages)
         self.copy_to_clipboard(text.encode("utf-8", "replace").decode())
         self.say(f"copied {count(len(text), 'character')}, if the terminal allows it")
 
@@ -318,7 +319,7 @@ class Browser(App[list[str]]):
     def action_jump(self, kind: Jump) -> None:
         turn = self.turns[1] + 1 if self.turns[0] == kind else 0
         try:
-            code, row = self.model.jump(kind, self.shown, self.groups.place, turn)
+            code, row = self.jumps.to(kind, self.groups.place, turn)
         except GrpoError as error:
             self.say(str(error))
             return
@@ -351,15 +352,13 @@ class Browser(App[list[str]]):
 
     def action_where(self) -> None:
         def then(text: str) -> None:
-            before, self.where = self.where, text
-            code = self.code
             try:
                 self.model.shown(text)
             except GrpoError as error:
-                self.where = before
                 self.say(str(error))
                 return
-            self.arrange(code)
+            self.where = text
+            self.arrange(self.code)
             self.say(f"{count(len(self.shown), 'group')} of {self.model.size:,}" if text else "")
 
         self.ask("condition, such as 0 < mean < 1 and size == 8; empty shows all groups", self.where, then)
@@ -432,7 +431,7 @@ class Browser(App[list[str]]):
         for found in search.run():
             if found and len(search.hits) == found:
                 self.tell(self._to_hit, search, 0)
-            if time.monotonic() > said + SAID or not search.going:
+            if time.monotonic() > said + PROGRESS or not search.going:
                 self.tell(self._say_search, search)
                 said = time.monotonic()
 
@@ -481,12 +480,12 @@ class Browser(App[list[str]]):
     def action_command(self) -> None:
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)
         self.said = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
-        self.push_screen(Said("commands", [line for command in self.said for line in (command, "")]))
+        self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
 
     def action_help(self) -> None:
         marks = "status: = zero variance, 1 singleton, ? without a reward, < small group"
         lines = [f"{key.shown:<6} {key.help}" for key in KEYS]
-        self.push_screen(Said("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
+        self.push_screen(Notice("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
 
     async def action_quit(self) -> None:
         self.exit(self.said)
@@ -500,7 +499,7 @@ class Browser(App[list[str]]):
     # --- what comes later --------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self.model.prepare(self.shown)
+        self.jumps.prepare()
         self.tell(self._show_trend)
 
     def _show_trend(self) -> None:
@@ -528,14 +527,11 @@ class Browser(App[list[str]]):
         old = self.model
         key = None if self.code is None else key_of(old.inspection.narrow, self.code)
         row = None if self.row is None else old.inspection.narrow.spot(self.row)
-        self._labels = Labels(fresh.inspection.narrow)
-        self.model = fresh
         narrow = fresh.inspection.narrow
-        try:
+        self.model, self._labels = fresh, Labels(narrow)
+        code = same = None
+        with suppress(GrpoError):
             code = None if key is None else fresh.code_of(key)
-        except GrpoError:
-            code = None
-        same = None
         if code is not None and row is not None:
             (rows,) = fresh.rows_of([code])
             same = next((int(at) for at in rows if narrow.spot(int(at)) == row), None)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from grpo_cli.browse.record import Part
+from grpo_cli.browse.record import Passage
 from grpo_cli.errors import printable
 from grpo_cli.render.text import count
 
 ENDS: Final = 2_000  # characters shown at either end of a long text at first
 WHOLE: Final = 1_000_000  # characters shown at either end when the whole text is asked for
-LEAST: Final = 500  # a text is cut only where this many characters are left out; as many are around a hit
+LEAST: Final = 500  # a cut leaves out at least this many characters; as many are shown around a hit
 COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
 TAB: Final = 4
 EMPTY: Final = "(empty)"
@@ -34,21 +35,21 @@ Line = tuple[Piece, ...]
 Spans = Sequence[tuple[int, int]]
 
 
-def page(parts: Sequence[Part], width: int, *, whole: bool = False, needle: str = "") -> list[Line]:
-    """The parts below each other, each under its speaker, with the hits of a search marked."""
+def page(passages: Sequence[Passage], width: int, *, whole: bool = False, needle: str = "") -> list[Line]:
+    """The passages below each other, each under its speaker, with the hits of a search marked."""
     lines: list[Line] = []
-    for part in parts:
-        lines.append(_head(part.speaker, width))
-        if not part.text:
+    for passage in passages:
+        lines.append(_head(passage.speaker, width))
+        if not passage.text:
             lines += wrapped(EMPTY, width, [(0, len(EMPTY))], "note")
             continue
         at = 0
-        for start, end in _kept(part.text, WHOLE if whole else ENDS, needle):
+        for start, end in _kept(passage.text, WHOLE if whole else ENDS, needle):
             if start > at:
                 shows = "" if whole else ", t shows them"
                 left = f"... {count(start - at, 'character')} left out{shows} ..."
                 lines += wrapped(left, width, [(0, len(left))], "note")
-            text = part.text[start:end]
+            text = passage.text[start:end]
             lines += wrapped(text, width, hits(text, needle), "hit")
             at = end
     return lines
@@ -66,19 +67,19 @@ def _kept(text: str, ends: int, needle: str) -> list[tuple[int, int]]:
     return kept
 
 
-def beside(left: Sequence[Part], right: Sequence[Part], width: int) -> list[Line]:
-    """Two rollouts in two columns, part by part, with the words that differ marked."""
+def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> list[Line]:
+    """Two rollouts in two columns, passage by passage, with the words that differ marked."""
     room = (width - 3) // 2
     lines: list[Line] = []
-    for at in range(max(len(left), len(right))):
-        pair = [parts[at] if at < len(parts) else Part("", "") for parts in (left, right)]
+    for pair in zip_longest(left, right, fillvalue=Passage("", "")):
         spans = differing(pair[0].text, pair[1].text)
         columns = [
-            [_head(part.speaker, room), *wrapped(part.text, room, spans[side], "differs")] if part.speaker else []
-            for side, part in enumerate(pair)
+            [_head(passage.speaker, room), *wrapped(passage.text, room, spans[side], "differs")]
+            if passage.speaker
+            else []
+            for side, passage in enumerate(pair)
         ]
-        for row in range(max(map(len, columns))):
-            cells = [column[row] if row < len(column) else () for column in columns]
+        for cells in zip_longest(*columns, fillvalue=()):
             marked = any(piece.style == "differs" for cell in cells for piece in cell)
             gap = " " * (room - sum(cell_len(piece.text) for piece in cells[0]))
             lines.append((*cells[0], Piece(gap), Piece(" ≠ " if marked else " │ ", "note"), *cells[1]))

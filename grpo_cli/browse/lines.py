@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 
-from grpo_cli.browse.model import Ints, Model
+from grpo_cli.browse.model import Model
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.verdicts import percent
 
-Line = str
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
 BLOCK: Final = 64  # groups whose lines are made together
 CACHED: Final = 64  # blocks kept
@@ -28,7 +28,7 @@ _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and
 class GroupLines:
     """The lines of some groups, made when they become visible."""
 
-    def __init__(self, model: Model, labels: Labels, codes: Ints) -> None:
+    def __init__(self, model: Model, labels: Labels, codes: Index) -> None:
         self._model, self._labels, self._codes = model, labels, codes
         self._ends = model.ends
         self._block = lru_cache(CACHED)(self._make_block)
@@ -36,15 +36,15 @@ class GroupLines:
     def __len__(self) -> int:
         return len(self._codes)
 
-    def head(self, width: int) -> Line:
+    def head(self, width: int) -> str:
         """The names of the columns."""
         return _fitted("group", [head for head, _ in self._columns(width)], width)
 
-    def line(self, at: int, width: int) -> Line:
+    def line(self, at: int, width: int) -> str:
         """The line of a group by its place in the list."""
         return self._block(at // BLOCK * BLOCK, width)[at % BLOCK]
 
-    def _make_block(self, start: int, width: int) -> list[Line]:
+    def _make_block(self, start: int, width: int) -> list[str]:
         codes = self._codes[start : start + BLOCK].tolist()
         columns = self._columns(width)
         cells = [
@@ -81,7 +81,7 @@ class GroupLines:
 
 def rollout_lines(
     rollouts: Sequence[Mapping[str, Any]], place: Callable[[int], str], width: int
-) -> tuple[Line, list[Line]]:
+) -> tuple[str, list[str]]:
     """The head and the lines of the rollouts of a group."""
     advantages = [line["advantage"] for line in rollouts]
     signs = ["+" if value is not None and value > 0 else "" for value in advantages]
@@ -106,7 +106,7 @@ def rollout_lines(
     return head, lines
 
 
-def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> Line:
+def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> str:
     """The mean reward and the share of groups without a gradient over the steps."""
     name, lines = trend
     parts = [f"{clean(name)} {lines[0]['value']} to {lines[-1]['value']}"]
@@ -132,11 +132,11 @@ def _right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
 
 
-def _fitted(label: str, cells: Sequence[str], width: int) -> Line:
+def _fitted(label: str, cells: Sequence[str], width: int) -> str:
     """A label and the cells at the right end of the line."""
     right = "".join(f" {cell}" for cell in cells)
     return set_cell_size(set_cell_size(label, max(width - cell_len(right), 0)) + right, width)
 
 
-def _clipped(line: str, width: int) -> Line:
+def _clipped(line: str, width: int) -> str:
     return line if cell_len(line) <= width else set_cell_size(line, width)

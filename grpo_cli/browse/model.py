@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Final, Literal, Self
 
@@ -15,7 +15,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import Choice, choose_groups
-from grpo_cli.engine.group_stats import group_extremes
+from grpo_cli.engine.group_stats import finite_rows, group_extremes
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.files.inputs import Input
@@ -29,12 +30,10 @@ from grpo_cli.stats.facts import plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import trend
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Jump = Literal["dead", "widest", "surprising", "longest"]
 
 ORDER: Final = "order"  # groups keep the order of the file
-# What groups can be sorted by, and what it is.
+# What groups can be sorted by, and what it means.
 FACTS: Final = {
     ORDER: "the order of the files",
     "size": "rows",
@@ -87,8 +86,8 @@ class Model:
         """The number of groups."""
         return len(self.inspection.groups)
 
-    def shown(self, where: str, sort: str = ORDER, *, ascending: bool = False) -> Ints:
-        """The codes of the groups for which a condition holds, in this order; groups without the fact come last."""
+    def shown(self, where: str, sort: str = ORDER, *, ascending: bool = False) -> Index:
+        """The codes of the groups that meet a condition, in this order; groups without the fact come last."""
         kept = np.arange(self.size)
         if where.strip():
             mask, _ = choose_groups(self.inspection, Choice(where=Filter.parse(where)))
@@ -96,7 +95,7 @@ class Model:
         if sort == ORDER:
             return kept[::-1] if ascending else kept
         values = self.fact(sort)[kept]
-        places: Ints = kept[np.argsort(values if ascending else -values, kind="stable")]
+        places: Index = kept[np.argsort(values if ascending else -values, kind="stable")]
         return places
 
     @property
@@ -104,7 +103,7 @@ class Model:
         """What these groups can be sorted by."""
         return [name for name in FACTS if name != "length" or "length" in self.inspection.groups.columns]
 
-    def fact(self, name: str) -> Floats:
+    def fact(self, name: str) -> Vector:
         """A fact of every group; NaN where there is none."""
         if name not in self.facts:
             raise UnknownName.among("fact of a group", name, self.facts)
@@ -112,21 +111,18 @@ class Model:
             return self._largest_advantage
         groups = self.inspection.groups
         values = groups["max"] - groups["min"] if name == "spread" else groups[name]
-        found: Floats = values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        found: Vector = values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
         return found
 
     @cached_property
-    def _largest_advantage(self) -> Floats:
+    def _largest_advantage(self) -> Vector:
         low, high = self._extremes_of(self.inspection.scored.rows[".advantage"])
-        largest: Floats = np.maximum(np.abs(low), np.abs(high))
+        largest: Vector = np.maximum(np.abs(low), np.abs(high))
         return largest
 
-    def _extremes_of(self, values: pl.Series) -> tuple[Floats, Floats]:
+    def _extremes_of(self, values: pl.Series) -> tuple[Vector, Vector]:
         """The smallest and the largest of these values in each group; NaN where a group has none."""
-        known = values.is_finite().fill_null(value=False)
-        every = known.all()
-        codes = self.codes if every else self.codes[known.to_numpy()]
-        low, high = group_extremes(codes, (values if every else values.filter(known)).to_numpy(), self.size)
+        low, high = group_extremes(*finite_rows(self.codes, values), self.size)
         return np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan)
 
     @property
@@ -150,7 +146,7 @@ class Model:
             for facts, word, values in zip(groups.iter_rows(named=True), status, rewards, strict=True)
         ]
 
-    def rows_of(self, codes: Sequence[int]) -> list[Ints]:
+    def rows_of(self, codes: Sequence[int]) -> list[Index]:
         """The rows of each of these groups, in the order of the files."""
         first, size = self.inspection.narrow.groups.first, rows_of(self.inspection.groups)
         if self.inspection.narrow.groups.together:
@@ -191,67 +187,22 @@ class Model:
         ]
         return sorted(lines, key=lambda line: -np.inf if line["advantage"] is None else line["advantage"], reverse=True)
 
-    # --- places worth a look -----------------------------------------------------------------------------------
-
-    def jump(self, kind: Jump, shown: Ints, after: int, turn: int) -> tuple[int, int | None]:
-        """The group to go to, and its row where the jump is to a row.
-
-        The next group without a gradient is the one `after` this place of the list; of the others the `turn`th is taken,
-        and after the last the first again.
-        """
-        if kind == "dead":
-            dead = np.flatnonzero(~(self._largest_advantage[shown] > 0))
-            if not len(dead):
-                raise DataError("every listed group has a gradient")
-            return int(shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
-        best = self._ranked(kind, shown)
-        if not len(best):
-            raise DataError("no listed group has two rewards to compare")
-        code = int(shown[best[turn % len(best)]])
-        if kind == "widest":
-            return code, None
-        (rows,) = self.rows_of([code])
-        if kind == "longest":
-            of_rows = self.inspection.rows["length"].gather(rows)
-        else:
-            of_rows = (self.inspection.raw.rows[".reward"].gather(rows) - self.inspection.groups["mean"][code]).abs()
-        return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
-
-    def _ranked(self, kind: Jump, shown: Ints) -> Ints:
-        """The places of the list, the largest value first and equal ones in their order, sorted once for a list."""
-        of, best = self._rankings.get(kind, (None, shown))
-        if of is not shown:
-            if kind == "longest":
-                values = self._longest[shown]
-            else:
-                values = (self._surprise if kind == "surprising" else self.fact("spread"))[shown]
-            best = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
-            self._rankings[kind] = (shown, best)
-        return best
-
     @cached_property
-    def _rankings(self) -> dict[Jump, tuple[Ints, Ints]]:
-        return {}
-
-    @cached_property
-    def _surprise(self) -> Floats:
+    def surprise(self) -> Vector:
         """How many standard deviations of a group its most distant reward is away from its mean."""
         groups = self.inspection.groups
         far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
         share = pl.when(pl.col("std") > 0).then(far / pl.col("std"))
-        found: Floats = groups.select(share.fill_null(float("nan"))).to_series().to_numpy()
+        found: Vector = groups.select(share.fill_null(float("nan"))).to_series().to_numpy()
         return found
 
     @cached_property
-    def _longest(self) -> Floats:
+    def longest(self) -> Vector:
+        """The length of the longest row of each group."""
         rows = self.inspection.rows
         if "length" not in rows.columns:
             raise DataError("no column has the length of the rows", "name it with --length-column")
         return self._extremes_of(rows["length"])[1]
-
-    def prepare(self, shown: Ints) -> None:
-        """Compute what keys will need of a list, on a thread before they are pressed."""
-        _ = self.trend, self._largest_advantage, self._ranked("widest", shown), self._ranked("surprising", shown)
 
     # --- steps -------------------------------------------------------------------------------------------------
 
@@ -265,3 +216,50 @@ class Model:
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
         lines = trend(by, inspection.rows, first, groups, reward_range(groups))
         return inspection.columns["by"], lines
+
+
+class Jumps:
+    """Places worth a look among the groups of a list."""
+
+    def __init__(self, model: Model, shown: Index) -> None:
+        self._model, self._shown = model, shown
+        self._ranked = cache(self._rank)
+
+    def to(self, kind: Jump, after: int, turn: int) -> tuple[int, int | None]:
+        """The group to go to, and its row where the jump is to a row.
+
+        The next group without a gradient is the one `after` this place of the list; of the others the `turn`th is taken,
+        and after the last the first again.
+        """
+        if kind == "dead":
+            dead = np.flatnonzero(~(self._model.fact("advantage")[self._shown] > 0))
+            if not len(dead):
+                raise DataError("every listed group has a gradient")
+            return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
+        best = self._ranked(kind)
+        if not len(best):
+            raise DataError("no listed group has two rewards to compare")
+        code = int(self._shown[best[turn % len(best)]])
+        if kind == "widest":
+            return code, None
+        (rows,) = self._model.rows_of([code])
+        inspection = self._model.inspection
+        if kind == "longest":
+            of_rows = inspection.rows["length"].gather(rows)
+        else:
+            of_rows = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
+        return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
+
+    def _rank(self, kind: Jump) -> Index:
+        """The places of the list, the largest value first and equal ones in their order."""
+        model = self._model
+        values = (
+            model.longest if kind == "longest" else model.surprise if kind == "surprising" else model.fact("spread")
+        )
+        values = values[self._shown]
+        best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
+        return best
+
+    def prepare(self) -> None:
+        """Compute what keys will need, on a thread before they are pressed."""
+        _ = self._model.trend, self._model.fact("advantage"), self._ranked("widest"), self._ranked("surprising")

@@ -34,7 +34,7 @@ _THINKING: Final = re.compile(
 )
 
 
-class Part(NamedTuple):
+class Passage(NamedTuple):
     """A piece of a rollout: who said it, and what."""
 
     speaker: str
@@ -60,7 +60,7 @@ class Reader:
             return replace(text_columns([table], self._named, prompt_only=True), response=response)
         return TextColumns(response=response)
 
-    def parts(self, row: int) -> list[Part]:
+    def passages(self, row: int) -> list[Passage]:
         """What was said in a rollout; empty if no column has a text."""
         columns = self.columns(self._narrow.within(row)[0])
         return _laid_out(columns, self._values(row, columns.names))
@@ -69,14 +69,14 @@ class Reader:
         """All that was said in a rollout, from the JSON texts of these columns: as it is stored, then as it is laid out."""
         values = {name: _value(text) for name, text in row.items()}
         yield from (value for value in values.values() if isinstance(value, str))
-        yield from (part.text for part in _laid_out(columns, values))
+        yield from (passage.text for passage in _laid_out(columns, values))
 
-    def fields(self, row: int) -> list[Part]:
+    def fields(self, row: int) -> list[Passage]:
         """Every field of the record by its name, the ground truth first."""
         table = self._narrow.tables[self._narrow.within(row)[0]]
         values = self._values(row, table.columns())
         names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
-        return [Part(name, _written(values[name])) for name in names if values[name] is not None]
+        return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
 
     def _values(self, row: int, names: Sequence[str]) -> dict[str, Any]:
         """Some columns of a row as values of JSON."""
@@ -96,15 +96,15 @@ class Reader:
         return found
 
 
-def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> list[Part]:
-    """The parts of the texts of a row: the conversation, or the prompt and the response, which may be empty."""
-    found: list[Part] = []
+def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> list[Passage]:
+    """The passages of the texts of a row: the conversation, or the prompt and the response, which may be empty."""
+    found: list[Passage] = []
     for name, speaker in ((columns.messages, "message"), (columns.prompt, "prompt"), (columns.response, "response")):
         value = values.get(name) if name else None
-        parts = parts_of(value, speaker)
-        if speaker == "prompt" and len(parts) > 1 and not parts[-1].text:
-            parts.pop()  # the beginning of a turn, which a template puts before the response
-        found += parts or ([Part(speaker, "")] if value is not None else [])
+        passages = [*passages_of(value, speaker)]
+        if speaker == "prompt" and len(passages) > 1 and not passages[-1].text:
+            passages.pop()  # the beginning of a turn, which a template puts before the response
+        found += passages or ([Passage(speaker, "")] if value is not None else [])
     return found
 
 
@@ -122,12 +122,8 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
 
 
-def parts_of(value: Any, speaker: str) -> list[Part]:
-    """The parts of a text, a message, or a list of these; `speaker` is used where a part names none."""
-    return list(_parts(value, speaker))
-
-
-def _parts(value: Any, speaker: str) -> Iterator[Part]:
+def passages_of(value: Any, speaker: str) -> Iterator[Passage]:
+    """The passages of a text, a message, or a list of these; `speaker` is used where a passage names none."""
     match value:
         case None:
             return
@@ -135,20 +131,20 @@ def _parts(value: Any, speaker: str) -> Iterator[Part]:
             yield from _of_text(value, speaker)
         case list():
             for item in value:
-                yield from _parts(item, speaker)
+                yield from passages_of(item, speaker)
         case dict():
             yield from _of_message(value, speaker)
         case _:
-            yield Part(speaker, _written(value))
+            yield Passage(speaker, _written(value))
 
 
-def _of_text(text: str, speaker: str) -> Iterator[Part]:
+def _of_text(text: str, speaker: str) -> Iterator[Passage]:
     """A text may be messages as JSON, a chat in the marks of a template, or begin with reasoning."""
     if text.startswith(("[{", '{"')):
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
             if _is_message(value) or (isinstance(value, list) and all(map(_is_message, value))):
-                yield from _parts(value, speaker)
+                yield from passages_of(value, speaker)
                 return
     if _DECODED.match(text) is not None:
         words = _DECODED.split(text if text.endswith("\n") else f"{text}\n")
@@ -159,81 +155,81 @@ def _of_text(text: str, speaker: str) -> Iterator[Part]:
     for turn in _TURN.finditer(text):
         if text[at : turn.start()].strip():
             yield from _with_thoughts(text[at : turn.start()], speaker)
-        who, said = (part for part in turn.groups() if part is not None)
+        who, said = (group for group in turn.groups() if group is not None)
         yield from _with_thoughts(said, who)
         at = turn.end()
     if not at or text[at:].strip():
         yield from _with_thoughts(text[at:], speaker)
 
 
-def _with_thoughts(text: str, speaker: str) -> Iterator[Part]:
+def _with_thoughts(text: str, speaker: str) -> Iterator[Passage]:
     thinking = _THINKING.match(text)
     if thinking is not None:
-        yield Part(f"{speaker}, reasoning", thinking["inside"].strip("\n"))
+        yield Passage(f"{speaker}, reasoning", thinking["inside"].strip("\n"))
         text = text[thinking.end() :].lstrip("\n")
     if text or thinking is None:
-        yield Part(speaker, text)
+        yield Passage(speaker, text)
 
 
 def _is_message(value: Any) -> bool:
     return isinstance(value, dict) and bool({"role", "from", "content", "type"} & {*value})
 
 
-def _of_message(message: Mapping[str, Any], speaker: str) -> Iterator[Part]:
+def _of_message(message: Mapping[str, Any], speaker: str) -> Iterator[Passage]:
     """A message of a chat, or an item of a response: reasoning, text, and calls of tools."""
     kind, said = message.get("type"), message.get("role") or message.get("from")
     who = str(said or speaker)
     if "messages" in message and not said:
-        yield from _parts(message["messages"], speaker)
+        yield from passages_of(message["messages"], speaker)
         return
     if kind in {"function_call", "tool_use", "tool_call"} and "content" not in message:
         yield _call(message, who)
         return
     if kind in {"function_call_output", "tool_result"}:
-        yield from _parts(message.get("output", message.get("content")), "tool")
+        yield from passages_of(message.get("output", message.get("content")), "tool")
         return
     if kind in {"reasoning", "thinking"}:
         content = [message.get(name) for name in ("summary", "content", "text", *_THOUGHTS)]
-        texts = [part.text for item in content for part in _parts(item, who)]
-        yield Part(f"{who}, reasoning", "\n".join(filter(None, texts)))
+        texts = [passage.text for item in content for passage in passages_of(item, who)]
+        yield Passage(f"{who}, reasoning", "\n".join(filter(None, texts)))
         return
     if isinstance(message.get("text"), str) and "content" not in message and kind is not None:
-        yield Part(who, message["text"])  # a part of a content
+        yield Passage(who, message["text"])  # a part of a content
         return
     if not said and not _is_message(message):
-        yield Part(speaker, _written(message))
+        yield Passage(speaker, _written(message))
         return
     name = message.get("name") or message.get("tool_name")
     who = f"{who} {name}" if isinstance(name, str) and name else who
     for thought in _THOUGHTS:
         if isinstance(message.get(thought), str) and message[thought]:
-            yield Part(f"{who}, reasoning", message[thought])
+            yield Passage(f"{who}, reasoning", message[thought])
             break
     yield from _content(message, who)
     for call in message.get("tool_calls") or ():
         yield _call(_value(call) if isinstance(call, str) else call, who)
 
 
-def _content(message: Mapping[str, Any], who: str) -> Iterator[Part]:
+def _content(message: Mapping[str, Any], who: str) -> Iterator[Passage]:
     content = message.get("content", message.get("value"))
     if isinstance(content, list) and content:
-        yield from _joined([part for item in content for part in _parts(item, who)])
+        yield from _joined([passage for item in content for passage in passages_of(item, who)])
     elif content or not (message.get("tool_calls") or any(message.get(name) for name in _THOUGHTS)):
-        yield from _parts("" if content is None else content, who)
+        yield from passages_of("" if content is None else content, who)
 
 
-def _joined(parts: Sequence[Part]) -> Iterator[Part]:
-    """The parts, with texts of the same speaker after each other as one."""
-    for speaker, same in groupby(parts, key=attrgetter("speaker")):
-        yield Part(speaker, "\n".join(part.text for part in same))
+def _joined(passages: Sequence[Passage]) -> Iterator[Passage]:
+    """The passages, with texts of the same speaker after each other as one."""
+    for speaker, same in groupby(passages, key=attrgetter("speaker")):
+        yield Passage(speaker, "\n".join(passage.text for passage in same))
 
 
-def _call(call: Any, who: str) -> Part:
+def _call(call: Any, who: str) -> Passage:
     """The call of a tool: its name and its arguments."""
     if not isinstance(call, dict):
-        return Part(f"{who}, tool call", _written(call))
+        return Passage(f"{who}, tool call", _written(call))
     function = call.get("function", call)
     inside = function if isinstance(function, dict) else {"name": function, **call}
     arguments = next((inside[name] for name in ("arguments", "input", "args", "kwargs") if name in inside), None)
     written = _written(_value(arguments) if isinstance(arguments, str) else arguments)
-    return Part(f"{who}, tool call {inside.get('name', '')}".rstrip(), written)
+    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), written)

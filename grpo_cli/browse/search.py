@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.browse.model import Ints, Model
+from grpo_cli.browse.model import Model
 from grpo_cli.browse.record import Reader
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.tables import FileTable
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.text import count
@@ -23,7 +24,7 @@ _WORDS: Final = re.compile(r"\w+(?: \w+)*", re.ASCII)
 class Search:
     """Words that are looked for, in any case, and the rows that have them."""
 
-    def __init__(self, model: Model, shown: Ints, needle: str, named: TextColumns) -> None:
+    def __init__(self, model: Model, shown: Index, needle: str, named: TextColumns) -> None:
         self.needle = needle
         self.hits: list[int] = []
         self.going = True

@@ -43,18 +43,9 @@ class _Lines(ScrollView, can_focus=True):
     ]
     place = 0
     count = 0
-
-    def head(self, width: int) -> str:
-        """The head, which does not scroll."""
-        raise NotImplementedError
-
-    def line(self, at: int, width: int) -> Strip:
-        """A line below it."""
-        raise NotImplementedError
-
-    def go(self, place: int) -> None:
-        """Go to a line."""
-        raise NotImplementedError
+    head: Callable[[int], str]  # for a width; it does not scroll
+    line: Callable[[int, int], Strip]  # by its place, for a width
+    go: Callable[[int], None]  # to a line
 
     def resize_to(self, count: int) -> None:
         """Set the number of lines."""
@@ -160,6 +151,13 @@ class Listing(_Lines):
 class Page(_Lines):
     """A text to scroll through; its place is the first visible line."""
 
+    class Resized(Message):
+        """The page has another size."""
+
+        def __init__(self, page: Page) -> None:
+            super().__init__()
+            self.page = page
+
     def __init__(self, **names: Any) -> None:
         super().__init__(**names)
         self._title = ""
@@ -175,6 +173,10 @@ class Page(_Lines):
         """Scroll."""
         self.place = max(min(place, self.count - self.room), 0)
         self.scroll_at(self.place)
+
+    def on_resize(self) -> None:
+        """Say so: lines are made for a width."""
+        self.post_message(self.Resized(self))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """The mouse scrolls as well."""
@@ -229,7 +231,7 @@ class Choose(ModalScreen[str]):
         self.dismiss(self._names[self.query_one(Listing).place])
 
 
-class Said(ModalScreen[None]):
+class Notice(ModalScreen[None]):
     """A page of text over the screen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,a,o", "dismiss", show=False)]

@@ -88,7 +88,8 @@ class Wanted:
 class Rollouts:
     """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes.
 
-    `groups` has the facts of all groups of the input, a line per code.
+    `groups` has the facts of all groups of the input, a line per code; `left_out` has the reasons why rows were left
+    out, with their numbers.
     """
 
     rows: Index
@@ -98,6 +99,7 @@ class Rollouts:
     prompts: Hashes
     responses: Hashes
     groups: pl.DataFrame
+    left_out: tuple[tuple[str, int], ...] = ()
 
     @property
     def height(self) -> int:
@@ -108,6 +110,10 @@ class Rollouts:
         """The rollouts at these positions."""
         of_rows = ("rows", "codes", "rewards", "advantages", "prompts", "responses")
         return replace(self, **{name: getattr(self, name)[kept] for name in of_rows})
+
+    def keep(self, kept: Mask, reason: str) -> Rollouts:
+        """These rollouts; the others are counted under the reason to leave them out."""
+        return replace(self.at(kept), left_out=(*self.left_out, (reason, int((~kept).sum()))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,43 +143,32 @@ class Kind:
 
 def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     """The best rows of each group, without duplicate texts."""
-    left_out = []
     ends = float(rollouts.rewards.min(initial=np.inf)), float(rollouts.rewards.max(initial=-np.inf))
     if not wanted.keep_duplicates:
-        distinct = _distinct(rollouts)
-        left_out.append(("duplicate responses in their group", len(rollouts.rows) - int(distinct.sum())))
-        rollouts = rollouts.at(distinct)
+        rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     if wanted.min_reward is not None:
-        enough = rollouts.rewards >= wanted.min_reward
-        left_out.append((f"a reward below {wanted.min_reward:g}", int((~enough).sum())))
-        rollouts = rollouts.at(enough)
+        rollouts = rollouts.keep(rollouts.rewards >= wanted.min_reward, f"a reward below {wanted.min_reward:g}")
     if wanted.pick == "all-above":
         if wanted.min_reward is None:
-            above = rollouts.rewards > rollouts.groups["mean"].to_numpy()[rollouts.codes]
-            left_out.append(("not above the mean of its group", int((~above).sum())))
-            rollouts = rollouts.at(above)
+            means = rollouts.groups["mean"].to_numpy()
+            rollouts = rollouts.keep(rollouts.rewards > means[rollouts.codes], "not above the mean of its group")
         most = wanted.per_group
     else:
         most = wanted.per_group or 1
     if most is not None:
         picked = pick_rows(rollouts.codes.astype(np.uint32), rollouts.rewards, most, "best", 0)
         ties = _tied_groups(rollouts, picked)
-        said = (
-            f" (in {ties:,} group{'s' * (ties != 1)} others have the same reward: the first in the file is taken)"
-            if ties
-            else ""
-        )
-        left_out.append((f"not among the best {most} of its group{said}", int((~picked).sum())))
-        rollouts = rollouts.at(picked)
+        said = f" (in {ties:,} group{'s' * (ties != 1)} others have the same reward: the first in the file is taken)"
+        rollouts = rollouts.keep(picked, f"not among the best {most} of its group{said if ties else ''}")
     if not wanted.keep_duplicates:
         first = _distinct_keys(rollouts.prompts, rollouts.responses).first.to_numpy()
         if len(first) < len(rollouts.rows):
-            left_out.append(("duplicates of another group's prompt and response", len(rollouts.rows) - len(first)))
-            rollouts = rollouts.at(first)
+            is_first = np.isin(np.arange(len(rollouts.rows)), first)
+            rollouts = rollouts.keep(is_first, "duplicates of another group's prompt and response")
     return Records(
         rows={"response": rollouts.rows},
         columns=pl.DataFrame({"reward": rollouts.rewards}),
-        left_out=tuple(left_out),
+        left_out=rollouts.left_out,
         warnings=tuple(_lowest_kept(rollouts.rewards, *ends)) if wanted.min_reward is None else (),
     )
 
@@ -218,9 +213,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     if (several := of_prompts.size - len(np.unique(rollouts.codes))) > 0:
         warnings.append(f"{several:,} more prompts than groups: pairs are made within each prompt of a group")
     rollouts = replace(rollouts, codes=of_prompts.codes.cast(pl.Int64).to_numpy())
-    distinct = _distinct(rollouts)
-    left_out = [("duplicate responses in their group", len(rollouts.rows) - int(distinct.sum()))]
-    rollouts = rollouts.at(distinct)
+    rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
     low, high = group_extremes(rollouts.codes, rollouts.rewards, of_prompts.size)
     equal = (low == high)[rollouts.codes]
@@ -239,8 +232,11 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     order = np.lexsort((worse, better, codes))
     better, worse, margins = better[order], worse[order], margins[order]
     facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes))
-    left_out.append(("in groups whose rewards are all equal, which make no pair", int(equal.sum())))
-    left_out.append(("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))))
+    left_out = (
+        *rollouts.left_out,
+        ("in groups whose rewards are all equal, which make no pair", int(equal.sum())),
+        ("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))),
+    )
     columns = {
         "chosen_reward": rollouts.rewards[better],
         "rejected_reward": rollouts.rewards[worse],
@@ -249,7 +245,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     return Records(
         rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
         columns=pl.DataFrame(columns),
-        left_out=tuple(left_out),
+        left_out=left_out,
         warnings=tuple(warnings),
         facts=facts,
     )
@@ -308,53 +304,35 @@ _PAIRS: Final[Mapping[str, Callable[[Rollouts], tuple[Index, Index]]]] = Mapping
 
 def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     """Every row whose weight is above 0."""
-    known = np.isfinite(rollouts.advantages)
-    left_out = [("no finite advantage", int((~known).sum()))]
-    rollouts = rollouts.at(known)
-    weight = _WEIGHTS[wanted.weight or "exp"](
-        rollouts.advantages, rollouts.codes, rollouts.height, wanted.beta or BETA, wanted.max_weight or MAX_WEIGHT
-    )
-    positive = weight > 0
-    left_out.append(("a weight of 0", int((~positive).sum())))
-    rollouts = rollouts.at(positive)
-    columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[positive]}
-    return Records(rows={"response": rollouts.rows}, columns=pl.DataFrame(columns), left_out=tuple(left_out))
+    rollouts = rollouts.keep(np.isfinite(rollouts.advantages), "no finite advantage")
+    weight = _weight(rollouts, wanted)
+    rollouts = rollouts.keep(weight > 0, "a weight of 0")
+    columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[weight > 0]}
+    return Records(rows={"response": rollouts.rows}, columns=pl.DataFrame(columns), left_out=rollouts.left_out)
 
 
-def _exp(advantages: Vector, codes: Index, groups: int, beta: float, most: float) -> Vector:
-    exponents = np.minimum(_divided(advantages, beta), math.log(most))
-    # Subtracting the maximum does not change the shares.
-    weight = np.exp(exponents - _highest(exponents, codes, groups))
-    total = np.bincount(codes, weights=weight, minlength=groups)[codes]
-    share: Vector = weight * np.bincount(codes, minlength=groups)[codes] / total
-    return share
-
-
-def _softmax(advantages: Vector, codes: Index, groups: int, beta: float, _: float) -> Vector:
-    weight = np.exp(_divided(advantages - _highest(advantages, codes, groups), beta))
-    share: Vector = weight / np.bincount(codes, weights=weight, minlength=groups)[codes]
-    return share
-
-
-def _highest(values: Vector, codes: Index, groups: int) -> Vector:
-    """The highest value of its group for every row."""
-    _, most = group_extremes(codes, values, groups)
-    return most[codes]
-
-
-def _divided(values: Vector, beta: float) -> Vector:
-    """The quotients; overflow gives the largest number."""
+def _weight(rollouts: Rollouts, wanted: Wanted) -> Vector:
+    """The weight of each row; where a quotient overflows, the largest number is used."""
+    advantages, codes, beta = rollouts.advantages, rollouts.codes, wanted.beta or BETA
+    if wanted.weight == "positive":
+        return np.maximum(advantages, 0.0)
+    # Subtracting the highest exponent of a group does not change the shares of its rows.
     with np.errstate(over="ignore"):
-        return np.nan_to_num(values / beta)
+        if wanted.weight == "softmax":
+            exponents = np.nan_to_num(_below_highest(advantages, rollouts) / beta)
+        else:
+            limited = np.minimum(np.nan_to_num(advantages / beta), math.log(wanted.max_weight or MAX_WEIGHT))
+            exponents = _below_highest(limited, rollouts)
+    weight = np.exp(exponents)
+    total = 1 if wanted.weight == "softmax" else np.bincount(codes)[codes]
+    share: Vector = weight * total / np.bincount(codes, weights=weight)[codes]
+    return share
 
 
-def _positive(advantages: Vector, *_: Any) -> Vector:
-    return np.maximum(advantages, 0.0)
-
-
-_WEIGHTS: Final[Mapping[str, Callable[..., Vector]]] = MappingProxyType(
-    {"exp": _exp, "softmax": _softmax, "positive": _positive}
-)
+def _below_highest(values: Vector, rollouts: Rollouts) -> Vector:
+    """The values minus the highest of their group."""
+    _, most = group_extremes(rollouts.codes, values, rollouts.height)
+    return values - most[rollouts.codes]
 
 
 # --- prompts ---------------------------------------------------------------------------------------------------
@@ -436,11 +414,9 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def tokens(rollouts: Rollouts, _: Wanted) -> Records:
     """Every row that has an advantage."""
-    known = np.isfinite(rollouts.advantages)
-    left_out = (("no finite advantage", int((~known).sum())),)
-    rollouts = rollouts.at(known)
+    rollouts = rollouts.keep(np.isfinite(rollouts.advantages), "no finite advantage")
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages}
-    return Records(rows={"tokens": rollouts.rows}, columns=pl.DataFrame(columns), left_out=left_out)
+    return Records(rows={"tokens": rollouts.rows}, columns=pl.DataFrame(columns), left_out=rollouts.left_out)
 
 
 _KINDS: Final = (

@@ -15,7 +15,7 @@ from grpo_cli.errors import UsageError
 
 
 def browse(given: dict[str, Any]) -> None:
-    """Read the files, show the screen, and print the commands that it was asked for."""
+    """Read the files, show the screen, and print the commands that the user asked for."""
     if find_spec("textual") is None:
         from grpo_cli.files.installation import missing_extra
 
@@ -31,9 +31,8 @@ def browse(given: dict[str, Any]) -> None:
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
 
-    job = Job.of(
-        {name: value for name, value in given.items() if name not in {"where", "sort"}}
-    )  # the screen applies them
+    of_screen = {"where", "sort"}  # they are applied when the groups are shown
+    job = Job.of({name: value for name, value in given.items() if name not in of_screen})
     job = replace(job, view=replace(job.view, by_steps=True, named=STEP_LIKE))
     with progress(given) as phase:
         model = Model.of(job, phase)

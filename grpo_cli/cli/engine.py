@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 from grpo_cli.errors import UsageError
+from grpo_cli.read.open_tables import STDIN
 from grpo_cli.runs.workers import HERE, Workers
-
-_STDOUT: Final = "-"
+from grpo_cli.write.outputs import STDOUT
 
 
 def workers(given: Mapping[str, Any]) -> AbstractContextManager[Workers]:
@@ -31,8 +31,8 @@ def refuse_engine(given: Mapping[str, Any]) -> None:
     away = "leave out --engine ray"
     refusals = (
         ("stream" in given, "--stream reads standard input, --engine ray reads files", "leave out one of them"),
-        (_STDOUT in read, "--engine ray reads files, and this is standard input", away),
-        (given.get("output") == _STDOUT, "--engine ray writes files from several processes", "give -o FILE or -o DIRECTORY/"),
+        (STDIN in read, "--engine ray reads files, and this is standard input", away),
+        (given.get("output") == STDOUT, "--engine ray writes files from several processes", "give -o FILE or -o DIRECTORY/"),
         (given.get("on_error") == "skip", "--on-error skip reads every line in this process to find the broken ones", away),
     )  # fmt: skip
     for holds, message, hint in refusals:

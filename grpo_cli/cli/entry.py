@@ -26,7 +26,7 @@ ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "S
 
 
 def main() -> NoReturn:
-    """Run the command line; what a user can cause is never a traceback."""
+    """Run the command line; errors that a user can cause print no traceback."""
     gc.set_threshold(_NEW_OBJECTS)
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup, and jobs in the background

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import as_json, progress, screen, show
@@ -12,7 +12,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, command_line
-from grpo_cli.runs.inspect import Job, run, run_parts
+from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import Inspection, Parted
 
 SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
@@ -20,17 +20,28 @@ SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different reward
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
-    from grpo_cli.runs.group_rows import show_group
     from grpo_cli.stats.facts import REWARD_GATES, reward_gates
-    from grpo_cli.stats.verdicts import with_verdicts
 
     if "before" in given:
         _against(given)
         return
-    if {"rescored", "rescored_column"} & {*given}:
-        _rescored(given)
-        return
+    rescored = next((name for name in ("rescored", "rescored_column") if name in given), "")
+    if rescored:
+        refuse_beside(rescored, given, "show", "sort")
+        if given.get("format") == "csv":
+            cure = "--format md and --json have all of them"
+            raise UsageError("--rescored has several tables, and CSV has one", cure)
     gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
+    facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
+    if gate is not None:
+        gate.check(reward_gates, facts)
+
+
+def _shown(given: dict[str, Any]) -> Mapping[str, Any]:
+    """Show what is found, and return the facts."""
+    from grpo_cli.runs.group_rows import show_group
+    from grpo_cli.stats.verdicts import with_verdicts
+
     found, key = looked_at(given), given.get("show")
     if "format" in given:
         _table(found if key is None else found.holding(key), given)
@@ -44,8 +55,7 @@ def inspect(given: dict[str, Any]) -> None:
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
         show(given, found.facts, "inspect.render", browse=_browse(given, found.facts))
-    if gate is not None:
-        gate.check(reward_gates, found.facts)
+    return found.facts
 
 
 def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
@@ -62,26 +72,29 @@ def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    job = _job(given, **more)
+    if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
+        raise UsageError("both runs are read from standard input", "only one of them can be")
+    if "before" in given:
+        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
+    job = Job.of(given, **more)
     with progress(given) as phase, workers(given) as tasks:
-        return run(job, phase, tasks) if job.parts is None else run_parts(job, job.parts, phase, tasks)
+        return run(job, phase, tasks)
+
+
+def _inspected(given: dict[str, Any], **more: Any) -> Inspection:
+    """As `looked_at`, for options that cannot be combined with --plan-by."""
+    return cast("Inspection", looked_at(given, **more))
 
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from another run to this one."""
     refuse_beside("before", given, "show", "format", "by", "where", "fail_on")
-    show(given, compared(inspected(given), given)[0], "against.render")
+    show(given, compared(_inspected(given), given)[0], "against.render")
 
 
-def _rescored(given: dict[str, Any]) -> None:
-    """Show what another reward of the same rollouts changes."""
-    from grpo_cli.stats.facts import REWARD_GATES, reward_gates
-
-    refuse_beside("rescored" if "rescored" in given else "rescored_column", given, "show", "sort")
-    if given.get("format") == "csv":
-        raise UsageError("--rescored has several tables, and CSV has one", "--format md and --json have all of them")
-    gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
-    facts = inspected(given, whole=gate is not None).facts
+def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
+    """Show what another reward of the same rollouts changes; return the facts, with those of an inspection if `whole`."""
+    facts = _inspected(given, whole=whole).facts
     said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
     if "format" in given:
         refuse_beside("format", given, "json")
@@ -90,8 +103,7 @@ def _rescored(given: dict[str, Any]) -> None:
         print(markdown(said), end="")
     else:
         show(given, said, "rescored.render")
-    if gate is not None:
-        gate.check(reward_gates, facts)
+    return facts
 
 
 def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[str, Any], Inspection]:
@@ -101,7 +113,7 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
 
     shared = {name: value for name, value in given.items() if name != "before"}
     try:
-        before = inspected({**shared, "inputs": [given["before"]]}, **more)
+        before = _inspected({**shared, "inputs": [given["before"]]}, **more)
     except DataError as error:
         if given["before"] not in error.message:
             error.inside(f"--against {given['before']}")
@@ -117,21 +129,6 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
         "warnings": [*hint, *now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
     }
     return changes, before
-
-
-def inspected(given: dict[str, Any], **more: Any) -> Inspection:
-    """Read the files and look at them; `more` are further fields of the job."""
-    job = _job(given, **more)
-    with progress(given) as phase, workers(given) as tasks:
-        return run(job, phase, tasks)
-
-
-def _job(given: dict[str, Any], **more: Any) -> Job:
-    if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
-        raise UsageError("both runs are read from standard input", "only one of them can be")
-    if "before" in given:
-        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
-    return Job.of(given, **more)
 
 
 def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import numpy as np
 
+from grpo_cli.engine.moments import Moments
 from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
@@ -40,16 +41,11 @@ def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Counts of the finite, NaN and zero values of a column; mean, squared deviations and extremes of the finite ones.
+    """Counts of the NaN and zero values of a column; moments and extremes of the finite ones."""
 
-    They are for display; the arithmetic needs the exact means of `Moments`.
-    """
-
-    count: int = 0
     nan: int = 0
     zero: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
+    moments: Moments = field(default_factory=Moments.none)
     least: float = math.inf
     most: float = -math.inf
 
@@ -61,14 +57,11 @@ class Numbers:
     @classmethod
     def counted(cls, values: Sequence[float], counts: Sequence[int]) -> Self:
         """The numbers of a column with these finite values, in ascending order, and how often each occurs."""
-        many, weights = np.array(values), np.array(counts)
-        count = int(weights.sum())
-        if not count:
+        if not values:
             return cls()
-        mean = math.fsum(many * weights) / count
-        squares = math.fsum((many - mean) ** 2 * weights)
-        zero = int(weights[many == 0].sum())
-        return cls(count, 0, zero, mean, squares, float(values[0]), float(values[-1]))
+        zero = sum(count for value, count in zip(values, counts, strict=True) if value == 0)
+        moments = Moments.of(np.array(values), weights=np.array(counts, dtype=np.float64))
+        return cls(0, zero, moments, values[0], values[-1])
 
     @classmethod
     def _of_piece(cls, values: pl.Series) -> Self:
@@ -79,37 +72,34 @@ class Numbers:
             nan = int(np.isnan(numbers).sum())
             numbers = numbers[finite]
         if not len(numbers):
-            return cls(nan=nan)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = float(numbers.mean())
-            away = numbers - mean
-            away *= away  # not `away @ away`: OpenBLAS would start threads of its own
+            return cls(nan)
         zero = len(numbers) - int(np.count_nonzero(numbers != 0))  # counts bools, which is faster than counting numbers
         least, most = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0  # + 0.0 turns -0.0 into 0.0
-        return cls(len(numbers), nan, zero, mean, float(away.sum()), least, most)
+        return cls(nan, zero, Moments.of(numbers), least, most)
 
     def merge(self, other: Self) -> Self:
         """The numbers of both columns together."""
-        count = self.count + other.count
-        share = other.count / count if count else 0.0
-        delta = other.mean - self.mean
         return type(self)(
-            count,
             self.nan + other.nan,
             self.zero + other.zero,
-            self.mean + delta * share,
-            self.squares + other.squares + delta * delta * self.count * share,
+            self.moments.merge(other.moments),
             min(self.least, other.least),
             max(self.most, other.most),
         )
+
+    @property
+    def count(self) -> int:
+        """How many values are finite."""
+        return int(self.moments.weight[0])
 
     def facts(self) -> dict[str, float | None]:
         """Mean, standard deviation and extremes; None without values and for a fact that overflows."""
         if not self.count:
             return dict.fromkeys(("mean", "std", "min", "max"))
-        std = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else None
-        facts = {"mean": self.mean, "std": std, "min": self.least, "max": self.most}
-        return {name: fact if fact is not None and math.isfinite(fact) else None for name, fact in facts.items()}
+        mean = float(self.moments.mean[0]) + float(self.moments.low[0])  # in numpy an overflow would be a warning
+        variance = self.moments.variance(ddof=1)[0]
+        facts = {"mean": mean, "std": math.sqrt(variance), "min": self.least, "max": self.most}
+        return {name: float(fact) if math.isfinite(fact) else None for name, fact in facts.items()}
 
 
 def counts(values: pl.Series, known: Sequence[object]) -> list[int]:

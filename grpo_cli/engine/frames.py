@@ -107,16 +107,13 @@ class Frames:
         """
         name = self._named(name, replaces=replaces)
         reads = {*value.meta.root_names()}
-        if not _row_by_row(value):
-            values = self.select({GROUP, *reads}).select(value.alias(name)).to_series()
-            self._forget(name)
-            self._rows[name] = values
-        elif all(read in self._facts or read in self._later_facts for read in reads):
-            self._forget(name)
-            self._later_facts[name] = value
+        computed = None if _row_by_row(value) else self.select({GROUP, *reads}).select(value.alias(name)).to_series()
+        reads_facts = all(read in self._facts or read in self._later_facts for read in reads)
+        self._forget(name)
+        if computed is not None:
+            self._rows[name] = computed
         else:
-            self._forget(name)
-            self._later[name] = value
+            (self._later_facts if reads_facts else self._later)[name] = value
         return pl.col(name)
 
     def keep(self, columns: Iterable[pl.Expr]) -> None:

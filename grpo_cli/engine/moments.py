@@ -37,24 +37,29 @@ class Moments:
     m2: Vector
 
     @classmethod
-    def of(cls, values: Vector, batch: Codes, batches: int, weights: Vector | None = None) -> Moments:
-        """The moments of `values`; `batch` has the batch of each row."""
-        if (batch[1:] < batch[:-1]).any():
+    def of(cls, values: Vector, batch: Codes | None = None, batches: int = 1, weights: Vector | None = None) -> Moments:
+        """The moments of `values`; `batch` has the batch of each row, None puts all rows into one."""
+        if batch is not None and (batch[1:] < batch[:-1]).any():
             order = stable_order(batch)
             values, batch = values[order], batch[order]
             weights = None if weights is None else weights[order]
-        ends = np.searchsorted(batch, np.arange(batches), side="right")
+        ends = np.array([len(values)]) if batch is None else np.searchsorted(batch, np.arange(batches), side="right")
         rows = np.diff(ends, prepend=0)
         chunks = -(-rows // CHUNK)
         first = np.cumsum(chunks) - chunks
         owner = np.repeat(np.arange(batches), chunks)
         starts = (ends - rows)[owner] + CHUNK * (np.arange(len(owner)) - first[owner])
         parts = _of_chunks(values, starts, weights)
-        total = cls(*np.zeros((4, batches)))
+        total = cls.none(batches)
         for nth in range(int(chunks.max(initial=0))):
             at = np.where(chunks > nth, first + nth, 0)
             total = total.merge(cls(*np.where(chunks > nth, parts[:, at], 0.0)))
         return total
+
+    @classmethod
+    def none(cls, batches: int = 1) -> Moments:
+        """The moments of batches without rows."""
+        return cls(*np.zeros((4, batches)))
 
     def merge(self, other: Moments) -> Moments:
         """The moments of two disjoint parts together (Chan's update)."""
@@ -116,7 +121,9 @@ def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
         mean = total(values) / safe
         away = values - np.repeat(mean, lengths)
         low = total(away) / safe
-        return np.array([weight, mean, low, total((away - np.repeat(low, lengths)) ** 2)])
+        away -= np.repeat(low, lengths)
+        away *= away
+        return np.array([weight, mean, low, total(away)])
 
 
 def spread(variance: pl.Expr, *, inside: float = 0.0, floor: float = 0.0, epsilon: float = 0.0) -> pl.Expr:

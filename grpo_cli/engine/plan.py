@@ -33,13 +33,7 @@ from grpo_cli.engine.plan_parts import (
 from grpo_cli.errors import UnknownName, UsageError
 
 OTHERS: Final = "default"  # with --plan-by, the name of the plan for all values without one
-_READ_BY: Final = {  # fields that each weight reads
-    "peak": {"solved", "peak", "sharpness"},
-    "pass-at-k": {"solved", "k"},
-    "hard": {"temperature"},
-}
 _OVER_BATCH: Final = {"std", "hard"}  # weights that depend on all groups of a batch
-_SPREAD: Final = frozenset({"ddof", "inside", "floor", "epsilon"})  # the fields of a divisor or a whitening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,42 +102,39 @@ class Plan:
     @property
     def unread(self) -> frozenset[str]:
         """Settings that no advantage depends on, because other settings make them irrelevant."""
-        return frozenset(
-            f"{part}.{name}"
-            for part, names in (
-                ("unit", set() if self.unit.state_weight else {"gamma", "states"}),
-                ("divisor", self._unread_of_divisor()),
-                ("alone", self._unread_of_alone()),
-                ("groups", self._unread_of_groups()),
-                ("weight", set().union(*_READ_BY.values()) - _READ_BY.get(self.weight.by, set())),
-                *((f"post.{op.name}", _SPREAD) for op in self.post if isinstance(op, Whiten) and not op.divide),
-            )
-            for name in names
-        )
-
-    def _unread_of_divisor(self) -> set[str]:
-        if self.divisor.level in {"group", "batch"}:
-            return {"constant"} | ({"ddof", "inside", "floor"} if self.divisor.measure == "mad" else set())
-        named = {"ddof", "epsilon"} if self.method == "expression" else set()  # which a formula may name
-        named |= {"ddof"} if self.weight.by == "std" else set()
-        if self.divisor.level == "constant":
-            return {"of", "measure", "least", *_SPREAD} - named - ({"epsilon"} if self.divisor.only_positive else set())
-        return {"of", "measure", "least", "constant", "only_positive", *_SPREAD} - named
-
-    def _unread_of_alone(self) -> set[str]:
-        if self.alone.result != "keep":
-            counted = self.divisor.level == "batch" and self.divisor.of == "residual"
-            return {"sd"} if counted else {"sd", "baseline"}
-        return set() if self.divisor.level in {"group", "batch"} or self.weight.by == "std" else {"sd"}
-
-    def _unread_of_groups(self) -> set[str]:
-        groups = self.groups
-        unread = {"small"} if groups.min_size == 1 else set()
-        if groups.zero_variance == "keep":
-            unread.add("std_threshold")
+        unit, divisor, groups, weight = self.unit, self.divisor, self.groups, self.weight
+        divides = divisor.level in {"group", "batch"}
+        by_std = divides and divisor.measure == "std"
+        of_batch = divisor.level == "batch"
+        in_formula = self.method == "expression"  # a formula may name it
+        keeps_singletons = self.alone.result == "keep"
         skips = groups.zero_variance != "keep" or groups.min_size > 1
-        by_batch = self.divisor.level == "batch" or self.weight.by in _OVER_BATCH
-        return unread if skips and by_batch else unread | {"statistics"}
+        is_read = {
+            "unit.gamma": unit.state_weight,
+            "unit.states": unit.state_weight,
+            "divisor.of": divides,
+            "divisor.measure": divides,
+            "divisor.ddof": by_std or in_formula or weight.by == "std",
+            "divisor.inside": by_std,
+            "divisor.floor": by_std,
+            "divisor.epsilon": divides or in_formula or (divisor.level == "constant" and divisor.only_positive),
+            "divisor.only_positive": divisor.level != "none",
+            "divisor.least": divides,
+            "divisor.constant": divisor.level == "constant",
+            "alone.baseline": keeps_singletons or (of_batch and divisor.of == "residual"),
+            "alone.sd": keeps_singletons and (divides or weight.by == "std"),
+            "groups.std_threshold": groups.zero_variance != "keep",
+            "groups.small": groups.min_size > 1,
+            "groups.statistics": skips and (of_batch or weight.by in _OVER_BATCH),
+            "weight.solved": weight.by in {"peak", "pass-at-k"},
+            "weight.peak": weight.by == "peak",
+            "weight.sharpness": weight.by == "peak",
+            "weight.k": weight.by == "pass-at-k",
+            "weight.temperature": weight.by == "hard",
+        }
+        undivided = (op for op in self.post if isinstance(op, Whiten) and not op.divide)
+        spread = (f"post.{op.name}.{name}" for op in undivided for name in ("ddof", "inside", "floor", "epsilon"))
+        return frozenset({*spread, *(name for name, reads in is_read.items() if not reads)})
 
     @property
     def uses_batch(self) -> bool:

@@ -19,16 +19,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine import plan_parts as parts
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators import outcome
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.estimators.step_level import returns, same_state
 from grpo_cli.engine.estimators.terms import Terms
 from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
+from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.moments import NEAREST, Vector, spread
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import ByLength, Clip, Discount, NanToZero, PostOp, Whiten
-from grpo_cli.engine.shape import shape
 from grpo_cli.errors import GrpoError, PluginError
 from grpo_cli.plugins import in_words
 
@@ -67,8 +66,8 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
     """Compute a plan on a narrow table, `piece` rows at a time; `intermediate` keeps all intermediate columns."""
     frames = Frames(table, piece)
     with _named(plan):
-        estimates = _residuals(frames, plan, _quantities(frames, plan, table))
-        _finish(frames, plan, _before_post(frames, plan, estimates))
+        quantities = _quantities(frames, plan, table)
+        _finish(frames, plan, _before_post(frames, plan, quantities, _residuals(frames, plan, quantities)))
         columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
     groups = frames.groups.select(
         "code",
@@ -85,15 +84,6 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
         first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
         groups = groups.with_columns(columns[".status"].gather(pl.Series(first)))
     return Scored(plan, table.hstack(columns), groups)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A reward column that the estimator reads: its name, its base quantities, and the residual that the estimator returned."""
-
-    name: str
-    quantities: Terms
-    residual: pl.Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +109,15 @@ class Shaped:
         quantities = {name: replace(t, frames=frames) for name, t in self.quantities.items()}
         with _named(plans[0]):
             keys = [_before_divisor(plan) for plan in plans]
-            estimates = dict[Hashable, Sequence[Estimate]]()
+            residuals = dict[Hashable, Mapping[str, pl.Expr]]()
             for key, plan in dict(zip(keys, plans, strict=True)).items():
-                frames.scope = f"{len(estimates)}:"
-                estimates[key] = _residuals(frames, plan, quantities)
-            frames.keep(estimate.residual for of_key in estimates.values() for estimate in of_key)
+                frames.scope = f"{len(residuals)}:"
+                residuals[key] = _residuals(frames, plan, quantities)
+            frames.keep(residual for of_key in residuals.values() for residual in of_key.values())
             values = list[pl.Expr]()
             for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
                 frames.scope = f"{at}"
-                values.append(_before_post(frames, plan, estimates[key]))
+                values.append(_before_post(frames, plan, quantities, residuals[key]))
             frames.keep(values)
             for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
                 frames.scope = f"{at}"
@@ -174,28 +164,33 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     columns = frozenset(table.columns)
     rewards(frames, plan, components)
     if plan.rewards.combine != "normalize":
-        return {".reward": base(frames, plan, shape(frames, plan, pl.col(".reward")), columns)}
+        return {".reward": base(frames, plan, _shape(frames, plan, pl.col(".reward")), columns)}
     names = [f".component.{k}" for k in range(components)]
     shaped = [
-        terms(frames, frames.let(shape(frames, plan, pl.col(name)), f"{name}.r"), columns, f"{name}.") for name in names
+        terms(frames, frames.let(_shape(frames, plan, pl.col(name)), f"{name}.r"), columns, f"{name}.")
+        for name in names
     ]
     # The estimator reads each column: a group is constant only if all columns with a weight are.
     counted = [t for t, weight in zip(shaped, weights(plan, components), strict=True) if weight]
     constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or shaped)
-    base(frames, plan, shape(frames, plan, pl.col(".reward")), columns, constant)
+    base(frames, plan, _shape(frames, plan, pl.col(".reward")), columns, constant)
     return dict(zip(names, shaped, strict=True))
 
 
-def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> list[Estimate]:
+def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> dict[str, pl.Expr]:
     """The residual of each column."""
-    return [Estimate(name, t, _residual(frames, plan, t, name)) for name, t in quantities.items()]
+    return {name: _residual(frames, plan, t, name) for name, t in quantities.items()}
 
 
-def _before_post(frames: Frames, plan: Plan, estimates: Sequence[Estimate]) -> pl.Expr:
+def _before_post(
+    frames: Frames, plan: Plan, quantities: Mapping[str, Terms], residuals: Mapping[str, pl.Expr]
+) -> pl.Expr:
     """From the residuals to the input of the post operations."""
-    scaled = [_scaled(frames, plan, estimate) for estimate in estimates]
-    value = weighted(scaled, weights(plan, len(estimates))) if plan.rewards.combine == "normalize" else scaled[0]
-    return frames.let(_select(frames, plan, frames.let(_weighed(frames, plan, value))))
+    scaled = [_scaled(frames, plan, t, residuals[name], name) for name, t in quantities.items()]
+    value = weighted(scaled, weights(plan, len(scaled))) if plan.rewards.combine == "normalize" else scaled[0]
+    if plan.weight.by != "none":
+        value = value * frames.let(_weight(frames, plan), ".weight")
+    return frames.let(_select(frames, plan, frames.let(value)))
 
 
 def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
@@ -205,12 +200,8 @@ def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
     _answer(frames, plan, value)
 
 
-def _weighed(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
-    """The value times the weight of its group."""
-    return value if plan.weight.by == "none" else value * frames.let(_weight(frames, plan), ".weight")
-
-
 def _weight(frames: Frames, plan: Plan) -> pl.Expr:
+    """The weight of the row's group."""
     rule, sd = plan.weight, pl.col(".std")
     if rule.by in {"peak", "pass-at-k"}:
         solved = pl.col(".mean") if rule.solved is None else frames.average(pl.col(".reward") >= rule.solved)
@@ -218,7 +209,7 @@ def _weight(frames: Frames, plan: Plan) -> pl.Expr:
         if rule.by == "pass-at-k":
             return rule.k * (1 - p) ** (rule.k - 1)
         return (-rule.sharpness * (_share(p, rule.peak) + _share(1 - p, 1 - rule.peak))).exp()
-    counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~skipped(plan)
+    counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~_skipped(plan)
     if rule.by == "std":
         if plan.alone.result == "keep":
             sd = pl.when(pl.col(".n") == 1).then(SD_ALONE[plan.alone.sd]).otherwise(sd)
@@ -313,6 +304,51 @@ def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, cons
     )  # fmt: skip
 
 
+def _shape(frames: Frames, plan: Plan, reward: pl.Expr) -> pl.Expr:
+    """The reward after the `shape` of the plan: its operations, in their order."""
+    for op in plan.shape:
+        reward = frames.let(_shaped(frames, op, reward))
+    return reward
+
+
+def _shaped(frames: Frames, op: parts.ShapeOp, r: pl.Expr) -> pl.Expr:
+    match op:
+        case parts.Affine():
+            return (r + op.shift) * op.scale
+        case parts.Clip():
+            return r.clip(op.lo, op.hi)
+        case parts.Kl():
+            return r - op.coef * pl.col("kl")
+        case parts.Truncated():
+            return pl.when(pl.col("truncated")).then(r * op.factor).otherwise(r)
+        case parts.Binary():
+            return pl.when(r.is_nan()).then(r).when(r.is_not_null()).then((r > op.threshold).cast(pl.Float64))
+        case parts.Overlong():
+            return _overlong(op, r)
+        case parts.Length():
+            return r - frames.average(r) * _relative_length(op, r.is_not_null())
+        case parts.Rank():
+            # The rank by likelihood, from 0 (least likely) to n - 1; ties in row order.
+            rank = pl.when(r.is_not_null()).then(pl.col("logprob")).rank("ordinal").over(GROUP).cast(pl.Float64) - 1
+            return r * (1 - op.penalty * rank / frames.sum(r.is_not_null()))
+
+
+def _overlong(op: parts.Overlong, r: pl.Expr) -> pl.Expr:
+    length = pl.col("length")
+    penalty = (-(length - (op.max - op.buffer)) / op.buffer * op.penalty).clip(upper_bound=0.0)
+    if op.beyond == "floor":
+        penalty = penalty.clip(lower_bound=-op.penalty)
+    return pl.when(length > op.max).then(0.0).otherwise(r + penalty) if op.beyond == "zero" else r + penalty
+
+
+def _relative_length(op: parts.Length, counts: pl.Expr) -> pl.Expr:
+    def relative(role: str) -> pl.Expr:
+        longest = pl.when(counts).then(pl.col(role)).max().over(GROUP)
+        return pl.col(role) / longest.clip(lower_bound=1.0)
+
+    return op.output * relative("length") + op.input * relative("input_length") + op.turns * relative("turns")
+
+
 def _of_batch(t: Terms) -> Terms:
     """The same quantities with size and mean of the batch instead of the group."""
     moments = t.batch(t.r)
@@ -339,14 +375,11 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     return frames.let(residual, f"{name}.residual")
 
 
-def _scaled(frames: Frames, plan: Plan, estimate: Estimate) -> pl.Expr:
-    """The residual divided, before the post operations."""
-    raw = pl.col(estimate.name)
-    divisor = frames.let(
-        _divisor(frames, plan, estimate.quantities, estimate.residual, raw), f"{estimate.name}.divisor"
-    )
-    quotient = _singleton_result(plan, estimate.quantities, raw, _divided(plan, estimate.residual, divisor))
-    return frames.let(quotient, f"{estimate.name}.scaled")
+def _scaled(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, name: str) -> pl.Expr:
+    """The residual of a column divided, before the post operations."""
+    raw = pl.col(name)
+    divisor = frames.let(_divisor(frames, plan, t, residual, raw), f"{name}.divisor")
+    return frames.let(_singleton_result(plan, t, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
 
 
 def _of_singleton(plan: Plan, t: Terms) -> pl.Expr:
@@ -369,19 +402,25 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
         return pl.lit(1.0)
     if rule.level == "constant":
         return pl.lit(rule.constant)
-    sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
-    singleton = SD_ALONE[plan.alone.sd] + rule.epsilon
+    n = t.n
     if rule.level == "batch":
         # The rank penalty of Trinity does not change the std of the batch: it is that of the rewards before it.
         reward = t.r if plan.raw_rank is None else raw
         counted = residual if rule.of == "residual" else reward
-        kept = counted if plan.groups.statistics == "all" else pl.when(~skipped(plan)).then(counted)
+        kept = counted if plan.groups.statistics == "all" else pl.when(~_skipped(plan)).then(counted)
         batch = frames.batch(kept)
-        return pl.when(batch.weight == 1).then(singleton).otherwise(sd(batch.variance(rule.ddof)))
-    if rule.measure == "mad":
+        n, sd = batch.weight, _sd(rule, batch.variance(rule.ddof))
+    elif rule.measure == "mad":
         away = t.centred if rule.of == "reward" else residual - frames.average(residual)
-        return pl.when(t.n == 1).then(singleton).otherwise(frames.average(away.abs()) + rule.epsilon)
-    return pl.when(t.n == 1).then(singleton).otherwise(sd(_group_variance(frames, plan, t, residual)))
+        sd = frames.average(away.abs()) + rule.epsilon
+    else:
+        sd = _sd(rule, _group_variance(frames, plan, t, residual))
+    return pl.when(n == 1).then(SD_ALONE[plan.alone.sd] + rule.epsilon).otherwise(sd)
+
+
+def _sd(rule: parts.Divisor | parts.Whiten, variance: pl.Expr) -> pl.Expr:
+    """What a divisor or a whitening divides by."""
+    return spread(variance, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
 
 
 def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> pl.Expr:
@@ -441,42 +480,52 @@ def _singleton_result(plan: Plan, t: Terms, raw: pl.Expr, value: pl.Expr) -> pl.
     return pl.when(t.let(t.n == 1)).then(results[plan.alone.result]).otherwise(value)
 
 
-def skipped(plan: Plan) -> pl.Expr:
-    """Rows of groups that are not trained on."""
-    small = pl.col(".n") < plan.groups.min_size
-    return small if plan.groups.zero_variance == "keep" else small | pl.col(".zero_variance")
-
-
 # --- selection, post, status -----------------------------------------------------------------------------
 
 
+def _special(plan: Plan) -> dict[str, tuple[pl.Expr, str]]:
+    """The special groups: their status, their rows, and the rule of the plan for them; the first that applies counts."""
+    kinds = {
+        "small-group": (pl.col(".n") < plan.groups.min_size, plan.groups.small),
+        "singleton": (pl.col(".n") == 1, plan.alone.result),
+        "zero-variance": (pl.col(".zero_variance"), plan.groups.zero_variance),
+    }
+    return {status: (rows, rule) for status, (rows, rule) in kinds.items() if rule != "keep"}
+
+
+def _skipped(plan: Plan) -> pl.Expr:
+    """Rows of groups that are not trained on."""
+    return pl.any_horizontal(rows for status, (rows, _) in _special(plan).items() if status != "singleton")
+
+
 def _select(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
-    if plan.groups.min_size > 1 and plan.groups.small == "zero":
-        value = pl.when(pl.col(".n") < plan.groups.min_size).then(0.0 * value).otherwise(value)
+    if plan.groups.small == "zero":
+        small, _ = _special(plan)["small-group"]
+        value = pl.when(small).then(0.0 * value).otherwise(value)
         return value if plan.groups.zero_variance == "keep" else pl.when(~pl.col(".zero_variance")).then(value)
-    return pl.when(frames.let(~skipped(plan))).then(value)
+    return pl.when(frames.let(~_skipped(plan))).then(value)
 
 
-def _post(frames: Frames, op: PostOp, place: int, value: pl.Expr) -> pl.Expr:
+def _post(frames: Frames, op: parts.PostOp, place: int, value: pl.Expr) -> pl.Expr:
     match op:
-        case ByLength():
+        case parts.ByLength():
             return value * pl.col("length") / op.max
-        case Discount():
-            return frames.scan(partial(returns, gamma=op.gamma), ROLLOUT, value)
-        case Clip():
+        case parts.Discount():
+            return frames.scan(partial(_returns, gamma=op.gamma), ROLLOUT, value)
+        case parts.Clip():
             return value.clip(op.lo, op.hi)
-        case NanToZero():
+        case parts.NanToZero():
             return pl.when(value.is_finite()).then(value).when(pl.col(".unit")).then(0.0)
-        case Whiten():
+        case parts.Whiten():
             return _whitened(frames, op, f".post.{place}", value)
 
 
-def _whitened(frames: Frames, op: Whiten, name: str, value: pl.Expr) -> pl.Expr:
+def _whitened(frames: Frames, op: parts.Whiten, name: str, value: pl.Expr) -> pl.Expr:
     """The whitened value; `--explain` shows the columns with a name."""
     moments = frames.batch(value, pl.col("length") if op.level == "token" else None)
     frames.let(moments.mean, f"{name}.mean")
     variance = moments.variance(op.ddof)
-    sd = frames.let(spread(variance, inside=op.inside, floor=op.floor, epsilon=op.epsilon), f"{name}.sd")
+    sd = frames.let(_sd(op, variance), f"{name}.sd")
     # Centred values have a mean of 0 up to rounding, which must not move values of exactly 0.
     rounding = moments.mean.abs() < ROUNDING * variance.sqrt()
     centred = pl.when(rounding).then(value).otherwise(moments.above(value))
@@ -506,13 +555,37 @@ def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
 
 
 def _step_part(frames: Frames, plan: Plan) -> pl.Expr:
-    rule, sd = plan.divisor, None
-    if rule.level == "group":
-        sd = partial(spread, inside=rule.inside, floor=rule.floor, epsilon=rule.epsilon)
-    least = None if rule.least is None else rule.least + rule.epsilon
-    keys = (GROUP if plan.unit.states == "group" else BATCH, "state")
-    part = same_state(frames, keys, gamma=plan.unit.gamma, ddof=rule.ddof, sd=sd, least=least)
-    return part / rule.constant if rule.level == "constant" else part
+    """Each step compared with the steps from the same state (the step part of GiGPO).
+
+        A = (G - mean G) [/ sd],  G = step_reward + gamma G' inside the rollout, rows in file order
+
+    A state that occurs once gives 0, and so does one whose sd is not above `least`. Source: GiGPO arXiv:2505.10978.
+    """
+    rule, keys = plan.divisor, (GROUP if plan.unit.states == "group" else BATCH, "state")
+
+    def over(value: pl.Expr) -> pl.Expr:
+        return value.over(keys)
+
+    gain = frames.scan(partial(_returns, gamma=plan.unit.gamma), ROLLOUT, pl.col("step_reward"))
+    above = frames.let(gain - over(gain.min()))
+    centred = frames.let(above - over(above.mean()))
+    if rule.level != "group":
+        return centred / rule.constant if rule.level == "constant" else centred
+    count = over(gain.count())
+    variance = frames.let(over((centred**2).sum()) / (count - rule.ddof))
+    sd = frames.let(_sd(rule, variance))
+    narrow = sd < NEAREST if rule.least is None else (sd <= rule.least + rule.epsilon) | sd.is_nan()
+    return pl.when(count > 1).then(pl.when(narrow).then(0.0).otherwise(centred / sd)).otherwise(centred)
+
+
+def _returns(segments: Segments, reward: Vector, *, gamma: float) -> Vector:
+    """The discounted return of each step: its reward, and gamma times the return of the next one."""
+    out = np.empty_like(reward)
+    for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
+        rest = 0.0
+        for i in range(start + size - 1, start - 1, -1):
+            rest = out[i] = reward[i] + gamma * rest
+    return out
 
 
 @cache
@@ -523,20 +596,10 @@ def _literal(status: str) -> pl.Expr:
 
 def _status(plan: Plan) -> pl.Expr:
     """The first reason why a row with a reward gets no advantage of its own."""
-    singleton = (pl.col(".n") == 1) if plan.alone.result != "keep" else pl.lit(value=False)
-    skipped = pl.col(".zero_variance") if plan.groups.zero_variance != "keep" else pl.lit(value=False)
-    small = pl.col(".n") < plan.groups.min_size
-    named = pl.when(small).then(_literal("small-group")).when(singleton).then(_literal("singleton"))
-    return named.when(skipped).then(_literal("zero-variance")).otherwise(_literal("scored"))
+    special = _special(plan).items()
+    return pl.coalesce(*(pl.when(rows).then(_literal(status)) for status, (rows, _) in special), _literal("scored"))
 
 
 def _kept(plan: Plan) -> pl.Expr:
     """Whether the row is written at all."""
-    dropped = []
-    if plan.groups.zero_variance == "drop":
-        dropped.append(pl.col(".zero_variance"))
-    if plan.groups.small == "drop":
-        dropped.append(pl.col(".n") < plan.groups.min_size)
-    if plan.alone.result == "drop":
-        dropped.append(pl.col(".n") == 1)
-    return ~pl.any_horizontal(*dropped) if dropped else pl.lit(value=True)
+    return ~pl.any_horizontal(pl.lit(value=False), *(rows for rows, rule in _special(plan).values() if rule == "drop"))

@@ -101,7 +101,7 @@ def _mode(path: Path) -> int | None:
 
 
 def _locked(temporary: Path) -> int:
-    """Make a temporary file; its lock tells other runs that it is still being written."""
+    """Make a temporary file; its lock shows other runs that it is still being written."""
     while True:
         # Not by tempfile, whose mode is 0600: a new file follows the umask.
         fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)

@@ -156,7 +156,7 @@ def _locked(fd: int, source: Input) -> Iterator[None]:
             # Some network file systems have no locks; the pin still shows changes.
             if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}:
                 raise
-        if not source.pin.holds(os.fstat(fd)):
+        if not source.pin.matches(os.fstat(fd)):
             raise InputChanged.between_readings(source.name)
         yield
     finally:

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.trials import is_job
@@ -62,7 +62,7 @@ class Pin:
         """The state that the operating system reports."""
         return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_nlink)
 
-    def holds(self, stat: os.stat_result) -> bool:
+    def matches(self, stat: os.stat_result) -> bool:
         """Whether a file is still in this state. A further name (hard link) changes its ctime, not its content."""
         now = Pin.of(stat)
         return now == self or (now.links != self.links and replace(now, ctime_ns=self.ctime_ns) == self)
@@ -79,7 +79,10 @@ class Input:
     max_line: int = field(default=MAX_LINE, compare=False)
     written_as: str = ""  # the suffix of an output beside it, if its format is read-only
     deferred: bool = False  # whether its lines say where their texts are
-    said: Callable[[int], None] | None = field(default=None, compare=False, repr=False)  # gets the offset read so far
+    on_read: Callable[[int], None] | None = field(
+        default=None, compare=False, repr=False
+    )  # gets the offset read so far
+    is_local: ClassVar[bool] = True  # whether `path` is a local file, which other libraries can open
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
@@ -102,10 +105,10 @@ class Input:
         if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
             handle.close()
             raise InputChanged.between_readings(self.name)
-        if self.said is None:
+        if self.on_read is None:
             return handle
         with handle:
-            return BufferedReader(_Reported(os.dup(handle.fileno()), self.said))
+            return BufferedReader(_Reported(os.dup(handle.fileno()), self.on_read))
 
     def check(self) -> None:
         """Stop the run if this is no longer the file that was pinned."""
@@ -113,7 +116,7 @@ class Input:
             stat = os.stat(self.path) if self.fd is None else os.fstat(self.fd)  # noqa: PTH116 - see `at`
         except OSError:
             raise InputChanged.between_readings(self.name) from None
-        if not self.pin.holds(stat):
+        if not self.pin.matches(stat):
             raise InputChanged.between_readings(self.name)
 
     def refuse_long_line(self, size: int) -> None:
@@ -121,11 +124,6 @@ class Input:
         if size > self.max_line:
             long = f"{self.name}: a line of more than {self.max_line:,} bytes"
             raise DataError(long, "--max-line BYTES reads longer ones, each as a whole in memory")
-
-    @property
-    def is_local(self) -> bool:
-        """Whether `path` is a local file, which other libraries can open."""
-        return True
 
     @property
     def lines_before(self) -> int:
@@ -139,13 +137,15 @@ class Input:
 
 
 class _Reported(FileIO):
-    def __init__(self, fd: int, said: Callable[[int], None]) -> None:
+    """A file that reports how far it has been read."""
+
+    def __init__(self, fd: int, on_read: Callable[[int], None]) -> None:
         super().__init__(fd)
-        self._said = said
+        self._on_read = on_read
 
     def readinto(self, buffer: Any) -> int | None:
         size = super().readinto(buffer)
-        self._said(self.tell())
+        self._on_read(self.tell())
         return size
 
 
@@ -175,6 +175,7 @@ class Section(Input):
 
     whole: Input
     start: int
+    is_local: ClassVar[bool] = False  # it has to be read through `open`
 
     @classmethod
     def between(cls, whole: Input, start: int, end: int) -> Self:
@@ -189,11 +190,6 @@ class Section(Input):
     def check(self) -> None:
         """Stop the run if the whole file is no longer the file that was pinned."""
         self.whole.check()
-
-    @property
-    def is_local(self) -> bool:
-        """False: it has to be read through `open`."""
-        return False
 
     @property
     def lines_before(self) -> int:

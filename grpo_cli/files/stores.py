@@ -20,7 +20,7 @@ from datetime import timedelta
 from functools import cache, lru_cache
 from io import RawIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final, Self, cast
+from typing import Any, BinaryIO, ClassVar, Final, Self, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
@@ -54,8 +54,7 @@ _MOST_AT_ONCE: Final = 320 << 20
 _MOST_PAGES: Final = 2000  # most pages of a hub listing, each with a thousand files
 _MOST_LISTED: Final = 64 << 20  # most bytes of a page
 _LISTING: Final = 600  # most seconds for all pages
-_RETRY: Final[Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
-_CLIENT: Final[Any] = {"connect_timeout": timedelta(seconds=10), "timeout": timedelta(minutes=2)}
+_TIMEOUT: Final = "GRPO_ADV_TIMEOUT"  # seconds that a request to a store may take
 # Errors that obstore raises itself.
 _OF_STORES: Final = (FileNotFoundError, PermissionError, ConnectionError, TimeoutError)
 _MAGIC: Final = re.compile(r"[*?[]")
@@ -73,6 +72,8 @@ def is_url(name: str) -> bool:
 class Stored(Input):
     """An object that is read twice and must not change; `path` may have a signature, which `name` leaves out."""
 
+    is_local: ClassVar[bool] = False
+
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Self:
         """Pin an object."""
@@ -88,11 +89,6 @@ class Stored(Input):
         """Pin an object by the metadata of the store."""
         changed = int(found["last_modified"].timestamp() * 1e9)
         return cls(shown(url), url, Pin(0, found["size"], changed, 0, 0, found["e_tag"] or ""))
-
-    @property
-    def is_local(self) -> bool:
-        """False: it has to be read through `open`."""
-        return False
 
     def open(self) -> BinaryIO:
         """Open at the first byte."""
@@ -371,22 +367,38 @@ def _store(root: str) -> Any:
     from obstore import store
 
     scheme, _, place = root.partition("://")
+    retry: Any = {"max_retries": 5, "retry_timeout": 2 * _timeout()}
     if scheme == "s3":
-        return store.S3Store(place, retry_config=_RETRY, **_s3_options())
+        return store.S3Store(place, retry_config=retry, **_s3_options())
     if scheme == "gs":
-        return store.GCSStore(place, retry_config=_RETRY, client_options=_client())
+        return store.GCSStore(place, retry_config=retry, client_options=_client())
     if scheme == "az":
-        return store.AzureStore(place, retry_config=_RETRY, client_options=_client())
+        return store.AzureStore(place, retry_config=retry, client_options=_client())
     headers: dict[str, str] = {}
     if scheme == "hf":
         dataset, _, root = root.partition(" ")
         headers = _hub(dataset)[2]
     client: Any = {**_client(), "allow_http": True, "default_headers": headers}
-    return store.HTTPStore.from_url(root, retry_config=_RETRY, client_options=client)
+    return store.HTTPStore.from_url(root, retry_config=retry, client_options=client)
+
+
+def _timeout() -> timedelta:
+    text = os.environ.get(_TIMEOUT, "120")
+    try:
+        found = timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        found = timedelta()
+    if found <= timedelta():
+        raise UsageError(
+            f"the environment variable {_TIMEOUT} is {text!r}", "set it to a number of seconds, 120 by default"
+        )
+    return found
 
 
 def _client() -> Any:
-    return {**_CLIENT, "allow_http": os.environ.get("AWS_ALLOW_HTTP") == "true"}
+    timeout = _timeout()
+    allow_http = os.environ.get("AWS_ALLOW_HTTP") == "true"
+    return {"connect_timeout": min(timeout, timedelta(seconds=10)), "timeout": timeout, "allow_http": allow_http}
 
 
 def _s3_options() -> dict[str, Any]:
@@ -564,7 +576,7 @@ class _Upload(RawIOBase):
         self._url, self._where = url, {"Bucket": root.partition("://")[2], "Key": key}
         self._only_new = {} if force else {"IfNoneMatch": "*"}
         self._client = _boto3()[1]
-        self._held, self._sent = bytearray(), 0
+        self._buffer, self._sent = bytearray(), 0
         self._upload: dict[str, str] = {}
         self._parts: list[dict[str, Any]] = []
 
@@ -572,13 +584,13 @@ class _Upload(RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._sent + len(self._held)
+        return self._sent + len(self._buffer)
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self._held += view
+        self._buffer += view
         size = self._part << (len(self._parts) // _MANY)
-        if len(self._held) >= size:
+        if len(self._buffer) >= size:
             self._send_part()
         return len(view)
 
@@ -610,18 +622,20 @@ class _Upload(RawIOBase):
         with _explained(self._url):
             self._begin()
             number = len(self._parts) + 1
-            answer = self._client.upload_part(**self._where, **self._upload, PartNumber=number, Body=bytes(self._held))
+            answer = self._client.upload_part(
+                **self._where, **self._upload, PartNumber=number, Body=bytes(self._buffer)
+            )
         self._parts.append({"ETag": answer["ETag"], "PartNumber": number})
-        self._sent += len(self._held)
-        self._held.clear()
+        self._sent += len(self._buffer)
+        self._buffer.clear()
 
     def complete(self) -> None:
         """Send what is buffered, and complete the object."""
         try:
             if not self._upload:
-                self._client.put_object(**self._where, **self._only_new, Body=bytes(self._held))
+                self._client.put_object(**self._where, **self._only_new, Body=bytes(self._buffer))
                 return
-            if self._held:
+            if self._buffer:
                 self._send_part()
             self._client.complete_multipart_upload(
                 **self._where, **self._upload, **self._only_new, MultipartUpload={"Parts": self._parts}

@@ -15,7 +15,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from shutil import copyfile, copyfileobj
 from tempfile import TemporaryDirectory
@@ -88,6 +88,17 @@ def line(row: Mapping[str, Any], default: Callable[[Any], Any] = plain) -> bytes
     return json.dumps(row, default=default).encode() + b"\n"
 
 
+@contextmanager
+def in_one_line(errors: tuple[type[Exception], ...], what: str, cure: str = "") -> Iterator[None]:
+    """Turn these errors into a DataError that says what is wrong, and why."""
+    try:
+        yield
+    except DataError:
+        raise
+    except errors as error:
+        raise DataError(f"{what}: {str(error).lower()}", cure) from None
+
+
 def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile:
     """An open zip; DataError, with a cure, if the file is not a zip."""
     try:
@@ -99,10 +110,8 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
         else:
             why = str(error).lower()
         raise DataError(f"{source.name}: not readable as {what}: {why}", cure) from None
-    try:
+    with in_one_line(BROKEN, f"{source.name}: cannot be unpacked", cure):
         _refuse_lost_members(handle, found.infolist())
-    except BROKEN as error:
-        raise DataError(f"{source.name}: cannot be unpacked: {str(error).lower()}", cure) from None
     return found
 
 
@@ -132,21 +141,19 @@ def inspect_log(source: Input) -> Iterator[bytes]:
         budget = Budget(source)
         head: dict[str, Any] = {}
         samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
-        try:
+        with in_one_line(BROKEN, f"{source.name}: cannot be unpacked", _CONVERT):
             for name in (*_HEADS, *samples):  # no more than its stated size is ever read of a member
                 budget.spend(found.getinfo(name).file_size if name in names else 0, name)
             for name in _HEADS:
                 head |= _object(found, handle, name, budget)[1] if name in names else {}
             head.pop("samples", None)
-            yield b"{\n" + b"".join(b"%s: %s,\n" % (_json(key), _json(value)) for key, value in head.items())
+            yield b"{\n" + b"".join(
+                f"{json.dumps(key)}: {json.dumps(value)},\n".encode() for key, value in head.items()
+            )
             yield b'"samples": ['
             for number, name in enumerate(sorted(samples, key=lambda name: natural(PurePosixPath(name)))):
                 yield (b",\n" if number else b"\n") + _object(found, handle, name, budget)[0]
             yield b"\n]}\n"
-        except DataError:
-            raise
-        except BROKEN as error:
-            raise DataError(f"{source.name}: cannot be unpacked: {str(error).lower()}", _CONVERT) from None
 
 
 def _object(found: zipfile.ZipFile, handle: BinaryIO, name: str, budget: Budget) -> tuple[bytes, dict[str, Any]]:
@@ -184,10 +191,6 @@ def _member(found: zipfile.ZipFile, handle: BinaryIO, name: str) -> bytes:
     if len(content) != info.file_size or zlib.crc32(content) != info.CRC:
         raise zipfile.BadZipFile(f"bad CRC-32 for file {name!r}")
     return content
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value).encode()
 
 
 def database(source: Input) -> Iterator[bytes]:

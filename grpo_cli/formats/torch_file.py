@@ -21,7 +21,7 @@ import numpy as np
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.containers import BROKEN, Budget, archive, line, plain
+from grpo_cli.formats.containers import BROKEN, Budget, archive, in_one_line, line, plain
 
 _STORAGES: Final = {
     "DoubleStorage": "f8", "FloatStorage": "f4", "HalfStorage": "f2", "BFloat16Storage": "bf16", "LongStorage": "i8",
@@ -221,27 +221,25 @@ def _refuse_bomb(data: bytes) -> None:
 
 def samples(source: Input) -> Iterator[bytes]:
     """The rows of a dump: a list of dictionaries, by itself or as a member (`samples`), or columns of one length."""
-    with source.open() as handle, archive(source, handle, "a torch.save file", _OTHER) as found:
+    with (
+        source.open() as handle,
+        archive(source, handle, "a torch.save file", _OTHER) as found,
+        in_one_line(_BROKEN, f"{source.name}: not readable as a torch.save file"),
+    ):
+        members = _Members(found, source.pin.size)
+        data = members.read("data.pkl")
+        _refuse_bomb(data)
         try:
-            members = _Members(found, source.pin.size)
-            data = members.read("data.pkl")
-            _refuse_bomb(data)
             content = _Unpickler(data, members).load()
         except _Refused as refused:
             cure = "it was not called; save plain dictionaries, lists, numbers, texts and tensors, or write JSON lines"
             raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
-        except _BROKEN as error:
-            raise DataError(f"{source.name}: not readable as a torch.save file: {str(error).lower()}") from None
     budget, sizes = Budget(source), _Sizes(_VIEWS * source.pin.size)
-    try:
+    cure = "a row must be a dictionary of texts, numbers, lists and tensors"
+    with in_one_line((TypeError, ValueError, RecursionError), f"{source.name}: holds no list of samples", cure):
         for row in _rows_of(content, sizes):
             budget.spend(sum(map(sizes.of, (*row, *row.values()))), "a row")
             yield line(row, _plain)
-    except DataError:
-        raise
-    except (TypeError, ValueError, RecursionError) as error:
-        wrong = f"{source.name}: holds no list of samples: {str(error).lower()}"
-        raise DataError(wrong, "a row must be a dictionary of texts, numbers, lists and tensors") from None
 
 
 class _Sizes:

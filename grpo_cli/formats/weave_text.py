@@ -27,7 +27,7 @@ Spans = Callable[[bytes, Ints], np.ndarray]
 Insert = Callable[[bytes, BlockRows, pl.DataFrame], Iterable[Buffer]]
 
 
-class _Job(NamedTuple):
+class _BlockWeaving(NamedTuple):
     """A block with its rows of the new columns, and which of its rows are taken (None: all)."""
 
     block: Block
@@ -47,23 +47,23 @@ def weave_blocks(
     all rows of a block.
     """
 
-    def woven(job: _Job) -> Iterable[Buffer]:
-        data, rows = job.block.read(), _wide(job.rows)
+    def woven(part: _BlockWeaving) -> Iterable[Buffer]:
+        data, rows = part.block.read(), _wide(part.rows)
         if not np.isin(np.frombuffer(data, np.uint8)[rows.marks[rows.marks < len(data)]], [*marked]).all():
             raise InputChanged.between_readings(source.name)
-        if job.take is not None:
-            starts, ends = spans(data, rows.marks)[job.take].T
+        if part.take is not None:
+            starts, ends = spans(data, rows.marks)[part.take].T
             before = np.append(0, ends[:-1])
             apart = before < starts  # rows that follow each other are copied at once
             data = b"".join(filled(memoryview(data)[: ends[-1]], [(before[apart], starts[apart])], [[]]))
             data += b"" if data.endswith(b"\n") else newline
-            rows = _moved(rows, job.take, starts, ends - starts)
-        return insert(data, rows, job.added)
+            rows = _moved(rows, part.take, starts, ends - starts)
+        return insert(data, rows, part.added)
 
     in_order = weaving.take is None or (np.diff(weaving.take) > 0).all()
-    jobs = _jobs(source, found, weaving) if in_order else _jobs_in_new_order(source, found, weaving, newline, spans)
-    for parts in ahead(woven, jobs):
-        sink.writelines(parts)
+    parts = _in_order(source, found, weaving) if in_order else _in_new_order(source, found, weaving, newline, spans)
+    for buffers in ahead(woven, parts):
+        sink.writelines(buffers)
 
 
 def _wide(rows: BlockRows) -> BlockRows:
@@ -77,22 +77,24 @@ def _moved(rows: BlockRows, take: Ints, starts: Ints, sizes: Ints) -> BlockRows:
     return BlockRows(int(sizes.sum()), marks, np.flatnonzero(np.isin(take, rows.empty)))
 
 
-def _jobs(source: Input, found: Found, weaving: Weaving) -> Iterator[_Job]:
+def _in_order(source: Input, found: Found, weaving: Weaving) -> Iterator[_BlockWeaving]:
     row, added, take = 0, weaving.added, weaving.take
     for block, rows in found:
         end = row + rows.height
         if take is None:
             InputChanged.unless_same(min(end, len(added)), end, source.name)
-            yield _Job(block, rows, added[row:end])
+            yield _BlockWeaving(block, rows, added[row:end])
         else:
             first, last = np.searchsorted(take, [row, end])
             if first < last:
-                yield _Job(block, rows, added[first:last], take[first:last] - row)
+                yield _BlockWeaving(block, rows, added[first:last], take[first:last] - row)
         row = end
     refuse_height(source, row, weaving)
 
 
-def _jobs_in_new_order(source: Input, found: Found, weaving: Weaving, newline: bytes, spans: Spans) -> Iterator[_Job]:
+def _in_new_order(
+    source: Input, found: Found, weaving: Weaving, newline: bytes, spans: Spans
+) -> Iterator[_BlockWeaving]:
     """Blocks of rows in a new order, each read by itself: copies of groups, for example."""
     every, places, height, take = list[BlockRows](), list[np.ndarray](), 0, np.asarray(weaving.take)
     for block, rows in ((block, _wide(rows)) for block, rows in found):
@@ -112,7 +114,7 @@ def _jobs_in_new_order(source: Input, found: Found, weaving: Weaving, newline: b
                 raw.append(line if line.endswith(b"\n") else line + newline)
             rows = _moved(whole, take[part], starts[part], np.array(list(map(len, raw)), np.int64))
             block = Block(source.name, 0, rows.size, partial(BytesIO, b"".join(raw)))
-            yield _Job(block, rows, weaving.added[int(part[0]) : int(part[-1]) + 1])
+            yield _BlockWeaving(block, rows, weaving.added[int(part[0]) : int(part[-1]) + 1])
 
 
 def refuse_height(source: Input, height: int, weaving: Weaving) -> None:

@@ -134,7 +134,7 @@ def parts_of(given: Given) -> dict[str, Given]:
 
 
 def parts_fields(given: Given) -> dict[str, Any]:
-    """The column of --plan-by, and plan and binding of each part: the fields of Parts."""
+    """The column of --plan-by, and plan and binding of each part: the fields of PlanBy."""
     plans = {}
     first = {part: value for value, part in reversed(together(given).items())}
     for part, own in parts_of(given).items():
@@ -400,27 +400,34 @@ def refuse_beside(name: str, given: Given, *others: str) -> None:
         raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
 
 
+def _fields(given: Given, *same: str, **renamed: str) -> dict[str, Any]:
+    """The fields of these names that were given; `renamed` has the option of a field with another name."""
+    options = dict(zip(same, same, strict=True)) | renamed
+    return {field: given[option] for field, option in options.items() if option in given}
+
+
+def _with_where(fields: dict[str, Any], given: Given) -> dict[str, Any]:
+    return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})
+
+
 def binding_fields(given: Given) -> dict[str, Any]:
     """Which columns are the key, the rewards and the rest: the fields of a Binding."""
-    flags = {role.flag.removeprefix("--").replace("-", "_"): role.name for role in ROLES.values()}
-    direct = ("group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "max_line")
+    roles = _fields(given, **{role.name: role.flag.removeprefix("--").replace("-", "_") for role in ROLES.values()})
+    if roles.get("rollout") == NO_ROLLOUTS:
+        del roles["rollout"]
     group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
     if given.get("group") and not group:
         raise UsageError("--group names no column", "give the columns of the key, or leave it out")
     return {
         "group": group,
         "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
-        "roles": {
-            role: given[name]
-            for name, role in flags.items()
-            if name in given and not (role == "rollout" and given[name] == NO_ROLLOUTS)
-        },
+        "roles": roles,
         "rollouts": counting(given),
         "outcomes": _outcomes(part for text in given.get("map", ()) for part in text.split(",")),
         "singletons_meant": "singleton" in given,
         "missing_is_error": settings(given).get("rewards.missing") == "error",
         "skip_broken": given.get("on_error") == "skip",
-        **{name: given[name] for name in direct if name in given},
+        **_fields(given, "group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "max_line"),
     }
 
 
@@ -442,9 +449,9 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
 
 def output_fields(given: Given) -> dict[str, Any]:
     """How to write: the fields of an Output."""
-    direct = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
+    names = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
     to = given.get("output")
-    return {"to": STDOUT if to in _STDOUTS else to, **{name: given[name] for name in direct if name in given}}
+    return {"to": STDOUT if to in _STDOUTS else to, **_fields(given, *names)}
 
 
 def token_fields(given: Given, plan: Plan) -> dict[str, str] | None:
@@ -452,13 +459,12 @@ def token_fields(given: Given, plan: Plan) -> dict[str, str] | None:
 
     With a mask, a length column that the plan reads is not one of them.
     """
-    names = ("tokens", "mask", "prompt_tokens")
+    fields = _fields(given, "tokens", "mask", "prompt_tokens")
     if not given.get("per_token"):
-        for name in names:
-            if name in given:
-                raise UsageError(f"{EVERY[name].flag} has no effect without --per-token", "add --per-token")
+        if fields:
+            flag = EVERY[next(iter(fields))].flag
+            raise UsageError(f"{flag} has no effect without --per-token", "add --per-token")
         return None
-    fields = {name: given[name] for name in names if name in given}
     length = given.get("length_column")
     for_plan = length == "equal" or ("mask" in fields and "length" in plan.needs)
     return fields | ({} if length is None or for_plan else {"length": length})
@@ -468,30 +474,24 @@ def view_fields(given: Given) -> dict[str, Any]:
     """What an inspection shows: the fields of a View."""
     if given.get("top", 0) < 0:
         raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
-    names = {name: name for name in ("by", "top", "sort", "duplicates")}
-    names |= {"length_column": "length", "text_column": "text"}
-    return {field: given[name] for name, field in names.items() if name in given}
+    return _fields(given, "by", "top", "sort", "duplicates", length="length_column", text="text_column")
 
 
 def choice_fields(given: Given) -> dict[str, Any]:
     """Which groups and rows are kept: the fields of a Choice."""
-    names = {name: name for name in ("limit", "per_group", "pick", "seed", "top_p")}
-    names |= {"most": "top", "most_by": "by", "solved_from": "solved_at"}
-    fields = {field: given[name] for name, field in names.items() if name in given}
-    return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})
+    same = ("limit", "per_group", "pick", "seed", "top_p")
+    return _with_where(_fields(given, *same, top="most", by="most_by", solved_at="solved_from"), given)
 
 
 def export_fields(given: Given) -> dict[str, Any]:
     """What is exported: the fields of a Wanted."""
-    direct = (
+    same = (
         "to", "limit", "seed", "prompt", "response", "messages", "min_reward", "keep_duplicates", "pairs", "min_margin",
         "max_pairs", "weight", "beta", "max_weight", "pool", "solved_at", "per_group",
         "tokens", "mask", "prompt_tokens",
     )  # fmt: skip
-    fields = {name: given[name] for name in direct if name in given}
-    if "best" in given:
-        fields["pick"] = given["best"]
+    fields = _fields(given, *same, pick="best")
     if "pass_at" in given:
         draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
         fields["pass_at"] = tuple(dict.fromkeys(draws))  # a repeated number is one column
-    return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})
+    return _with_where(fields, given)

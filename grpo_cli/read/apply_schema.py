@@ -15,7 +15,7 @@ from grpo_cli.formats import registry
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
 from grpo_cli.read.known_names import CONVERSATIONS, GROUP_TIERS, PROMPT_TEXTS, RESPONSES, REWARD_TIERS, TRUTHS
-from grpo_cli.read.tables import Binding, FileTable, FrameTable, OverTables, Table
+from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
 from grpo_cli.values.cells import Field, canonical
@@ -175,7 +175,7 @@ class Filled:
 
 def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Filled:
     """Fill in from the schema of the files what the flags leave open."""
-    known = [table for table in tables if isinstance(table, FileTable | FrameTable) and table.schema is not None]
+    known = [table for table in tables if table.schema is not None]
     schema = known[0].schema if known else None
     if schema is None:
         return Filled(tables, binding)
@@ -226,7 +226,7 @@ def _key_words(schema: Schema, binding: Binding) -> str:
     return schema.grouping + blocks
 
 
-def _rewards(schema: Schema, table: FileTable | FrameTable) -> tuple[str, ...]:
+def _rewards(schema: Schema, table: Table) -> tuple[str, ...]:
     names = schema.reward or reward_names(schema, table.sample())
     if not names:
         raise DataError(

@@ -73,8 +73,8 @@ def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The column that divides the rows, and for each part its plan and the columns it reads.
+class PlanBy:
+    """--plan-by: the column that divides the rows, and for each part its plan and the columns it reads.
 
     Each value is a part, except values in `together`, which maps them to the name of their part.
     """
@@ -84,7 +84,7 @@ class Parts:
     together: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, column: str, plans: Mapping[str, tuple[Plan, Mapping[str, Any]]], **more: Any) -> Parts:
+    def of(cls, column: str, plans: Mapping[str, tuple[Plan, Mapping[str, Any]]], **more: Any) -> PlanBy:
         """The parts from the fields of their bindings."""
         bound = {part: (plan, Binding(**fields)) for part, (plan, fields) in plans.items()}
         return cls(column=column, plans=bound, **more)
@@ -99,7 +99,7 @@ class Parts:
 
 
 def read_parts(
-    tables: Sequence[Table], parts: Parts, *, warn: bool = True, over: OverTables = map
+    tables: Sequence[Table], parts: PlanBy, *, warn: bool = True, over: OverTables = map
 ) -> tuple[list[Narrow], tuple[str, ...]]:
     """The same for each part of the rows, as if there were no others; and the warnings that concern no single part.
 
@@ -127,7 +127,7 @@ def read_parts(
 
 
 def columns_of_parts(
-    tables: Sequence[Table], parts: Parts, *, warn: bool = True, over: OverTables = map
+    tables: Sequence[Table], parts: PlanBy, *, warn: bool = True, over: OverTables = map
 ) -> tuple[Columns, Iterator[Columns]]:
     """Read each column once: the columns of all rows, and those of each part, in order of first appearance.
 
@@ -158,7 +158,7 @@ def columns_of_parts(
     return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
 
 
-def _values(column: pl.Series, parts: Parts) -> tuple[list[str], Codes]:
+def _values(column: pl.Series, parts: PlanBy) -> tuple[list[str], Codes]:
     """The names of the parts in order of first appearance, and the number of the part of every row."""
     coded = encode([column], len(column))
     texts = _texts(column.gather(coded.first))
@@ -176,7 +176,7 @@ def _texts(values: pl.Series) -> list[str]:
     return texts.fill_null(NULL).to_list()
 
 
-def _misspelled(parts: Parts, column: pl.Series) -> list[str]:
+def _misspelled(parts: PlanBy, column: pl.Series) -> list[str]:
     """Warn of a plan for a value that no row has, if a similar value gets the plan for all others."""
     if OTHERS not in parts.plans:
         return []
@@ -191,7 +191,7 @@ def _misspelled(parts: Parts, column: pl.Series) -> list[str]:
     ]  # fmt: skip
 
 
-def _no_plan(parts: Parts, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
+def _no_plan(parts: PlanBy, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
     """The error that lists values without a plan and plans without rows: one may be misspelled."""
     shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""

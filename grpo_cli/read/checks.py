@@ -54,6 +54,9 @@ SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
 FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
 LINEAR: Final = 1e-3
+PROMPT_ID_OR_BLOCKS: Final = (
+    "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
+)
 LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
 
@@ -108,8 +111,7 @@ def empty_keys(groups: Groups) -> None:
     texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
     if all(is_empty(text) for column in texts for text in column):
         wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing distinguishes the prompts"
-        cure = "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
-        raise DataError(wrong, cure, place=columns.place(0))
+        raise DataError(wrong, PROMPT_ID_OR_BLOCKS, place=columns.place(0))
 
 
 # --- groups that merge several ------------------------------------------------------------------------
@@ -155,7 +157,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     varying = [
         name
         for name in request.for_checks.steps
-        if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _tells_draws_apart(columns, name))
+        if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _separates_draws(columns, name))
     ]
     if rollout is None or OWN_STEP not in varying:
         return varying
@@ -164,7 +166,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     return [name for name in varying if name != OWN_STEP or not own]
 
 
-def _tells_draws_apart(columns: Columns, name: str) -> bool:
+def _separates_draws(columns: Columns, name: str) -> bool:
     """Whether cutting by this column leaves group sizes at least as uniform, and not single rows.
 
     Otherwise the column numbers the rows of a draw, or says when each was written. A time may also be that of a part of
@@ -197,7 +199,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
         return ()  # sizes and order of rows reveal nothing about draws
     for name in request.for_checks.sources:
-        if (rows := spanning(groups.coded, columns.values[name])) and _tells_draws_apart(columns, name):
+        if (rows := spanning(groups.coded, columns.values[name])) and _separates_draws(columns, name):
             some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
             key = ",".join((*request.key, name))
             return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
@@ -272,21 +274,16 @@ def only_singletons(groups: Groups) -> None:
         return
     unit = "row" if by_row else "rollout"
     what = f"every group has a single {unit}" if groups.coded.size > 1 else f"there is a single {unit}"
-    if {*group} & {*CONVERSATIONS}:
-        raise DataError(
-            f"{what}: {', '.join(group)} may contain the responses as well as the prompts",
-            "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive",
-        )
-    if key_words or {*group} & {*PROMPT_TEXTS}:
-        raise DataError(
-            f"{what}: {key_words or ', '.join(group)} has one sample per prompt, nothing to compare",
-            "several samples of a prompt make a group; --singleton zero continues anyway, --group names another key",
-        )
     key = ", ".join(group) or "the block size"
-    raise DataError(
-        f"{what}: {key} may be an id of the rollout, not of the prompt",
-        "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt",
-    )
+    if {*group} & {*CONVERSATIONS}:
+        why, cure = f"{key} may contain the responses as well as the prompts", PROMPT_ID_OR_BLOCKS
+    elif key_words or {*group} & {*PROMPT_TEXTS}:
+        why = f"{key_words or key} has one sample per prompt, nothing to compare"
+        cure = "several samples of a prompt make a group; --singleton zero continues anyway, --group names another key"
+    else:
+        why = f"{key} may be an id of the rollout, not of the prompt"
+        cure = "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt"
+    raise DataError(f"{what}: {why}", cure)
 
 
 # --- batches -----------------------------------------------------------------------------------------------
@@ -346,15 +343,13 @@ def huge_rewards(groups: Groups) -> None:
     columns = groups.columns
     for name in columns.request.rewards:
         column = columns.values[name]
-        ends: list[Any] = [column.min(), column.max()]
-        if max((abs(end) for end in ends if end is not None), default=0.0) > LARGEST:
-            huge = column.is_finite() & (column.abs() > LARGEST)
-            if huge.any():
-                row = huge.arg_max() or 0
-                raise DataError(
-                    f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {LARGEST:g}",
-                    "its square would overflow; is it a marker for a missing reward?",
-                )
+        huge = column.is_finite() & ~column.is_between(-LARGEST, LARGEST)
+        if huge.any():
+            row = huge.arg_max() or 0
+            raise DataError(
+                f"{columns.place(row)}: {name} is {column[row]:g}, the largest reward is {LARGEST:g}",
+                "its square would overflow; is it a marker for a missing reward?",
+            )
 
 
 def unusable_values(groups: Groups) -> None:
@@ -434,8 +429,15 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
     if ascending(pairs):
         return 0
-    words, _ = packed(pairs)  # counting them is faster than numbering the pairs
-    return len(pairs[0]) - (encode(pairs, len(pairs[0])).size if words is None else pl.Series(words).n_unique())
+    rows = len(pairs[0])
+    words, possible = packed(pairs)  # counting them is faster than numbering the pairs
+    if words is None:
+        return rows - encode(pairs, rows).size
+    if possible > 8 * rows:
+        return rows - pl.Series(words).n_unique()
+    seen = np.zeros(possible, np.bool_)
+    seen[words.view(np.int64)] = True
+    return rows - int(np.count_nonzero(seen))
 
 
 # --- files -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, choose_among, united
-from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, label
+from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, column_names, label
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
 
@@ -105,7 +105,7 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         table.knowing(scanned.late_names) if isinstance(table, FileTable) and scanned.late_names else table
         for table, scanned in zip(tables, scans, strict=True)
     ]
-    late = with_late_names(request, [name for table in tables for name in table.columns()])
+    late = with_late_names(request, column_names(tables))
     if late is not None:
         fields = [field for field in late.fields if field not in request.fields]
         with_some = [at for at, table in enumerate(tables) if {field.name for field in fields} & {*table.columns()}]
@@ -122,17 +122,17 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
     del frames  # a column is freed when it has been joined: only one is in memory twice
     values = {field.name: joined(parts.pop(field.name)) for field in request.fields}
-    found = Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
-    columns = with_outcomes(found)
+    columns = _with_outcomes(
+        Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
+    )
     if not (request.binding.rewards or request.parts):  # each part has its own reward
-        reward = columns.values[request.rewards[0]]
-        refuse_empty_reward(tables, reward.name, reward.null_count(), columns.height, over)
+        _refuse_empty_reward(columns)
     return columns
 
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that the scan found; None if there is nothing more to read."""
-    late = [name for name in dict.fromkeys(names) if name not in request.names]
+    late = [name for name in names if name not in request.names]
     if not {*STEPS} & {*late}:
         return None
     if request.parts:
@@ -210,7 +210,7 @@ def _as_categories(column: pl.Series) -> pl.Series:
     return column.cast(pl.Categorical(pl.Categories.random()))
 
 
-def with_outcomes(columns: Columns) -> Columns:
+def _with_outcomes(columns: Columns) -> Columns:
     """The columns with texts as rewards converted to numbers by --map."""
     outcomes = columns.request.binding.outcomes
     if not outcomes:
@@ -253,15 +253,16 @@ def _float(text: str) -> float | None:
         return None
 
 
-def refuse_empty_reward(tables: Sequence[Table], name: str, nulls: int, rows: int, over: OverTables) -> None:
+def _refuse_empty_reward(columns: Columns) -> None:
     """Refuse a reward that was found by name and is mostly null, if another likely column is mostly filled."""
+    name, rows = columns.request.rewards[0], columns.height
+    nulls = columns.values[name].null_count()
     if 2 * nulls <= rows:
         return
-    known = [candidate for tier in REWARD_TIERS for candidate in tier if candidate != name]
-    there = {*known} & {name for table in tables for name in table.columns()}
-    for other in (name for name in known if name in there):
+    there = {*column_names(columns.tables)} - {name}
+    for other in (candidate for tier in REWARD_TIERS for candidate in tier if candidate in there):
         try:
-            filled = sum(over(partial(_filled, name=other), tables))
+            filled = sum(columns.over(partial(_filled, name=other), columns.tables))
         except DataError:
             continue  # not numbers, or not in every file
         if 2 * filled > rows:

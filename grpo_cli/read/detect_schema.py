@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, NoRewards, UsageError
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
-from grpo_cli.read.tables import FileTable, FrameTable, OverTables
+from grpo_cli.read.tables import FileTable, FrameTable, OverTables, Table
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
 from grpo_cli.schemas.table import LISTED, LONG, NESTED, NONE, REFUSED, Schema, schema, schemas
 
@@ -89,11 +89,11 @@ def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[
     found = known[0] if is_named and known else _schema_of(table, known)
     if found is not None:
         _refuse(found, table)
-    table.columns(), table.row_count()
+    table.columns(), table.row_count
     return table, found
 
 
-def _schema_of(table: FileTable | FrameTable, known: Sequence[Schema]) -> Schema | None:
+def _schema_of(table: Table, known: Sequence[Schema]) -> Schema | None:
     if not _likely(known, table.columns()):
         return None
     sample = table.sample()

@@ -296,14 +296,11 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
 
 def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
     """Refuse rows without a key, which would all be one group. pandas writes a missing key as NaN."""
-    for what, missing in (("null or missing", key.is_null() if key.null_count() else None), ("NaN", _is_nan(key))):
-        count = 0 if missing is None else int(missing.sum())
-        if missing is not None and count:
+    for what, missing in (("null or missing", key.is_null()), ("NaN", _is_nan(key))):
+        if missing is not None and (count := int(missing.sum())):
             more = f" ({count} rows)" if count > 1 else ""
-            row = missing.arg_max() or 0
-            raise DataError(
-                f"{name} is {what}{more}", "give every row a value, or name another column", place=place(row)
-            )
+            cure = "give every row a value, or name another column"
+            raise DataError(f"{name} is {what}{more}", cure, place=place(missing.arg_max() or 0))
 
 
 def _is_nan(key: pl.Series) -> pl.Series | None:

@@ -62,7 +62,7 @@ def inside_of_record(tables: Sequence[Table]) -> str:
     is_document = (
         len(tables) == len(records) == 1 and isinstance(tables[0], FileTable) and tables[0].format.holds_objects
     )
-    if not is_document or tables[0].schema is not None or log_of_steps(tables):  # type: ignore[attr-defined]
+    if not is_document or tables[0].schema is not None or log_of_steps(tables):
         return ""
     lists = {name: value for name, value in records[0].items() if _is_list_of_rows(value)}
     if not lists:

@@ -76,27 +76,11 @@ ROLLOUT_NUMBER: Final = "rollout_id"  # also the name of a training step
 ROLLOUT_IDS: Final = ("trajectory_id", "traj_id", "episode_id", "session_id", ROLLOUT_NUMBER)
 # Beside a number that rises inside them, these are ids of rollouts as well, and without it mostly something else.
 TURNS: Final = (
-    "turn",
-    "turn_id",
-    "turn_idx",
-    "turn_index",
-    "turn_number",
-    "step_id",
-    "step_idx",
-    "step_index",
-    OWN_STEP,
-)
+    "turn", "turn_id", "turn_idx", "turn_index", "turn_number", "step_id", "step_idx", "step_index", OWN_STEP,
+)  # fmt: skip
 IDS_OF_TURNS: Final = (
-    "rollout",
-    "trajectory",
-    "traj",
-    "episode",
-    "attempt",
-    "attempt_id",
-    "conv_id",
-    "conversation_id",
-    *SAMPLE_IDS,
-)
+    "rollout", "trajectory", "traj", "episode", "attempt", "attempt_id", "conv_id", "conversation_id", *SAMPLE_IDS,
+)  # fmt: skip
 # Ids that identify a rollout in another file, those of single rows first; sample numbers are unique within a group.
 PAIR_IDS: Final = (
     "trajectory_id", "traj_id", "trace_id", "completion_id", "request_id", "uuid", "sample_uid", "episode_id", "session_id",

@@ -32,7 +32,7 @@ _GB: Final = 1e9
 
 def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Path("/")) -> None:
     """Refuse more rows than fit into the available memory; do nothing if either number is unknown."""
-    rows = sum(table.row_count() or 0 for table in tables if isinstance(table, FileTable))
+    rows = sum(table.row_count or 0 for table in tables if isinstance(table, FileTable))
     if rows > MOST:
         raise DataError(f"{rows:,} rows, but a run takes at most {MOST:,}", WAYS_OUT)
     needed = rows * (ROW + COLUMN * max(0, columns - 2))
@@ -54,15 +54,15 @@ class Growth:
     def __init__(self, size: int, root: Path = Path("/")) -> None:
         """Start with files of this total size, none of it read yet."""
         self._size, self._available = size, available_memory(root)
-        self._read, self._rows, self._held = 0, 0, 0.0
+        self._read, self._rows, self._bytes = 0, 0, 0.0
 
     def add(self, size: int, columns: pl.DataFrame) -> None:
         """Count the rows of the next `size` bytes; stop the run if memory will not suffice."""
         self._read += size
         self._rows += len(columns)
-        self._held += columns.estimated_size()
+        self._bytes += columns.estimated_size()
         share = self._read / max(1, self._size)
-        needed = (self._held + SCORED * self._rows) / max(share, 1e-9)
+        needed = (self._bytes + SCORED * self._rows) / max(share, 1e-9)
         if self._available is None or share < SURE or needed <= self._available * (2 - share):
             return
         raise DataError(

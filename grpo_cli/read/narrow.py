@@ -151,7 +151,7 @@ class Narrow(Located):
 
 
 def _identity(groups: Groups) -> pl.DataFrame:
-    """What tells groups apart, a row for each: the file or the column that the key is unique within, and the key."""
+    """What distinguishes groups, a row for each: the file or the column that the key is unique within, and the key."""
     columns, rule, first = groups.columns, groups.rule, groups.coded.first
     outer = [name for name in rule.within_columns if name not in rule.key]
     key = pl.DataFrame([columns.values[name] for name in (*outer, *rule.key)])

@@ -19,7 +19,7 @@ from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import ascending, encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import SHOWN, Binding, FileTable, FrameTable, Table
+from grpo_cli.read.tables import SHOWN, Binding, FileTable, Table
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.values.cells import canonical, json_text
 from grpo_cli.values.key_text import cut, plain
@@ -64,7 +64,7 @@ def _same_ids(every: Sequence[Table], binding: Binding) -> tuple[str, ...]:
     """The rollout id column that all tables have."""
     if "rollout" in binding.roles:
         return (binding.roles["rollout"],)
-    schemas = [table.schema for table in every if isinstance(table, FileTable | FrameTable)]
+    schemas = [table.schema for table in every]
     schema = schemas[0] if all(one == schemas[0] for one in schemas) else None
     if schema is not None and schema.rows:  # rows are inside records, and so are their ids
         return schema.ids

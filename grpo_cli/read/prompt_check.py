@@ -24,7 +24,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
-from grpo_cli.read.tables import FileTable, FrameTable, Located, Table, size_of
+from grpo_cli.read.tables import FileTable, Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
 
@@ -48,6 +48,12 @@ _MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in 
 _TURN: Final = 80  # characters that a later turn adds at least, unless a mark precedes it
 
 
+class SeveralPrompts(str):
+    """The warning that groups have several prompts."""
+
+    __slots__ = ()
+
+
 class Mixed(NamedTuple):
     """Groups with several prompts: the column that shows it, how many of how many groups, and an example."""
 
@@ -63,11 +69,12 @@ class Mixed(NamedTuple):
         mixed = {code: pair for code, texts in prompts.items() if (pair := _two_prompts(texts)) is not None}
         return cls(column, len(mixed), len(prompts), *next(iter(mixed.items()))) if mixed else None
 
-    def words(self, key: str, label: str) -> str:
+    def words(self, key: str, label: str) -> SeveralPrompts:
         """The message."""
         first, other = _shortened(*self.prompts)
         of = f"{self.groups:,} of {self.compared:,} groups that were compared"
-        return f"groups of {key} hold several prompts: {self.column} differs inside {of} ({label}: {first!r} and {other!r})"
+        differ = f"{self.column} differs inside {of} ({label}: {first!r} and {other!r})"
+        return SeveralPrompts(f"groups of {key} hold several prompts: {differ}")
 
 
 def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: Sequence[str]) -> Mixed | None:
@@ -320,7 +327,7 @@ def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
             for part, value in fields.items()
         )
         texts += dict.fromkeys(name for name, value in inner if isinstance(value, str))
-    elif isinstance(table, FrameTable):
+    else:
         texts = table.texts
     return tuple(name for name in texts if name not in taken and _may_be_prompt(name))[:COLUMNS]
 

@@ -7,9 +7,9 @@ below judge the result. A column that merely has the name of a rollout id is nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -27,13 +27,6 @@ from grpo_cli.values.cells import canonical
 from grpo_cli.values.paths import PARENT
 
 SHOWN: Final = 3
-# Which reward of its rows a rollout counts with; not set where every row counts.
-TAKES: Final[Mapping[Counting, Literal["first", "last", "mean"]]] = {
-    "once": "last",  # all are equal
-    "first": "first",
-    "last": "last",
-    "mean": "mean",
-}
 
 
 def with_rollouts(groups: Groups) -> Groups:
@@ -74,8 +67,10 @@ def _is_step(groups: Groups) -> bool:
 
 def counted(plan: Plan, how: Counting) -> Plan:
     """The plan with a rule for rollouts of several rows, unless it has one already."""
-    take = TAKES.get(how)
-    return plan if plan.unit.take != "each" or take is None else replace(plan, unit=replace(plan.unit, take=take))
+    if plan.unit.take != "each" or how == "none":
+        return plan
+    # Once: all of its rows have the same reward.
+    return replace(plan, unit=replace(plan.unit, take="last" if how == "once" else how))
 
 
 def _ids(columns: Columns, names: Sequence[str]) -> pl.Series:
@@ -180,9 +175,7 @@ def turns_in_order(groups: Groups) -> None:
     name = request.roles.get("state")
     if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
         return
-    if columns.values[name].dtype.is_nested():
-        return
-    numbers = columns.values[name].cast(pl.Float64, strict=False)
+    numbers = _numbers(columns.values[name])
     if numbers.null_count() > columns.values[name].null_count():  # names of turns have no order
         return
     turns = pl.DataFrame({"rollout": groups.rollouts.codes, "turn": numbers})
@@ -230,13 +223,20 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
 
 def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
     """Whether a number rises inside all of these rollouts, from the same first value."""
-    if not (name := groups.columns.request.for_checks.turn) or groups.columns.values[name].dtype.is_nested():
+    if not (name := groups.columns.request.for_checks.turn):
         return False
-    turn = groups.columns.values[name].cast(pl.Float64, strict=False)
-    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": turn})
+    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": _numbers(groups.columns.values[name])})
     before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")
     rises = pl.when(before.is_null()).then(now == now.min()).otherwise(now > before)
     return bool(turns.select(rises.fill_null(value=False).all()).item())
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    """A column of any type as numbers; null for other values."""
+    if column.dtype.is_nested() or column.dtype == pl.Binary:
+        return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
+    is_text = isinstance(column.dtype, pl.Categorical | pl.Enum)  # texts of JSON values, and repeated texts of an audit
+    return (column.cast(pl.String) if is_text else column).cast(pl.Float64, strict=False)
 
 
 def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -56,33 +57,35 @@ class Binding:
     max_line: int = MAX_LINE  # bytes
 
 
-class Table(Protocol):
-    """Anything with named columns and rows: a file or a frame."""
+class _Table(ABC):
+    """What files and frames have in common: named columns, and rows that messages can name."""
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """Its name in messages."""
 
-    def columns(self) -> list[str]:
-        """All top-level names."""
+    @property
+    @abstractmethod
+    def schema(self) -> Schema | None:
+        """Its layout, once detected."""
 
-    def sample(self) -> Sample:
-        """A few records, which show the shapes of the columns."""
+    @abstractmethod
+    def places(self, rows: Sequence[int]) -> list[str]:
+        """Rows (0 = the first) in messages."""
 
-    def scan(self, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, in row order."""
-
-    def rows(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Some columns at ascending rows, in frames that fit in memory; columns that a schema derives need a scan."""
-
-    def cheap_rows(self, index: Any, height: int) -> range | Index:
-        """The rows, of all `height` rows, that `rows` returns without reading much."""
+    @abstractmethod
+    def _scanned(self, fields: Sequence[Field]) -> Scanned: ...
 
     def place(self, row: int) -> str:
         """The name of a row in messages."""
+        return self.places([row])[0]
 
-    def places(self, rows: Sequence[int]) -> list[str]:
-        """Rows in messages."""
+    def scan(self, fields: Sequence[Field]) -> Scanned:
+        """The columns of these fields, in row order; the schema may derive some from others."""
+        if self.schema is None:
+            return self._scanned(fields)
+        return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
 
 class OverTables(Protocol):
@@ -96,7 +99,7 @@ class OverTables(Protocol):
 
 
 @dataclass(frozen=True)
-class FileTable:
+class FileTable(_Table):
     """A pinned file, the format that reads it, and its schema once detected."""
 
     source: Input
@@ -111,20 +114,13 @@ class FileTable:
         """The file as the user named it."""
         return self.source.name
 
-    def row_count(self) -> int | None:
-        """The number of rows; None if only a scan could tell."""
-        return self._height
-
-    def place(self, row: int) -> str:
-        """The name of a row in messages."""
-        return self.places([row])[0]
-
     def places(self, rows: Sequence[int]) -> list[str]:
         """Rows (0 = the first) in messages: in a file of lines, by their lines, for which the file is read once."""
         return self.format.places(self.source, rows, self.left_out)
 
     @cached_property
-    def _height(self) -> int | None:
+    def row_count(self) -> int | None:
+        """The number of rows; None if only a scan could tell."""
         return self.format.row_count(self.source)
 
     @cached_property
@@ -150,7 +146,7 @@ class FileTable:
         """The file as a schema reads it."""
         made = replace(self, schema=schema, format=format_)
         if format_ == self.format:  # known facts are not read again
-            vars(made).update({name: known for name, known in vars(self).items() if name in {"_head", "_height"}})
+            vars(made).update({name: known for name, known in vars(self).items() if name in {"_head", "row_count"}})
         return made
 
     def of_source(self, source: Input) -> FileTable:
@@ -188,12 +184,6 @@ class FileTable:
         """All top-level names; for JSON lines, those of some rows."""
         return list({**self._head, **dict.fromkeys(self.late)})
 
-    def scan(self, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, some of which the schema may derive from others."""
-        if self.schema is None:
-            return self._scanned(fields)
-        return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
-
     def _scanned(self, fields: Sequence[Field]) -> Scanned:
         try:
             return self._scanned_as_is(fields)
@@ -221,8 +211,8 @@ class FileTable:
         return scanned
 
 
-@dataclass(frozen=True, slots=True)
-class FrameTable:
+@dataclass(frozen=True)
+class FrameTable(_Table):
     """A frame in memory: its names, and how to take columns from it."""
 
     names: Sequence[str]
@@ -241,12 +231,6 @@ class FrameTable:
         from grpo_cli.formats.columnar import row_of  # imports pyarrow, which files of lines do not need
 
         return Sample("", frozenset(self.names), [row_of(pl.DataFrame(schema=self.types).to_arrow().schema)])
-
-    def scan(self, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, some of which the schema may derive from others."""
-        if self.schema is None:
-            return self._scanned(fields)
-        return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
     def rows(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:  # noqa: ARG002 - only files have an index
         """Some columns at ascending rows; rows after the last of them are not computed."""
@@ -283,13 +267,12 @@ class FrameTable:
                 raise DataError(f"{self.name} has no field {name!r}", f"{head} is {series.dtype}") from None
         return series
 
-    def place(self, row: int) -> str:
-        """A row in messages."""
-        return self.places([row])[0]
-
     def places(self, rows: Sequence[int]) -> list[str]:
         """Rows in messages."""
         return [f"{self.name} row {row + 1}" for row in rows]
+
+
+Table = FileTable | FrameTable
 
 
 class Excerpts:

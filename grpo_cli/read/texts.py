@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Final, Self, cast
@@ -16,7 +16,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.tables import FileTable
+from grpo_cli.read.tables import FileTable, column_names
 
 Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -50,23 +50,16 @@ def text_columns(tables: Sequence[FileTable], named: TextColumns, *, prompt_only
         raise UsageError("--messages already contains the response", "leave out --prompt and --response")
     if named.messages:
         return named
-    names = list(dict.fromkeys(name for table in tables for name in table.columns()))
-    schema = tables[0].schema
-    known = TextColumns()
-    if schema is not None:
-        known = TextColumns(
-            prompt=_there(schema.prompt, names),
-            response=_there(schema.response, names),
-            messages=_there(schema.messages, names),
-        )
-    first = {
-        part: next((name for name in among if name in names), "")
-        for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
+    names, schema = column_names(tables), tables[0].schema
+    known = {
+        part: "" if schema is None else _there(getattr(schema, part), names)
+        for part in ("prompt", "response", "messages")
     }
-    prompt = named.prompt or known.prompt or first["prompt"]
-    response = named.response or known.response or first["response"]
-    messages = known.messages or first["messages"]
-    if known.messages and not (named.prompt or named.response):
+    prompt, response, messages = (
+        getattr(named, part) or known[part] or next((name for name in among if name in names), "")
+        for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
+    )
+    if known["messages"] and not (named.prompt or named.response):
         return TextColumns(messages=messages)
     if prompt and (response or prompt_only):
         return TextColumns(prompt=prompt, response="" if prompt_only else response)
@@ -102,20 +95,25 @@ def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iter
 
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
-    parts: dict[str, list[Any]] = {name: [np.zeros(0, np.uint64)] for name in columns}
+    return of_texts(
+        narrow, rows, columns, "a text", lambda text: text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
+    )
+
+
+def of_texts(
+    narrow: Narrow, rows: RowNumbers, columns: Sequence[str], what: str, values: Callable[[pl.Series], pl.Series]
+) -> dict[str, Any]:
+    """For each column an array with the `values` of its JSON texts; a column without any is an error: no row has `what`."""
+    parts = {name: [values(pl.Series(name, dtype=pl.String))] for name in columns}
     for frame in json_texts(narrow, rows, columns):
         for name, found in parts.items():
-            text = frame[name]
-            found.append(text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING).to_numpy())
-    hashes = {name: np.concatenate(found) for name, found in parts.items()}
-    for name, found_hashes in hashes.items():
-        if len(rows) and not found_hashes.any():
-            raise DataError(f"no row has a text in the column {name!r}", _listed(narrow), place=narrow.tables[0].name)
-    return hashes
-
-
-def _listed(narrow: Narrow) -> str:
-    return f"the columns are {', '.join(narrow.tables[0].columns()[:20])}"
+            found.append(values(frame[name]))
+    arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
+    for name, array in arrays.items():
+        if len(rows) and not array.any():
+            columns_are = f"the columns are {', '.join(narrow.tables[0].columns()[:20])}"
+            raise DataError(f"no row has {what} in the column {name!r}", columns_are, place=narrow.tables[0].name)
+    return arrays
 
 
 class TextStore:
@@ -132,7 +130,9 @@ class TextStore:
                 yield b"".join(texts)
 
         self._fd = cast("int", spooled(parts(), "the texts of the records").fd)
-        self._ends = np.cumsum(np.concatenate([np.zeros(0, np.int64), *sizes]))
+        self._starts = np.cumsum(
+            np.concatenate([np.zeros(1, np.int64), *sizes])
+        )  # of the texts, and the end of the last
 
     def __enter__(self) -> Self:
         return self
@@ -143,16 +143,12 @@ class TextStore:
     def size(self, rows: RowNumbers) -> RowNumbers:
         """The size in bytes of all texts of each of these rows."""
         first = np.searchsorted(self._rows, rows) * len(self._columns)
-        starts = np.where(first > 0, self._ends[first - 1], 0)
-        sizes: RowNumbers = self._ends[first + len(self._columns) - 1] - starts
+        sizes: RowNumbers = self._starts[first + len(self._columns)] - self._starts[first]
         return sizes
 
     def take(self, rows: RowNumbers, column: str) -> pl.Series:
         """The JSON texts of a column at these rows."""
         at = np.searchsorted(self._rows, rows) * len(self._columns) + self._columns.index(column)
-        ends = self._ends[at]
-        starts = np.where(at > 0, self._ends[at - 1], 0)
-        read = (
-            os.pread(self._fd, end - start, start) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        )
+        spans = zip(self._starts[at].tolist(), self._starts[at + 1].tolist(), strict=True)
+        read = (os.pread(self._fd, end - start, start) for start, end in spans)
         return pl.Series(column, [text.decode() or None for text in read], dtype=pl.String)

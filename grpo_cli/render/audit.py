@@ -129,7 +129,8 @@ def _constants(facts: Audited) -> str:
     divisor: Any = facts["match"]["plan"]["divisor"]
     if divisor["level"] == "none":
         return "scale none"
-    constants = f"scale {divisor['level']}, epsilon {exact(divisor['epsilon'])}, ddof {divisor['ddof']}"
+    root = f" (--set divisor.inside={exact(divisor['inside'])})" if divisor["inside"] else ""
+    constants = f"scale {divisor['level']}, epsilon {exact(divisor['epsilon'])}{root}, ddof {divisor['ddof']}"
     return constants if divisor["of"] == "reward" else f"{constants}, std of {divisor['of']}"
 
 

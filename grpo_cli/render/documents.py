@@ -103,7 +103,7 @@ class ZeroVariance(TypedDict):
     nearly: int
 
 
-class Reading(TypedDict):
+class ReadAs(TypedDict):
     """What was read, and how."""
 
     group_key: list[str]
@@ -211,7 +211,7 @@ class Computed(TypedDict):
 
 
 class Written(TypedDict):
-    """What `compute` wrote; `kept_outputs` and `seconds` are missing if a gate stopped it."""
+    """What `compute` wrote."""
 
     advantage_column: str
     more_columns: list[str]
@@ -220,11 +220,11 @@ class Written(TypedDict):
     seconds: NotRequired[float]
 
 
-class ComputeDocument(Run, Reading, Counts, Computed, Written):
+class ComputeDocument(Run, ReadAs, Counts, Computed, Written):
     """The summary of `compute`; `kept_outputs` and `seconds` are missing if a gate stopped it."""
 
 
-class ComputedPart(Reading, Counts, Computed):
+class ComputedPart(ReadAs, Counts, Computed):
     """The result for the rows with one value of --plan-by."""
 
     value: str
@@ -398,13 +398,13 @@ class Inspected(TypedDict):
     verdicts: list[str]
 
 
-class InspectDocument(Run, Reading, Counts, Inspected):
+class InspectDocument(Run, ReadAs, Counts, Inspected):
     """The result of `inspect`; `show` is present with --show."""
 
     show: NotRequired[ShownGroup]
 
 
-class InspectedPart(Reading, Counts, Inspected):
+class InspectedPart(ReadAs, Counts, Inspected):
     """The statistics of the rows with one value of --plan-by."""
 
     version: Literal[1]
@@ -731,8 +731,8 @@ class Chosen(TypedDict):
     seconds: float
 
 
-class Kept(TypedDict):
-    """How many rows and groups are kept."""
+class SelectDocument(Run, ReadAs, Chosen):
+    """The summary of `select`."""
 
     seed: int | None
     kept_rows: int
@@ -743,10 +743,6 @@ class Kept(TypedDict):
     kept_zero_variance_share: Number
 
 
-class SelectDocument(Run, Reading, Chosen, Kept):
-    """The summary of `select`."""
-
-
 class Scale(TypedDict):
     """The rewards with the solve rates 0 and 1."""
 
@@ -754,8 +750,8 @@ class Scale(TypedDict):
     best: Number
 
 
-class Exported(TypedDict):
-    """Records; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
+class ExportDocument(Run, ReadAs, Chosen):
+    """The summary of `export`; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
 
     to: Literal["sft", "pairs", "weights", "prompts", "tokens"]
     texts: str
@@ -767,10 +763,6 @@ class Exported(TypedDict):
     groups_without_pair: NotRequired[int]
     solved_at: NotRequired[Number]
     scale: NotRequired[Scale | None]
-
-
-class ExportDocument(Run, Reading, Chosen, Exported):
-    """The summary of `export`; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
 
 
 # --- audit and compare -------------------------------------------------------------------------------------
@@ -785,8 +777,11 @@ class Ranked(TypedDict):
     plan: PlanFields
 
 
-class Evidence(TypedDict):
-    """What an answer rests on."""
+class Match(Ranked):
+    """The best formula, and the evidence for it.
+
+    `without_effect` are fields of its plan about rows and groups that the input has none of.
+    """
 
     mismatched_groups: int
     max_difference: Number
@@ -800,14 +795,6 @@ class Evidence(TypedDict):
     preset_names: list[str]
     plain_method: str
     factor: float
-
-
-class Match(Ranked, Evidence):
-    """The best formula, and the evidence for it.
-
-    `without_effect` are fields of its plan about rows and groups that the input has none of.
-    """
-
     without_effect: list[str]
 
 

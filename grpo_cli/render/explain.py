@@ -33,12 +33,12 @@ DIGITS: Final = 6
 def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow, console: Console) -> None:
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet = Sheet(console)
-    summary.show(summary.READ, facts, plan, sheet)
+    sheet.rows(summary.rows(summary.READ, facts, plan, sheet))
     sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)])
     for role, name in facts["role_columns"].items():
         sheet.row(role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name))
     sheet.blank()
-    summary.show([summary.preset], facts, plan, sheet)
+    sheet.rows(summary.preset(facts, plan))
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
     for part, lines in plan_text.full(plan, facts["reward_columns"]):
         sheet.row(f"  {part}", lines)

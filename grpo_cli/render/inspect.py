@@ -30,6 +30,7 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
+from grpo_cli.stats.difficulty import CHANCES
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
@@ -283,8 +284,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
     lines = [some if constant["groups"] else "none: rewards differ in every group"]
-    words = {"beta": "if solve rates follow a Beta distribution", "one_rate": "if all prompts were equally hard"}
-    chances = [f"{percent(expected[name])} {word}" for name, word in words.items() if expected[name] is not None]
+    chances = [f"{percent(expected[name])} {word}" for name, word in CHANCES.items() if expected[name] is not None]
     lines += [f"{'' if at else 'expected:':9} {chance}" for at, chance in enumerate(chances)]
     yield "zero variance", lines
 
@@ -301,7 +301,7 @@ def _other_sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         for at, share in zip(sizes, shares, strict=True)
     ]
     heads = ["group size", *(f"{at['size']:,}" for at in sizes)]
-    notes = {"~": "~ if solve rates follow a Beta distribution", ">=": ">= lower bound"}
+    notes = {"~": f"~ {CHANCES['beta']}", ">=": ">= lower bound"}
     used = [note for mark, note in notes.items() if any(cell.startswith(mark) for cell in cells)]
     yield "other sizes", [*aligned(heads, [["would vary"], *([cell] for cell in cells)], frozenset({0})), *used]
 
@@ -320,9 +320,7 @@ def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     length = facts["length"]
     if length is None or length["mean"] is None:
         return
-    overall, inside = (
-        "-" if length[name] is None else f"{length[name]:+.2f}" for name in ("correlation", "within_groups")
-    )
+    overall, inside = (_signed(length[name]) for name in ("correlation", "within_groups"))
     means = [f"mean {number(length['mean'])}"]
     ends = (("at the best reward", "best"), ("at the worst", "worst"))
     means += [", ".join(f"{number(length[name])} {word}" for word, name in ends if length[name] is not None)]

@@ -51,7 +51,7 @@ def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
     row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
     sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
-    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # a paragraph is wrapped by the sheet alone
+    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # the sheet wraps paragraphs
         sheet.text(line)
     sheet.blank()
     sheet.row("computes", plan_text.describe(_plan(row)))
@@ -62,7 +62,9 @@ def explain(name: str, console: Console) -> None:
         level, other = _levels(row)
         sheet.row("baseline", f"{level} (default); --set estimator.baseline_level={other}")
     sheet.row("parameters", [line for p in row.params for line in _parameter(p)] or "none")
-    sheet.row("columns", _columns(row))
+    more = [f"{name}: {meaning}" for name, meaning in NAMES.items()]
+    more += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in COLUMNS]
+    sheet.row("columns", plan_text.columns(_plan(row), more if name == "expression" else ()))
     sheet.row("properties", _properties(row))
     sheet.blank()
     sheet.text(f"    {_example(row)}")
@@ -143,14 +145,6 @@ def _parameter(param: Any) -> list[str]:
     field = f"; same as {param.field}" if param.field else ""
     default = f"={exact(param.default)}" if param.default != "" else "=..."
     return [f"--param {param.name}{default}", f"  {kind}: {param.help}{field}"]
-
-
-def _columns(row: Estimator) -> list[str]:
-    lines = [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in _plan(row).needs]
-    if row.name == "expression":
-        lines += [f"{name}: {meaning}" for name, meaning in NAMES.items()]
-        lines += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in COLUMNS]
-    return lines or ["the reward and the group key only"]
 
 
 def _properties(row: Estimator) -> list[str]:

@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from grpo_cli.engine.estimators import outcome
+from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import (
     ORDERED,
@@ -97,15 +98,13 @@ def describe(plan: Plan, rewards: Sequence[str] = ()) -> list[str]:
 
 def decided(plan: Plan, without_effect: Sequence[str]) -> list[str]:
     """The same for rows on which these fields have no effect, without the lines about them or about unread fields."""
-    omitted = {*_without_effect(plan)}
-    if "rewards.missing" in without_effect:
-        omitted |= {*missing(plan)}
-    if "rewards.component_missing" in without_effect:
-        omitted |= {*component_missing(plan)}
-    if "alone.result" in without_effect:
-        omitted |= {*singletons(plan)}
-    if "groups.zero_variance" in without_effect:
-        omitted |= {*ZERO_VARIANCE.values()}
+    about = {
+        "rewards.missing": missing(plan),
+        "rewards.component_missing": component_missing(plan),
+        "alone.result": singletons(plan),
+        "groups.zero_variance": [*ZERO_VARIANCE.values()],
+    }
+    omitted = {line for field in without_effect for line in about.get(field, ())} | {*_without_effect(plan)}
     return [line for line in describe(plan) if line not in omitted]
 
 
@@ -128,6 +127,12 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
 def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
     """The same, with a line for parts that change nothing."""
     return [(name, lines or [NOTHING[name]]) for name, lines in parts(plan, rewards) if lines or name in NOTHING]
+
+
+def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
+    """The columns that the plan reads, each with its option; `more` are further lines."""
+    lines = [*(f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs), *more]
+    return lines or ["the reward and the group key only"]
 
 
 def plan_from_dict(plain: Mapping[str, Any]) -> Plan:

@@ -138,8 +138,7 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
         "singletons": [line.removeprefix("singletons").lstrip(": ") + after for line in parts["alone"]],
         "constant": [plan_text.of_constant_groups(plan), *parts["groups"]],
         "null rewards": [*(plan_text.missing(plan) or [STOPS]), *plan_text.component_missing(plan)],
-        "columns": [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs]
-        or ["the reward and the group key only"],
+        "columns": plan_text.columns(plan),
     }
 
 

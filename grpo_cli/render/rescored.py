@@ -18,7 +18,7 @@ LINES: Final = 6  # a longer trend is thinned out to this many lines, and more f
 NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
 
 Facts = Mapping[str, Any]
-Table = tuple[list[str], list[list[str]]]  # its heads, of which the first is its title, and its lines
+Table = tuple[list[str], list[list[str]]]  # its heads (the first is its title) and its lines
 
 
 def render(facts: Facts, console: Console) -> None:
@@ -90,7 +90,7 @@ def _pairing(facts: Facts) -> Iterator[str]:
 
 
 def _correlations(depends: Facts) -> Iterator[str]:
-    """What the change goes with, in numbers."""
+    """What the change correlates with."""
     for part in (depends["length"], *(depends["components"] or ())):
         if part is not None and part["correlation"] is not None:
             differs = f" (differs in {part['differs']:,} rows)" if part.get("differs") is not None else ""

@@ -1,7 +1,7 @@
 """The summary of a run: what was computed, from what, what it means, and where it went.
 
 Every section takes the facts (plain data, see `grpo_cli.stats.facts`) and the plan, and gives labelled lines.
-Nothing is said by colour alone; what asks for the user's attention comes last.
+Colour alone never carries information, and warnings come last.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def render(facts: Mapping[str, Any], console: Console) -> None:
 def _print(
     parts: Iterable[Sequence[Section]], facts: Mapping[str, Any], sheet: Sheet, screen: int | None = None
 ) -> None:
-    """Print blocks: on one screen where there is nothing to warn of, without empty lines and the end of a long formula."""
+    """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
     plan = plan_text.plan_from_dict(facts["plan"])
-    blocks = [_rows(block, facts, plan, sheet) for block in parts]
+    blocks = [rows(block, facts, plan, sheet) for block in parts]
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts["warnings"]) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
@@ -96,14 +96,10 @@ def _print(
     sheet.warnings(facts["warnings"])
 
 
-def show(sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet) -> None:
-    """Print some sections."""
-    sheet.rows(_rows(sections, facts, plan, sheet))
-
-
-def _rows(
+def rows(
     sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet
 ) -> list[tuple[str, list[str]]]:
+    """The labelled lines of some sections; keys of groups are shortened for the sheet."""
     skipped = (*facts["skipped"], *facts["kept"])
     facts = {**facts, "skipped": {skip["reason"]: _labelled(skip, sheet.width) for skip in skipped}}
     return [row for section in sections for row in section(facts, plan)]
@@ -268,7 +264,7 @@ BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 
 
 def _labelled(skip: Mapping[str, Any], width: int) -> dict[str, Any]:
-    """The groups of a reason with labels in the place of their keys, a line of them where the terminal is wide."""
+    """The skipped groups with labels instead of keys, short enough for one line if the terminal is wide."""
     room = width // max(len(skip["keys"]), 1) - len(" (reward 0.5); ")
     labels = labels_of([group["key"] for group in skip["keys"]], max(KEY, room))
     return {**skip, "keys": [{**group, "key": label} for group, label in zip(skip["keys"], labels, strict=True)]}

@@ -16,12 +16,12 @@ from grpo_cli.errors import printable
 # A value below this share of the largest number beside it is a rounding error, shown as 0.
 ROUNDING: Final = 1e-12
 LISTED: Final = 3
-UNITS: Final = 1e15  # larger numbers are shown with an exponent: a float cannot hold all of their digits
+UNITS: Final = 1e15  # larger numbers are shown with an exponent: a float does not have all of their digits
 SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
 LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
 MARKDOWN_DIGITS: Final = 6
-HALF: Final = 0.4  # share of a block's height, rounded
+HALF: Final = 0.4  # height of the blocks if all values are equal
 
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
@@ -108,7 +108,7 @@ def duration(seconds: float) -> str:
 # --- labelled lines and tables -----------------------------------------------------------------------------
 
 LABEL: Final = 15
-HANG: Final = 2  # how far the rest of a value that is wrapped is indented
+HANG: Final = 2  # indent of the continuation lines of a value
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -122,7 +122,7 @@ class Sheet:
         self.console = console
         self.label = label
         self.width = max(console.width - label, NARROWEST)
-        self.between = False  # blocks
+        self.between = False  # whether an empty line comes first
 
     def row(self, label: str, lines: str | Iterable[str], style: str = "") -> None:
         """A label and its value; wrapped lines stay in the value's column, indented.
@@ -140,7 +140,7 @@ class Sheet:
                 head = Text(" " * self.label)
 
     def height(self, sections: Iterable[tuple[str, Iterable[str]]]) -> int:
-        """How many lines `rows` prints of these; each label fits its column."""
+        """How many lines `rows` prints for these; their labels fit."""
         return sum(len(self._wrap(line, self.width)) for _, lines in sections for line in lines)
 
     def rows(self, sections: Iterable[tuple[str, str | Iterable[str]]]) -> None:
@@ -257,9 +257,9 @@ LONGEST: Final = 30
 
 
 def bars(distribution: Mapping[str, Any]) -> list[str]:
-    """The lines for the histogram of a distribution: a bar for each value where they are few, else a block for each or for each bin.
+    """The histogram of a distribution as lines: a bar per value if there are few, else a block per value or bin.
 
-    The ends of the blocks are the least and the largest value: the edges of bins lie between values, as -0.01667.
+    The labels are the smallest and the largest value: the edges of bins lie between values, as -0.01667.
     """
     histogram, scale = distribution["histogram"], largest(distribution)
     if histogram is None:
@@ -290,7 +290,7 @@ def largest(distribution: Mapping[str, Any]) -> float:
 
 
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
-    """A line for each name: its count, and a bar as long as that is; names to the right, or to the left."""
+    """A line for each name, with its count and a bar; names are right-aligned, or left-aligned."""
     sizes = [f"{count:,}" for count in counts]
     wide, high, top = max(map(len, names)), max(map(len, sizes)), max(counts)
     return [
@@ -300,7 +300,7 @@ def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False
 
 
 def blocks(counts: Sequence[int]) -> str:
-    """One character each, as high as the count: a space for none, at least the lowest block for any."""
+    """A block for each count, as high as the count; a space for 0."""
     top = max(counts)
     return "".join(BLOCKS[_height(count, top, len(BLOCKS)) - 1] if count else " " for count in counts)
 
@@ -308,7 +308,7 @@ def blocks(counts: Sequence[int]) -> str:
 def strip(
     values: Sequence[float | None], width: int, ends: tuple[float, float] | None = None, missing: str = " "
 ) -> str:
-    """A block for each value (or the mean of a few), from the lowest to the highest that is drawn or that `ends` has."""
+    """A block for each value (or for the mean of a few), scaled from the lowest to the highest, or to `ends`."""
     step = max(1, -(-len(values) // width))
     parts = [[v for v in values[i : i + step] if v is not None] for i in range(0, len(values), step)]
     means = [sum(part) / len(part) if part else None for part in parts]
@@ -320,5 +320,5 @@ def strip(
 
 
 def _height(count: int, top: int, most: int) -> int:
-    """The part of `most` that the count is of the top; at least 1 for any."""
+    """The height of a bar of at most `most`; at least 1 unless the count is 0."""
     return max(1, round(count / top * most)) if count else 0

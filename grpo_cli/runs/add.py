@@ -21,7 +21,7 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import Field
 from grpo_cli.write.outputs import Output, Target, choose_targets, identities, is_folder, refuse_columns, refuse_summary
-from grpo_cli.write.weave import Writing, in_turn, make_folders
+from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
 _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added"
@@ -68,7 +68,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     (table,) = refuse_columns([table], output)
-    height = table.row_count()
+    height = table.row_count
     scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
     if len(frame) != len(scanned.frame):
         rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"
@@ -91,7 +91,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "from": job.columns if isinstance(job.columns, str) else "frame",
         "schema": table.schema.name if table.schema else None,
         "rows": len(frame),
-        "columns": {series.name: _words(series.dtype) for series in frame},
+        "columns": {series.name: str(series.dtype).lower() for series in frame},
         "replaced": taken,
         "outputs": [target.name],
         "warnings": [*warnings, *_lost(frame, target), *notes],
@@ -129,12 +129,8 @@ def _other_ids(table: FileTable, other: FileTable | None, added: Sequence[str]) 
         if here.dtype.is_nested() or here.dtype != there.dtype or here.equals(there):
             continue
         if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
-            cure = f"sort it like {table.name}, or leave {name} out of it"
-            raise DataError(
-                f"{name} has the same values in a different order, and rows are matched by position",
-                cure,
-                place=other.name,
-            )
+            wrong = f"{name} has the same values in a different order, and rows are matched by position"
+            raise DataError(wrong, f"sort it like {table.name}, or leave {name} out of it", place=other.name)
         if here.is_in(there.unique().implode()).any():
             rows = f"{here.ne_missing(there).sum():,} of {len(here):,} rows"
             return [f"{name} has different values in {other.name}, in {rows}: rows are matched by position"]
@@ -181,20 +177,13 @@ def _addable(series: pl.Series, target: Target) -> pl.Series:
     if series.dtype == pl.List(pl.Null):
         series = series.cast(pl.List(pl.Float64))
     inner = series.dtype.inner if isinstance(series.dtype, pl.List) else series.dtype
-    if not (_is_number(inner) or (inner in {pl.String, pl.Boolean} and inner == dtype)):
-        raise DataError(f"{series.name} is {_words(dtype)}, which cannot be added", _TAKES)
+    number = inner.is_float() or (inner.is_integer() and inner not in {pl.Int128, pl.UInt128})
+    if not (number or (inner in {pl.String, pl.Boolean} and inner == dtype)):
+        raise DataError(f"{series.name} is {str(dtype).lower()}, which cannot be added", _TAKES)
     if isinstance(series.dtype, pl.List) and not target.format.holds_lists:
         cure = "give -o FILE.jsonl or FILE.parquet"
         raise UsageError(f"{target.format.name} cannot hold lists, as in {series.name}", cure, place=target.name)
     return series
-
-
-def _is_number(dtype: Any) -> bool:
-    return dtype.is_float() or (dtype.is_integer() and dtype not in {pl.Int128, pl.UInt128})
-
-
-def _words(dtype: Any) -> str:
-    return str(dtype).lower()
 
 
 def _lost(frame: pl.DataFrame, target: Target) -> list[str]:

@@ -18,7 +18,7 @@ from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, together
-from grpo_cli.read.build_table import Parts, columns_of_parts
+from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
@@ -52,11 +52,9 @@ class Job:
             name: cls(binding=Binding(**binding_fields(own)), **claim_fields(own))
             for name, own in parts_of(given).items()
         }
-        fields = {} if parts else claim_fields(given)
-        binding = Binding(**binding_fields(given))
-        return cls(
-            **{**fields, **more}, binding=binding, by=given.get("plan_by", ""), parts=parts, together=together(given)
-        )
+        of_parts = {"by": given.get("plan_by", ""), "parts": parts, "together": together(given)}
+        claim = {} if parts else claim_fields(given)
+        return cls(**{**claim, **more}, **of_parts, binding=Binding(**binding_fields(given)))
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:
@@ -71,15 +69,17 @@ def audited(
     job: Job, tables: Sequence[Table], phase: Callable[..., None] = lambda *_: None, over: OverTables = map
 ) -> dict[str, Any]:
     """The facts of these tables, which `over` reads, if the gate lets them pass."""
-    if job.by:
-        return _of_parts(job, tables, phase, over)
-    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
-    columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
-    logged = pl.concat(list(over(partial(_logged, name=column), tables)))
-    facts = _audited(job, columns, logged, phase)
+    facts = (_of_parts if job.by else _of_all)(job, tables, phase, over)
     if job.gate is not None:
         job.gate.check(gates, facts)
     return facts
+
+
+def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
+    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
+    columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
+    logged = pl.concat(list(over(partial(_logged, name=column), tables)))
+    return _audited(job, columns, logged, phase)
 
 
 def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> dict[str, Any]:
@@ -93,25 +93,21 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     for name, part in jobs.items():
         column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])
         plans[name] = part.claim or Plan(shape=tuple(part.shape)), binding
-    parts = Parts(column=job.by, plans=plans, together=job.together)
+    parts = PlanBy(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = pl.concat(list(over(partial(_logged, name=column), tables)))
     found, rows = [], np.arange(len(logged))
     for columns in each:
         value = columns.request.value
         try:
-            of_part = pl.Series(
-                logged.name, np.where(np.isin(rows, [] if columns.rows is None else columns.rows), logged, np.nan)
-            )
+            here = np.isin(rows, [] if columns.rows is None else columns.rows)
+            of_part = pl.Series(logged.name, np.where(here, logged, np.nan))
             own = _audited(jobs[parts.name(value)], columns.compact(), of_part, phase)
         except DataError as error:
             error.inside(f"{job.by} = {value}")
             raise
         found.append({"value": value, **own})
-    facts = {**{name: found[0][name] for name in ("version", "inputs")}, "plan_by": job.by, "parts": found}
-    if job.gate is not None:
-        job.gate.check(gates, facts)
-    return facts
+    return {**{name: found[0][name] for name in ("version", "inputs")}, "plan_by": job.by, "parts": found}
 
 
 def _logged(table: Table, name: str) -> pl.Series:
@@ -125,8 +121,6 @@ def _logged(table: Table, name: str) -> pl.Series:
     uneven = spread > FLOAT32_ERROR * pl.select(pl.max_horizontal(values.max().abs(), 1.0)).to_series()
     if uneven.any():
         row = uneven.arg_max() or 0
-        raise DataError(
-            f"{table.place(row)}: {name} has different values for the tokens of one row",
-            "advantages of a critic cannot be audited: rewards alone do not determine them",
-        )
+        wrong = f"{table.place(row)}: {name} has different values for the tokens of one row"
+        raise DataError(wrong, "advantages of a critic cannot be audited: rewards alone do not determine them")
     return pl.select(pl.when(lists.list.len() > 0).then(values.mean().fill_null(0.0)).alias(name)).to_series()

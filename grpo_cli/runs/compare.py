@@ -21,7 +21,7 @@ from grpo_cli.read.request import columns_of_roles
 from grpo_cli.read.rollouts import counted
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
-from grpo_cli.write.weave import Computed, write
+from grpo_cli.write.write_outputs import Computed, write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from grpo_cli.options.resolve import (
     token_fields,
 )
 from grpo_cli.read import build_table
-from grpo_cli.read.build_table import Parts
+from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -51,7 +51,7 @@ from grpo_cli.write.outputs import (
 from grpo_cli.write.refill import refill
 from grpo_cli.write.resume import NAME, Ledger, identity
 from grpo_cli.write.token_lists import TokenColumns, token_facts, tokens_of_rows
-from grpo_cli.write.weave import Computed, Phase, write
+from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,20 +61,19 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # --plan-by: its plans replace `plan`
+    parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
     summary: Path | None = None
     dry_run: bool = False
     silent: bool = False  # nobody sees the facts: they are computed for a gate only
-    origins: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # the preset of each part's plan; "": of the plan for all rows
+    # The preset of each part's plan; "": of the plan for all rows.
+    origins: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        parts = Parts.of(**parts_fields(given)) if "plan_by" in given else None
+        parts = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         tokens = token_fields(given, plan)
@@ -135,7 +134,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         if job.gate is not None:
             job.gate.check(gates, facts, Written())
 
-    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.holds, targets))
+    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.has, targets))
     if targets:
         notes = write(output, parts, tables, targets, ledger, stages.phase, stages.write)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]
@@ -215,21 +214,18 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     """The summary and warnings before anything is written; `read` are the roles that plans read."""
     narrow, scored, output = part.narrow, part.scored, job.output
     summary, kept = summarize(scored, narrow), int(scored.rows[".kept"].sum())
+    used = set() if output.tokens is None else {output.tokens.length}
+    unread = {role: name for role, name in summary["role_columns"].items() if role not in read and name not in used}
     warnings = [
         *summary["warnings"],
-        *(
-            f"{ROLES[role].flag} {name} is not read by this plan"
-            for role, name in summary["role_columns"].items()
-            if role not in read and not (output.tokens is not None and name == output.tokens.length)
-        ),
+        *(f"{ROLES[role].flag} {name} is not read by this plan" for role, name in unread.items()),
     ]
     if not kept:
         warnings.append("no row is left: every group was dropped")
     warnings += skipped if job.parts is None else ()
     if nearly := summary["zero_variance"]["nearly"]:
-        warnings.append(
-            f"{nearly} {'group is' if nearly == 1 else 'groups are'} nearly constant: is their spread only rounding noise?"
-        )
+        groups = "group is" if nearly == 1 else "groups are"
+        warnings.append(f"{nearly} {groups} nearly constant: is their spread only rounding noise?")
     if nan := summary["advantage"]["nan"]:
         warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
     if summary["zero_variance"]["share"] == 1.0:
@@ -251,7 +247,7 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     }
 
 
-def _of_parts(parts: Parts, each: Sequence[dict[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
+def _of_parts(parts: PlanBy, each: Sequence[dict[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
     """The facts of a run with --plan-by: those of each part, and those that all parts share."""
     shared = ("version", "inputs", "advantage_column", "more_columns", "outputs")
     return {

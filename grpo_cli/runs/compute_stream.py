@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from operator import attrgetter, or_
+from operator import or_
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -49,9 +48,8 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
             tally = tally.merge(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
-        raise DataError(
-            "-: no rows", f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
-        )
+        why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
+        raise DataError("-: no rows", why)
     facts = tally.facts(job.plan) | {"dropped_rows": tally.counts["dropped_rows"]}
     if facts["groups"] == facts["rows"] > 1 and not job.binding.singletons_meant:
         facts["warnings"].append("every group has a single row: the key may be an id of the rollout, not of the prompt")
@@ -67,36 +65,26 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
 
 def _refuse(job: Job) -> None:
     """Refuse what a stream cannot do, before the first row is read."""
-    plan, binding = job.plan, job.binding
-    whole = "leave out --stream"
+    plan, binding, whole = job.plan, job.binding, "leave out --stream"
+    needs_batch = plan.uses_batch and binding.batch_by in {None, "input", "file"}
+    has_paths = any("[]" in name for name in (*binding.rewards, *binding.group))
+    has_no_key = not binding.group and binding.group_size is None
     refusals = (
         (list(job.inputs) != [STDOUT], "--stream reads standard input", "give - as the only input"),
-        (job.binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
+        (binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
         (job.parts is not None, "--stream computes one plan, and --plan-by has several", whole),
-        (job.binding.skip_broken, "--on-error skip looks at all lines first", whole),
+        (binding.skip_broken, "--on-error skip looks at all lines first", whole),
         (job.output.resume, "--resume needs an output directory", "leave out --resume or --stream"),
         (job.output.long, "--stream writes every line back", f"{whole} and --long"),
         (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
         (job.output.only or job.output.in_place, "--stream writes every line back", f"{whole}, --only and --in-place"),
-        (
-            plan.uses_batch and binding.batch_by in {None, "input", "file"},
-            "the plan needs a whole batch, and a stream has no end",
-            f"add --batch-by COLUMN, or {whole}",
-        ),
+        (needs_batch, "the plan needs a whole batch, and a stream has no end", f"add --batch-by COLUMN, or {whole}"),
         (plan.estimator.spans_batches, f"{plan.method} looks back over the whole input", whole),
         (job.gate is not None, "--fail-on is checked before the first row is written", whole),
         (job.output.duplicate, "--duplicate samples from all groups", whole),
         (job.dry_run, "--explain needs all groups", whole),
-        (
-            any("[]" in name for name in (*binding.rewards, *binding.group)),
-            "--stream reads rows, not paths into their lists",
-            whole,
-        ),
-        (
-            not binding.group and binding.group_size is None,
-            "a stream cannot look ahead to find the key",
-            "name it with --group, or give --group-size N",
-        ),
+        (has_paths, "--stream reads rows, not paths into their lists", whole),
+        (has_no_key, "a stream cannot look ahead to find the key", "name it with --group, or give --group-size N"),
         (binding.group_within == "file" or binding.batch_by == "file", "standard input is one file", whole),
     )
     for holds, message, cure in refusals:
@@ -174,13 +162,29 @@ class Portion:
 def portions(
     source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None, max_line: int
 ) -> Iterator[Portion]:
-    """Portions of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a portion."""
-    pending = _Pending(ends, groups, size)
+    """Portions of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a portion.
+
+    The waiting lines are the beginning of one portion, so it ends in what arrives next.
+    """
+    keys = _Keys(ends, groups)
+    waiting, before = list[bytes](), 0  # the parts of that portion, and how many lines came before them
+    arrived = rows = 0  # lines; rows that wait
     for data in _whole_lines(source, max_line):
-        if cut := pending.add(data):
-            yield pending.release(cut)
-    if pending.waiting:
-        yield pending.release(pending.waiting)
+        starts = registry.lines().row_starts(data)
+        if ends:
+            cut = keys.add(Portion(data, arrived), starts)
+        else:
+            all_rows = rows + len(starts)
+            rows = all_rows % size if size else all_rows
+            cut = None if rows == all_rows else int(starts[-rows]) if rows else len(data)
+        if cut is not None:
+            yield Portion(b"".join([*waiting, data[:cut]]), before)
+            waiting, before = [], arrived + data.count(b"\n", 0, cut)
+        waiting.append(data[cut:])
+        arrived += data.count(b"\n")
+    if any(waiting):
+        keys.complete(len(keys.runs))
+        yield Portion(b"".join(waiting), before)
 
 
 def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
@@ -204,50 +208,28 @@ def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
 
 
 class _Run(NamedTuple):
-    """Consecutive rows with the same key: where their first line begins, and digests of the key."""
+    """Consecutive rows with the same key: where they begin, and digests of the key."""
 
-    start: int
+    portion: Portion  # that has their first line
+    start: int  # of that line
     end: bytes  # digest of the columns whose change ends a portion
     group: bytes  # digest of the group's columns, if a portion is a batch
 
 
 @dataclass(slots=True)
-class _Pending:
-    """Lines of portions that are not complete yet: a change of the key, or enough rows, completes one."""
+class _Keys:
+    """The keys of rows as they arrive: where portions end, and which keys have been complete before."""
 
     ends: tuple[str, ...]  # the columns whose change ends a portion
     groups: tuple[str, ...]  # those of the group, where a portion is a batch
-    size: int | None
-    parts: list[bytes] = field(default_factory=list)
-    waiting: int = 0  # bytes in them
-    rows: int = 0
-    runs: list[_Run] = field(default_factory=list)
+    runs: list[_Run] = field(default_factory=list)  # of the portion that waits
     left: set[bytes] = field(default_factory=set)
     portion_of: dict[bytes, bytes] = field(default_factory=dict)
-    arrived: int = 0  # lines
-    gone: int = 0  # lines
 
-    def add(self, data: bytes) -> int:
-        """Add what has arrived; return how many of the waiting bytes belong to complete portions."""
-        starts = registry.lines().row_starts(data) + self.waiting
-        if self.ends and len(starts):
-            self._add_runs(Portion(data, self.arrived), starts)
-        self.parts.append(data)
-        self.waiting += len(data)
-        self.rows += len(starts)
-        self.arrived += data.count(b"\n")
-        if self.ends:
-            for run, after in zip(self.runs[-2::-1], self.runs[::-1], strict=False):
-                if run.end != after.end:
-                    return after.start
-            return 0
-        left = self.rows % self.size if self.size else self.rows
-        if left == self.rows:
-            return 0
-        self.rows = left
-        return int(starts[-left]) if left else self.waiting
-
-    def _add_runs(self, portion: Portion, starts: Ints) -> None:
+    def add(self, portion: Portion, starts: Ints) -> int | None:
+        """Add what has arrived; return how many of its bytes belong to a portion that is now complete, None if none is."""
+        if not len(starts):
+            return None
         names = dict.fromkeys((*self.ends, *self.groups))
         with _explained():
             frame = registry.lines().scan(portion.as_input(), [Field(name, "key") for name in names]).frame
@@ -255,20 +237,23 @@ class _Pending:
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
         ends, groups = (_digests([texts[name] for name in names], len(first)) for names in (self.ends, self.groups))
-        for run in map(_Run, starts[first].tolist(), ends, groups):
-            if not self.runs or run[1:] != self.runs[-1][1:]:
-                self.runs.append(run)
+        known = len(self.runs)
+        for start, end, group in zip(starts[first].tolist(), ends, groups, strict=True):
+            if not self.runs or (end, group) != self.runs[-1][2:]:
+                self.runs.append(_Run(portion, start, end, group))
+        for at in reversed(range(max(known, 1), len(self.runs))):
+            if self.runs[at].end != self.runs[at - 1].end:
+                self.complete(at)
+                return self.runs[0].start
+        return None
 
-    def release(self, cut: int) -> Portion:
-        """Remove and return the first bytes; a key that was released before is an error."""
-        data = b"".join(self.parts)
-        portion = Portion(data[:cut], self.gone)
+    def complete(self, count: int) -> None:
+        """These first runs are complete; a key that was complete before is an error."""
         last = b""
-        count = bisect_left(self.runs, cut, key=attrgetter("start"))
         for run in self.runs[:count]:
             late = run.end != last and run.end in self.left
             if late or (self.groups and self.portion_of.setdefault(run.group, run.end) != run.end):
-                line = self.gone + data.count(b"\n", 0, run.start) + 1
+                line = run.portion.before + run.portion.data.count(b"\n", 0, run.start) + 1
                 if late:
                     cure = "sort the rows by it upstream, or leave out --stream"
                     raise DataError(f"-:{line}: {', '.join(self.ends)} comes back after its group was complete", cure)
@@ -276,10 +261,7 @@ class _Pending:
                 raise DataError(f"-:{line}: {', '.join(self.groups)} was in an earlier batch", more)
             self.left.add(run.end)
             last = run.end
-        self.gone = self.arrived - data.count(b"\n", cut)
-        self.parts, self.waiting = [data[cut:]], len(data) - cut
-        self.runs = [run._replace(start=run.start - cut) for run in self.runs[count:]]
-        return portion
+        self.runs = self.runs[count:]
 
 
 def _digests(keys: Sequence[list[str]], count: int) -> list[bytes]:

@@ -26,10 +26,9 @@ from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, choose_target, identities, refuse_summary
-from grpo_cli.write.records import write_records
+from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
 from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantages
-from grpo_cli.write.turns import before_response, conversations, divided, in_one_form
-from grpo_cli.write.weave import sink
+from grpo_cli.write.write_outputs import sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
@@ -128,12 +127,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         **records.facts,
         "notes": list(narrow.notes),
         "outputs": [target.name],
-        "warnings": [
-            *narrow.warnings,
-            *records.warnings,
-            *skipped,
-            *([] if height else ["no record is left"]),
-        ],
+        "warnings": [*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
         "seconds": round(time.perf_counter() - started, 3),
     }
 

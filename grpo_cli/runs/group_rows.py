@@ -32,16 +32,13 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> dic
     code = excerpts.code_of(narrow, key)
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
     (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
-    (prompt,) = texts_of(inspection, "prompt", rows[:1])
-    return {**facts, "prompt": prompt, "rows": _describe_rows(inspection, rows, texts_of(inspection, "text", rows))}
+    (prompt,) = texts_of(inspection, inspection.columns.get("prompt"), rows[:1])
+    texts = texts_of(inspection, inspection.columns.get("text"), rows)
+    return {**facts, "prompt": prompt, "rows": _describe_rows(inspection, rows, texts)}
 
 
 def report_groups(
-    inspection: Inspection,
-    advantages: Mapping[str, pl.Series],
-    *,
-    most: int = GROUPS,
-    text: int = TEXT,
+    inspection: Inspection, advantages: Mapping[str, pl.Series], *, most: int = GROUPS, text: int = TEXT
 ) -> dict[str, Any]:
     """A table of all groups or of `most` of them, and the first rows of each.
 
@@ -72,11 +69,11 @@ def report_groups(
     rows = np.concatenate(rows_of_groups) if rows_of_groups else np.zeros(0, np.int64)
     room = max(SHORTEST, min(LONGEST, text // max(len(rows), 1)))
     firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
-    prompts, responses = texts_of(inspection, "prompt", firsts, room), texts_of(inspection, "text", rows, room)
+    prompts = texts_of(inspection, inspection.columns.get("prompt"), firsts, room)
     # The prompt is not repeated if it is the key.
     prompts = [None if p is None or plain_text(p) == line["key"] else p for p, line in zip(prompts, facts, strict=True)]
-    truths = _truths(inspection, firsts, room)
-    lines = _describe_rows(inspection, rows, responses)
+    truths = texts_of(inspection, _truth_column(inspection), firsts, room)
+    lines = _describe_rows(inspection, rows, texts_of(inspection, inspection.columns.get("text"), rows, room))
     for line in lines:
         line |= {head: line["rewards"][name] for name, head in components.items()}
     for name, values in advantages.items():
@@ -140,12 +137,9 @@ def _choose(inspection: Inspection, most: int) -> Index:
 
 
 def _caption(total: int, shown: int) -> str:
-    if shown == total:
-        return (
-            f"All {total:,} groups. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
-        )
-    half = shown // 2
-    return f"{shown:,} of {total:,} groups: the {half:,} with the largest spread, and a sample of the others. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+    half = f"{shown:,} of {total:,} groups: the {shown // 2:,} with the largest spread, and a sample of the others"
+    which = f"All {total:,} groups" if shown == total else half
+    return f"{which}. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
 def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
@@ -160,19 +154,14 @@ def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
     return [rows[start : min(end, start + ROWS)] for start, end in zip(starts, ends, strict=True)]
 
 
-def texts_of(inspection: Inspection, part: str, rows: Index, room: int | None = None) -> list[str | None]:
-    """The texts of these rows, cut to `room` characters; None without such a column or text."""
-    return _texts(inspection, inspection.columns.get(part), rows, room)
-
-
-def _truths(inspection: Inspection, rows: Index, room: int) -> list[str | None]:
-    """What the responses of these rows are compared with; None if no column is known for it."""
+def _truth_column(inspection: Inspection) -> str | None:
+    """The column of what responses are compared with; None if no column is known for it."""
     names = [name for table in inspection.narrow.tables for name in table.columns()]
-    column = next((name for name in TRUTHS if name in names and name not in inspection.columns.values()), None)
-    return _texts(inspection, column, rows, room)
+    return next((name for name in TRUTHS if name in names and name not in inspection.columns.values()), None)
 
 
-def _texts(inspection: Inspection, column: str | None, rows: Index, room: int | None) -> list[str | None]:
+def texts_of(inspection: Inspection, column: str | None, rows: Index, room: int | None = None) -> list[str | None]:
+    """The texts of these rows, cut to `room` characters; None without a column or text."""
     if column is None or not len(rows):
         return [None] * len(rows)
     return [_ends(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]

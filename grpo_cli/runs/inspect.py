@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, parts_fields, plan_of, refuse_beside, view_fields
-from grpo_cli.read.build_table import Parts, read, read_parts
+from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
@@ -31,7 +31,7 @@ class Job:
     inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
     binding: Binding = field(default_factory=Binding)
-    parts: Parts | None = None  # --plan-by: its plans replace `plan`
+    parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     view: View = field(default_factory=View)
     where: Filter | None = None  # only these groups
     report: Path | None = None  # the caller writes it; the path is checked before anything is read
@@ -42,7 +42,7 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        parts, other = Parts.of(**parts_fields(given)) if "plan_by" in given else None, None
+        parts, other = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None, None
         for name in ("rescored", "rescored_column"):
             if name in given:
                 refuse_beside(name, given, "plan_by")
@@ -59,40 +59,8 @@ class Job:
         return replace(job, **more)
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection:
-    """Inspect the files, which the workers read; nothing is written."""
-    opened = _opened(job, phase, workers)
-    inspection = looked_at(job, opened.tables, opened.others, opened.view, over=opened.over)
-    return replace(inspection, facts=opened.with_files(inspection.facts))
-
-
-def run_parts(job: Job, parts: Parts, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Parted:
-    """Inspect each part of the rows with its own plan."""
-    opened = _opened(job, phase, workers)
-    parted = parts_of(opened.tables, parts, opened.view, where=job.where, over=opened.over)
-    return replace(parted, facts=opened.with_files(parted.facts))
-
-
-class _Opened(NamedTuple):
-    """The files, those with another reward, warnings about skipped ones, what to look at, and who reads the files."""
-
-    tables: Sequence[FileTable]
-    others: Sequence[FileTable]
-    skipped: Sequence[str]
-    view: View
-    over: OverTables
-
-    def with_files(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """The facts with the names of the files; a file that has changed since is an error."""
-        refuse_changed([*self.tables, *self.others])
-        return {
-            **facts,
-            "inputs": [table.name for table in self.tables],
-            "warnings": [*facts.get("warnings", ()), *self.skipped],
-        }
-
-
-def _opened(job: Job, phase: Callable[..., None], workers: Workers) -> _Opened:
+def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection | Parted:
+    """Inspect the files, which the workers read, or each part of their rows with --plan-by; nothing is written."""
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding, over=workers.over_far)
@@ -100,9 +68,10 @@ def _opened(job: Job, phase: Callable[..., None], workers: Workers) -> _Opened:
         refuse_path(job.report, identities(tables), force=job.force)
     others = _others(job, workers)
     over = workers.begin([*tables, *others], phase)
-    view = with_duplicates(job.view, size_of(tables))
-    view = view if job.where is None else replace(view, named=job.where.names)
-    return _Opened(tables, others, skipped, view, over)
+    found = looked_at(job, tables, others, size_of(tables), over=over)
+    refuse_changed([*tables, *others])
+    warnings = [*found.facts.get("warnings", ()), *skipped]
+    return replace(found, facts={**found.facts, "inputs": [table.name for table in tables], "warnings": warnings})
 
 
 def _others(job: Job, workers: Workers) -> list[FileTable]:
@@ -128,9 +97,14 @@ def scored(
 
 
 def looked_at(
-    job: Job, tables: Sequence[Table], others: Sequence[Table], view: View, *, over: OverTables = map
-) -> Inspection:
-    """Inspect these tables; `others` have the other reward, unless it is a column of these."""
+    job: Job, tables: Sequence[Table], others: Sequence[Table], size: float, *, over: OverTables = map
+) -> Inspection | Parted:
+    """Inspect these tables, which have `size` bytes; `others` have the other reward, unless it is a column of these."""
+    view = with_duplicates(job.view, size)
+    if job.where is not None:
+        view = replace(view, named=job.where.names)
+    if job.parts is not None:
+        return _of_parts(tables, job.parts, view, job.where, over)
     two: dict[str, Any] = {}
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
@@ -147,9 +121,7 @@ def looked_at(
     return replace(inspection, facts={**inspection.facts, "rescored": rescored, "warnings": warnings})
 
 
-def parts_of(
-    tables: Sequence[Table], parts: Parts, view: View, *, where: Filter | None = None, over: OverTables = map
-) -> Parted:
+def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter | None, over: OverTables) -> Parted:
     """Read what all plans and the view need, and inspect each part; parts in which no group meets `where` are left out."""
     names, columns = column_names(tables), {}
     plans: dict[str, tuple[Plan, Binding]] = {}

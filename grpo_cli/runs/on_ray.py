@@ -24,7 +24,7 @@ from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
 from grpo_cli.runs.ray_tasks import unpacked, work_on, write_files
 from grpo_cli.write.outputs import Output, Target
-from grpo_cli.write.weave import Phase, Writing
+from grpo_cli.write.write_outputs import Phase, Writing
 
 Item = TypeVar("Item")
 
@@ -141,7 +141,7 @@ def _is_own(table: Table) -> bool:
 
 def _rows_of(table: FileTable) -> int:
     """The number of rows of a file, or an estimate."""
-    return table.row_count() or table.source.pin.size // _BYTES
+    return table.row_count or table.source.pin.size // _BYTES
 
 
 def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[FileTable]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output, Target
-from grpo_cli.write.weave import Writing, in_turn
+from grpo_cli.write.write_outputs import Writing, in_turn
 
 ALL: Final = 100  # per cent
 READ: Final = 70  # per cent of the work is reading; the rest is grouping, computing and writing
@@ -78,4 +78,4 @@ def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
     """The table, which reports to `said` how far it has been read; unchanged unless it is a plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table
-    return table.of_source(replace(table.source, said=said))
+    return table.of_source(replace(table.source, on_read=said))

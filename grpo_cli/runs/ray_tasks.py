@@ -15,7 +15,7 @@ from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output
-from grpo_cli.write.weave import Writing, paths_of, write_one
+from grpo_cli.write.write_outputs import Writing, paths_of, write_one
 
 _REPEATED: Final = 2  # rows with the same text, on average; below that, texts are sent as they are
 

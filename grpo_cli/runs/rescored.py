@@ -55,12 +55,9 @@ class Other:
 def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, binding: Binding) -> Binding:
     """The binding that also reads what `two_rewards` needs: the ids of rollouts, or the column of the other reward."""
     if others:
-        return _carrying_ids(binding, ids_of(tables, others, binding)[0])
+        ids, _ = ids_of(tables, others, binding)
+        return replace(binding, carried=dict.fromkeys(ids, "key"))
     return replace(binding, carried=dict.fromkeys(other.binding.rewards, "number"))
-
-
-def _carrying_ids(binding: Binding, ids: Sequence[str]) -> Binding:
-    return replace(binding, carried=dict.fromkeys(ids, "key"))
 
 
 def two_rewards(
@@ -85,11 +82,8 @@ def two_rewards(
         if not {*ids[0]} <= {*pairs.by}:
             unused = [f"{', '.join(ids[0])} pairs no rollouts (null, repeated or other values): their texts do"]
         if len(pairs.now) < len(now.narrow.table):
-            now = of_rows(
-                now,
-                pairs.now.astype(np.int64),
-                f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs",
-            )
+            head = f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs"
+            now = of_rows(now, pairs.now.astype(np.int64), head)
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
         columns = columns if pairs.aligned else [column.rechunk().gather(pairs.before) for column in columns]
         now = _with_old(now, columns, pl.Series(ROW, pairs.before))
@@ -100,7 +94,7 @@ def two_rewards(
     places = np.array([row["position"] for row in facts["largest"]], dtype=np.int64)
     if before is not None and paired is not None and paired["by"] != [now.columns.get("text")]:
         _refuse_other_texts(now, before, places, paired["by"])
-    texts = texts_of(now, "text", places, TEXT)
+    texts = texts_of(now, now.columns.get("text"), places, TEXT)
     largest = [{**row, "text": text} for row, text in zip(facts["largest"], texts, strict=True)]
     warnings = [*now.narrow.warnings, *(_few(paired) if paired else ()), *unused]
     return now, {**facts, "largest": largest, "paired": paired, "verdict": verdict(facts), "warnings": warnings}
@@ -115,7 +109,7 @@ def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
 def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTables) -> Narrow:
     """The other rewards with the keys and the ids of their rows."""
     _, ids = ids_of(now.narrow.tables, others, now.narrow.request.flags)
-    binding = replace(_carrying_ids(other.binding, ids), singletons_meant=True)
+    binding = replace(other.binding, carried=dict.fromkeys(ids, "key"), singletons_meant=True)
     plan = Plan(unit=other.plan.unit, rewards=replace(other.plan.rewards, missing="exclude"))
     return read(others, binding, plan, warn=False, over=over, known=now.narrow.groups)
 
@@ -141,10 +135,8 @@ def _few(paired: dict[str, Any]) -> list[str]:
     fewest = paired["rows"] + min(paired["only"].values())
     if paired["rows"] >= FEW * fewest:
         return []
-    share = percent(paired["rows"] / fewest)
-    return [
-        f"only {share} of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
-    ]
+    few = f"only {percent(paired['rows'] / fewest)} of the rollouts are in both inputs"
+    return [f"{few}: --against compares different rollouts of the same prompts"]
 
 
 def _refuse_other_texts(now: Inspection, before: Narrow, places: Index, by: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, identities, is_folder, refuse_summary
-from grpo_cli.write.weave import make_folders, one_of_several, paths_of, sink
+from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,8 @@ def _join(
         if target.format.same_as(registry.lines()):
             lines = _Lines(handle)
             for table, scanned, rows in each:
-                lines.end()
+                if lines.last != b"\n":
+                    lines.write(b"\n")
                 notes += _write_rows(table, scanned.index, target, rows, cast("BinaryIO", lines))
         else:
             whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, _, rows in each])
@@ -167,15 +168,8 @@ class _Lines(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        size = self.sink.write(data)
-        view = memoryview(data).cast("B")
-        self.last = bytes(view[-1:]) or self.last
-        return size
-
-    def end(self) -> None:
-        """End the last line."""
-        if self.last != b"\n":
-            self.write(b"\n")
+        self.last = bytes(memoryview(data).cast("B")[-1:]) or self.last
+        return self.sink.write(data)
 
 
 def _write_rows(table: FileTable, index: Any, target: Target, rows: Index, handle: BinaryIO) -> Sequence[str]:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from grpo_cli.read.tables import FileTable, OverTables
 from grpo_cli.runs.progress import Watching
 from grpo_cli.write.outputs import Output, Target
-from grpo_cli.write.weave import Phase, Writing
+from grpo_cli.write.write_outputs import Phase, Writing
 
 
 class Stages(OverTables, Protocol):

@@ -10,13 +10,14 @@ Two samples of one policy differ, too. Three things keep that noise from being r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.pairs import key_texts
@@ -27,18 +28,11 @@ from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.values.paths import PARENT
 
-Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-
 VERSION: Final = 2
 LEVEL: Final = 0.95
 Z: Final = 1.959963984540054  # the normal quantile of that level
-T: Final = {
-    1: 12.7062,
-    2: 4.30265,
-    3: 3.18245,
-    4: 2.77645,
-}  # Student's t quantile by degrees of freedom, where the series in `_interval` is too coarse
+# Student's t quantile by degrees of freedom, where the series in `_interval` is too coarse.
+T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
@@ -51,6 +45,9 @@ BEYOND: Final = 3.0  # standard deviations beyond chance
 def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> dict[str, Any]:
     """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
     names = _prompt_columns(now, before)
+    for which, run in (("this run", now), ("the other run", before)):
+        if not (run.groups["scored"] > 0).any():
+            raise DataError(f"no row of {which} has a finite reward: there is no solve rate to compare")
     worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
     if worst is None or best is None or worst == best:
         raise DataError("all rewards of both runs are equal: there is no solve rate to compare")
@@ -66,16 +63,14 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         examples = " and ".join(str(of_run["words"][0]) for of_run in scored)
         wrong = f"no prompt is in both runs ({', '.join(names)} is {examples})"
         raise DataError(wrong, "give --group NAME with a key that is the same in both, such as the prompt")
-    runs = [
+    now_run, before_run = (
         _Run.of(run, of_groups["key"], both["key"], (worst, best))
         for run, of_groups in zip((now, before), keys, strict=True)
-    ]
-    now_run, before_run = runs
+    )
     rates, rates_before = now_run.sums / now_run.n, before_run.sums / before_run.n
     change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
     rows = (now_run.n + before_run.n).astype(np.float64)
     together = (now_run.sums + before_run.sums) / rows
-    counts = _counts(rates, rates_before)
     chance, moved = _by_chance(now_run, before_run, deals)
     low, high = _interval(change)
     prompts = pl.DataFrame(
@@ -102,7 +97,7 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
             "low": low, "high": high, "level": LEVEL,
         },
         "changes": count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
-        **counts,
+        **_with_flips(_counts(rates, rates_before)),
         "chance": chance,
         "beyond_chance": moved,
         "by_difficulty": _by_difficulty(rates, rates_before, change, together),
@@ -139,10 +134,10 @@ def _only_within(rule: Rule, name: str) -> bool:
 class _Run:
     """The scored rows of a run in the order of the prompts, with rewards rescaled to 0 (worst) ... 1 (best)."""
 
-    prompts: Ints
-    values: Floats
-    n: Ints  # rows of each prompt
-    sums: Floats  # of their values
+    prompts: Index
+    values: Vector
+    n: Index  # rows of each prompt
+    sums: Vector  # of their values
 
     @classmethod
     def of(cls, run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> _Run:
@@ -160,20 +155,21 @@ class _Run:
         return cls(here, values, np.bincount(here, minlength=size), sums)
 
 
-def _counts(rates: Floats, before: Floats) -> dict[str, Any]:
+def _counts(rates: Vector, before: Vector) -> dict[str, int]:
     """How many prompts changed, and how."""
     change = np.round(rates - before, DIGITS)
-    return {
-        "better": int((change > 0).sum()),
-        "worse": int((change < 0).sum()),
-        "same": int((change == 0).sum()),
-        "solved_first": int(((rates > 0) & (before == 0)).sum()),
-        "solved_no_more": int(((rates == 0) & (before > 0)).sum()),
-        "flips": {
-            "up": int(((rates >= HALF) & (before < HALF)).sum()),
-            "down": int(((rates < HALF) & (before >= HALF)).sum()),
-        },
-    }
+    changed = {
+        "better": change > 0, "worse": change < 0, "same": change == 0,
+        "solved_first": (rates > 0) & (before == 0), "solved_no_more": (rates == 0) & (before > 0),
+        "up": (rates >= HALF) & (before < HALF), "down": (rates < HALF) & (before >= HALF),
+    }  # fmt: skip
+    return {name: int(prompts.sum()) for name, prompts in changed.items()}
+
+
+def _with_flips(counts: dict[str, Any]) -> dict[str, Any]:
+    """The counts with those of both directions inside `flips`."""
+    *others, up, down = counts
+    return {**{name: counts[name] for name in others}, "flips": {name: counts[name] for name in (up, down)}}
 
 
 def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[str, Any], bool]:
@@ -191,7 +187,7 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
     solved = np.round(now.sums + before.sums).astype(np.int64)
     of_two = bool(((values == 0) | (values == 1)).all())
 
-    def deal() -> tuple[Floats, Floats]:
+    def deal() -> tuple[Vector, Vector]:
         if of_two:
             drawn = random.hypergeometric(solved, n + other - solved, n)
             return drawn / n, (solved - drawn) / other
@@ -200,22 +196,18 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
         return mine / n, theirs / other
 
     least, most = deals
-    counts, squares = list[dict[str, Any]](), list[float]()
+    counts, squares = list[dict[str, int]](), list[float]()
     for _ in range(max(least, min(most, DEALT // (len(n) if of_two else len(values))))):
         rates, rates_before = deal()
         counts.append(_counts(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
-    flips = [found.pop("flips") for found in counts]
-
-    def mean(dicts: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-        return {name: float(np.mean([counted[name] for counted in dicts])) for name in dicts[0]}
-
+    means = {name: float(np.mean([found[name] for found in counts])) for name in counts[0]}
     seen = float(((now.sums / n - before.sums / other) ** 2).sum())
     moved = seen > float(np.mean(squares)) + BEYOND * float(np.std(squares)) + 10.0**-DIGITS
-    return {**mean(counts), "flips": mean(flips), "deals": len(counts)}, moved
+    return {**_with_flips(means), "deals": len(counts)}, moved
 
 
-def _interval(change: Floats) -> tuple[float | None, float | None]:
+def _interval(change: Vector) -> tuple[float | None, float | None]:
     """The confidence interval of the mean change, by Student's distribution; None for one prompt."""
     freedom = len(change) - 1
     if not freedom:
@@ -226,7 +218,7 @@ def _interval(change: Floats) -> tuple[float | None, float | None]:
     return float(change.mean()) - half, float(change.mean()) + half
 
 
-def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
+def _shrunken(change: Vector, now: _Run, before: _Run) -> Vector:
     """The part of each change that is expected to last; the rest is noise, larger with few rows or varying rewards.
 
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
@@ -245,7 +237,7 @@ def _shrunken(change: Floats, now: _Run, before: _Run) -> Floats:
     return np.where(sure, change * share, np.nan)
 
 
-def _by_difficulty(rates: Floats, before: Floats, change: Floats, together: Floats) -> list[dict[str, Any]]:
+def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vector) -> list[dict[str, Any]]:
     """The mean rates of prompts by difficulty: their solve rate in both runs together."""
     places, lines = bands(together), []
     for place, band in enumerate(BANDS):

@@ -1,4 +1,4 @@
-"""Correlations of rewards with the response length and with each other, and repeated responses within groups."""
+"""Correlations of rewards with the response length and with each other."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means
 from grpo_cli.engine.moments import Vector
-from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.facts import RewardRange, plain
 
 
@@ -61,19 +59,3 @@ def within_groups(
         return correlation(*(part.to_numpy() - finite_means(here, part, size)[here] for part in parts))
 
     return {name: {what: of_pair(column, other) for what, other in others.items()} for name, column in columns.items()}
-
-
-def duplicates(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
-    """How many responses repeat an earlier response of their group, and in how many groups; missing texts do not count."""
-    known = texts.is_not_null()
-    codes, texts = codes.filter(known), texts.filter(known)
-    distinct = encode([codes, texts], len(codes))
-    distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
-    sizes = np.bincount(codes.to_numpy())
-    repeated = int(len(codes) - distinct.size)
-    return {
-        "rows": repeated,
-        "share": repeated / len(codes) if len(codes) else None,
-        "groups": int((sizes > distinct_texts).sum()),
-        "all_the_same": int(((distinct_texts == 1) & (sizes > 1)).sum()),
-    }

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -32,21 +33,22 @@ STEPS: Final = 64  # with at most this many possible solve rates, each has its o
 FINER: Final = 8  # the most steps per solved row, if rewards are graded
 DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
 USEFUL: Final = (0.2, 0.8)
-BANDS: Final = (
-    "never",
-    "hard",
-    "medium",
-    "easy",
-    "always",
-)  # how often a prompt is solved; hard and easy are outside USEFUL
+BANDS: Final = ("never", "hard", "medium", "easy", "always")  # solved; hard and easy are outside USEFUL
+# What the shares in `expected_zero_variance` that are not observed assume.
+CHANCES: Final = {
+    "beta": "if solve rates follow a Beta distribution",
+    "one_rate": "if all prompts were equally hard",
+}
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
     """The chance that k of the n rows include a solved one, 1 - C(n - c, k) / C(n, k); None if n < k."""
-    known: dict[tuple[int, int], float | None] = {}
-    for rows, right in {*zip(n, solved, strict=True)}:
-        known[rows, right] = None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
-    return [known[pair] for pair in zip(n, solved, strict=True)]
+
+    @cache
+    def chance(rows: int, right: int) -> float | None:
+        return None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
+
+    return [*map(chance, n, solved)]
 
 
 def solved_counts(codes: AnyCodes, rewards: Vector, bar: float, groups: int) -> Index:
@@ -209,12 +211,8 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         size, of_pairs = sizes.take(codes.take(pairs.first.to_numpy())), np.bincount(pairs.codes.to_numpy())
         return _summed(_times(size, of_pairs))
     # For few values, a pass for each takes half the time.
-    return _summed(
-        pl.concat(
-            _summed(_times(sizes, np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes))))
-            for value in found[0]
-        )
-    )
+    counts = (np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes)) for value in found[0])
+    return _summed(pl.concat(_summed(_times(sizes, of_value)) for of_value in counts))
 
 
 def _times(sizes: Index, counts: Index) -> pl.DataFrame:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, counts, few
+from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, counts, few, over
 from grpo_cli.engine.group_stats import AnyCodes, finite_rows, group_extremes
-from grpo_cli.engine.moments import NEAREST
+from grpo_cli.engine.moments import NEAREST, Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import STATUSES, Scored
 from grpo_cli.read.narrow import Narrow
@@ -80,9 +80,10 @@ def distribution(values: pl.Series) -> dict[str, Any]:
     histogram: dict[str, Any] | None = None
     if known is None:
         finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
-        places, edges = even_bins(finite, BINS)
+        bins, edges = even_bins(finite, BINS)
+        counted = over(lambda start, end: np.bincount(bins(finite[start:end]), minlength=len(edges) - 1), len(finite))
         quartiles = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()
-        histogram = {"edges": edges.tolist(), "counts": np.bincount(places, minlength=len(edges) - 1).tolist()}
+        histogram = {"edges": edges.tolist(), "counts": np.sum(counted, axis=0).tolist()}
     elif numbers.count:
         quartiles = _quartiles_of_counts(*known)
         histogram = {"values": known[0], "counts": known[1]}
@@ -97,15 +98,16 @@ def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list
     return [float(value) for value in low + (high - low) * (ranks - np.floor(ranks))]
 
 
-def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The bin of each number, and the edges of at most `most` bins; the numbers must not all be equal.
+def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vector]:
+    """A function that finds the bin of each of these numbers, and the edges of at most `most` bins.
 
-    Bins are equally wide. If numbers are on a grid, like lengths or rewards of k/30, all bins cover the same number of
-    steps: with one more in some bins, a flat distribution would look like a comb.
+    The numbers must not all be equal. Bins are equally wide. If numbers are on a grid, like lengths or rewards of k/30, all
+    bins cover the same number of steps: with one more in some bins, a flat distribution would look like a comb.
     """
     low, high = float(finite.min()), float(finite.max())
     if len(np.unique(finite[:SAMPLE])) <= COMB * most:
-        values = pl.Series(finite).unique().sort().to_numpy()
+        distinct = over(lambda start, end: pl.Series(finite[start:end]).unique().sort(), len(finite))
+        values = pl.concat(distinct).unique().sort().to_numpy()
         step = float(np.diff(values).min())
         steps = (values - low) / step
         if steps[-1] < STEPPED * len(values) and np.allclose(steps, np.round(steps), rtol=0, atol=1e-3):
@@ -113,11 +115,13 @@ def even_bins(finite: np.ndarray[Any, Any], most: int) -> tuple[np.ndarray[Any, 
             least = -(-count // most)
             # The width that leaves the last bin the least empty.
             width = min(range(least, 2 * least), key=lambda width: (-count % width, width))
-            places = np.round((finite - low) / step).astype(np.int64) // width
-            return places, low + step * (np.arange(int(places.max()) + 2) * width - 0.5)
-    # Scaling to integers is faster than the search of np.histogram.
-    places = np.minimum(((finite - low) / (high - low) * most).astype(np.int64), most - 1)
-    return places, np.linspace(low, high, most + 1)
+            edges = low + step * (np.arange((count - 1) // width + 2) * width - 0.5)
+            return lambda numbers: np.round((numbers - low) / step).astype(np.int64) // width, edges
+
+    def scaled(numbers: Vector) -> Index:
+        return np.minimum(((numbers - low) / (high - low) * most).astype(np.int64), most - 1)
+
+    return scaled, np.linspace(low, high, most + 1)  # faster than the search of np.histogram
 
 
 def zero_variance_share(groups: pl.DataFrame) -> float | None:

@@ -17,14 +17,16 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.stats.difficulty import CHANCES
 from grpo_cli.stats.facts import at_ends, even_bins, reward_range
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.trends import thinned
+from grpo_cli.stats.verdicts import EQUAL_AT
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
-OUTCOMES: Final = ("varies", "always solved", "never solved", "equal at another reward", "singleton or unscored")
+OUTCOMES: Final = ("varies", *EQUAL_AT.values(), "singleton or unscored")
 BINS: Final = 40
 VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
 TILES: Final = (32, 20)
@@ -126,8 +128,8 @@ def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines
     values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
-    places, edges = even_bins(numbers, most)
-    return places, [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
+    bins, edges = even_bins(numbers, most)
+    return bins(numbers), [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
 
 
 # --- one function for each figure --------------------------------------------------------------------------
@@ -194,7 +196,9 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
                 drawn[at] = replace(known, caption=f"{known.caption} The figure of {name} {how}.")
                 break
         else:
-            drawn.append(_advantage(name, values, lines))
+            caption = f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0."
+            drawn.append(Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
+                                lines=lines, axes={"x": "advantage", "y": "rows"}))  # fmt: skip
     return drawn
 
 
@@ -211,13 +215,6 @@ def _times(lines: Lines, others: Lines) -> float | None:
     times = 1.0 if size == other else other / size if size else 0.0
     same = np.allclose(ends[0] * times, ends[1], rtol=0, atol=SAME * other)
     return (1.0 if abs(times - 1) < SAME else times) if same and times else None
-
-
-def _advantage(name: str, values: pl.Series, lines: Lines) -> Figure:
-    zero = int((values == 0).sum())
-    caption = f"Advantages by {name}; {zero:,} of {len(values):,} are exactly 0."
-    return Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
-                  lines=lines, axes={"x": "advantage", "y": "rows"})  # fmt: skip
 
 
 def _trends(inspection: Inspection) -> list[Figure]:
@@ -294,11 +291,7 @@ def _expected(inspection: Inspection) -> Figure | None:
     expected = inspection.facts["expected"]
     if expected is None or expected["one_rate"] is None:
         return None
-    words = {
-        "observed": "observed",
-        "beta": "if solve rates follow a Beta distribution",
-        "one_rate": "if all prompts were equally hard",
-    }
+    words = {"observed": "observed", **CHANCES}
     lines = [{"value": word, "share": expected[name]} for name, word in words.items() if expected[name] is not None]
     return Figure(name="expected", kind="bars", title="Zero variance, expected and observed", lines=lines,
                   caption="Zero-variance groups, observed and expected by chance. If far more are observed than if all prompts were equally hard, prompts differ in difficulty.",

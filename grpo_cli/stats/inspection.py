@@ -177,9 +177,8 @@ def learned_from(inspection: Inspection) -> pl.Series:
     every = range(len(inspection.narrow.reward_names))
     counted = [k for k in every if not rewards.weights or rewards.weights[k]]  # a weight of 0 gives no gradient
     parts = [rows[f"reward.{k}"] for k in counted or every]
-    parts = [
-        part.set(~part.is_finite().fill_null(value=False), None) for part in parts
-    ]  # all missing values are the same
+    # All missing values are the same.
+    parts = [part.set(~part.is_finite().fill_null(value=False), None) for part in parts]
     if rewards.component_missing == "zero":
         parts = [part.fill_null(0.0) for part in parts]
     elif rewards.missing == "as-zero":
@@ -277,7 +276,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         length = {"column": columns["length"], **correlations.with_lengths(rows, extremes)}
     if view.duplicates and "text" in columns:
         texts = narrow.carried[columns["text"]]
-        duplicates = {"column": columns["text"], **correlations.duplicates(rows["group"], texts)}
+        duplicates = {"column": columns["text"], **_repeated_responses(rows["group"], texts)}
     if by is not None:
         first = narrow.groups.first.to_numpy()
         trend_by = {"column": columns["by"], "lines": trend(by, rows, first, groups, extremes)}
@@ -363,6 +362,22 @@ def _components(inspection: Inspection, rows: pl.DataFrame) -> dict[str, Any] | 
     }
     closest = max(rewards, key=lambda name: abs(found["advantage"][name] or 0.0))
     return {**found, "decides": closest if found["advantage"][closest] else None}
+
+
+def _repeated_responses(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
+    """How many responses repeat an earlier response of their group, and in how many groups; missing texts do not count."""
+    known = texts.is_not_null()
+    codes, texts = codes.filter(known), texts.filter(known)
+    distinct = encode([codes, texts], len(codes))
+    distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
+    sizes = np.bincount(codes.to_numpy())
+    repeated = int(len(codes) - distinct.size)
+    return {
+        "rows": repeated,
+        "share": repeated / len(codes) if len(codes) else None,
+        "groups": int((sizes > distinct_texts).sum()),
+        "all_the_same": int(((distinct_texts == 1) & (sizes > 1)).sum()),
+    }
 
 
 def _with_ends(distribution: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:

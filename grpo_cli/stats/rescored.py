@@ -35,7 +35,7 @@ EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
-Rows = Index | slice  # the rows that have both rewards; a slice of all
+RowIndex = Index | slice  # the rows that have both rewards; a slice of all
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
@@ -122,7 +122,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
 
 def _ranks(values: Vector, rows: Index) -> Vector:
     """The mean rank of each value, which occurs in `rows` rows, minus the mean of all ranks, for precision."""
-    order = ascending(values)
+    order = np.argsort(values)  # equal values may come in any order: they share a rank
     values = values[order]
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
     once = len(values) == rows.sum()
@@ -134,27 +134,6 @@ def _ranks(values: Vector, rows: Index) -> Vector:
     ranks = np.empty(len(values))
     ranks[order] = middles if len(starts) == len(values) else np.repeat(middles, np.diff(starts, append=len(values)))
     return ranks
-
-
-def ascending(values: Vector) -> Index:
-    """The places of the values in ascending order, like a stable `np.argsort`.
-
-    It is faster: it sorts integers whose high bits are the rescaled value and whose low bits are its place.
-    """
-    bits, low = len(values).bit_length(), values.min()
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        scale = 2.0 ** (63 - bits) / (values.max() - low)
-    if not 0 < scale < np.inf:
-        return np.argsort(values, kind="stable")
-    steps = values - low
-    words = np.multiply(steps, scale, out=steps).astype(np.uint64) << bits
-    words |= np.arange(len(words), dtype=np.uint64)
-    words.sort()
-    words &= (1 << bits) - 1
-    order: Index = words.view(np.int64)
-    ordered = values[order]
-    close = (ordered[1:] < ordered[:-1]).any()  # values that differ only beyond these bits
-    return order[np.argsort(ordered, kind="stable")] if close else order
 
 
 def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
@@ -228,7 +207,7 @@ def _advantages(now: Inspection, before: Inspection) -> Facts:
     }
 
 
-def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Rows, change: Vector) -> Facts:
+def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector) -> Facts:
     """How the change depends on length, step and reward components; None for each that is unknown."""
     table = now.rows
     length = by = components = None
@@ -270,7 +249,7 @@ def _with_lengths(lengths: Vector, change: Vector) -> Facts:
 
 
 def _component(
-    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Rows, change: Vector
+    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector
 ) -> Facts:
     """The correlation of the change with that of a component, or with its value if the other reward lacks it."""
     part = values.fill_null(float("nan")).to_numpy()[rows]
@@ -283,7 +262,7 @@ def _component(
     return {"column": name, "differs": differs, "correlation": correlation(part[known], change[known])}
 
 
-def _largest(now: Inspection, before: Inspection, rows: Rows, change: Vector) -> list[Facts]:
+def _largest(now: Inspection, before: Inspection, rows: RowIndex, change: Vector) -> list[Facts]:
     """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])

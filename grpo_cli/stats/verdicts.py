@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
+from grpo_cli.read.prompt_check import SeveralPrompts
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
@@ -14,7 +15,7 @@ MANY: Final = 0.5  # share of groups that counts as most
 GAIN: Final = 0.1  # a larger group size is suggested if this much more of the groups would vary
 CORRELATED: Final = 0.3
 SURE: Final = 2.6  # standard deviations that chance exceeds once in a hundred times
-AHEAD: Final = 0.1  # a component decides alone if its correlation is this much above the next one
+AHEAD: Final = 0.1  # a component decides by itself if its correlation is this much above the next one
 REPEATED: Final = 0.05  # share of repeated responses that is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
 UNEVEN: Final = 2.0  # sizes differ if the largest is this many times the smallest
@@ -59,12 +60,9 @@ def key_note(facts: Mapping[str, Any]) -> str:
 
 def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["unscorable"]:
-        declared = facts["declared_unscorable"] >= facts["unscorable"]
-        treatment = (
-            "leaves them out, as the schema says"
-            if declared
-            else "stops at them unless --missing says how to treat them"
-        )
+        treatment = "stops at them unless --missing says how to treat them"
+        if facts["declared_unscorable"] >= facts["unscorable"]:
+            treatment = "leaves them out, as the schema says"
         rows, have = ("row", "has") if facts["unscorable"] == 1 else ("rows", "have")
         share = percent(facts["unscorable"] / facts["rows"])
         yield f"{facts['unscorable']:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
@@ -72,17 +70,17 @@ def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["groups"] and facts["singletons"] == facts["groups"] > 1:
-        if {*facts.get("group_key", ())} & {*CONVERSATIONS}:
-            yield "Every group has a single reward: messages may hold the response as well as the prompt. Name the prompt's id with --group, or give --group-size N."
-            return
-        if facts.get("schema") or {*facts.get("group_key", ())} & {*PROMPT_TEXTS}:
-            yield "Every group has a single reward: one sample per prompt, and nothing to compare it with."
-            return
-        if not facts.get("group_key", ("",)):
-            yield "Every group has a single reward, as --group-size 1 says: advantages need several rewards of a prompt."
-            return
-        key = key_note(facts).removesuffix(" (found by name)") or "the key"
-        yield f"Every group has a single reward: {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
+        names = facts.get("group_key", ("",))
+        if {*names} & {*CONVERSATIONS}:
+            why = ": messages may hold the response as well as the prompt. Name the prompt's id with --group, or give --group-size N."
+        elif facts.get("schema") or {*names} & {*PROMPT_TEXTS}:
+            why = ": one sample per prompt, and nothing to compare it with."
+        elif not names:
+            why = ", as --group-size 1 says: advantages need several rewards of a prompt."
+        else:
+            key = key_note(facts).removesuffix(" (found by name)") or "the key"
+            why = f": {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
+        yield f"Every group has a single reward{why}"
     elif facts["singletons"]:
         share = percent(facts["singletons"] / facts["groups"])
         have = "group has" if facts["singletons"] == 1 else "groups have"
@@ -163,8 +161,7 @@ def _length(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _duplicates(facts: Mapping[str, Any]) -> Iterator[str]:
     share = facts["duplicates"] and facts["duplicates"]["share"]
-    # Groups of several prompts have other responses.
-    mixed = any("hold several prompts" in warning for warning in facts.get("warnings", ()))
+    mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.get("warnings", ()))
     if share is not None and share >= REPEATED and not mixed:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.atomic import replacing
-from grpo_cli.read.build_table import Parts
+from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.write.outputs import Output, Target
 
@@ -30,7 +30,7 @@ _KEY: Final = re.compile("[0-9a-f]{64}")  # the digest of a run
 _STATE: Final = ("inode", "size", "mtime_ns", "tag")
 
 
-def identity(plan: Plan, binding: Binding, parts: Parts | None, output: Output, tables: Sequence[FileTable]) -> str:
+def identity(plan: Plan, binding: Binding, parts: PlanBy | None, output: Output, tables: Sequence[FileTable]) -> str:
     """A digest of everything that determines the outputs, whatever the working directory.
 
     Without ctime: a new mode, owner or link does not change the content of a file.
@@ -110,7 +110,7 @@ class Ledger:
         name = self._name(target)
         return target.exists() and _state(target) in (self.done.get(name), self.before.get(name))
 
-    def holds(self, target: Target) -> bool:
+    def has(self, target: Target) -> bool:
         """Whether an output was finished and is unchanged."""
         path = target.path
         return path is not None and path.exists() and self.done.get(self._name(path)) == _state(path)

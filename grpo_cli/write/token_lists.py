@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Table
-from grpo_cli.read.texts import json_texts, refuse_same_column
+from grpo_cli.read.texts import json_texts, of_texts, refuse_same_column
 from grpo_cli.values import token_lists
 
 # Mask values of tokens that do not count: 0, false, and the label that losses ignore.
@@ -63,24 +63,15 @@ class TokenColumns:
 
 def has_tokens(narrow: Narrow, rows: Index, columns: TokenColumns) -> Mask:
     """Which rows have a response of at least one token; a prompt may have none."""
-    parts: dict[str, list[Mask]] = {name: [np.zeros(0, bool)] for name in columns.names}
-    for frame in json_texts(narrow, rows, columns.names):
-        for name, found in parts.items():
-            text = frame[name]
-            missing = text.is_null() | (text == '""')
-            if name != columns.prompt_tokens:
-                missing |= text.str.contains(_NO_TOKENS).fill_null(value=False)
-            found.append((~missing).to_numpy())
-    masks = {name: np.concatenate(found) for name, found in parts.items()}
-    for name, mask in masks.items():
-        if len(rows) and not mask.any():
-            raise DataError(
-                f"no row has tokens in the column {name!r}",
-                f"the columns are {', '.join(narrow.tables[0].columns()[:20])}",
-                place=narrow.tables[0].name,
-            )
-    there: Mask = np.logical_and.reduce(list(masks.values()))
-    return there
+
+    def there(text: pl.Series) -> pl.Series:
+        missing = text.is_null() | (text == '""')
+        if text.name != columns.prompt_tokens:
+            missing |= text.str.contains(_NO_TOKENS).fill_null(value=False)
+        return ~missing
+
+    masks = of_texts(narrow, rows, columns.names, "tokens", there)
+    return cast("Mask", np.logical_and.reduce([*masks.values()]))
 
 
 def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> pl.Series:

@@ -59,7 +59,7 @@ def test_a_screen_is_shown_without_colours_and_left_with_q(place: Path) -> None:
     assert not any(code in {"38", "48"} for code in coloured)
 
 
-def test_it_starts_at_a_group_and_prints_the_commands_that_were_asked_for(place: Path) -> None:
+def test_it_starts_at_a_group_and_prints_the_requested_commands(place: Path) -> None:
     status, text = in_a_terminal(
         "browse", "sample_data/chats.jsonl", "--show", "hex-255", "-w", "size < 4", keys="oqq", until="hexadecimal", cwd=place
     )  # fmt: skip
@@ -87,7 +87,7 @@ def test_without_a_terminal_it_says_so(place: Path, arguments: list[str], status
         (["sample_data/chats.jsonl", "--show", "add-1725"], "did you mean 'add-17-25'"),
     ],
 )
-def test_what_cannot_be_shown_is_said_before_there_is_a_screen(place: Path, arguments: list[str], message: str) -> None:
+def test_an_error_is_printed_before_the_screen_opens(place: Path, arguments: list[str], message: str) -> None:
     status, text = in_a_terminal("browse", *arguments, keys="", until="never", cwd=place)
     assert status in {1, 2}
     assert message in " ".join(text.split())
@@ -99,5 +99,5 @@ def test_without_textual_it_says_what_to_install(place: Path, monkeypatch: pytes
     done = adv("browse", "sample_data/chats.jsonl", cwd=place)
     assert done.status == 2
     assert "browse needs textual" in done.err
-    monkeypatch.chdir(place)  # the command names a clone by "." where one stands in it
+    monkeypatch.chdir(place)  # in a clone, the command names it "."
     assert install("browse") in " ".join(done.err.split())

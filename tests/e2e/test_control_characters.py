@@ -1,4 +1,4 @@
-"""Data never speaks to the terminal: no command prints a control character from a key, a column, a text or a name."""
+"""Data cannot control the terminal: no command prints a control character from a key, a column, a text or a name."""
 
 from __future__ import annotations
 

@@ -27,48 +27,27 @@ def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatc
     assert (done.status, done.err) == (2, f"error: --engine ray needs the package ray; {install('ray')}\n")
 
 
+NO_RAY = "--ray-address needs a run on Ray; add --engine ray"
+NO_FILE = "--engine ray reads files, and this is standard input"
+
+
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("line", "said"),
     [
-        (["--ray-address", "auto"], "--ray-address needs a run on Ray; add --engine ray"),
-        (["--engine", "ray", "-o", "-"], "--engine ray writes files from several processes"),
-        (["--engine", "ray", "--stream"], "--stream reads standard input"),
-        (["--engine", "ray", "--on-error", "skip"], "--on-error skip reads every line in this process"),
+        ("compute rows.jsonl --ray-address auto", NO_RAY), ("inspect rows.jsonl --ray-address auto", NO_RAY),
+        ("audit rows.jsonl --ray-address auto", NO_RAY), ("compute - --engine ray", NO_FILE), ("inspect - --engine ray", NO_FILE),
+        ("audit - --engine ray", NO_FILE), ("inspect rows.jsonl --against - --engine ray", NO_FILE),
+        ("compute rows.jsonl --engine ray -o -", "--engine ray writes files from several processes"),
+        ("compute rows.jsonl --engine ray --stream", "--stream reads standard input"),
+        ("compute rows.jsonl --engine ray --on-error skip", "--on-error skip reads every line in this process"),
+        ("select rows.jsonl --engine ray", "select has no option --engine; it is an option of compute, inspect, audit"),
     ],
-)
-def test_what_tasks_cannot_do_is_a_usage_error(words: list[str], said: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_what_tasks_cannot_do_is_a_usage_error(line: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text(ROWS)
-    done = adv("compute", "rows.jsonl", *words, cwd=tmp_path)
-    assert done.status == 2
-    assert said in done.err
-
-
-@pytest.mark.parametrize("command", ["compute", "inspect", "audit"])
-def test_standard_input_stays_with_one_process(command: str, tmp_path: Path) -> None:
-    done = adv(command, "-", "--engine", "ray", cwd=tmp_path, stdin=ROWS)
+    done = adv(*line.split(), cwd=tmp_path, stdin=ROWS)
     assert (done.status, done.out) == (2, "")
-    assert "--engine ray reads files, and this is standard input" in done.err
-
-
-def test_another_run_on_standard_input_stays_with_one_process(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(ROWS)
-    done = adv("inspect", "rows.jsonl", "--against", "-", "--engine", "ray", cwd=tmp_path, stdin=ROWS)
-    assert (done.status, done.out) == (2, "")
-    assert "--engine ray reads files, and this is standard input" in done.err
-
-
-def test_an_address_without_the_engine_is_a_usage_error(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(ROWS)
-    for command in ("inspect", "audit"):
-        done = adv(command, "rows.jsonl", "--ray-address", "auto", cwd=tmp_path)
-        assert (done.status, done.err) == (2, "error: --ray-address needs a run on Ray; add --engine ray\n")
-
-
-def test_select_has_one_engine(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(ROWS)
-    done = adv("select", "rows.jsonl", "--engine", "ray", cwd=tmp_path)
-    assert done.status == 2
-    assert "select has no option --engine; it is an option of compute, inspect, audit" in done.err
+    assert done.err.startswith(f"error: {said}")
 
 
 BY_FILES = ("--group", "prompt_id", "--group-within", "input")

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.command import adv
 from tests.support.drawn import examples
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import grouped, rows_of, write
 from tests.support.schema_files import WRITERS
 
 Row = dict[str, Any]
@@ -28,6 +28,7 @@ ROWS: list[Row] = [
     for p, rewards in {"a": (0.0, 1.0, 1.0, 0.5), "b": (0.0, 0.0), "c": (1.0,), "d": (0.25, -1.0, 0.75)}.items()
     for k, r in enumerate(rewards)
 ]  # fmt: skip
+GROUPS: list[list[Row]] = [*grouped(ROWS, "prompt_id").values()]
 
 
 def exported(path: Path, *options: str) -> list[Row]:
@@ -36,11 +37,11 @@ def exported(path: Path, *options: str) -> list[Row]:
     return done.rows
 
 
-def groups_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row["prompt_id"], []).append(row)
-    return groups
+def dropped_of(path: Path, *options: str) -> dict[str, int]:
+    """The reasons for which rows are left out, and how many; the records are in `o.jsonl` beside the file."""
+    done = adv("export", str(path), "-o", str(path.with_name("o.jsonl")), "--json", *options)
+    assert done.status == 0, done.err
+    return {one["reason"]: one["rows"] for one in json.loads(done.out)["dropped"]}
 
 
 def texts_of(row: Row) -> Row:
@@ -56,22 +57,20 @@ def rollouts(tmp_path: Path) -> Path:
 
 
 def test_the_best_row_of_each_group_is_for_finetuning(rollouts: Path) -> None:
-    best = [max(group, key=lambda row: row["reward"]) for group in groups_of(ROWS).values()]
+    best = [max(group, key=lambda row: row["reward"]) for group in GROUPS]
     assert exported(rollouts, "--to", "sft") == [{**texts_of(row), "reward": row["reward"]} for row in best]
 
 
 def test_several_best_rows_and_a_least_reward(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "sft", "--per-group", "2", "--min-reward", "0.5")
-    wanted = [row for group in groups_of(ROWS).values() for row in group if row["reward"] >= 0.5][:2]
+    wanted = [row for group in GROUPS for row in group if row["reward"] >= 0.5][:2]
     assert found[:2] == [{**texts_of(row), "reward": row["reward"]} for row in wanted]
     assert [row["reward"] for row in found] == [1.0, 1.0, 1.0, 0.75]
 
 
 def test_all_above_the_mean_of_the_group_or_above_a_reward(rollouts: Path) -> None:
     above = exported(rollouts, "--to", "sft", "--pick", "all-above")
-    wanted = [
-        row for group in groups_of(ROWS).values() for row in group if row["reward"] > mean(r["reward"] for r in group)
-    ]
+    wanted = [row for group in GROUPS for row in group if row["reward"] > mean(r["reward"] for r in group)]
     assert [row["completion"] for row in above] == [row["completion"] for row in wanted]
     reaching = exported(rollouts, "--to", "sft", "--pick", "all-above", "--min-reward", "1")
     assert [row["completion"] for row in reaching] == [row["completion"] for row in ROWS if row["reward"] >= 1]
@@ -84,11 +83,8 @@ def test_a_text_is_exported_once(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "steps.jsonl", rows)
     options = ("--to", "sft", "--per-group", "2", "--group", "prompt,step")
-    assert [(row["completion"], row["reward"]) for row in exported(path, *options)] == [
-        ("x", 1.0),
-        ("y", 0.5),
-        ("z", 0.0),
-    ]
+    once = [(row["completion"], row["reward"]) for row in exported(path, *options)]
+    assert once == [("x", 1.0), ("y", 0.5), ("z", 0.0)]
     everything = exported(path, *options, "--keep-duplicates")
     assert [row["completion"] for row in everything] == ["x", "y", "x", "z"]
 
@@ -108,13 +104,9 @@ def test_rows_without_text_or_reward_are_left_out_and_counted(tmp_path: Path) ->
         {"prompt_id": 1, "prompt": "p", "completion": c, "reward": r}
         for c, r in ((None, 1.0), ("", 0.9), ("a", None), ("b", float("nan")), ("c", 0.1), ("d", 0.0))
     ]
-    path = write(tmp_path / "odd.jsonl", rows)
-    done = adv("export", str(path), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
-    facts = json.loads(done.out)
+    reasons = {"no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1}
+    assert dropped_of(write(tmp_path / "odd.jsonl", rows), "--to", "sft") == reasons
     assert [row["completion"] for row in rows_of(tmp_path / "o.jsonl")] == ["c"]
-    assert {one["reason"]: one["rows"] for one in facts["dropped"]} == {
-        "no finite reward": 2, "no prompt or completion": 2, "not among the best 1 of its group": 1,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["rlhflow", "rlhflow-answers", "simpo", "livecodebench", "qwen-math"])
@@ -124,13 +116,10 @@ def test_a_schema_knows_prompt_and_response_of_records_with_lists(name: str, tmp
     assert {row["prompt"] for row in found} <= {"a", "p"}
 
 
-def test_ties_for_the_best_reward_are_reported(rollouts: Path, tmp_path: Path) -> None:
-    done = adv("export", str(rollouts), "--to", "sft", "-o", str(tmp_path / "o.jsonl"), "--json")
-    (dropped,) = json.loads(done.out)["dropped"]
-    assert (
-        dropped["reason"]
-        == "not among the best 1 of its group (in 2 groups others have the same reward: the first in the file is taken)"
-    )
+def test_ties_for_the_best_reward_are_reported(rollouts: Path) -> None:
+    (reason,) = dropped_of(rollouts, "--to", "sft")
+    ties = "in 2 groups others have the same reward: the first in the file is taken"
+    assert reason == f"not among the best 1 of its group ({ties})"
 
 
 def test_only_groups_of_a_condition(rollouts: Path) -> None:
@@ -141,9 +130,9 @@ def test_only_groups_of_a_condition(rollouts: Path) -> None:
 # --- pairs -------------------------------------------------------------------------------------------------
 
 
-def all_pairs(rows: Sequence[Row], margin: float = 0.0) -> list[tuple[str, str]]:
+def all_pairs(margin: float = 0.0) -> list[tuple[str, str]]:
     pairs = []
-    for group in groups_of(rows).values():
+    for group in GROUPS:
         for one, other in combinations(sorted(group, key=lambda row: -row["reward"]), 2):
             if one["reward"] > other["reward"] and one["reward"] - other["reward"] >= margin:
                 pairs.append((one["completion"], other["completion"]))
@@ -158,27 +147,22 @@ def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "pairs")
     assert [*found[0]] == ["prompt", "chosen", "rejected", "chosen_reward", "rejected_reward", "margin"]
     assert pairs_in(found) == [("antwort a-1 ✓\n", "antwort a-0 ✓\n"), ("antwort d-2 ✓\n", "antwort d-1 ✓\n")]
-    assert [(row["chosen_reward"], row["rejected_reward"], row["margin"]) for row in found] == [
-        (1, 0, 1),
-        (0.75, -1, 1.75),
-    ]
+    rewards = [(row["chosen_reward"], row["rejected_reward"], row["margin"]) for row in found]
+    assert rewards == [(1, 0, 1), (0.75, -1, 1.75)]
     assert [row["prompt"] for row in found] == ['Frage a über "x"?', 'Frage d über "x"?']
-    dropped = json.loads(
-        adv("export", str(rollouts), "--to", "pairs", "-o", str(rollouts.parent / "o.jsonl"), "--json").out
-    )["dropped"]
-    assert {one["reason"]: one["rows"] for one in dropped} == {
+    assert dropped_of(rollouts, "--to", "pairs") == {
         "in groups whose rewards are all equal, which make no pair": 3,  # b and c
         "not used in any pair": 3,  # two of a, one of d
     }
 
 
 def test_all_pairs_and_a_least_margin(rollouts: Path) -> None:
-    assert sorted(pairs_in(exported(rollouts, "--to", "pairs", "--pairs", "all"))) == sorted(all_pairs(ROWS))
+    assert sorted(pairs_in(exported(rollouts, "--to", "pairs", "--pairs", "all"))) == sorted(all_pairs())
     wide = exported(rollouts, "--to", "pairs", "--pairs", "all", "--min-margin", "0.75")
-    assert sorted(pairs_in(wide)) == sorted(all_pairs(ROWS, 0.75))
+    assert sorted(pairs_in(wide)) == sorted(all_pairs(0.75))
 
 
-def test_more_pairs_than_memory_holds_are_refused_before_they_are_made(
+def test_more_pairs_than_fit_into_memory_are_refused_before_they_are_built(
     rollouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("grpo_cli.choosing.exports.available_memory", lambda: 600)
@@ -204,12 +188,8 @@ def test_a_full_temporary_directory_is_named_in_the_error(
 
 def test_neighbours_are_each_reward_and_the_next_lower_one(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "pairs", "--pairs", "adjacent")
-    assert [(row["chosen_reward"], row["rejected_reward"]) for row in found] == [
-        (1, 0.5),
-        (0.5, 0),
-        (0.75, 0.25),
-        (0.25, -1),
-    ]
+    rewards = [(row["chosen_reward"], row["rejected_reward"]) for row in found]
+    assert rewards == [(1, 0.5), (0.5, 0), (0.75, 0.25), (0.25, -1)]
 
 
 def test_max_pairs_limits_the_pairs_of_each_group(rollouts: Path) -> None:
@@ -246,7 +226,7 @@ def test_exponential_weights_are_clipped_and_have_mean_one_in_their_group(rollou
     options = ("--method", "dr-grpo", "--beta", "0.5", "--max-weight", "2")
     found = exported(rollouts, "--to", "weights", *options)
     at = 0
-    for group in groups_of(ROWS).values():
+    for group in GROUPS:
         centre = mean(row["reward"] for row in group)
         raw = [min(math.exp((row["reward"] - centre) / 0.5), 2.0) for row in group]
         wanted = [weight * len(group) / sum(raw) for weight in raw]
@@ -266,7 +246,7 @@ def test_softmax_weights_add_up_to_one(rollouts: Path) -> None:
 def test_positive_weights_are_the_positive_advantages(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "weights", "--weight", "positive")
     wanted = []
-    for group in groups_of(ROWS).values():
+    for group in GROUPS:
         rewards = [row["reward"] for row in group]
         spread = stdev(rewards) if len(rewards) > 1 else 0.0
         wanted += [(r - mean(rewards)) / (spread + 1e-6) for r in rewards if r > mean(rewards)]
@@ -297,7 +277,7 @@ def test_a_beta_that_is_very_small_leaves_no_group_without_weights(
 
 def test_a_prompt_has_its_solve_rate_and_its_band(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts")
-    for row, group in zip(found, groups_of(ROWS).values(), strict=True):
+    for row, group in zip(found, GROUPS, strict=True):
         rewards = [one["reward"] for one in group]
         assert (row["prompt"], row["n"], row["best"], row["worst"]) == (
             group[0]["prompt"], len(rewards), max(rewards), min(rewards),
@@ -316,7 +296,7 @@ def test_a_prompt_without_a_finite_reward_has_no_rate(tmp_path: Path) -> None:
 
 def test_pass_at_k_is_the_share_of_draws_with_a_solved_row(rollouts: Path) -> None:
     found = exported(rollouts, "--to", "prompts", "--pass-at", "1,2,3", "--solved-at", "0.5")
-    for row, group in zip(found, groups_of(ROWS).values(), strict=True):
+    for row, group in zip(found, GROUPS, strict=True):
         solved = [one["reward"] >= 0.5 for one in group]
         for k in (1, 2, 3):
             draws = [*combinations(solved, k)]
@@ -324,9 +304,9 @@ def test_pass_at_k_is_the_share_of_draws_with_a_solved_row(rollouts: Path) -> No
 
 
 def test_solved_at_is_for_a_condition_of_any_kind(rollouts: Path) -> None:
-    solved = {key for key, group in groups_of(ROWS).items() if any(row["reward"] >= 0.5 for row in group)}
+    solved = [group for group in GROUPS if any(row["reward"] >= 0.5 for row in group)]
     found = exported(rollouts, "--to", "sft", "--where", "pass@1 > 0", "--solved-at", "0.5")
-    assert len(found) == len(solved) < len(groups_of(ROWS))
+    assert len(found) == len(solved) < len(GROUPS)
 
 
 def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
@@ -344,15 +324,9 @@ def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
 WIDE: list[Row] = [
     {"step": s, "prompt": p, "completion": "c", "reward": r}
     for s, p, r in (
-        (1, "x", 5.0),
-        (1, "x", -3.0),
-        (1, "y", 2.0),
-        (2, "y", 3.0),
-        (2, "x", 1.0),
-        (2, "x", 1.0),
-        (2, "z", 2.0),
+        (1, "x", 5.0), (1, "x", -3.0), (1, "y", 2.0), (2, "y", 3.0), (2, "x", 1.0), (2, "x", 1.0), (2, "z", 2.0),
     )
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("pool", [(), ("--pool",)], ids=["apart", "pooled"])
@@ -374,13 +348,12 @@ def test_a_condition_changes_no_number_that_is_exported(
     }
     for condition, holds in conditions.items():
         if "pass@" not in condition or more == ("--pass-at", "1,2"):
-            assert exported(path, *options, "--where", condition) == [row for row in everything if holds(row)], (
-                condition
-            )
+            chosen = [row for row in everything if holds(row)]
+            assert exported(path, *options, "--where", condition) == chosen, condition
     assert exported(path, *options, "--limit", "2") == everything[:2]
 
 
-def test_always_solved_is_judged_of_all_runs_together(tmp_path: Path) -> None:
+def test_pooled_runs_count_together_in_a_condition(tmp_path: Path) -> None:
     rows = [
         {"step": s, "prompt": p, "reward": float(p == "a" or s == 1)} for s in (1, 2) for p in "abc" for _ in range(2)
     ]
@@ -399,9 +372,9 @@ def test_the_scale_of_a_solve_rate_is_that_of_the_input_and_is_printed(rollouts:
     (row,) = exported(path, "--to", "prompts")
     assert row["solve_rate"] == 0.65
     narrow = adv("export", str(path), "--to", "prompts", "-o", str(tmp_path / "p.jsonl"))
-    assert "way from" not in narrow.err + narrow.out
+    assert "scaled from" not in narrow.err + narrow.out
     shares = adv("export", str(rollouts), "--to", "prompts", "--solved-at", "1", "-o", str(tmp_path / "q.jsonl"))
-    assert "way from" not in shares.err + shares.out
+    assert "scaled from" not in shares.err + shares.out
     equal = write(tmp_path / "equal.jsonl", [{"prompt": "a", "reward": 7.0}] * 2)
     done = adv("export", str(equal), "--to", "prompts", "-o", str(tmp_path / "r.jsonl"))
     assert "unknown: all rewards are equal" in done.out + done.err
@@ -484,9 +457,7 @@ def test_a_prompt_of_no_tokens_adds_no_zeros(suffix: str, tmp_path: Path) -> Non
 )
 def test_a_response_of_no_tokens_is_no_record(options: tuple[str, ...], change: Row, tmp_path: Path) -> None:
     path = write(tmp_path / "in.jsonl", [TOKENS[0], {**TOKENS[1], **change}, *TOKENS[2:]])
-    done = adv("export", str(path), "--to", "tokens", *options, "-o", str(tmp_path / "o.jsonl"), "--json")
-    assert done.status == 0, done.err
-    assert [one["rows"] for one in json.loads(done.out)["dropped"]] == [1]
+    assert [*dropped_of(path, "--to", "tokens", *options).values()] == [1]
     written = rows_of(tmp_path / "o.jsonl")
     assert len(written) == len(TOKENS) - 1 and all(row["advantages"] for row in written)
 
@@ -617,15 +588,15 @@ def test_every_format_gives_the_same_records(
 ) -> None:
     folder = tmp_path_factory.mktemp("formats")
     table = [{"prompt_id": f"p{p}", "prompt": f"prompt {p}", "completion": c, "reward": r} for p, c, r in rows]
-    found = {}
-    for suffix in ("jsonl", "json", "parquet", "arrow", "csv"):
-        found[suffix] = exported(write(folder / f"in.{suffix}", table), "--to", kind, "--group", "prompt_id")
-    assert all(records == found["jsonl"] for records in found.values())
+    first, *others = (
+        exported(write(folder / f"in.{suffix}", table), "--to", kind, "--group", "prompt_id")
+        for suffix in ("jsonl", "json", "parquet", "arrow", "csv")
+    )
+    assert others == [first] * len(others)
     if kind == "pairs":
-        best = {p: max(r for q, _, r in rows if q == p) for p, _, _ in rows}
-        worst = {p: min(r for q, _, r in rows if q == p) for p, _, _ in rows}
+        rewards = {p: {r for q, _, r in rows if q == p} for p, _, _ in rows}
         # Of a response that occurs twice the better reward counts, so there may be fewer pairs.
-        assert len(found["jsonl"]) <= sum(best[p] > worst[p] for p in best)
+        assert len(first) <= sum(len(different) > 1 for different in rewards.values())
 
 
 @pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
@@ -635,10 +606,9 @@ def test_columnar_outputs_have_types(kind: str, suffix: str, rollouts: Path, tmp
     assert adv("export", str(rollouts), "--to", kind, "-o", str(out)).status == 0
     frame = pl.read_parquet(out) if suffix == "parquet" else pl.read_ipc(out)
     assert frame.to_dicts() == exported(rollouts, "--to", kind)
-    computed = [
-        dtype for name, dtype in frame.schema.items() if name not in {"prompt", "completion", "chosen", "rejected"}
-    ]
-    assert set(computed) <= {pl.Float64, pl.Int64, pl.String}
+    texts = {"prompt", "completion", "chosen", "rejected"}
+    computed = {dtype for name, dtype in frame.schema.items() if name not in texts}
+    assert computed <= {pl.Float64, pl.Int64, pl.String}
 
 
 def test_nested_messages_are_nested_in_parquet(tmp_path: Path) -> None:
@@ -684,7 +654,9 @@ def test_several_files_become_one(tmp_path: Path) -> None:
         (("--to", "sft", "--messages", "m", "--prompt", "p"), "leave out --prompt and --response"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_refused(options: tuple[str, ...], message: str, rollouts: Path, tmp_path: Path) -> None:
+def test_options_that_do_not_apply_are_refused(
+    options: tuple[str, ...], message: str, rollouts: Path, tmp_path: Path
+) -> None:
     done = adv("export", str(rollouts), "-o", str(tmp_path / "out.jsonl"), *options)
     assert done.status in {1, 2}
     assert message in done.err
@@ -700,7 +672,7 @@ def test_an_output_is_a_file_of_its_own(rollouts: Path, tmp_path: Path) -> None:
     assert adv("export", str(rollouts), "--to", "sft", "-o", str(out), "--force").status == 0
 
 
-def test_columns_that_are_not_known_are_asked_for(tmp_path: Path) -> None:
+def test_an_error_asks_for_columns_that_it_does_not_find(tmp_path: Path) -> None:
     path = write(tmp_path / "odd.jsonl", [{"prompt_id": 1, "ask": "p", "my_output": "c", "reward": 1.0}])
     done = adv("export", str(path), "--to", "sft", "-o", "-")
     assert done.status == 1
@@ -710,29 +682,23 @@ def test_columns_that_are_not_known_are_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_texts_inside_of_records_are_named_by_their_full_path_as_the_reward_is(suffix: str, tmp_path: Path) -> None:
-    records: list[Row] = [
-        {"case": f"c{k}", "attempts": [{"answer": f"a{j}", "score": float(j)} for j in range(3)]} for k in range(2)
-    ]
-    path = write(tmp_path / f"x.{suffix}", records)
-    made = exported(
-        path, "--to", "sft", "--reward", "attempts[].score", "--prompt", "case", "--response", "attempts[].answer"
-    )
+    attempts = [{"answer": f"a{j}", "score": float(j)} for j in range(3)]
+    path = write(tmp_path / f"x.{suffix}", [{"case": f"c{k}", "attempts": attempts} for k in range(2)])
+    options = ("--reward", "attempts[].score", "--prompt", "case", "--response", "attempts[].answer")
+    made = exported(path, "--to", "sft", *options)
     assert [texts_of(row) for row in made] == [{"prompt": f"c{k}", "completion": "a2"} for k in range(2)]
 
 
 @pytest.mark.parametrize("kind", ["sft", "pairs"])
 def test_a_conversation_that_is_none_is_refused_with_its_row(kind: str, tmp_path: Path) -> None:
-    def turns(at: int) -> list[Row]:
-        return [{"role": "user", "content": "q"}, {"role": "assistant", "content": f"{at}"}]
-
     rows: list[Row] = [
-        {"prompt_id": at // 2, "messages": turns(at) if at != 5 else "oops", "reward": float(at % 2)} for at in range(8)
+        {"prompt_id": at // 2, "messages": chat("q", f"{at}") if at != 5 else "oops", "reward": float(at % 2)}
+        for at in range(8)
     ]
     path = write(tmp_path / "x.jsonl", rows)
-    done = adv("export", str(path), "--group", "prompt_id", "--to", kind, "-o", str(tmp_path / "out.jsonl"))
+    words = ("export", str(path), "--group", "prompt_id", "--to", kind, "-o", str(tmp_path / "out.jsonl"))
+    done = adv(*words)
     assert done.status == 1
     assert f"{path}:6: a conversation is not a list of messages" in done.err
-    missing = adv(
-        "export", str(path), "-g", "prompt_id", "--to", kind, "--prompt", "prompt_id", "--response", "no", "-o", "-"
-    )
+    missing = adv(*words, "--prompt", "prompt_id", "--response", "no")
     assert f"{path}: no row has a text in the column 'no'" in missing.err

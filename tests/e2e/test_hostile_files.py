@@ -7,6 +7,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +100,8 @@ def test_sets_that_are_larger_than_any_group_take_no_time(options: dict[str, Any
 def test_a_series_is_as_long_as_the_group(method: str) -> None:
     rewards = [float(at % 3 == 0) for at in range(3000)]
     started = time.process_time()
-    assert advantages(rewards, method=method, param=[f"order={BEYOND}"]) == advantages(
-        rewards, method=method, param=["order=3000"]
-    )
+    far, whole = (advantages(rewards, method=method, param=[f"order={order}"]) for order in (BEYOND, 3000))
+    assert far == whole
     assert time.process_time() - started < 5
 
 
@@ -134,9 +135,8 @@ def test_max_line_allows_longer_lines(tmp_path: Path) -> None:
     assert "a line of more than 4,000 bytes; --max-line" in refused.err
     assert adv("compute", "a.jsonl", "-o", "b.jsonl", "--max-line", "6000", "-q", cwd=tmp_path).status == 0
     with (tmp_path / "c.jsonl").open("w") as lines:  # the third begins just before the end of a block
-        lines.writelines(
-            json.dumps({"prompt_id": 1, "text": "x" * size, "reward": 0}) + "\n" for size in (10**6, 10**6, 4 * 10**6)
-        )
+        for size in (10**6, 10**6, 4 * 10**6):
+            lines.write(json.dumps({"prompt_id": 1, "text": "x" * size, "reward": 0}) + "\n")
     assert adv("inspect", "c.jsonl", "--max-line", "3000000", cwd=tmp_path).status == 1
     assert adv("inspect", "c.jsonl", "--max-line", "5000000", cwd=tmp_path).status == 0
 
@@ -164,20 +164,24 @@ def test_what_libraries_raise_for_what_data_can_cause_is_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
+def syncs_fail(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int], bool]) -> None:
+    """The disk is full at some of the calls of fsync, which are counted from 1."""
+    calls = count(1)
+
+    def sync(_: int) -> None:
+        if fails(next(calls)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", sync)
+
+
 @pytest.mark.parametrize("command", [["compute"], ["select", "--where", "size > 0"]], ids=["compute", "select"])
 def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_counted(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
         write(tmp_path / name, ROWS)
-    synced: list[int] = []
-
-    def fails_once(fd: int) -> None:
-        synced.append(fd)
-        if len(synced) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", fails_once)
+    syncs_fail(monkeypatch, lambda call: call == 2)
     done = adv(*command, ".", "--group-within", "file", "-o", "out/", "-q", cwd=tmp_path)
     assert done.status == 1
     assert "b.jsonl: no space left; 1 of 3 outputs had been written, the others were not; free some" in done.err
@@ -188,14 +192,7 @@ def test_existing_notes_of_resume_are_not_denied_when_the_first_output_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a.jsonl", ROWS)
-    synced: list[int] = []
-
-    def fails_after_the_notes(fd: int) -> None:
-        synced.append(fd)
-        if len(synced) > 2:  # the notes and their directory
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", fails_after_the_notes)
+    syncs_fail(monkeypatch, lambda call: call > 2)  # after the notes and their directory
     done = adv("compute", "a.jsonl", "-o", "out/", "--resume", "-q", cwd=tmp_path)
     assert done.status == 1
     assert "a.jsonl: no space left, no output was written; free some" in done.err

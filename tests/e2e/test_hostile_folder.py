@@ -15,10 +15,9 @@ import grpo_cli
 from grpo_cli.options.table import COMMANDS, COMPARED, EVERY, OUTPUT, Option
 from tests.support.command import adv
 from tests.support.drawn import paired
+from tests.support.jobs import write
 
-ROWS = "".join(
-    json.dumps({"prompt_id": k // 4, "reward": k % 4, "prompt": "p", "completion": "c"}) + "\n" for k in range(12)
-)
+ROWS = [{"prompt_id": k // 4, "reward": k % 4, "prompt": "p", "completion": "c"} for k in range(12)]
 READERS = [row.name for row in COMMANDS.values() if "config" in row.options]
 NOT_ALLOWED = {
     "stream", "max_line", "config", "no_config",  # what is read
@@ -41,17 +40,13 @@ LINES = {
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GRPO_ADV_CONFIG", raising=False)
-    folder = tmp_path / "downloaded"
-    folder.mkdir()
-    (folder / "in.jsonl").write_text(ROWS)
-    return folder
+    return write(tmp_path / "downloaded" / "in.jsonl", ROWS).parent
 
 
 def toml(row: Option) -> str:
     """A line of TOML that gives the option a value of its type."""
-    value: Any = {bool: True, int: 1, float: 0.5, str: "x"}.get(
-        row.type, ["x:method=rloo" if row.name == "plans" else "x"]
-    )
+    of_lists = ["x:method=rloo" if row.name == "plans" else "x"]
+    value: Any = {bool: True, int: 1, float: 0.5, str: "x"}.get(row.type, of_lists)
     if get_origin(row.type) not in {None, list}:
         value = get_args(row.type)[0]
     return f"{row.flag.removeprefix('--')} = {json.dumps(value)}\n"
@@ -149,19 +144,11 @@ def test_python_does_not_read_it(place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert grpo_cli.advantages(frame).to_list() == wanted
 
 
-def test_folders_above_are_not_searched(place: Path) -> None:
-    for name, text in (
-        ("grpo-adv.toml", 'method = "rloo"\n'),
-        ("pyproject.toml", '[tool.grpo-adv]\nmethod = "rloo"\n'),
-    ):
-        (place.parent / name).write_text(text)
-    done = adv("compute", "in.jsonl", "-o", "-", "-q", cwd=place)
-    assert (done.status, done.err) == (0, "")
-
-
-def test_the_folder_of_the_input_is_not_searched(place: Path) -> None:
-    as_file(place, 'method = "rloo"\n')
-    done = adv("compute", str(place / "in.jsonl"), "-o", "-", "-q", cwd=place.parent)
+@pytest.mark.parametrize(("there", "here"), [("", "downloaded"), ("downloaded", "")], ids=["above", "of the input"])
+def test_other_folders_than_the_working_one_are_not_searched(there: str, here: str, place: Path) -> None:
+    as_file(place.parent / there, 'method = "rloo"\n')
+    as_section(place.parent / there, 'method = "rloo"\n')
+    done = adv("compute", str(place / "in.jsonl"), "-o", "-", "-q", cwd=place.parent / here)
     assert (done.status, done.err) == (0, "")
 
 
@@ -183,18 +170,13 @@ def test_it_sets_what_is_computed_below_flags_and_is_named_even_with_quiet(sourc
     assert plain == numbers("--method", "grpo", place=place, **env)
     assert plain == numbers("--no-config", place=place, **env)
     said = adv("compute", "in.jsonl", "-o", "-", "--quiet", cwd=place, **env).err
-    name = {as_file: "grpo-adv.toml", as_section: "[tool.grpo-adv] in pyproject.toml"}.get(
-        source, env.get("GRPO_ADV_CONFIG")
-    )
+    names = {as_file: "grpo-adv.toml", as_section: "[tool.grpo-adv] in pyproject.toml"}
+    name = names.get(source, env.get("GRPO_ADV_CONFIG"))
     assert said == f"note: {name} sets 1 option\n"
     said = adv("compute", "in.jsonl", "-o", "-", cwd=place, **env).err
     assert said.startswith(f"note: {name} sets --method rloo; --no-config leaves it out\n")
-    for line in (
-        ["compute", "in.jsonl", "-o", "x.jsonl"],
-        ["inspect", "in.jsonl"],
-        ["select", "in.jsonl", "-o", "y.jsonl"],
-    ):
-        facts = json.loads(adv(*line, "--json", cwd=place, **env).out)
+    for line in ("compute in.jsonl -o x.jsonl", "inspect in.jsonl", "select in.jsonl -o y.jsonl"):
+        facts = json.loads(adv(*line.split(), "--json", cwd=place, **env).out)
         assert facts["config"] == name
     assert "config" not in json.loads(adv("inspect", "in.jsonl", "--json", "--no-config", cwd=place, **env).out)
 
@@ -229,26 +211,23 @@ def test_a_formula_on_the_command_line_replaces_that_of_the_file(
 
 def test_parameters_of_the_method_of_the_file_stay_with_that_method(place: Path) -> None:
     as_file(place, 'preset = "trl-grpo"\nmethod = "pkpo"\nparam = "k=3"\n')
-    assert numbers("--method", "pkpo", place=place) == numbers(
-        "--method", "pkpo", "-p", "k=3", "--no-config", place=place
-    )
+    alone = numbers("--method", "pkpo", "-p", "k=3", "--no-config", place=place)
+    assert numbers("--method", "pkpo", place=place) == alone
     assert numbers("--method", "passk", place=place) == numbers("--method", "passk", "--no-config", place=place)
 
 
 def test_a_comparison_takes_groups_and_rewards_from_a_file_and_its_plans_from_the_command_line(place: Path) -> None:
     plans = ["--method", "grpo", "--preset", "trl-grpo"]
     (place / "in2.jsonl").write_text((place / "in.jsonl").read_text().replace("prompt_id", "which"))
-    as_file(
-        place, 'group = "which"\npreset = "verl-grpo"\nmethod = "pkpo"\nparam = "k=3"\ncolumn = "mine"\nepsilon = 0.5\n'
-    )
+    plan = 'preset = "verl-grpo"\nmethod = "pkpo"\nparam = "k=3"\n'
+    as_file(place, f'group = "which"\n{plan}column = "mine"\nepsilon = 0.5\n')
     done = adv("compare", "in2.jsonl", *plans, "--json", cwd=place)
     assert done.err == "note: grpo-adv.toml sets --group which --epsilon 0.5; --no-config leaves it out\n"
     facts = json.loads(done.out)
     assert [plan["name"] for plan in facts["plans"]] == ["trl-grpo", "grpo"]
     assert facts["config"] == "grpo-adv.toml"
-    by_flags = adv(
-        "compare", "in2.jsonl", *plans, "--json", "--no-config", "--group", "which", "--epsilon", "0.5", cwd=place
-    )
+    flags = ["--no-config", "--group", "which", "--epsilon", "0.5"]
+    by_flags = adv("compare", "in2.jsonl", *plans, "--json", *flags, cwd=place)
     assert json.loads(by_flags.out) | {"config": "grpo-adv.toml"} == facts
     written = adv("compare", "in2.jsonl", *plans, "--write", "-o", "both.jsonl", cwd=place)
     assert written.err.startswith("note: grpo-adv.toml sets --column mine --group which")
@@ -273,17 +252,13 @@ def test_a_project_that_does_not_name_the_tool_may_be_anything(place: Path) -> N
 def test_an_unknown_option_and_a_missing_file_are_errors_with_the_way_out(place: Path) -> None:
     as_file(place, "num_generations = 8\n")
     done = adv("compute", "in.jsonl", cwd=place)
-    assert (
-        done.err
-        == "error: no option in grpo-adv.toml named 'num_generations'; --group COL where a column names the prompt, else --group-size N\n"
-    )
+    hint = "--group COL where a column names the prompt, else --group-size N"
+    assert done.err == f"error: no option in grpo-adv.toml named 'num_generations'; {hint}\n"
     as_file(place, "qqqq = 8\n")
     assert adv("compute", "in.jsonl", cwd=place).err.endswith("named 'qqqq'; --no-config leaves the file out\n")
     gone = adv("compute", "in.jsonl", cwd=place, GRPO_ADV_CONFIG="gone.toml")
-    assert (gone.status, gone.err) == (
-        1,
-        "error: gone.toml: no such file or directory; GRPO_ADV_CONFIG names a TOML file\n",
-    )
+    said = "error: gone.toml: no such file or directory; GRPO_ADV_CONFIG names a TOML file\n"
+    assert (gone.status, gone.err) == (1, said)
     both = adv("compute", "in.jsonl", "--config", "grpo-adv.toml", "--no-config", cwd=place)
     assert both.err == "error: --config and --no-config cannot be combined; leave one of them out\n"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,7 @@ OTHER_LINES = LINES.replace(b"1.0", b"0.5")
 def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Clients and bytes of other tests are forgotten, the token is ours, and nothing is asked again for minutes."""
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
-    retry = {"max_retries": 1, "retry_timeout": timedelta(seconds=3)}
-    monkeypatch.setattr(stores, "_RETRY", retry)
-    monkeypatch.setattr(stores, "_CLIENT", {"connect_timeout": timedelta(seconds=2), "timeout": timedelta(seconds=2)})
+    monkeypatch.setenv("GRPO_ADV_TIMEOUT", "2")
     for cached in (stores._store, stores._remembered):
         cached.cache_clear()
     yield
@@ -179,9 +176,19 @@ def test_wrong_bytes_are_never_computed(scheme: str, how: str, tmp_path: Path, m
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         stores._boto3.cache_clear()
         if how == "drip":
-            monkeypatch.setattr(stores, "_CLIENT", {"timeout": timedelta(seconds=0.5)})  # it is asked twice
+            monkeypatch.setenv("GRPO_ADV_TIMEOUT", "0.5")  # it is asked twice
         name = {"http": f"{server.address}/a.jsonl", "hf": "hf://datasets/owner/runs/data/a.jsonl", "s3": "s3://bucket/a.jsonl"}  # fmt: skip
         done = asked(server.address, tmp_path, name[scheme])
     stores._boto3.cache_clear()
     refused(done)
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan", "inf"])
+def test_a_timeout_that_is_no_number_of_seconds_is_refused(
+    seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPO_ADV_TIMEOUT", seconds)
+    done = adv("compute", "http://127.0.0.1:9/a.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.status == 2
+    assert done.err.startswith(f"error: the environment variable GRPO_ADV_TIMEOUT is '{seconds}'; set it")

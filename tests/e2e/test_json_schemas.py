@@ -20,6 +20,7 @@ from tests.support.command import adv
 from tests.support.documents import DOCS
 from tests.support.drawn import some
 from tests.support.goldens import HERE, runs
+from tests.support.jobs import rows_of
 from tests.support.json_schemas import schemas
 from tests.support.samples import samples_in
 from tests.support.schema_files import WRITERS, lines
@@ -119,17 +120,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     samples_in(place)
     for name in ("jsonl", "parquet"):
         assert adv("compute", f"rewards.{name}", "--quiet", "-o", f"scored.{name}", cwd=place).status == 0
-    scored = [json.loads(line) for line in (place / "scored.jsonl").read_text().splitlines()]
-    lines(
-        place / "shifted.jsonl", [row | {"advantage": row["advantage"] + (k % 5 == 0)} for k, row in enumerate(scored)]
-    )
-    lines(
-        place / "tokens.jsonl",
-        [
-            {"prompt_id": k // 4, "reward": None if k == 1 else 1 - k % 2, "ids": [1, 2], "cut": k % 3 == 0}
-            for k in range(16)
-        ],
-    )
+    scored = enumerate(rows_of(place / "scored.jsonl"))
+    lines(place / "shifted.jsonl", [row | {"advantage": row["advantage"] + (k % 5 == 0)} for k, row in scored])
+    rewards = [None if k == 1 else 1 - k % 2 for k in range(16)]
+    cut = [{"prompt_id": k // 4, "reward": r, "ids": [1, 2], "cut": k % 3 == 0} for k, r in enumerate(rewards)]
+    lines(place / "tokens.jsonl", cut)
     rows = [{"prompt_id": k // 4, "env": "ab"[k // 8], "reward": k % 3, "ids": [k], "logged": k % 5} for k in range(16)]
     lines(place / "parts.jsonl", rows)
     # Of ten prompts each that were never solved, always solved and between, some change; and graded rewards.
@@ -193,12 +188,9 @@ def keys_in(schema: Any, value: Any, named: Any) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("name", some(WRITERS, 3))
 def test_documents_of_every_layout_are_valid(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
-    named = {
-        key: value if isinstance(value, list) else [value] for key, value in written.flags.items() if key != "column"
-    }
-    flags = [
-        shlex.join([f"--{key.replace('_', '-')}", value]) for key, values in named.items() for value in map(str, values)
-    ]
+    given = {key.replace("_", "-"): value for key, value in written.flags.items() if key != "column"}
+    pairs = ((key, one) for key, value in given.items() for one in (value if isinstance(value, list) else [value]))
+    flags = [f"--{key}={shlex.quote(str(one))}" for key, one in pairs]
     file = shlex.quote(written.path.relative_to(tmp_path).as_posix())
     rest = " ".join([file, *flags])
     for at, line in enumerate((

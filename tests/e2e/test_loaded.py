@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.support.drawn import paired
+from tests.support.jobs import write
 
 NOT_NEEDED = {"pandas", "pyarrow.compute", "pyarrow.dataset"}
 
@@ -25,10 +26,7 @@ def loaded(arguments: list[str]) -> set[str]:
 def path(tmp_path: Path) -> Path:
     """Enough rows for a dictionary to be thought of."""
     path = tmp_path / "in.parquet"
-    rows = 4000
-    frame = pl.DataFrame(
-        {"prompt_id": [f"p{row // 8}" for row in range(rows)], "reward": [row % 3 for row in range(rows)]}
-    )
+    frame = pl.DataFrame([{"prompt_id": f"p{row // 8}", "reward": row % 3} for row in range(4000)])
     frame.write_parquet(path, row_group_size=1000)
     return path
 
@@ -68,7 +66,6 @@ def test_json_lines_load_pyarrow_only_to_put_many_short_ones_together(
 ) -> None:
     rows, size = lines_of
     lines = tmp_path / "in.jsonl"
-    frame = pl.DataFrame({"prompt_id": [row // 8 for row in range(rows)], "reward": [row % 3 for row in range(rows)]})
-    frame.with_columns(text=pl.lit("x" * size)).write_ndjson(lines)
+    write(lines, [{"prompt_id": row // 8, "reward": row % 3, "text": "x" * size} for row in range(rows)])
     target = [] if command == ["inspect"] else ["-o", str(tmp_path / "out.jsonl")]
     assert "pyarrow" not in loaded([*command, str(lines), *target, "--quiet"])

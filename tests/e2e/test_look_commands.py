@@ -45,20 +45,10 @@ def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> 
     options = ("-g", "prompt_id,step", "--reward", "reward", "--by", "step", "--sort", "mean", "--top", "1")
     done = adv("inspect", "our steps.jsonl", *options, cwd=place, COLUMNS="80")
     words = shlex.split(re.search(r"grpo-adv browse (.*\\\n)*.*", done.out)[0].replace("\\\n", ""))  # type: ignore[index]
-    assert words[:-1] == [
-        "grpo-adv",
-        "browse",
-        "our steps.jsonl",
-        "--group",
-        "prompt_id,step",
-        "--reward",
-        "reward",
-        "--show",
-    ]
-    shown = adv("inspect", "our steps.jsonl", *options[:4], "--show", words[-1], cwd=place)
-    assert f"{words[-1]} " in done.out.partition("groups by mean")[2] and shown.out.startswith(
-        f"group          {words[-1]} "
-    )
+    *words, key = words
+    assert words == ["grpo-adv", "browse", "our steps.jsonl", "--group", *options[1:4], "--show"]
+    shown = adv("inspect", "our steps.jsonl", *options[:4], "--show", key, cwd=place)
+    assert f"{key} " in done.out.partition("groups by mean")[2] and shown.out.startswith(f"group          {key} ")
     # Groups are numbered among those that are left.
     left = adv("inspect", "steps.jsonl", "-g", "prompt_id,step", "--where", "mean < 0.5", cwd=place, COLUMNS="120")
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
@@ -73,50 +63,34 @@ def test_wide_characters_fit_beside_the_numbers_of_a_group(tmp_path: Path) -> No
 
 
 def test_keys_of_bytes_and_lists_are_texts_of_a_table(tmp_path: Path) -> None:
-    keys = pl.DataFrame(
-        {"id": [b"\xff", b"\xff", b"a", b"a"], "tags": [["x"]] * 2 + [["x", "y"]] * 2, "reward": [0, 1] * 2}
-    )
-    keys.write_parquet(tmp_path / "in.parquet")
+    keys = {"id": [b"\xff", b"\xff", b"a", b"a"], "tags": [["x"]] * 2 + [["x", "y"]] * 2, "reward": [0, 1] * 2}
+    pl.DataFrame(keys).write_parquet(tmp_path / "in.parquet")
     done = adv("inspect", "in.parquet", "-g", "id,tags", "--format", "csv", cwd=tmp_path)
     for key in ("#2", "b'a'"):
         shown = adv("inspect", "in.parquet", "-g", "id,tags", "--show", key, cwd=tmp_path)
         assert shown.out.startswith("group          #2 b'a', ")
-    assert [row[:2] for row in csv.reader(io.StringIO(done.out))] == [
-        ["id", "tags"],
-        ["/w==", '["x"]'],
-        ["YQ==", '["x","y"]'],
-    ]
+    rows = [row[:2] for row in csv.reader(io.StringIO(done.out))]
+    assert rows == [["id", "tags"], ["/w==", '["x"]'], ["YQ==", '["x","y"]']]
 
 
-def test_presets_that_are_named_are_not_said_to_hide_others(place: Path) -> None:
+def test_a_list_of_named_presets_mentions_no_hidden_ones(place: Path) -> None:
     assert "--all lists" in adv("presets", cwd=place).out
     assert "--all lists" not in adv("presets", "trl", cwd=place).out
 
 
 @pytest.mark.parametrize("width", ["80", "60", "120"])
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ("inspect", "rewards.jsonl"),
-        (*STEPS, "--by", "step"),
-        (*STEPS, "--show", "add-17-25,1"),
-        ("inspect", "two_rewards.jsonl", "-r", "accuracy", "-r", "format"),
-        (
-            "select",
-            "rewards.jsonl",
-            "-w",
-            "0.1 <= mean <= 0.9 and std > 0.3",
-            "--per-group",
-            "2",
-            "--limit",
-            "2",
-            "--force",
-        ),
+        "inspect rewards.jsonl",
+        "inspect steps.jsonl -g prompt_id,step --by step",
+        "inspect steps.jsonl -g prompt_id,step --show add-17-25,1",
+        "inspect two_rewards.jsonl -r accuracy -r format",
+        "select rewards.jsonl -w '0.1 <= mean <= 0.9 and std > 0.3' --per-group 2 --limit 2 --force",
     ],
-    ids=str,
 )
-def test_nothing_is_wider_than_the_terminal(arguments: tuple[str, ...], width: str, place: Path) -> None:
-    done = adv(*arguments, cwd=place, COLUMNS=width)
+def test_nothing_is_wider_than_the_terminal(line: str, width: str, place: Path) -> None:
+    done = adv(*shlex.split(line), cwd=place, COLUMNS=width)
     assert done.status == 0, done.err
     assert max(map(len, done.out.splitlines())) <= int(width)
 
@@ -130,7 +104,7 @@ def test_colour_is_for_terminals_that_want_it(place: Path) -> None:
 def test_without_block_characters_there_are_plain_ones(place: Path) -> None:
     done = process("inspect", "rewards.jsonl", cwd=place, PYTHONIOENCODING="ascii")
     assert done.status == 0
-    assert done.out.isascii()
+    assert done.out.isascii() and "##" in done.out
 
 
 def test_json_shares_its_keys_with_compute(place: Path) -> None:
@@ -148,7 +122,7 @@ def test_an_existing_advantage_column_is_named(place: Path) -> None:
     assert json.loads(adv("inspect", "out.jsonl", "--json", cwd=place).out)["advantage_column"] == "advantage"
 
 
-def test_a_pipe_is_looked_at(place: Path) -> None:
+def test_a_pipe_is_inspected(place: Path) -> None:
     done = adv("inspect", "-", "--json", cwd=place, stdin=(place / "rewards.jsonl").read_text())
     assert json.loads(done.out)["rows"] == 46
 
@@ -178,13 +152,13 @@ def test_a_trend_of_many_values_shows_some_and_says_so(place: Path) -> None:
 
 
 def test_a_trend_by_a_column_named_like_a_fact_is_still_a_table(place: Path) -> None:
-    (place / "named.jsonl").write_text("".join(f'{{"prompt_id": 1, "rows": {i}, "reward": {i}}}\n' for i in range(2)))
+    write(place / "named.jsonl", [{"prompt_id": 1, "rows": i, "reward": i} for i in range(2)])
     lines = adv("inspect", "named.jsonl", "--by", "rows", "--format", "csv", cwd=place).out.splitlines()
     assert [line.split(",")[:3] for line in lines] == [["value", "groups", "rows"], ["0", "1", "1"], ["1", "0", "1"]]
 
 
 def test_a_reward_column_hides_no_other_column_of_its_name(place: Path) -> None:
-    (place / "named.jsonl").write_text("".join(f'{{"prompt_id": 1, "reward": {i}, "length": 5}}\n' for i in range(2)))
+    write(place / "named.jsonl", [{"prompt_id": 1, "reward": i, "length": 5} for i in range(2)])
     args = ("-r", "reward=2", "-r", "length=0.1", "--show", "1", "--format", "csv")
     (first, second) = csv.DictReader(io.StringIO(adv("inspect", "named.jsonl", *args, cwd=place).out))
     assert (first["reward"], second["reward"], second["rewards.reward"]) == ("0.5", "2.5", "1.0")
@@ -192,7 +166,7 @@ def test_a_reward_column_hides_no_other_column_of_its_name(place: Path) -> None:
 
 
 def test_of_a_large_group_the_first_rows_are_shown(place: Path) -> None:
-    (place / "large.jsonl").write_text("".join(f'{{"prompt_id": 1, "reward": {i % 2}}}\n' for i in range(500)))
+    write(place / "large.jsonl", [{"prompt_id": 1, "reward": i % 2} for i in range(500)])
     done = adv("inspect", "large.jsonl", "--show", "1", cwd=place)
     assert done.out.splitlines()[-1] == "64 of 500 rows; --format csv has all"
     assert len(adv("inspect", "large.jsonl", "--show", "1", "--format", "csv", cwd=place).out.splitlines()) == 501
@@ -210,7 +184,7 @@ def test_of_a_large_group_the_first_rows_are_shown(place: Path) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_shown_is_one_line(arguments: tuple[str, ...], status: int, message: str, place: Path) -> None:
+def test_an_error_is_one_line(arguments: tuple[str, ...], status: int, message: str, place: Path) -> None:
     done = adv("inspect", "rewards.jsonl", *arguments, cwd=place)
     assert (done.status, done.out) == (status, "")
     assert message in done.err
@@ -218,16 +192,16 @@ def test_what_cannot_be_shown_is_one_line(arguments: tuple[str, ...], status: in
 
 
 def test_the_method_changes_the_shown_advantages(place: Path) -> None:
-    facts = json.loads(
-        adv("inspect", "rewards.jsonl", "--show", "decimal", "--method", "rloo", "--json", cwd=place).out
+    done = adv("inspect", "rewards.jsonl", "--show", "decimal", "--method", "rloo", "--json", cwd=place)
+    assert [row["advantage"] for row in json.loads(done.out)["show"]["rows"]] == pytest.approx(
+        [-2 / 3, 2 / 3, 2 / 3, -2 / 3]
     )
-    assert [row["advantage"] for row in facts["show"]["rows"]] == pytest.approx([-2 / 3, 2 / 3, 2 / 3, -2 / 3])
 
 
 # --- select and report -------------------------------------------------------------------------------------
 
 
-def test_chosen_rows_go_down_a_pipe_and_the_summary_aside(place: Path) -> None:
+def test_chosen_rows_go_to_stdout_and_the_summary_to_stderr(place: Path) -> None:
     done = adv("select", "rewards.jsonl", "-w", "std > 0", "-o", "-", cwd=place)
     assert len(done.rows) == 36
     assert "7 of 10 kept (70%)" in done.err
@@ -246,14 +220,14 @@ def test_select_takes_its_columns_from_a_configuration(place: Path) -> None:
     assert len((place / "rewards.selected.jsonl").read_text().splitlines()) == 8
 
 
-def test_what_a_shared_configuration_says_to_compute_alone_is_passed_over(place: Path) -> None:
+def test_options_of_compute_in_a_shared_configuration_are_ignored(place: Path) -> None:
     (place / "grpo.toml").write_text('reward = "reward"\nsummary = "run.json"\nper-token = true\ntokens = "ids"\n')
     done = adv("inspect", "rewards.jsonl", "--config", "grpo.toml", cwd=place)
     assert (done.status, done.err) == (0, "")
     assert not (place / "run.json").exists()
 
 
-def test_an_output_that_is_there_is_kept(place: Path) -> None:
+def test_an_existing_output_is_kept(place: Path) -> None:
     (place / "a.jsonl").write_text("mine")
     (place / "a.svg").write_text("mine")
     for command, target in (("select", "a.jsonl"), ("report", "a.svg")):
@@ -285,10 +259,9 @@ def test_a_report_against_another_run_draws_what_changed(place: Path) -> None:
     done = adv("report", "rewards.jsonl", "--against", "rewards.parquet", "-o", "a.html", cwd=place)
     assert done.status == 0, done.err
     page = (place / "a.html").read_text()
-    assert (
-        "prompts that are also in rewards.parquet" in page and 'id="figure-gained_and_lost"' not in page
-    )  # none changed
+    assert "prompts that are also in rewards.parquet" in page
     assert 'id="figure-changes"' in page and 'id="figure-by_difficulty"' in page
+    assert 'id="figure-gained_and_lost"' not in page  # none changed
     missing = adv("report", "rewards.jsonl", "--against", "no.jsonl", "-o", "b.html", cwd=place)
     assert (missing.status, (place / "b.html").exists()) == (1, False)
 
@@ -323,7 +296,7 @@ def frames(place: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["polars", "lazy", "pandas", "pyarrow"])
-def test_a_frame_of_any_kind_is_looked_at_and_chosen_from(kind: str, place: Path) -> None:
+def test_a_frame_of_any_kind_is_inspected_and_selected_from(kind: str, place: Path) -> None:
     frame = frames(place)[kind]
     look = grpo_cli.inspect(frame, sort="mean", top=2)
     assert look.facts["rows"] == 46
@@ -333,14 +306,14 @@ def test_a_frame_of_any_kind_is_looked_at_and_chosen_from(kind: str, place: Path
     assert type(chosen.frame) is type(frames(place)["polars" if kind == "lazy" else kind])
 
 
-def test_texts_of_a_lazy_frame_are_not_read_unasked(place: Path) -> None:
+def test_texts_of_a_lazy_frame_are_read_only_on_request(place: Path) -> None:
     found = frames(place)
     assert grpo_cli.inspect(found["lazy"]).facts["duplicates"] is None
     assert grpo_cli.inspect(found["lazy"], duplicates=True).facts["duplicates"]["rows"] == 4
     assert grpo_cli.inspect(found["polars"]).facts["duplicates"]["rows"] == 4
 
 
-def test_a_look_shows_itself(place: Path) -> None:
+def test_an_inspection_has_text_and_html(place: Path) -> None:
     look = grpo_cli.inspect(frames(place)["polars"])
     assert "solve rate" in str(look)
     assert look._repr_html_().startswith("<pre")
@@ -358,7 +331,7 @@ def test_a_look_draws_the_figures_of_the_report(place: Path) -> None:
         look.chart("reward")
 
 
-def test_an_option_of_another_command_is_not_taken(place: Path) -> None:
+def test_an_option_of_another_command_is_refused(place: Path) -> None:
     frame = frames(place)["polars"]
     for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "against"), (grpo_cli.inspect, "reward_clip")):
         with pytest.raises(UnknownName, match=f"no option named '{name}'"):
@@ -374,7 +347,7 @@ def test_inspect_is_a_gate_that_shows_what_was_asked_for_and_then_fails(more: li
     failed = adv(*words, "--fail-on", "zero_variance_share > 0.2", cwd=place)
     assert (failed.status, failed.out) == (3, plain.out)
     assert failed.err.endswith(
-        "the --fail-on condition 'zero_variance_share > 0.2' holds; zero_variance_share is 0.222222\n"
+        "--fail-on condition 'zero_variance_share > 0.2' holds; zero_variance_share is 0.222222\n"
     )
 
 
@@ -382,10 +355,8 @@ def test_a_gate_of_inspect_has_the_quantities_of_compute_that_need_no_advantages
     done = adv("compute", "rewards.jsonl", "-o", "-", "--quiet", "--fail-on", "reward_mean > 0.1", cwd=place)
     looked = adv("inspect", "rewards.jsonl", "--quiet", "--fail-on", "reward_mean > 0.1", cwd=place)
     assert looked.err.split("; ")[-1] == done.err.split("; ")[-1] == "reward_mean is 0.582913\n"
-    assert (
-        "no quantity named 'zero_share'"
-        in adv("inspect", "rewards.jsonl", "--fail-on", "zero_share > 0", cwd=place).err
-    )
+    unknown = adv("inspect", "rewards.jsonl", "--fail-on", "zero_share > 0", cwd=place)
+    assert "no quantity named 'zero_share'" in unknown.err
     both = adv("inspect", "rewards.jsonl", "--against", "rewards.jsonl", "--fail-on", "rows > 0", cwd=place)
     assert (both.status, both.err) == (2, "error: --against and --fail-on cannot be combined; leave one of them out\n")
 
@@ -407,11 +378,10 @@ def test_groups_that_meet_a_condition_are_inspected_as_the_file_that_select_make
 
 def test_groups_that_meet_a_condition_are_found_beside_rows_that_were_left_out(place: Path) -> None:
     blocks = ["--group-size", "4", "--partial", "drop"]
-    assert (
-        adv("select", "rewards.jsonl", *blocks, "--where", "std > 0", "-o", "kept.jsonl", "-q", cwd=place).status == 0
-    )
+    some = ("rewards.jsonl", *blocks, "--where", "std > 0")
+    assert adv("select", *some, "-o", "kept.jsonl", "-q", cwd=place).status == 0
     wanted = json.loads(adv("inspect", "kept.jsonl", "--group-size", "4", "--json", cwd=place).out)
-    found = json.loads(adv("inspect", "rewards.jsonl", *blocks, "--where", "std > 0", "--json", cwd=place).out)
+    found = json.loads(adv("inspect", *some, "--json", cwd=place).out)
     for name in ("rows", "groups", "reward", "zero_variance", "difficulty", "length", "duplicates", "effective_rows"):
         assert found[name] == wanted[name]
 
@@ -421,15 +391,14 @@ def test_tables_and_texts_of_groups_that_meet_a_condition_are_their_own(place: P
     some = adv("inspect", "rewards.jsonl", "--where", "std > 0", "--format", "csv", cwd=place).out.splitlines()
     assert some[0] == whole[0] and {*some} < {*whole} and len(some) == 8
     key = some[3].split(",")[0]
+    # A number is that of the list which the same options show.
     shown = [
-        adv("inspect", "rewards.jsonl", *words, "--show", key, "--scale", "none", cwd=place).out
+        re.sub(r"#\d+", "#", adv("inspect", "rewards.jsonl", *words, "--show", key, "--scale", "none", cwd=place).out)
         for words in ([], ["--where", "std > 0"])
     ]
-    # A number is that of the list which the same options show.
-    assert re.sub(r"#\d+", "#", shown[0]) == re.sub(r"#\d+", "#", shown[1]) and key in shown[0]
-    assert adv("inspect", "rewards.jsonl", "--where", "mean > 7", cwd=place).err.startswith(
-        "error: no group meets --where mean > 7"
-    )
+    assert shown[0] == shown[1] and key in shown[0]
+    none = adv("inspect", "rewards.jsonl", "--where", "mean > 7", cwd=place)
+    assert none.err.startswith("error: no group meets --where mean > 7")
 
 
 @pytest.mark.parametrize(
@@ -445,7 +414,7 @@ def test_the_ends_of_the_rewards_have_shares_where_they_read_differently(
 
 
 @pytest.mark.parametrize(("constant", "larger"), [(False, "100%"), (True, ">=75%")])
-def test_a_lower_bound_that_is_all_groups_is_no_bound(*, constant: bool, larger: str, tmp_path: Path) -> None:
+def test_a_lower_bound_of_100_percent_has_no_sign(*, constant: bool, larger: str, tmp_path: Path) -> None:
     groups = [[0, 0.1, 0.1, 0.3]] * 3 + [[0.5] * 4 if constant else [0, 0.5, 0.5, 1]]
     rows = [{"prompt_id": k, "reward": reward} for k, group in enumerate(groups) for reward in group]
     write(tmp_path / "in.jsonl", rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,8 @@ def place(tmp_path: Path) -> Path:
 
 
 # A report has a suffix that no input has: it can only be one under another name.
-CASES = [
-    (c, n)
-    for c in WRITING
-    for n in ("itself", "symlink", "hard link")
-    if not (c.startswith("report") and n == "itself")
-]
+NAMES = ("itself", "symlink", "hard link")
+CASES = [(c, n) for c, n in product(WRITING, NAMES) if not (c.startswith("report") and n == "itself")]
 
 
 @pytest.mark.parametrize(("command", "name"), CASES)
@@ -131,12 +128,8 @@ def run(
 
 def test_the_file_behind_standard_input_is_an_input(place: Path) -> None:
     before = (place / "in.jsonl").read_bytes()
-    for more in (
-        ["-o", "in.jsonl"],
-        ["--summary", "in.jsonl"],
-        ["--summary", "in.jsonl", "--stream", "-g", "prompt_id"],
-    ):
-        done = run(place, "compute", "-", *more, "--force", stdin="in.jsonl")
+    for more in ("-o in.jsonl", "--summary in.jsonl", "--summary in.jsonl --stream -g prompt_id"):
+        done = run(place, "compute", "-", *more.split(), "--force", stdin="in.jsonl")
         assert done.returncode == 2, more
         assert "in.jsonl is an input" in done.stderr
         assert (place / "in.jsonl").read_bytes() == before
@@ -169,13 +162,13 @@ def test_the_summary_of_a_stream_is_an_output_like_others(place: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["compute"], ["select", "--limit", "1"], ["export", "--to", "sft"]], ids=lambda words: words[0]
 )
-def test_a_reward_that_is_not_there_is_said_before_an_output_that_is(words: list[str], place: Path) -> None:
+def test_a_missing_reward_is_reported_before_an_existing_output(words: list[str], place: Path) -> None:
     (place / "out.jsonl").write_text("precious")
     (place / "late.jsonl").write_text((place / "in.jsonl").read_text() * 2000 + '{"prompt_id": 99, "score": 1}\n')
     for reward, file, says in (
         ("scoer", "in.jsonl", "no column 'scoer'"),
         ("reward", "in.jsonl", "out.jsonl exists; add --force"),
-        ("score", "late.jsonl", "out.jsonl exists; add --force"),  # it stands on the last line only
+        ("score", "late.jsonl", "out.jsonl exists; add --force"),  # only the last line has it
     ):
         done = adv(words[0], file, *words[1:], "--reward", reward, "-o", "out.jsonl", cwd=place)
         assert done.status in {1, 2} and says in done.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib import request
 
@@ -336,7 +335,7 @@ def test_a_server_that_is_slow_is_asked_again(
     s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = put(s3, "in.jsonl", LINES)
-    monkeypatch.setattr(stores, "_CLIENT", {"timeout": timedelta(seconds=0.5)})
+    monkeypatch.setenv("GRPO_ADV_TIMEOUT", "0.5")
     server.pauses += [1.5, 0, 1.5]
     done = adv("compute", url, "-o", str(tmp_path / "out.jsonl"), "-q", cwd=tmp_path)
     assert (done.status, server.pauses) == (0, [])
@@ -644,5 +643,5 @@ def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Any, server: Pro
     reader = Reader(model.inspection.narrow, TextColumns(), "completion")
     server.reset()
     for at in (0, 1_999, 3_999):
-        assert [part.text for part in reader.parts(at)] == [rows["completion"][at]]
+        assert [part.text for part in reader.passages(at)] == [rows["completion"][at]]
     assert server.received < 3 * MB < path.stat().st_size / 3

@@ -95,9 +95,7 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
     assert "the file changed while it was being read" in done.err
 
 
-def test_a_busy_store_is_asked_again_and_a_refusal_is_one_line_without_credentials(
-    store: Store, tmp_path: Path
-) -> None:
+def test_a_busy_store_is_retried_and_a_refusal_is_one_line_without_credentials(store: Store, tmp_path: Path) -> None:
     store.objects["box/in.jsonl"] = LINES
     words = ("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl")
     store.answers += [503]

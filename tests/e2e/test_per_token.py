@@ -79,9 +79,8 @@ def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(
 def test_lists_of_few_rows_are_in_memory_at_a_time(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, out = write(tmp_path / f"in.{suffix}", ROWS), tmp_path / f"out.{suffix}"
-    computed(path, out, *MASK)
-    whole = out.read_bytes()
+    many = token_lists.AT_ONCE // 2
+    path = write(tmp_path / f"in.{suffix}", [{"prompt_id": at // 2, "reward": at, "n": many} for at in range(6)])
     heights: list[int] = []
 
     def noted(function: Callable[[pl.Series], pl.Series]) -> Callable[[pl.Series], pl.Series]:
@@ -93,10 +92,15 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(
 
     for name in ("_lists", "json_texts"):
         monkeypatch.setattr(token_lists, name, noted(getattr(token_lists, name)))
-    for module in ("values.token_lists", "formats.parquet.column_chunks"):
-        monkeypatch.setattr(f"grpo_cli.{module}.AT_ONCE", 4)
-    computed(path, out, *MASK)
-    assert out.read_bytes() == whole
+    out = tmp_path / f"out.{suffix}"
+    options = ("--per-token", "--length-column", "n", "--method", "dr-grpo", "-o", str(out), "-q")
+    assert adv("compute", str(path), *options).status == 0
+    read: dict[str, Callable[[Path], pl.DataFrame]] = {
+        "arrow": pl.read_ipc, "json": pl.read_json, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet
+    }  # fmt: skip
+    lists = read[suffix](out)["advantage"].list
+    assert lists.len().to_list() == [many] * 6
+    assert lists.min().to_list() == lists.max().to_list() == [-0.5, 0.5] * 3
     assert max(heights) == {"arrow": 6, "parquet": 3}.get(suffix, 2)  # a record batch, a row group, or a few tokens
 
 

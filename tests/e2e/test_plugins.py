@@ -17,7 +17,7 @@ import grpo_cli
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import PluginError, UsageError
-from grpo_cli.plugins import PluginWarning
+from grpo_cli.plugins import SLOW, PluginWarning
 from grpo_cli.schemas.table import schemas
 from tests.support.command import Done, adv, process
 from tests.support.drawn import is_nightly
@@ -62,7 +62,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     found = tmp_path / "site"
     found.mkdir()
     monkeypatch.syspath_prepend(found)
-    monkeypatch.setattr("grpo_cli.plugins.SLOW", 600.0)  # how long it takes here is not the subject
     for rows in (ESTIMATORS, presets(), schemas()):
         rows._imported.clear()
     for name in ("bad", "slow", "lab_plugin", "naming"):
@@ -233,6 +232,15 @@ def test_an_entry_point_that_is_not_one_is_named(site: Path, place: Path) -> Non
     )
 
 
+def test_a_package_that_cannot_be_imported_does_not_stop_an_audit_without_a_match(site: Path, place: Path) -> None:
+    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "bad:X"}}, bad="")
+    many(place)
+    adv("compute", "in.jsonl", "--expr", "reward * n - min / 7", "-o", "out.jsonl", "-q", cwd=place)
+    done = adv("audit", "out.jsonl", cwd=place)
+    assert (done.status, "no match" in done.out) == (0, True), done.err
+    assert done.err.splitlines() == [done.err.strip()] and done.err.startswith("warning: ")
+
+
 def test_a_package_that_is_broken_does_not_stop_an_audit(site: Path, place: Path) -> None:
     fails = '''
 from grpo_cli import Estimator
@@ -313,9 +321,9 @@ def test_a_name_that_is_taken_stays_what_it_was(site: Path, place: Path) -> None
     assert (used.status, "uninstall all but one of them" in used.err) == (2, True)
 
 
-def test_a_slow_import_is_named(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpo_cli.plugins.SLOW", -1.0)
-    install(site, "slow", {"grpo_adv.presets": {"slow-one": "slow:X"}}, slow="X = {'inherits': 'trl-grpo'}\n")
+def test_a_slow_import_is_named(site: Path) -> None:
+    module = f"import time\ntime.sleep({SLOW + 0.01})\nX = {{'inherits': 'trl-grpo'}}\n"
+    install(site, "slow", {"grpo_adv.presets": {"slow-one": "slow:X"}}, slow=module)
     done = adv("presets", "slow-one")
     assert re.fullmatch(r"warning: slow 1\.0: importing its preset slow-one took \d+\.\d s\n", done.err)
     assert done.out.startswith("slow-one (from slow 1.0): TRL")

@@ -1,21 +1,19 @@
-"""The sample files are what the script makes, and hold what their README promises."""
+"""The sample files are what the script writes, and have what their README promises."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import defaultdict
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import polars as pl
 import pytest
 
-from tests.support.jobs import rows_of
+from tests.support.jobs import grouped, rows_of
+from tests.support.samples import SAMPLES
 
-SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
 assert SPEC is not None
 assert SPEC.loader is not None
@@ -23,22 +21,11 @@ make = module_from_spec(SPEC)
 sys.modules[SPEC.name] = make  # dataclasses look their module up
 SPEC.loader.exec_module(make)
 
-Row = dict[str, Any]
-
-
-def _groups(rows: list[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    groups = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[key] for key in keys)].append(row)
-    return groups
-
 
 @pytest.fixture
 def rewards() -> dict[str, list[float]]:
-    return {
-        key: [row["reward"] for row in rows]
-        for (key,), rows in _groups(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id").items()
-    }
+    groups = grouped(rows_of(SAMPLES / "rewards.jsonl"), "prompt_id")
+    return {key: [row["reward"] for row in rows] for (key,), rows in groups.items()}
 
 
 def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
@@ -47,7 +34,7 @@ def test_the_files_are_the_bytes_that_the_script_makes(tmp_path: Path) -> None:
         assert (tmp_path / name).read_bytes() == (SAMPLES / name).read_bytes(), name
 
 
-def test_the_parquet_file_holds_the_same_rows_in_several_row_groups() -> None:
+def test_the_parquet_file_has_the_same_rows_in_several_row_groups() -> None:
     # Its bytes name the pyarrow that wrote them, so only the rows are compared.
     frame = pl.read_parquet(SAMPLES / "rewards.parquet")
     assert frame.to_dicts() == rows_of(SAMPLES / "rewards.jsonl")
@@ -87,16 +74,12 @@ def test_the_checkers_judge_as_they_say(checker: str, answer: str, truth: str, r
     assert getattr(make, checker)(answer, truth) == reward
 
 
-def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(
-    rewards: dict[str, list[float]],
-) -> None:
+def test_one_group_is_all_solved_one_all_failed_and_no_other_is_constant(rewards: dict[str, list[float]]) -> None:
     constant = {key: set(values) for key, values in rewards.items() if len(values) > 1 and len(set(values)) == 1}
     assert constant == {"multiply-6-7": {1.0}, "fibonacci-50": {0.0}}
 
 
-def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(
-    rewards: dict[str, list[float]],
-) -> None:
+def test_one_group_is_a_singleton_and_the_others_have_three_to_eight_rows(rewards: dict[str, list[float]]) -> None:
     sizes = {key: len(values) for key, values in rewards.items()}
     assert [key for key, size in sizes.items() if size == 1] == ["hex-255"]
     assert set(sizes.values()) == {1, 3, 4, 5, 6, 7, 8}
@@ -108,7 +91,7 @@ def test_some_groups_are_binary_and_some_are_graded(rewards: dict[str, list[floa
 
 
 def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
-    steps = _groups(rows_of(SAMPLES / "steps.jsonl"), "step")
+    steps = grouped(rows_of(SAMPLES / "steps.jsonl"), "step")
     assert [*steps] == [(0,), (1,), (2,), (3,)]
     assert {frozenset(row["prompt_id"] for row in rows) for rows in steps.values()} == {frozenset(make.PROGRESS)}
     means = [fmean(row["reward"] for row in rows) for rows in steps.values()]
@@ -116,7 +99,7 @@ def test_prompt_ids_return_in_every_step_and_the_reward_rises() -> None:
 
 
 def test_every_step_has_groups_to_learn_from() -> None:
-    groups = _groups(rows_of(SAMPLES / "steps.jsonl"), "step", "prompt_id")
+    groups = grouped(rows_of(SAMPLES / "steps.jsonl"), "step", "prompt_id")
     mixed = {step for (step, _), rows in groups.items() if len({row["reward"] for row in rows}) > 1}
     assert mixed == {0, 1, 2, 3}
 

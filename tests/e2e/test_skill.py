@@ -1,4 +1,4 @@
-"""What a coding agent is told is true: the commands of the skill run, and the list of pages for agents is whole."""
+"""The skill for coding agents is true: the commands of the skill run, and the list of pages for agents is whole."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_it_is_a_skill_with_a_name_and_a_description_that_fit() -> None:
     assert head[1] == "grpo-adv" and len(head[2]) <= 1024
 
 
-def test_it_is_installed_where_it_is_asked_for_and_not_over_another(tmp_path: Path) -> None:
+def test_it_is_installed_in_the_given_folder_and_not_over_another(tmp_path: Path) -> None:
     done = adv("skill", "--install", "skills", cwd=tmp_path)
     target = tmp_path / "skills" / "grpo-adv" / "SKILL.md"
     assert (done.status, done.out, target.read_text()) == (0, "skills/grpo-adv/SKILL.md\n", SKILL)

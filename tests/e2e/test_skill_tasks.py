@@ -6,7 +6,6 @@ import json
 import math
 import re
 import shlex
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import Done, adv
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import grouped, rows_of, write
 from tests.support.samples import samples_in
 
 SKILL = adv("skill").out
@@ -23,10 +22,7 @@ Row = dict[str, Any]
 
 
 def groups(path: Path, *keys: str) -> dict[Any, list[Row]]:
-    found: dict[Any, list[Row]] = defaultdict(list)
-    for row in rows_of(path):
-        found[tuple(row[key] for key in keys)].append(row)
-    return found
+    return grouped(rows_of(path), *keys)
 
 
 def rewards(group: list[Row]) -> list[float]:

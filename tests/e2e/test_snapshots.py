@@ -16,9 +16,9 @@ import pytest
 from grpo_cli.engine.presets import presets
 from tests.support.command import adv
 from tests.support.drawn import some
+from tests.support.samples import SAMPLES, samples_in
 
 HERE = Path(__file__).resolve().parent / "snapshots"
-SAMPLES = Path(__file__).resolve().parent.parent.parent / "sample_data"
 CASES = {
     "compute": "compute rewards.jsonl -o out.jsonl",
     "compute-preset": "compute rewards.jsonl --preset trl-grpo --method rloo -o out.jsonl",
@@ -59,9 +59,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path, scored: Path) -> Path:
-    for path in [*SAMPLES.iterdir(), scored]:
-        if path.suffix in {".jsonl", ".parquet"}:
-            shutil.copy(path, tmp_path)
+    samples_in(tmp_path)
+    shutil.copy(scored, tmp_path)
     return tmp_path
 
 
@@ -87,9 +86,8 @@ def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs:
 def test_a_command_prints_what_it_printed(name: str, folder: Path) -> None:
     done = adv(*shlex.split(CASES[name]), cwd=folder, COLUMNS="80", NO_COLOR="1")
     parts = [f"$ grpo-adv {CASES[name]}", done.out, *([f"--- standard error\n{done.err}"] if done.err else [])]
-    shown = re.sub(
-        r"\b\d+\.\d+ s$", "0.01 s", "\n".join([*parts, f"--- exit status {done.status}\n"]), flags=re.MULTILINE
-    )
+    text = "\n".join([*parts, f"--- exit status {done.status}\n"])
+    shown = re.sub(r"\b\d+\.\d+ s$", "0.01 s", text, flags=re.MULTILINE)
     kept = HERE / f"{name}.txt"
     if "UPDATE_SNAPSHOTS" in os.environ:
         kept.write_text(shown, encoding="utf-8")

@@ -33,13 +33,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([""], "an input name is empty"),
-        (["a.jsonl", "-g", ""], "--group is empty"),
-        (["a.jsonl", "-g", ","], "--group names no column"),
-        (["a.jsonl", "-o", ""], "--output is empty"),
+        ([""], "an input name is empty"), (["a.jsonl", "-g", ""], "--group is empty"),
+        (["a.jsonl", "-g", ","], "--group names no column"), (["a.jsonl", "-o", ""], "--output is empty"),
         (["a.jsonl", "--expect-size", "0"], "--expect-size takes 1 or more"),
     ],
-)
+)  # fmt: skip
 def test_a_variable_that_is_not_set_is_no_choice(words: list[str], message: str, place: Path) -> None:
     done = adv("compute", *words, "-q", cwd=place)
     assert done.status != 0
@@ -61,7 +59,7 @@ def test_a_directory_of_outputs_inside_of_that_of_the_inputs_is_not_read(place: 
     assert "out/a.jsonl" in " ".join(facts["warnings"])
 
 
-def test_empty_files_of_a_directory_are_passed_over_and_said(place: Path) -> None:
+def test_empty_files_of_a_directory_are_skipped_with_a_warning(place: Path) -> None:
     (place / "none.jsonl").touch()
     facts = compute(place, output=f"{place}/out/").facts
     assert len(facts["inputs"]) == 1
@@ -70,7 +68,7 @@ def test_empty_files_of_a_directory_are_passed_over_and_said(place: Path) -> Non
         compute(place / "none.jsonl", output=f"{place}/none.out.jsonl")
 
 
-def test_another_name_of_an_input_is_passed_over_and_said(place: Path) -> None:
+def test_another_name_of_an_input_is_skipped_with_a_warning(place: Path) -> None:
     (place / "b.jsonl").symlink_to("a.jsonl")
     facts = compute("a.jsonl", "b.jsonl", output="out/").facts
     assert (facts["inputs"], len(rows_of(place / "out" / "a.jsonl"))) == (["a.jsonl"], 2)
@@ -86,14 +84,14 @@ def test_the_shells_own_names_of_pipes_are_outputs(target: str, place: Path) -> 
     assert done.stderr == ""
 
 
-def test_a_summary_that_cannot_be_written_is_shown_as_such(place: Path) -> None:
+def test_a_summary_that_cannot_be_written_is_an_error(place: Path) -> None:
     done = adv("compute", "a.jsonl", "-o", "k.jsonl", "--summary", "/dev/full", "-q", cwd=place)
     assert done.status == 1
     assert "--summary /dev/full cannot be written: no space left on device; all other outputs were written" in done.err
     assert len(rows_of(place / "k.jsonl")) == 2
 
 
-def test_of_a_file_that_changes_while_it_is_read_that_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_the_file_is_reported_before_what_it_broke(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def changed(*_: object, **__: object) -> None:
         write(place / "a.jsonl", ROWS * 2)
         raise DataError("a.jsonl:1: not JSON", "--on-error skip leaves such lines out")
@@ -119,8 +117,14 @@ def waiting(place: Path, *before: str) -> subprocess.Popen[bytes]:
 def test_a_closed_terminal_leaves_nothing_behind(number: int, status: int, place: Path) -> None:
     with waiting(place) as run:
         run.send_signal(number)
-        assert run.wait(30) == status
+        _, said = run.communicate(timeout=30)
+    assert (run.returncode, b"Traceback" in said) == (status, False)
     assert [path.name for path in place.iterdir()] == ["a.jsonl"]
+
+
+def python(script: str, cwd: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", script]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize("module", ["grpo_cli.cli.entry", "grpo_cli.cli.compute", "polars"])
@@ -144,7 +148,7 @@ sys.meta_path.insert(0, Interrupting())
 sys.argv = ["grpo-adv", "compute", "a.jsonl"]
 runpy.run_module("grpo_cli", run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", script], cwd=place, capture_output=True, text=True, check=False)
+    done = python(script, place)
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
     assert [path.name for path in place.iterdir()] == ["a.jsonl"]
@@ -152,13 +156,8 @@ runpy.run_module("grpo_cli", run_name="__main__")
 
 def run_with(script: str, place: Path) -> subprocess.CompletedProcess[str]:
     """`compute a.jsonl --in-place`, after a script has prepared the process."""
-    whole = f"""
-import atexit, os, runpy, signal, sys, time
-{script}
-sys.argv = ["grpo-adv", "compute", "a.jsonl", "--in-place", "-q"]
-runpy.run_module("grpo_cli", run_name="__main__")
-"""
-    return subprocess.run([sys.executable, "-c", whole], cwd=place, capture_output=True, text=True, check=False)
+    run = 'sys.argv[1:] = ["compute", "a.jsonl", "--in-place", "-q"]\nrunpy.run_module("grpo_cli", run_name="__main__")'
+    return python(f"import atexit, os, runpy, signal, sys, time\n{script}\n{run}", place)
 
 
 def test_a_signal_while_the_interpreter_ends_is_no_traceback(place: Path) -> None:
@@ -227,14 +226,14 @@ def test_what_is_only_in_the_path_is_shown_so(place: Path) -> None:
         compute("runs", group="prompt_id,step", output="out/")
 
 
-def test_a_link_to_nothing_is_shown_as_one(place: Path) -> None:
+def test_a_broken_link_is_reported_as_one(place: Path) -> None:
     (place / "link.jsonl").symlink_to("gone.jsonl")
     with pytest.raises(DataError, match=r"link\.jsonl: a broken link to gone\.jsonl"):
         compute("link.jsonl", output="-")
 
 
 @pytest.mark.parametrize("own", [{}, {"_RJEM_MALLOC_CONF": "narenas:3", "OPENBLAS_NUM_THREADS": "2"}])
-def test_libraries_are_told_how_to_use_memory_and_threads_unless_the_user_did(own: dict[str, str]) -> None:
+def test_memory_and_threads_of_libraries_are_set_unless_the_user_set_them(own: dict[str, str]) -> None:
     names = ("_RJEM_MALLOC_CONF", "OPENBLAS_NUM_THREADS")
     script = f"""
 import atexit, os, sys
@@ -271,7 +270,7 @@ def test_a_file_as_standard_input_by_its_name_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_rows_from_a_terminal_are_said_to_be_waited_for(quiet: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_note_says_that_rows_are_read_from_the_terminal(quiet: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of the test
     ours, theirs = os.openpty()
     os.write(ours, b'{"prompt_id":1,"reward":1}\n{"prompt_id":1,"reward":0}\n\x04')
     done = subprocess.run(

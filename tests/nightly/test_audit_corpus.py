@@ -15,12 +15,11 @@ from tests.reference.audit_corpus import LOGS, RECORDED, counted, verdict
 def test_no_match_is_wrong_library_formulas_are_named_and_the_table_of_verdicts_is_the_recorded_one() -> None:
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:  # a log takes some seconds
         verdicts = list(pool.map(verdict, range(len(LOGS)), chunksize=4))
+    each = [*zip(verdicts, LOGS, strict=True)]
     odd = [
-        (one, log.kind, log.rewards, log.logger)
-        for one, log in zip(verdicts, LOGS, strict=True)
-        if one == "wrong" or (log.names and one == "none")
+        (one, log.kind, log.rewards, log.logger) for one, log in each if one == "wrong" or (log.names and one == "none")
     ]
     assert "wrong" not in verdicts, odd
-    library = [one for one, log in zip(verdicts, LOGS, strict=True) if log.names]
+    library = [one for one, log in each if log.names]
     assert library.count("named") + library.count("tie") >= 0.97 * len(library), odd
     assert counted(verdicts) == json.loads(RECORDED.read_text(encoding="utf-8"))

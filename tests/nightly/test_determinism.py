@@ -74,7 +74,7 @@ def test_the_order_of_the_shards_changes_no_advantage(place: Path, tmp_path: Pat
         words = f"compute {tmp_path}/{at} --group-within input -o {tmp_path}/out{at}/ -q"
         subprocess.run([sys.executable, "-m", "grpo_cli", *words.split()], check=True)
         found.append(pl.read_parquet(f"{tmp_path}/out{at}/*.parquet").sort("row")["advantage"])
-    # Of a group that lies in two shards the sum is added up in another order.
+    # If a group is in two shards, its sum is added up in another order.
     whole = frame.group_by("prompt_id").agg(pl.col("row")).height
     different = frame.sort("row").filter((found[0] != found[1]).fill_null(value=True))["prompt_id"].n_unique()
     assert different <= len(parts)

@@ -63,9 +63,7 @@ def source_of(form: str, folder: Path) -> Path:
             row |= {name: row[name][0]["content"] for name in ("prompt", "completion")}
         elif form == "conversation":
             row["messages"] = row.pop("prompt") + row.pop("completion")
-    path = folder / f"{form}.jsonl"
-    write(path, rows)
-    return path
+    return write(folder / f"{form}.jsonl", rows)
 
 
 def options_of(folder: Path) -> dict[str, Any]:
@@ -156,14 +154,11 @@ def test_datasets_reads_the_types(suffix: str, tmp_path: Path) -> None:
     assert {name: prompts[name].dtype for name in ("n", "solve_rate", "pass@1")} == {
         "n": "int64", "solve_rate": "float64", "pass@1": "float64",
     }  # fmt: skip
-    lengths = tmp_path / "lengths.jsonl"
     rows = [{"prompt_id": at // 2, "reward": at % 2, "completion_ids": [1] * (at + 1)} for at in range(4)]
-    write(lengths, rows)
+    lengths = write(tmp_path / "lengths.jsonl", rows)
     tokens = exported("tokens", tmp_path / f"tokens.{suffix}", "--tokens", "completion_ids", source=lengths)
-    assert (tokens.features["advantages"].feature.dtype, tokens.features["completion_ids"].feature.dtype) == (
-        "float64",
-        "int64",
-    )
+    types = [tokens.features[name].feature.dtype for name in ("advantages", "completion_ids")]
+    assert types == ["float64", "int64"]
     assert [len(row["advantages"]) for row in tokens] == [1, 2, 3, 4]
 
 
@@ -175,12 +170,11 @@ def test_datasets_reads_tool_calls(suffix: str, tmp_path: Path) -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "2", "tool_call_id": "1"},
     ]
-    source = tmp_path / "tools.jsonl"
     rows = [
         {"prompt_id": 1, "reward": reward, "messages": [*turns, {"role": "assistant", "content": answer}]}
         for reward, answer in enumerate(("three", "two"))
     ]
-    write(source, rows)
+    source = write(tmp_path / "tools.jsonl", rows)
     (row,) = exported("sft", tmp_path / f"sft.{suffix}", source=source)
     without_nulls = [{name: value for name, value in turn.items() if value is not None} for turn in row["messages"]]
     assert without_nulls == [

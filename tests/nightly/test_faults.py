@@ -151,11 +151,8 @@ WRITING: Final = [
     Case("compute in.jsonl -o out.jsonl", large),
 ]
 READING: Final = [
-    "inspect in.jsonl",
-    "audit in.jsonl --column reward",
-    "verify in.jsonl --against in.jsonl",
-    "compute in.jsonl -o -",
-]
+    "inspect in.jsonl", "audit in.jsonl --column reward", "verify in.jsonl --against in.jsonl", "compute in.jsonl -o -",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -226,11 +223,8 @@ def repaired(case: Case, place: Path, faults: Faults, after: dict[str, bytes]) -
         return f"the next run: {ended}"
     if left := temporary(found):
         return f"the next run leaves {left}"
-    wrong = [
-        name
-        for name, raw in after.items()
-        if not name.endswith(NOTES) and not same(name, found[name], raw, longer="--in-place" in case.words)
-    ]
+    kept, in_place = [name for name in after if not name.endswith(NOTES)], "--in-place" in case.words
+    wrong = [name for name in kept if not same(name, found[name], after[name], longer=in_place)]
     return f"after the next run {wrong} are wrong" * bool(wrong)
 
 

@@ -1,4 +1,4 @@
-"""A minute each of files that nobody has thought of: every answer is right or one line of refusal, never a traceback.
+"""A minute each of random files: every answer is right or one line of refusal, never a traceback.
 
 FUZZ_SECONDS is how long each test goes on, FUZZ_SEED where it begins (1, unless given): the same files each time, and more
 of them the longer it runs. A failure names the seed of its file.
@@ -29,6 +29,16 @@ TEXTS = [
     "", "x", 'a "quoted" one', "\\", "\n\t", "é", "漢字", "\U0001f600", "\u2028", "}", '{"reward": 9}',
     ',"advantage":1}', "\x7f",
 ]  # fmt: skip
+COMPUTE = """
+import sys
+from tests.support.command import adv
+for path in sys.argv[1:]:
+    for options in ([], ["--scale", "none"]):
+        print(path, flush=True)  # the last one that is printed is the one that crashed
+        done = adv("compute", path, "-o", f"{path}.out.{path.rpartition('.')[2]}", "-q", "--force", *options)
+        refused = done.status == 1 and done.err.startswith("error: ") and done.err.count("\\n") == 1
+        assert done.status == 0 or refused, (path, done)
+"""
 NAMES = ["text", "reward ", "Reward", "a.b", "messages", "ünïcode", 'q"', "reward\\", "extra"]
 
 
@@ -81,9 +91,7 @@ def test_any_lines_keep_every_byte_and_get_the_numbers_of_plain_python(tmp_path:
         texts, known = lines(draw)
         ending = draw.choice(["\n", "\r\n"])
         path.write_bytes((ending.join(texts) + draw.choice(["", ending])).encode())
-        options = [
-            "--scale", "none", "--singleton", "zero", "--group", "prompt_id", "--reward", "reward", "-q", "--force",
-        ]  # fmt: skip
+        options = ["--scale=none", "--singleton=zero", "--group=prompt_id", "--reward=reward", "-q", "--force"]
         done = adv("compute", str(path), "-o", str(out), *options)
         assert done.status == 0, done.err
         written = out.read_bytes().decode().split(ending)
@@ -129,13 +137,9 @@ def test_a_binary_file_with_wrong_bytes_never_crashes_the_process(tmp_path: Path
     """In processes of their own: what points out of its buffers would take pytest with it."""
     right, draws = good(tmp_path / f"good.{suffix}"), seeds()
     while batch := list(islice(draws, FILES)):
-        for number, draw in enumerate(batch):
-            (tmp_path / f"{number}.{suffix}").write_bytes(spoiled(right, draw))
-        words = [
-            sys.executable,
-            "-m",
-            "tests.nightly.many_files",
-            *(f"{tmp_path}/{at}.{suffix}" for at in range(len(batch))),
-        ]
+        names = [f"{tmp_path}/{number}.{suffix}" for number in range(len(batch))]
+        for name, draw in zip(names, batch, strict=True):
+            Path(name).write_bytes(spoiled(right, draw))
+        words = [sys.executable, "-c", COMPUTE, *names]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{done.returncode} at {done.stdout.splitlines()[-1:]}\n{done.stderr[-2000:]}"

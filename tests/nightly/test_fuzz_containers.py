@@ -66,12 +66,8 @@ def eval_members() -> dict[str, bytes]:
     head = {"version": 2, "status": "success", "eval": {"task": "t"}, "plan": {}}
     members = {"header.json": json.dumps(head).encode()}
     for k, row in enumerate(ROWS):
-        sample = {
-            "id": row["prompt_id"],
-            "epoch": k % 4,
-            "input": row["text"],
-            "scores": {"match": {"value": row["reward"]}},
-        }
+        scores = {"match": {"value": row["reward"]}}
+        sample = {"id": row["prompt_id"], "epoch": k % 4, "input": row["text"], "scores": scores}
         members[f"samples/{row['prompt_id']}_epoch_{k % 4}.json"] = json.dumps(sample).encode()
     return members
 
@@ -243,11 +239,8 @@ def test_a_spoiled_saved_data_set_gives_all_of_its_rows_or_is_refused(tmp_path: 
             (folder / name).write_bytes(content)
 
     write(contents)
-    words = [
-        "export",
-        str(folder),
-        "--to", "weights", "--prompt", "prompt_id", "--response", "text", *OPTIONS, "--group-within", "input",
-    ]  # fmt: skip
+    texts = ["--prompt", "prompt_id", "--response", "text"]
+    words = ["export", str(folder), "--to", "weights", *texts, *OPTIONS, "--group-within", "input"]
     expected = answer(out, *words)
     assert expected is not None and len(expected) == len(ROWS)
     refused = 0

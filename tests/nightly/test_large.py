@@ -23,7 +23,7 @@ def far(data: bytes, path: Path, by: int) -> None:
     batch = column_chunks.Batch(memoryview(b""), found)
     groups = []
     for k, group in enumerate(found.groups):
-        moved = column_chunks.moved(batch, k, by + batch.origin)
+        moved = column_chunks.moved(batch, k, by + len(footer.MAGIC))
         lists = {footer.CHUNKS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(moved), b"".join(moved)))}
         groups.append(thrift.changed(found.raw, group.values(), lists))
     rows = {footer.ROW_GROUPS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(groups), b"".join(groups)))}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not FOLDER, reason="GRPO_ADV_SAMPLES names no fo
 
 @dataclass(frozen=True)
 class Sample:
-    """What a file holds, and the flags that it needs."""
+    """What is in a file, and the flags that it needs."""
 
     schema: str
     rows: int
@@ -124,7 +124,7 @@ def test_a_problem_drawn_twice_is_suspected_with_the_flag_that_cuts_it(name: str
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_computed_is_said_in_one_line(name: str) -> None:
+def test_a_file_without_usable_rewards_is_one_line_of_error(name: str) -> None:
     with pytest.raises(DataError, match=REFUSED[name]) as raised:
         look(there(name))
     assert "\n" not in str(raised.value)

@@ -127,11 +127,8 @@ def test_a_signal_at_any_moment_leaves_old_files_or_new_ones_and_a_status_that_s
         problem = wrong(ended, number, before, whole.files)
         if ended.files.keys() - before.keys() - whole.files.keys():
             cleaned += 1
-            again = adv(
-                *words,
-                *([] if "--resume" in words else ["--replace" if "--in-place" in words else "--force"]),
-                cwd=place,
-            )
+            more = [] if "--resume" in words else ["--replace" if "--in-place" in words else "--force"]
+            again = adv(*words, *more, cwd=place)
             left = contents(place).keys() - before.keys() - whole.files.keys()
             problem = problem or again.err or f"the next run leaves {left}" * bool(left)
         if problem:

@@ -69,16 +69,11 @@ def trainer(kind: str, folder: Path, **options: Any) -> Any:
     [
         ("GRPO", {}, ["--preset", "trl-grpo"], "trl-grpo"),
         ("GRPO", {"scale_rewards": "none"}, ["--preset", "trl-grpo", "--scale", "none"], "trl-grpo --scale none"),
-        (
-            "GRPO",
-            {"scale_rewards": "batch"},
-            ["--preset", "trl-grpo", "--scale", "batch", "--batch-by", "step"],
-            "trl-grpo --scale batch",
-        ),
+        ("GRPO", {"scale_rewards": "batch"}, ["--preset=trl-grpo", "--scale=batch", "--batch-by=step"], "trl-grpo --scale batch"),
         ("RLOO", {"beta": 0.0}, ["--preset", "trl-rloo"], "trl-rloo"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_the_advantages_of_a_trainer_are_computed_and_its_formula_is_named(
     kind: str, options: dict[str, Any], words: list[str], named: str, tmp_path: Path
 ) -> None:

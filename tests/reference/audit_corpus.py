@@ -246,7 +246,7 @@ def counted(verdicts: Sequence[str]) -> dict[str, dict[str, int]]:
 
 
 def seed(at: int) -> int:
-    """The same draws whatever else is in the table."""
+    """The same random numbers whatever else is in the table."""
     log = LOGS[at]
     return zlib.crc32(f"{log.kind} {log.rewards} {sorted(log.names)} {log.logger} {log.fault}".encode())
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from itertools import chain, count
+from itertools import chain
 from typing import TypeAlias
 
 import pytest
@@ -21,7 +21,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
-from grpo_cli.testing import Row, narrow
+from grpo_cli.testing import Row, advantages, narrow
 from tests.support.drawn import examples
 from tests.support.jobs import near
 from tests.support.oracles import inverse_beta_pdf
@@ -147,13 +147,10 @@ def centred_over_batch_std(groups: Groups, lengths: Groups, *, residual: bool, d
     return [[x / sd for x in group] for group in left]
 
 
-def agentic(groups: Groups, _: Groups) -> Groups:
-    return [[0.0] if len(r) == 1 else only_wide(r, math.sqrt(variance(r, 1))) for r in groups]
-
-
-def agentic_over_batch(groups: Groups, _: Groups) -> Groups:
-    sd = math.sqrt(variance([*chain(*groups)], 1))
-    return [[0.0] if len(r) == 1 else only_wide(r, sd) for r in groups]
+def agentic(groups: Groups, _: Groups, *, over_batch: bool = False) -> Groups:
+    whole = [*chain(*groups)]
+    sds = [math.sqrt(variance(whole if over_batch else r, 1)) for r in groups]
+    return [[0.0] if len(r) == 1 else only_wide(r, sd) for r, sd in zip(groups, sds, strict=True)]
 
 
 def population(r: Values) -> Values:
@@ -265,7 +262,7 @@ FORMULAS: dict[str, Formula] = {
     "roll-grpo-whitened --clip -1:1": clipped(whitened(unless_singleton(group_norm, not_a_number)), 1.0),
     "roll-reinforce-group-batch": lambda g, n: centred_over_batch_std(g, n, residual=False, ddof=1),
     "roll-agentic-reward-norm": agentic,
-    "roll-agentic-reward-norm --scale batch": agentic_over_batch,
+    "roll-agentic-reward-norm --scale batch": lambda g, n: agentic(g, n, over_batch=True),
     "rlinf-reinpp": whitened(raw, ddof=0, inside=0.0, floor=1e-8),
     "areal-grpo": unless_singleton(areal, nothing),
     "areal-grpo --scale batch": areal_lite,
@@ -303,6 +300,10 @@ def computed(command: str, groups: list[list[tuple[float | None, int]]]) -> list
         for k, group in enumerate(groups)
         for reward, length in group
     ]
+    return of_rows(made, rows)
+
+
+def of_rows(made: Plan, rows: list[Row]) -> list[float | None]:
     return score(made, narrow(rows).drop({"rollout", "role"} - {*made.needs})).frame[".advantage"].to_list()
 
 
@@ -337,20 +338,16 @@ def beta_normalised(groups: Groups, low: float, high: float) -> Groups:
 def test_bnpo_measures_a_singleton_against_a_rate_of_zero(groups: Groups) -> None:
     made = plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]})
     rows = [Row(group=f"q{k}", reward=r) for k, group in enumerate(groups) for r in group]
-    got = score(made, narrow(rows).drop("rollout", "role")).frame[".advantage"].to_list()
     wanted = [*chain(*beta_normalised(groups, -6.0, 6.0))]
-    assert got == pytest.approx(wanted, rel=1e-9, abs=1e-9, nan_ok=True)
+    assert of_rows(made, rows) == pytest.approx(wanted, rel=1e-9, abs=1e-9, nan_ok=True)
 
 
 def test_bnpo_of_solve_rates_that_hardly_differ_is_a_number() -> None:
     # alpha and beta are of the order of 1e8: their Beta function is far below the smallest float.
     groups = [[0.5, 0.5 + k * 1e-5] for k in range(4)]
-    tags = count()
-    rows = [Row(group=f"q{k}", reward=r, rollout=str(next(tags))) for k, group in enumerate(groups) for r in group]
-    made = plan_of({"preset": "bnpo-repo-bnpo"})
-    got = score(made, narrow(rows).drop("rollout", "role")).frame[".advantage"].to_list()
+    got = computed("bnpo-repo-bnpo", [[(r, 1) for r in group] for group in groups])
     wanted = [*chain(*beta_normalised(groups, 0.0, 1.0))]
-    assert all(map(math.isfinite, got))
+    assert all(value is not None and math.isfinite(value) for value in got)
     assert got == pytest.approx(wanted, rel=1e-4, abs=1e-9)
 
 
@@ -395,9 +392,9 @@ def test_a_preset_that_counts_every_row_does_so_beside_a_rollout_column() -> Non
 # --- a spread that is too small to divide --------------------------------------------------------------------
 
 
-def plain(settings_: dict[str, object], groups: dict[str, list[float | None]]) -> list[float | None]:
+def plain(settings: dict[str, object], groups: dict[str, list[float | None]]) -> list[float | None]:
     rows = [Row(group=name, reward=0.0, rewards=(reward,)) for name, group in groups.items() for reward in group]
-    return score(Plan.of(settings_), narrow(rows).drop("rollout", "role")).frame[".advantage"].to_list()
+    return advantages(rows, settings)
 
 
 def test_a_group_whose_std_is_not_above_the_least_gets_zero() -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from statistics import mean, pstdev, stdev
 
-import polars as pl
 import pytest
 
 from grpo_cli.engine.plan import Plan
@@ -21,8 +20,11 @@ NAN = math.nan
 
 
 def computed(plan: Plan, groups: dict[str, Sequence[float | None]]) -> dict[str, list[float | None]]:
-    """The advantages of groups of rewards, group by group."""
-    rows = [Row(group=name, reward=0.0, rewards=(reward,)) for name, rewards in groups.items() for reward in rewards]
+    """The advantages of groups of rewards, group by group; all responses have two tokens."""
+    rows = [
+        Row(group=name, reward=0.0, rewards=(reward,), length=2)
+        for name, rewards in groups.items() for reward in rewards
+    ]  # fmt: skip
     frame = narrow(rows).drop({"rollout", "role"} - {*plan.needs})
     values = score(plan, frame).frame[".advantage"].to_list()
     return {name: [values.pop(0) for _ in rewards] for name, rewards in groups.items()}
@@ -87,9 +89,7 @@ def test_openrlhf_clips_what_is_left_after_the_baseline_and_not_the_reward() -> 
     assert computed(preset("openrlhf-rloo").plan, {"a": rewards})["a"] == pytest.approx([10, -10, -20 / 3, 20 / 3])
     clipped = [10.0, -10.0, 10.0, 10.0]
     wanted = [(r - mean(clipped)) / pstdev(clipped) for r in clipped]
-    plan = preset("openrlhf-reinforce").plan
-    rows = [Row(group="a", reward=r, length=4) for r in rewards]
-    assert score(plan, narrow(rows).drop("rollout", "role")).frame[".advantage"].to_list() == pytest.approx(wanted)
+    assert computed(preset("openrlhf-reinforce").plan, {"a": rewards})["a"] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,10 @@ def test_openrlhf_clips_what_is_left_after_the_baseline_and_not_the_reward() -> 
 def test_what_is_said_of_missing_rewards_is_what_happens(name: str, wanted: str) -> None:
     plan = preset(name).plan
     assert plan_text.missing(plan) == [wanted]
-    rows = [
-        Row(group=g, reward=0.0, rewards=(r,), length=2) for g, r in zip("aaaabb", [0, 1, None, 5, 2, 4], strict=True)
-    ]
-    spoiled = score(plan, narrow(rows).drop({"rollout", "role"} - {*plan.needs})).frame
-    nan = spoiled.select(pl.col(".advantage").is_nan()).to_series().to_list()
+    got = computed(plan, {"a": [0, 1, None, 5], "b": [2, 4]})
+    spoiled = [at for at, value in enumerate([*got["a"], *got["b"]]) if value is not None and math.isnan(value)]
     reach = {"is NaN": [2], "makes its group NaN": [0, 1, 2, 3], "makes its batch NaN": [0, 1, 2, 3, 4, 5]}
-    named = next((rows for said, rows in reach.items() if wanted.endswith(said)), [])
-    assert [row for row, one in enumerate(nan) if one] == named
+    assert spoiled == next((rows for said, rows in reach.items() if wanted.endswith(said)), [])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from math import prod
 
 import pytest
 
-from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
-from grpo_cli.testing import Row, narrow
+from grpo_cli.testing import Row, advantages
 
 EARNED = (0.5, 1.0, -2.0)  # by each turn, whoever gets there
 OUTCOMES = (0.0, 3.0, 1.0)  # by the number of turns
@@ -44,17 +42,12 @@ def estimated(turn: int, group: tuple[int, ...]) -> float:
     """What `mt-grpo` pushes the logit by."""
     rows = [
         Row(
-            group="a",
-            rollout=str(at),
-            state=str(number),
-            step_reward=EARNED[number - 1],
-            reward=OUTCOMES[group[at] - 1],
+            group="a", rollout=str(at), state=str(number), step_reward=EARNED[number - 1], reward=OUTCOMES[group[at] - 1]
         )
         for at, number in turns(group)
-    ]
-    values = score(Plan.of({"estimator.name": "mt-grpo"}), narrow(rows).drop("role")).frame[".advantage"]
-    pairs = zip(turns(group), values, strict=True)
-    return float(sum(value * push(turn, group[at]) for (at, number), value in pairs if number == turn))
+    ]  # fmt: skip
+    pairs = zip(turns(group), advantages(rows, {"estimator.name": "mt-grpo"}), strict=True)
+    return sum((value or 0.0) * push(turn, group[at]) for (at, number), value in pairs if number == turn)
 
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -76,6 +69,5 @@ def test_the_sum_of_advantages_of_turns_pays_for_stopping_early() -> None:
     """Turns that always earn the same have advantages of 0, whatever the policy does; mt-grpo sees what they earn."""
     for group in product(LENGTHS, repeat=ROLLOUTS):
         rows = [Row(group=str(number), reward=EARNED[number - 1]) for _, number in turns(group)]
-        summed = score(Plan.of({"estimator.name": "dr-grpo"}), narrow(rows)).frame[".advantage"]
-        assert summed.to_list() == [0.0] * len(rows)
+        assert advantages(rows, {"estimator.name": "dr-grpo"}) == [0.0] * len(rows)
     assert [estimated(1, group) > 0 for group in ((1, 1, 2), (1, 1, 3))] == [True, False]

@@ -4,7 +4,7 @@ A page marks what is generated:
 
     <!-- table: NAME -->             one of TABLES, made from the tables of the code
     <!-- output: COMMAND -->         what the command prints on the sample data
-    <!-- source: FILE#NAME -->       a function, a row or a section of that file, as it stands there
+    <!-- source: FILE#NAME -->       a function, a row or a section of that file, unchanged
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def plan_fields() -> str:
 
 
 def group_weights() -> str:
-    """What each value of weight.by multiplies the advantages of a group with, with the constants that it has by itself."""
+    """The factor of a group's advantages for each value of weight.by, with its default constants."""
     values = get_args(get_type_hints(plan_parts.Weight)["by"])
     formulas = {value: dict(plan_text.parts(Plan.of({"weight.by": value})))["weight"] for value in values}
     rows = [[code(value), *(plain(line.removeprefix("then ")) for line in formulas[value])] for value in values[1:]]
@@ -370,7 +370,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
 
 
 def source(place: str) -> str:
-    """A piece of the project as it stands: a function, a row with that name, or a section of a TOML file."""
+    """A piece of the project, unchanged: a function, a row with that name, or a section of a TOML file."""
     file, name = place.split("#")
     text = (ROOT / file).read_text(encoding="utf-8")
     if file.endswith(".toml"):

@@ -33,16 +33,8 @@ KINDS: Final = {  # what the shim knows them as, and the error that the call end
     "half done, then disk full": (5, errno.ENOSPC),
 }
 HALVED: Final = {
-    "write",
-    "pwrite",
-    "pwrite64",
-    "writev",
-    "pwritev",
-    "pwritev64",
-    "copy_file_range",
-    "sendfile",
-    "sendfile64",
-}
+    "write", "pwrite", "pwrite64", "writev", "pwritev", "pwritev64", "copy_file_range", "sendfile", "sendfile64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,14 +85,8 @@ def serving(scratch: Path, before: Sequence[str] = ()) -> Iterator[Faults]:
 
 # --- in the server -------------------------------------------------------------------------------------------
 
-LIBRARIES: Final = [
-    "altair",
-    "polars",
-    "pyarrow.parquet",
-    "rich.console",
-    "rich.table",
-    "typer",
-]  # what the rooms import late
+# What the rooms import late.
+LIBRARIES: Final = ["altair", "polars", "pyarrow.parquet", "rich.console", "rich.table", "typer"]
 
 
 def _serve(orders: IO[str], scratch: Path) -> None:
@@ -121,11 +107,8 @@ def _run(order: dict[str, Any], scratch: Path) -> None:
     from grpo_cli.__main__ import main
 
     fresh = os.O_CREAT | os.O_TRUNC | os.O_WRONLY
-    for number, path, flags in (
-        (0, order["stdin"], os.O_RDONLY),
-        (1, scratch / "out", fresh),
-        (2, scratch / "err", fresh),
-    ):
+    streams = ((order["stdin"], os.O_RDONLY), (scratch / "out", fresh), (scratch / "err", fresh))
+    for number, (path, flags) in enumerate(streams):
         os.dup2(os.open(path, flags, 0o600), number)
     log = os.open(scratch / "calls", fresh, 0o600) if order["kind"] == "count" else -1
     os.chdir(order["cwd"])

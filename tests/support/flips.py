@@ -79,7 +79,7 @@ def browsed() -> None:
         (code, *_) = model.shown("std > 0", "spread")
         reader = Reader(model.inspection.narrow, TextColumns(prompt="prompt_id", response="response"))
         for rollout in model.rollouts(int(code)):
-            reader.parts(rollout["row"])
+            reader.passages(rollout["row"])
             reader.fields(rollout["row"])
     except GrpoError:
         return

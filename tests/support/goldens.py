@@ -25,7 +25,6 @@ from tests.support.command import adv
 HERE = Path(__file__).resolve().parent.parent / "reference" / "golden"
 TOLERANCE = 2e-5
 KEYS = ("prompt_id", "sample", "run_id", "step")
-FLOAT32 = 2.0**-23
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.server
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
+
+from tests.support.s3_server import listening
 
 DRIPS: Final = 200  # bytes that a dripping answer gives, one after the other
 PAUSE: Final = 0.02  # seconds before each of them
@@ -48,7 +49,7 @@ def part(request: Request, data: bytes, **headers: str) -> Answer:
 
 @dataclass
 class Server:
-    """A server, the rule by which it answers, and what it was asked."""
+    """A server, the rule by which it answers, and the requests it got."""
 
     rule: Callable[[Request], Answer]
     port: int = 0
@@ -94,12 +95,7 @@ def hostile(rule: Callable[[Request], Answer]) -> Iterator[Server]:
     """A server that answers by a rule, and ends with the block."""
     server = Server(rule)
     handler = type("Handler", (_Handler,), {"server_of_test": server})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
-        server.port = listening.server_port
-        thread = threading.Thread(target=listening.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            listening.shutdown()
-            thread.join()
+    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.port = web.server_port
+    with listening(web):
+        yield server

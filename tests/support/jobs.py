@@ -11,13 +11,18 @@ from types import ModuleType
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import grpo_cli
 from grpo_cli.engine.score import Scored
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.runs import compute_files, inspect, select
 from grpo_cli.runs.compute_files import Done, Job, run
 from grpo_cli.stats.inspection import Inspection
@@ -64,7 +69,9 @@ def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> 
 
 def inspected(path: Path, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
-    return inspect.run(inspect_job(path, **options))
+    found = inspect.run(inspect_job(path, **options))
+    assert isinstance(found, Inspection)
+    return found
 
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:
@@ -104,8 +111,38 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def opened(*paths: Path) -> list[FileTable]:
+    """The tables of files; their columns have not been read yet."""
+    return open_tables(find_inputs([str(path) for path in paths])[0], Binding())
+
+
+def rows_of(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    """The rows of a file in the format of its suffix, by readers that are not ours.
+
+    A column of CSV is of numbers if all of its cells are. A table may have columns of types that Python does not have,
+    and is read without them if `columns` does not name them.
+    """
+    match path.suffix:
+        case ".json":
+            rows: list[dict[str, Any]] = json.loads(path.read_bytes())
+        case ".csv" | ".tsv":
+            separator = "," if path.suffix == ".csv" else "\t"
+            rows = pl.read_csv(path, separator=separator, infer_schema_length=None).to_dicts()
+        case ".parquet":
+            rows = pq.read_table(path, columns=columns).to_pylist()
+        case ".arrow":
+            rows = feather.read_table(path, columns=columns).to_pylist()
+        case _:
+            rows = [json.loads(line) for line in pa.input_stream(str(path), compression="detect").read().splitlines()]
+    return rows
+
+
+def grouped(rows: Sequence[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+    """The rows of each group, in order of first appearance."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
 
 
 def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns: Sequence[Any]) -> pl.DataFrame:
@@ -114,7 +151,7 @@ def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns
 
 
 def advantages(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **options: Any) -> list[float | None]:
-    """The advantages of rewards in these groups (one group unless told)."""
+    """The advantages of rewards in these groups (default: one group)."""
     return list(grpo_cli.advantages(frame(rewards, groups), **options))
 
 

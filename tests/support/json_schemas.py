@@ -24,7 +24,7 @@ def schemas() -> dict[str, str]:
 
 
 def schema_of(kind: Any, title: str) -> dict[str, Any]:
-    """The schema of a type; what has a name stands once."""
+    """The schema of a type; each named type is defined once."""
     named: dict[str, Any] = {}
     whole = _schema(kind, named)
     return {"$schema": DIALECT, "title": title, **whole, "$defs": dict(sorted(named.items()))}

@@ -39,9 +39,9 @@ class Divisor:
 
 Oracle: TypeAlias = Callable[..., list[float]]
 OfRows: TypeAlias = Callable[[Rows], Sequence[float]]
+OfGroup: TypeAlias = Callable[..., list[float]]
 
 ORACLES: dict[str, Oracle] = {}
-DEFAULTS: dict[str, Divisor] = {}
 UNDIVIDED = Divisor()
 
 
@@ -57,7 +57,6 @@ def oracle(name: str, scale: str = "none", epsilon: float = 1e-6, ddof: int = 1)
             return method(rows, Divisor(scale, epsilon, ddof), **plain)
 
         ORACLES[name] = with_defaults
-        DEFAULTS[name] = Divisor(scale, epsilon, ddof)
         return method
 
     return register
@@ -199,6 +198,39 @@ def in_groups(rows: Rows, by: Divisor, numerators: OfRows, *, constant: bool = T
     return in_parts(rows, batches(rows), of_batch)
 
 
+def in_each(
+    parts: Callable[[Rows], list[list[int]]], name: str, scale: str = "none", epsilon: float = 1e-6
+) -> Callable[[Oracle], Oracle]:
+    """Register an oracle that is computed separately in each part: `groups` or `batches`."""
+
+    def register(of_part: Oracle) -> Oracle:
+        @oracle(name, scale, epsilon)
+        def method(rows: Rows, by: Divisor, **params: object) -> list[float]:
+            return in_parts(rows, parts(rows), lambda part: of_part(part, by, **params))
+
+        return of_part
+
+    return register
+
+
+def in_each_group(
+    name: str, scale: str = "none", *, divided: bool = True, constant: bool = True
+) -> Callable[[OfGroup], OfGroup]:
+    """Register an oracle by its numerators: a function of the rewards of a group; see `in_groups`."""
+
+    def register(numerators: OfGroup) -> OfGroup:
+        @oracle(name, scale)
+        def method(rows: Rows, by: Divisor, **params: object) -> list[float]:
+            def of_group(group: Rows) -> list[float]:
+                return numerators(rewards(group), by, **params)
+
+            return in_groups(rows, by if divided else UNDIVIDED, of_group, constant=constant)
+
+        return numerators
+
+    return register
+
+
 # --------------------------------------------------------------------------- means and standard deviations
 
 
@@ -211,26 +243,21 @@ def minus_group_mean(rows: Rows, by: Divisor) -> list[float]:
     return in_groups(rows, by, lambda group: centre(rewards(group)))
 
 
-@oracle("rloo")
-def rloo(rows: Rows, by: Divisor) -> list[float]:
+@in_each_group("rloo")
+def rloo(r: list[float], _by: Divisor) -> list[float]:
     """Return r - mean of the others."""
-    return in_groups(rows, by, lambda group: minus_others(rewards(group)))
+    return minus_others(r)
 
 
-@oracle("grpo-loo", "group")
-def grpo_loo(rows: Rows, by: Divisor) -> list[float]:
+@in_each_group("grpo-loo", "group", divided=False)
+def grpo_loo(r: list[float], by: Divisor) -> list[float]:
     """Return (r - b)/(sd + epsilon), b and sd of the others; undivided where the others have no spread."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        out = minus_others(r)
-        for i in range(len(r)):
-            rest = others(r, i)
-            if len(rest) >= 2 and max(rest) > min(rest):
-                out[i] = divide(out[i], by.of(rest))
-        return out
-
-    return in_groups(rows, UNDIVIDED, of_group)
+    out = minus_others(r)
+    for i in range(len(r)):
+        rest = others(r, i)
+        if len(rest) >= 2 and max(rest) > min(rest):
+            out[i] = divide(out[i], by.of(rest))
+    return out
 
 
 @oracle("reinforce")
@@ -252,27 +279,23 @@ def w_reinforce(rows: Rows, _by: Divisor, *, weight: float = 0.1) -> list[float]
     return [weight * r if r == 1 else r - 1 if r == 0 else r for r in rewards(rows)]
 
 
-@oracle("reinforce++")
-def reinforce_plus_plus(rows: Rows, _by: Divisor) -> list[float]:
+@in_each(batches, "reinforce++")
+def reinforce_plus_plus(batch: Rows, _by: Divisor) -> list[float]:
     """Return (r - mu)/sqrt(var1 + 1e-8) over the tokens of the batch."""
-    return in_parts(rows, batches(rows), lambda batch: whiten(rewards(batch), lengths(batch)))
+    return whiten(rewards(batch), lengths(batch))
 
 
-@oracle("reinforce++-baseline")
-def reinforce_plus_plus_baseline(rows: Rows, by: Divisor) -> list[float]:
+@in_each(batches, "reinforce++-baseline")
+def reinforce_plus_plus_baseline(batch: Rows, by: Divisor) -> list[float]:
     """Return (x - mu)/sqrt(var1 + 1e-8) over the tokens of the batch, x = r - m (0 where n = 1)."""
-    return in_parts(rows, batches(rows), lambda batch: whiten(minus_group_mean(batch, by), lengths(batch)))
+    return whiten(minus_group_mean(batch, by), lengths(batch))
 
 
-@oracle("batch-norm", "batch")
-def batch_norm(rows: Rows, by: Divisor) -> list[float]:
+@in_each(batches, "batch-norm", "batch")
+def batch_norm(batch: Rows, by: Divisor) -> list[float]:
     """Return (r - M)/(S + epsilon)."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        divisor = by.of(rewards(batch))
-        return [divide(x, divisor) for x in centre(rewards(batch))]
-
-    return in_parts(rows, batches(rows), of_batch)
+    divisor = by.of(rewards(batch))
+    return [divide(x, divisor) for x in centre(rewards(batch))]
 
 
 @oracle("maxrl", epsilon=0.0)
@@ -289,15 +312,11 @@ def maxrl(rows: Rows, by: Divisor, *, nonpositive: str = "zero") -> list[float]:
     return in_groups(rows, Divisor(by.scale, 1e-6, by.ddof), of_group)
 
 
-@oracle("conditional")
-def conditional(rows: Rows, by: Divisor, *, baseline: float = 0.0) -> list[float]:
+@in_each_group("conditional", constant=False)
+def conditional(r: list[float], by: Divisor, *, baseline: float = 0.0) -> list[float]:
     """Return r/(m + epsilon) - baseline."""
-
-    def of_group(group: Rows) -> list[float]:
-        m = mean(rewards(group))
-        return [divide(r, m + by.epsilon) - baseline for r in rewards(group)]
-
-    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+    m = mean(r)
+    return [divide(x, m + by.epsilon) - baseline for x in r]
 
 
 def root(x: float) -> float:
@@ -305,57 +324,45 @@ def root(x: float) -> float:
     return math.sqrt(x) if x >= 0 else math.nan
 
 
-@oracle("one-sided")
-def one_sided(rows: Rows, by: Divisor) -> list[float]:
+@in_each_group("one-sided", constant=False)
+def one_sided(r: list[float], by: Divisor) -> list[float]:
     """Return (r - m)/(sqrt(m) + epsilon)."""
+    below = root(mean(r)) + by.epsilon
+    return [x / below for x in centre(r)]
+
+
+@in_each(batches, "clipped-pnorm")
+def clipped_pnorm(batch: Rows, _by: Divisor, *, floor: float = 0.125) -> list[float]:
+    """Return (r - m)/max(m, floor)/n of the batch's first group."""
+    first = sum(row.group == batch[0].group for row in batch)
 
     def of_group(group: Rows) -> list[float]:
-        below = root(mean(rewards(group))) + by.epsilon
-        return [x / below for x in centre(rewards(group))]
+        m = mean(rewards(group))
+        return [x / max(m, floor) / first for x in centre(rewards(group))]
 
-    return in_groups(rows, UNDIVIDED, of_group, constant=False)
-
-
-@oracle("clipped-pnorm")
-def clipped_pnorm(rows: Rows, _by: Divisor, *, floor: float = 0.125) -> list[float]:
-    """Return (r - m)/max(m, floor)/n of the batch's first group."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        first = sum(row.group == batch[0].group for row in batch)
-
-        def of_group(group: Rows) -> list[float]:
-            m = mean(rewards(group))
-            return [x / max(m, floor) / first for x in centre(rewards(group))]
-
-        return in_groups(batch, UNDIVIDED, of_group)
-
-    return in_parts(rows, batches(rows), of_batch)
+    return in_groups(batch, UNDIVIDED, of_group)
 
 
-@oracle("a-grae", "group")
-def a_grae(rows: Rows, by: Divisor) -> list[float]:
+@in_each(batches, "a-grae", "group")
+def a_grae(batch: Rows, by: Divisor) -> list[float]:
     """Return x min(1, M) where x > 0, else x, of x = (1 - M) h + M d.
 
     d = a/(2 (sqrt(m) + epsilon)), h = a/(2 (1 - sqrt(m) + epsilon)), a = (r - m)/(s + 1e-6), M = mean of the m,
     which are 0 where n = 1.
     """
     std_of = Divisor(by.scale, 1e-6, by.ddof)
+    parts = [[batch[p].reward for p in places] for places in groups(batch)]
+    overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
 
-    def of_batch(batch: Rows) -> list[float]:
-        parts = [[batch[p].reward for p in places] for places in groups(batch)]
-        overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
+    def of_group(group: Rows) -> list[float]:
+        r = rewards(group)
+        a = [x / std_of.of(r) for x in centre(r)]
+        d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
+        h = [0.5 * x / (1 - root(mean(r)) + by.epsilon) for x in a]
+        mixed = [(1 - overall) * y + overall * x for x, y in zip(d, h, strict=True)]
+        return [x * min(1.0, overall) if x > 0 else x for x in mixed]
 
-        def of_group(group: Rows) -> list[float]:
-            r = rewards(group)
-            a = [x / std_of.of(r) for x in centre(r)]
-            d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
-            h = [0.5 * x / (1 - root(mean(r)) + by.epsilon) for x in a]
-            mixed = [(1 - overall) * y + overall * x for x, y in zip(d, h, strict=True)]
-            return [x * min(1.0, overall) if x > 0 else x for x in mixed]
-
-        return in_groups(batch, UNDIVIDED, of_group, constant=False)
-
-    return in_parts(rows, batches(rows), of_batch)
+    return in_groups(batch, UNDIVIDED, of_group, constant=False)
 
 
 @oracle("gdpo", "group")
@@ -380,73 +387,56 @@ def opo(rows: Rows, by: Divisor) -> list[float]:
     return in_groups(rows, by, lambda group: centre(rewards(group), lengths(group)))
 
 
-@oracle("gpg")
-def gpg(rows: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
+@in_each(batches, "gpg")
+def gpg(batch: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
     """Return alpha (r - m)/f_norm, alpha = N / max(1, number of nonzero rewards in the batch)."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
-        return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
-
-    return in_parts(rows, batches(rows), of_batch)
+    alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
+    return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
 
 
-@oracle("asymre")
-def asymre(rows: Rows, _by: Divisor, *, shift: float = -0.1) -> list[float]:
+@in_each_group("asymre", constant=False)
+def asymre(r: list[float], _by: Divisor, *, shift: float = -0.1) -> list[float]:
     """Return r - (m + shift)."""
-    return in_groups(rows, UNDIVIDED, lambda group: [x - shift for x in centre(rewards(group))], constant=False)
+    return [x - shift for x in centre(r)]
 
 
-@oracle("quantile", "group")
-def quantile(rows: Rows, by: Divisor, *, level: float = 0.4) -> list[float]:
+@in_each_group("quantile", "group")
+def quantile(r: list[float], _by: Divisor, *, level: float = 0.4) -> list[float]:
     """Return r - Q, Q = the smallest reward such that a share `level` of the group's rewards is <= Q."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        q = min(x for x in r if sum(y <= x for y in r) / len(r) >= level)
-        return [x - q for x in r]
-
-    return in_groups(rows, by, of_group)
+    q = min(x for x in r if sum(y <= x for y in r) / len(r) >= level)
+    return [x - q for x in r]
 
 
-@oracle("mc-grpo")
-def mc_grpo(rows: Rows, _by: Divisor, *, floor: float = 1e-3) -> list[float]:
+@in_each_group("mc-grpo")
+def mc_grpo(r: list[float], _by: Divisor, *, floor: float = 1e-3) -> list[float]:
     """Return x = (r - med)/(MAD + floor), lower medians; |x| > 1e-6: times n / number of such rows."""
 
     def lower_median(xs: Sequence[float]) -> float:
         return sorted(xs)[(len(xs) - 1) // 2]
 
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        med = lower_median(r)
-        mad = lower_median([abs(x - med) for x in r])
-        scores = [divide(x - med, mad + floor) for x in r]
-        far = sum(abs(x) > 1e-6 for x in scores)
-        return [x * len(r) / far if abs(x) > 1e-6 else x for x in scores]
-
-    return in_groups(rows, UNDIVIDED, of_group)
+    med = lower_median(r)
+    mad = lower_median([abs(x - med) for x in r])
+    scores = [divide(x - med, mad + floor) for x in r]
+    far = sum(abs(x) > 1e-6 for x in scores)
+    return [x * len(r) / far if abs(x) > 1e-6 else x for x in scores]
 
 
 # ------------------------------------------------------------------------------------ exponentials
 
 
-@oracle("opmd")
-def opmd(rows: Rows, by: Divisor, *, baseline: str = "mean", tau: float = 1.0) -> list[float]:
+@in_each_group("opmd")
+def opmd(r: list[float], _by: Divisor, *, baseline: str = "mean", tau: float = 1.0) -> list[float]:
     """Return r - m, or r - tau (logsumexp(r/tau) - ln n)."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        if baseline == "mean":
-            return centre(r)
-        # Taken relative to the largest reward, so that a large offset is never rounded.
-        top = max(r)
-        value = log_mean_exp([x - top for x in r], tau)
-        return [x - top - value for x in r]
-
-    return in_groups(rows, by, of_group)
+    if baseline == "mean":
+        return centre(r)
+    # Taken relative to the largest reward, so that a large offset is never rounded.
+    top = max(r)
+    value = log_mean_exp([x - top for x in r], tau)
+    return [x - top - value for x in r]
 
 
-def against_others(r: Sequence[float], beta: float) -> list[float]:
+@in_each_group("entropic")
+def entropic(r: list[float], _by: Divisor, *, beta: float = 2.0) -> list[float]:
     """Return e/(mean e of the others + 1e-12) - 1, e = exp(beta (r - max r))."""
     e = [math.exp(beta * (x - max(r))) for x in r]
     return [e_i / (math.fsum(others(e, i)) / (len(e) - 1) + 1e-12) - 1 for i, e_i in enumerate(e)]
@@ -459,135 +449,97 @@ def divergence(r: Sequence[float], beta: float) -> float:
     return math.log(len(r)) + math.fsum(math.exp(z - log_total) * (z - log_total) for z in logits)
 
 
-@oracle("entropic")
-def entropic(rows: Rows, _by: Divisor, *, beta: float = 2.0) -> list[float]:
-    """Return e/(mean e of the others + 1e-12) - 1, e = exp(beta (r - max r))."""
-    return in_groups(rows, UNDIVIDED, lambda group: against_others(rewards(group), beta))
-
-
-@oracle("entropic-adaptive")
-def entropic_adaptive(rows: Rows, _by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> list[float]:
+@in_each_group("entropic-adaptive")
+def entropic_adaptive(r: list[float], by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> list[float]:
     """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = delta."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        low, high = 0.0, 1.0
-        while divergence(r, high) < delta and high < beta_max:
-            high *= 2
-        for _ in range(60):
-            middle = (low + high) / 2
-            if divergence(r, middle) < delta:
-                low = middle
-            else:
-                high = middle
-        return against_others(r, high)
-
-    return in_groups(rows, UNDIVIDED, of_group)
+    low, high = 0.0, 1.0
+    while divergence(r, high) < delta and high < beta_max:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        if divergence(r, middle) < delta:
+            low = middle
+        else:
+            high = middle
+    return entropic(r, by, beta=high)
 
 
-@oracle("risk-sensitive")
-def risk_sensitive(rows: Rows, _by: Divisor, *, beta: float = 2.0) -> list[float]:
+@in_each_group("risk-sensitive")
+def risk_sensitive(r: list[float], _by: Divisor, *, beta: float = 2.0) -> list[float]:
     """Return (exp(beta r)/mean exp(beta r) - 1)/beta; r - m where beta = 0."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        if beta == 0:
-            return centre(r)
-        # No exponent is positive, so nothing overflows; expm1 keeps e_i - e_j exact where beta is tiny.
-        top = max(r) if beta > 0 else min(r)
-        e_minus_1 = [math.expm1(beta * (x - top)) for x in r]
-        mean_e = 1 + math.fsum(e_minus_1) / len(r)
-        return [x / mean_e / beta for x in centre(e_minus_1)]
-
-    return in_groups(rows, UNDIVIDED, of_group)
+    if beta == 0:
+        return centre(r)
+    # No exponent is positive, so nothing overflows; expm1 keeps e_i - e_j exact where beta is tiny.
+    top = max(r) if beta > 0 else min(r)
+    e_minus_1 = [math.expm1(beta * (x - top)) for x in r]
+    mean_e = 1 + math.fsum(e_minus_1) / len(r)
+    return [x / mean_e / beta for x in centre(e_minus_1)]
 
 
 # ------------------------------------------------------------------------------- counts of successes
 
 
-@oracle("passk")
-def passk(rows: Rows, by: Divisor, *, k: int = 2) -> list[float]:
+@in_each_group("passk", constant=False)
+def passk(r: list[float], by: Divisor, *, k: int = 2) -> list[float]:
     """Return (1 - R)/(sg + epsilon) where r = 1, (1 - R - Q)/(sg + epsilon) where r = 0, else r.
 
     R = 1 - C(n-c,k)/C(n,k), sg = sqrt(R (1 - R)), Q = C(n-c-1,k-1)/C(n-1,k-1), c = rows with r = 1.
     """
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        n, c = len(r), sum(x == 1 for x in r)
-        if n < k:
-            # Only the rows that need C(n, k) are lost; the authors' code lets the others pass through.
-            return [math.nan if x in (0, 1) else x for x in r]
-        fail = Fraction(choose(n - c, k), choose(n, k))
-        sg = math.sqrt((1 - fail) * fail)
-        right = float(fail)
-        wrong = float(fail - Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)))
-        gain = {1.0: divide(right, sg + by.epsilon), 0.0: divide(wrong, sg + by.epsilon)}
-        # A numerator of 0 stays 0 whatever the divisor: nobody or everybody passes.
-        return [gain.get(x, x) if sg > 0 or x not in gain else 0.0 for x in r]
-
-    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+    n, c = len(r), sum(x == 1 for x in r)
+    if n < k:
+        # Only the rows that need C(n, k) are lost; the authors' code lets the others pass through.
+        return [math.nan if x in (0, 1) else x for x in r]
+    fail = Fraction(choose(n - c, k), choose(n, k))
+    sg = math.sqrt((1 - fail) * fail)
+    right = float(fail)
+    wrong = float(fail - Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)))
+    gain = {1.0: divide(right, sg + by.epsilon), 0.0: divide(wrong, sg + by.epsilon)}
+    # A numerator of 0 stays 0 whatever the divisor: nobody or everybody passes.
+    return [gain.get(x, x) if sg > 0 or x not in gain else 0.0 for x in r]
 
 
-@oracle("passk-or-rate")
-def passk_or_rate(rows: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> list[float]:
+@in_each(groups, "passk-or-rate")
+def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> list[float]:
     """Return the advantage that sets of k rows give a success (r > 0.5) and a failure; below k rows the solve rate."""
-
-    def of_group(group: Rows) -> list[float]:
-        hits = [r > 0.5 for r in rewards(group)]
-        n, c = len(hits), sum(hits)
-        if c == 0:
-            return [-1 / epsilon] * n
-        fail = Fraction(choose(n - c, k), choose(n, k)) if n >= k else Fraction(n - c, n)
-        lost = Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)) if n >= k and c < n else Fraction(0)
-        sg = math.sqrt((1 - fail) * fail) + epsilon
-        return [float(fail) / sg if hit else float(fail - lost) / sg for hit in hits]
-
-    return in_parts(rows, groups(rows), of_group)
+    hits = [r > 0.5 for r in rewards(group)]
+    n, c = len(hits), sum(hits)
+    if c == 0:
+        return [-1 / epsilon] * n
+    fail = Fraction(choose(n - c, k), choose(n, k)) if n >= k else Fraction(n - c, n)
+    lost = Fraction(choose(n - c - 1, k - 1), choose(n - 1, k - 1)) if n >= k and c < n else Fraction(0)
+    sg = math.sqrt((1 - fail) * fail) + epsilon
+    return [float(fail) / sg if hit else float(fail - lost) / sg for hit in hits]
 
 
-@oracle("max-at-k")
-def max_at_k(rows: Rows, _by: Divisor, *, k: int = 2) -> list[float]:
+@in_each_group("max-at-k")
+def max_at_k(r: list[float], _by: Divisor, *, k: int = 2) -> list[float]:
     """Return u - mean u, u_i = the largest r of each set of k rows with i in it, added up over C(n, k)."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = [Fraction(x) for x in rewards(group)]
-        n, size = len(r), min(k, len(r))
-        sets = list(combinations(range(n), size))
-        worth = [
-            sum(max(r[j] for j in chosen) for chosen in sets if i in chosen) / Fraction(len(sets)) for i in range(n)
-        ]
-        # Which of equal rewards is the largest of a set does not matter here: the largest value is counted.
-        return [float(u - sum(worth) / n) for u in worth]
-
-    return in_groups(rows, UNDIVIDED, of_group)
+    exact = [Fraction(x) for x in r]
+    n, size = len(r), min(k, len(r))
+    sets = list(combinations(range(n), size))
+    worth = [
+        sum(max(exact[j] for j in chosen) for chosen in sets if i in chosen) / Fraction(len(sets)) for i in range(n)
+    ]
+    # Which of equal rewards is the largest of a set does not matter here: the largest value is counted.
+    return [float(u - sum(worth) / n) for u in worth]
 
 
-@oracle("passk-best", "group")
-def passk_best(rows: Rows, by: Divisor) -> list[float]:
+@in_each_group("passk-best", "group")
+def passk_best(r: list[float], _by: Divisor) -> list[float]:
     """Return r_max - r_second for the first row with the largest r, others 0."""
-
-    def of_group(group: Rows) -> list[float]:
-        r = rewards(group)
-        best = r.index(max(r))
-        return [r[best] - max(others(r, best)) if i == best else 0.0 for i in range(len(r))]
-
-    return in_groups(rows, by, of_group)
+    best = r.index(max(r))
+    return [r[best] - max(others(r, best)) if i == best else 0.0 for i in range(len(r))]
 
 
-@oracle("pkpo")
-def pkpo(rows: Rows, _by: Divisor, *, k: int = 2) -> list[float]:
+@in_each_group("pkpo", constant=False)
+def pkpo(r: list[float], _by: Divisor, *, k: int = 2) -> list[float]:
     """Return (n w - sum w)/(n - 1), w = q C(n-c,k-1)/C(n-1,k-1), q = r rounded half to even, c = sum q."""
-
-    def of_group(group: Rows) -> list[float]:
-        q = [round(x) for x in rewards(group)]
-        n, c = len(q), sum(q)
-        if n < k:
-            return [math.nan] * n
-        w = [Fraction(x * choose(n - c, k - 1), choose(n - 1, k - 1)) for x in q]
-        return [float((n * x - sum(w)) / (n - 1)) for x in w]
-
-    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+    q = [round(x) for x in r]
+    n, c = len(q), sum(q)
+    if n < k:
+        return [math.nan] * n
+    w = [Fraction(x * choose(n - c, k - 1), choose(n - 1, k - 1)) for x in q]
+    return [float((n * x - sum(w)) / (n - 1)) for x in w]
 
 
 def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]) -> list[float]:
@@ -600,15 +552,11 @@ def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]
     return in_groups(rows, UNDIVIDED, of_group, constant=False)
 
 
-@oracle("ngrpo")
-def ngrpo(rows: Rows, _by: Divisor) -> list[float]:
+@in_each_group("ngrpo", constant=False)
+def ngrpo(r: list[float], _by: Divisor) -> list[float]:
     """Return (r - mean)/(std + 1e-6) of the group's rewards and a 1."""
-
-    def of_group(group: Rows) -> list[float]:
-        with_best = [*rewards(group), 1.0]
-        return [minus_mean(r, with_best) / (std(with_best, 1) + 1e-6) for r in rewards(group)]
-
-    return in_groups(rows, UNDIVIDED, of_group, constant=False)
+    with_best = [*r, 1.0]
+    return [minus_mean(x, with_best) / (std(with_best, 1) + 1e-6) for x in r]
 
 
 @oracle("vr-cond")
@@ -795,28 +743,24 @@ def inverse_beta_pdf(p: float, alpha: float, beta: float) -> float:
     return math.exp(min(-log_pdf, math.log(1e6)))
 
 
-@oracle("bnpo")
-def bnpo(rows: Rows, _by: Divisor, **bounds: float) -> list[float]:
+@in_each(batches, "bnpo")
+def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> list[float]:
     """Return (x - p) min(1/BetaPDF(p; alpha, beta), 1e6), x = (r - min)/(max - min), p = mean x."""
     # By name from a dict, since min and max as parameters would hide the builtins.
     low, high = bounds.get("min", 0.0), bounds.get("max", 1.0)
+    x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
+    ps = [mean([x[i].reward for i in places]) if len(places) > 1 else 0.0 for places in groups(batch)]
+    pm, pv = mean(ps), variance(ps, 1)
+    if pv == 0:
+        return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
+    c = pm * (1 - pm) / pv - 1
+    alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
 
-    def of_batch(batch: Rows) -> list[float]:
-        x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
-        ps = [mean([x[i].reward for i in places]) if len(places) > 1 else 0.0 for places in groups(batch)]
-        pm, pv = mean(ps), variance(ps, 1)
-        if pv == 0:
-            return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
-        c = pm * (1 - pm) / pv - 1
-        alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
+    def of_group(group: Rows) -> list[float]:
+        weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
+        return [weight * d for d in centre(rewards(group))]
 
-        def of_group(group: Rows) -> list[float]:
-            weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
-            return [weight * d for d in centre(rewards(group))]
-
-        return in_groups(x, UNDIVIDED, of_group, constant=False)
-
-    return in_parts(rows, batches(rows), of_batch)
+    return in_groups(x, UNDIVIDED, of_group, constant=False)
 
 
 # ------------------------------------------------------------------------------- baselines from elsewhere
@@ -847,43 +791,35 @@ def a_star_po(rows: Rows, _by: Divisor, *, beta: float = 0.5) -> list[float]:
     return [of_row(row) for row in rows]
 
 
-@oracle("ema")
-def ema(rows: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> list[float]:
+@in_each(batches, "ema")
+def ema(batch: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> list[float]:
     """Return r - b, then b <- decay b + (1 - decay) r; groups by first appearance, then rows in order."""
-
-    def of_batch(batch: Rows) -> list[float]:
-        out = [math.nan] * len(batch)
-        last: dict[str, int] = {}
-        for place in (place for places in groups(batch) for place in places):
-            row = batch[place]
-            before = last.get(row.role)
-            if before is None:
-                out[place] = row.reward - start
-            else:
-                # The updated b lies decay * A below the last r: this keeps a large offset out of b.
-                out[place] = row.reward - batch[before].reward + decay * out[before]
-            last[row.role] = place
-        return out
-
-    return in_parts(rows, batches(rows), of_batch)
+    out = [math.nan] * len(batch)
+    last: dict[str, int] = {}
+    for place in (place for places in groups(batch) for place in places):
+        row = batch[place]
+        before = last.get(row.role)
+        if before is None:
+            out[place] = row.reward - start
+        else:
+            # The updated b lies decay * A below the last r: this keeps a large offset out of b.
+            out[place] = row.reward - batch[before].reward + decay * out[before]
+        last[row.role] = place
+    return out
 
 
-@oracle("kalman", epsilon=1e-8)
+@in_each(groups, "kalman", epsilon=1e-8)
 def kalman(
-    rows: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0
+    group: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0
 ) -> list[float]:
     """Return (r - x)/(sqrt(P) + epsilon), x and P the posterior of a random walk seen through noise."""
-
-    def of_group(group: Rows) -> list[float]:
-        level, spread, out = 0.0, variance, []
-        for r in rewards(group):
-            # Precisions add up; the level is the mean of what was known and what is seen, weighted by them.
-            known, seen = 1 / (spread + process), 1 / noise
-            level, spread = (known * level + seen * r) / (known + seen), 1 / (known + seen)
-            out.append((r - level) / (math.sqrt(spread) + by.epsilon))
-        return out
-
-    return in_parts(rows, groups(rows), of_group)
+    level, spread, out = 0.0, variance, []
+    for r in rewards(group):
+        # Precisions add up; the level is the mean of what was known and what is seen, weighted by them.
+        known, seen = 1 / (spread + process), 1 / noise
+        level, spread = (known * level + seen * r) / (known + seen), 1 / (known + seen)
+        out.append((r - level) / (math.sqrt(spread) + by.epsilon))
+    return out
 
 
 @oracle("spo", "batch", epsilon=1e-8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.server
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.support.s3_server import WebServer
+from tests.support.s3_server import WebServer, listening
 
 PAGE: Final = 2
 _WHEN: Final = 1_700_000_000
@@ -23,7 +22,7 @@ _WHEN: Final = 1_700_000_000
 
 @dataclass
 class Store:
-    """What lies in it (`bucket/key`), and what was requested."""
+    """What is in it (`bucket/key`), and what was requested."""
 
     port: int = 0
     url: str = ""  # of the bucket, as the command line names it
@@ -183,12 +182,7 @@ def serving(kind: type[_Handler]) -> Iterator[Store]:
     """A store of this kind that ends with the block."""
     store = Store()
     handler = type("Handler", (kind,), {"store": store})
-    with WebServer(("127.0.0.1", 0), handler) as listening:
-        store.port = listening.server_port
-        thread = threading.Thread(target=listening.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield store
-        finally:
-            listening.shutdown()
-            thread.join()
+    web = WebServer(("127.0.0.1", 0), handler)
+    store.port = web.server_port
+    with listening(web):
+        yield store

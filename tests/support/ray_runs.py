@@ -22,6 +22,7 @@ from grpo_cli.runs import audit, compute_files, inspect, on_ray
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import OnRay
 from grpo_cli.runs.workers import HERE
+from grpo_cli.stats.inspection import Inspection
 from tests.support.jobs import inspect_job, job
 
 ROWS = 100
@@ -120,6 +121,7 @@ def both_inspected(source: Path, *, rows: int = ROWS, **options: Any) -> dict[st
     job = inspect_job(source, **{name: value for name, value in given.items() if value is not None})
     with on_tasks(rows) as workers:
         local, by_tasks = inspect.run(job), inspect.run(job, workers=workers)
+    assert isinstance(local, Inspection) and isinstance(by_tasks, Inspection)
     assert local.groups.equals(by_tasks.groups)
     assert local.facts == by_tasks.facts
     return dict(by_tasks.facts)

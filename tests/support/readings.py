@@ -37,13 +37,7 @@ class Reading:
 
     def write(self, folder: Path) -> list[Path]:
         """Make the files."""
-        one: Mapping[str, Any] = {
-            "name": self.file,
-            "same": self.same,
-            "columns": self.columns,
-            "document": self.document,
-        }
-        return [_written(folder / given["name"], given) for given in self.files or (one,)]
+        return [_written(folder / given["name"], given) for given in self.files or ({"name": self.file, **vars(self)},)]
 
 
 def readings() -> dict[str, Reading]:

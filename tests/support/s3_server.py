@@ -39,17 +39,25 @@ class WebServer(Quiet, http.server.ThreadingHTTPServer):
 
 
 @contextmanager
+def listening(server: socketserver.BaseServer) -> Iterator[None]:
+    """Serve in a thread until the end of the block."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def running() -> Iterator[int]:
     """The port of a server that ends with the block."""
-    command = [sys.executable, "-W", "ignore", "-c", _SERVER]
     with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
-    ) as process:
+        [sys.executable, "-W", "ignore", "-c", _SERVER], env={**os.environ, "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         try:
             yield int(process.stdout.readline())
@@ -65,9 +73,7 @@ class Proxy:
     sent: int = 0
     received: int = 0
     requests: list[str] = field(default_factory=list)  # "GET /bucket/key"
-    answers: list[str] = field(
-        default_factory=list
-    )  # status lines that the next requests get instead, and their bodies
+    answers: list[str] = field(default_factory=list)  # status lines and bodies that the next requests get instead
     pauses: list[float] = field(default_factory=list)  # seconds that the next requests wait
     cut: int = 0  # this many answers end after their first bytes
 
@@ -128,12 +134,7 @@ def proxied(server: int) -> Iterator[Proxy]:
         daemon_threads = True
         allow_reuse_address = True
 
-    with Server(("127.0.0.1", 0), Handler) as listening:
-        proxy = Proxy(listening.server_address[1])
-        thread = threading.Thread(target=listening.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            listening.shutdown()
-            thread.join()
+    front = Server(("127.0.0.1", 0), Handler)
+    proxy = Proxy(front.server_address[1])
+    with listening(front):
+        yield proxy

@@ -425,7 +425,7 @@ def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
         grpo_cli.compare(FRAME, plans)
 
 
-def test_the_public_names_are_there_to_be_found() -> None:
+def test_dir_and_help_list_the_public_names() -> None:
     names = ["DataError", "Estimator", "GRPOAdvantage", "GateError", "GrpoError", "Look", "Param", "Plan", "RLOOAdvantage", "Result", "Selection",
              "Terms", "UnknownName", "UsageError", "__version__", "add_columns", "advantages", "audit", "compare", "compute", "export", "inspect", "report", "select"]  # fmt: skip
     assert dir(grpo_cli) == names
@@ -446,9 +446,7 @@ def test_a_plan_does_what_its_options_do() -> None:
 
 
 def test_beside_a_plan_columns_may_be_named() -> None:
-    data = FRAME.rename({"prompt_id": "p", "reward": "r"}).with_columns(
-        n=pl.Series([1, 3, 1, 1]), s=pl.Series([1, 1, 2, 2])
-    )
+    data = pl.DataFrame({"p": KEYS, "r": REWARDS, "n": [1, 3, 1, 1], "s": [1, 1, 2, 2]})
     plan = grpo_cli.Plan.of({"estimator.name": "opo"})
     got = grpo_cli.advantages(data, plan, group="p", reward="r", length_column="n", batch_by="s", expect_size=2)
     assert got.to_list() == [-1.5, 0.5, 0.0, 0.0]
@@ -506,7 +504,7 @@ def test_nan_and_null_are_shown_apart() -> None:
     assert grpo_cli.advantages(frame([0.0, 1.0, None]), missing="exclude").null_count() == 1
 
 
-def test_facts_speak_of_keywords_where_the_command_line_has_flags() -> None:
+def test_facts_name_keywords_where_the_command_line_has_flags() -> None:
     data = frame([0.0, 1.0, 1.0, 1.0], ["a", "a", "b", "b"])
     look = grpo_cli.inspect(data, group=["prompt_id"])
     said = [*look.facts["warnings"], *look.facts["verdicts"], *look.verdicts]

@@ -26,7 +26,7 @@ def test_the_message_ends_with_what_became_of_the_outputs(written: Written | Non
     assert str(error) == f"out.jsonl: {end}; free some"
 
 
-def test_whoever_knows_the_file_puts_it_around_the_place_that_the_error_has() -> None:
+def test_a_caller_can_put_the_file_before_the_place_of_an_error() -> None:
     error = DataError("reward is null")
     error.inside("a.jsonl:3")
     assert str(error) == "a.jsonl:3: reward is null"

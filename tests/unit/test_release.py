@@ -50,9 +50,8 @@ def test_a_release_makes_all_relative_links_of_the_readme_absolute_and_leaves_th
 
 
 def test_pictures_of_the_readme_are_files_and_its_links_are_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        sys.modules, "hatchling.metadata.plugin.interface", SimpleNamespace(MetadataHookInterface=object)
-    )
+    stand_in = SimpleNamespace(MetadataHookInterface=object)
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", stand_in)
     absolute = runpy.run_path(str(ROOT / "hatch_build.py"))["absolute"]
     text = "![a screen](docs/a.svg) [a page](docs/a.md#b) [here](#c) ![far](https://x/y.png)"
     assert absolute(text, "https://forge/us/it/", "1.2.3") == (
@@ -71,16 +70,14 @@ def test_a_wheel_whose_description_does_not_render_is_no_release() -> None:
 def test_on_the_day_of_a_release_one_word_of_the_readme_changes() -> None:
     assert re.findall(r"\bsoon\b", README, re.IGNORECASE) == ["Soon"]
     assert 'in `README.md`, remove the word "Soon"' in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (command,) = re.findall(
-        r"^uvx (\S+) compute", README, re.MULTILINE
-    )  # uvx runs the script with the name of the project
+    # uvx runs the script with the name of the project.
+    (command,) = re.findall(r"^uvx (\S+) compute", README, re.MULTILINE)
     assert {PROJECT["project"]["name"]} == {*PROJECT["project"]["scripts"]} == {command}
 
 
 def test_numbers_and_defaults_that_changed_are_a_table_with_the_way_back() -> None:
-    _, _, section = (
-        (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("### Numbers and defaults that changed\n")
-    )
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = changes.partition("### Numbers and defaults that changed\n")[2]
     head, _, *rows = [line for line in section.partition("\n#")[0].splitlines() if line]
     assert head == "| command | before | after | the old result |"
     assert len(rows) > 20

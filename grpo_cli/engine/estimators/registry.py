@@ -14,12 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from grpo_cli.engine.estimators import (
+    baselines,
     exponential,
-    external_baseline,
-    mean,
     outcome,
     pass_at_k,
-    robust,
     running_baseline,
     shrinkage,
     success_series,
@@ -42,9 +40,9 @@ class Param:
     """A typed parameter of a method; `field` is the field of the plan that it sets, if any."""
 
     name: str
-    type: Any
     default: Any
     help: str
+    type: Any = float
     field: str = ""
     least: float | None = None
     most: float | None = None
@@ -66,9 +64,9 @@ class Param:
 
 ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
 SET_SIZE: Final = Param(name="k", type=int, default=2, least=1, help="size of the sets")
-OMEGA: Final = Param(name="omega", type=float, default=1.0, help="weight of the step part", field="unit.state_weight")
+OMEGA: Final = Param(name="omega", default=1.0, help="weight of the step part", field="unit.state_weight")
 LIKELIEST: Final = Param(
-    name="penalty", type=float, default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
+    name="penalty", default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
 )
 
 
@@ -126,12 +124,7 @@ class Estimator:
 
 _ROWS: Final = (
     Estimator(
-        name="grpo",
-        build=mean.centred,
-        scale="group",
-        scales=ALL,
-        levels=BOTH_LEVELS,
-        linear=True,
+        name="grpo", build=baselines.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, in units of the group's std.
 
             A = (r - mean) / (std + epsilon)
@@ -141,11 +134,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="dr-grpo",
-        build=mean.centred,
-        scales=ALL,
-        levels=BOTH_LEVELS,
-        linear=True,
+        name="dr-grpo", build=baselines.centred, scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, not divided: GRPO without the std.
 
             A = r - mean
@@ -154,12 +143,9 @@ _ROWS: Final = (
         Source: Dr. GRPO arXiv:2503.20783.
         """,
     ),
-    Estimator(name="rloo", build=mean.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
+    Estimator(name="rloo", build=baselines.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
     Estimator(
-        name="grpo-loo",
-        build=mean.leave_one_out,
-        scale="group",
-        scales=GROUP_ONLY,
+        name="grpo-loo", build=baselines.leave_one_out, scale="group", scales=GROUP_ONLY,
         sets={"divisor.of": "others", "divisor.only_positive": True},
         about="""Reward measured against the others: minus their mean, divided by their std where that is above 0.
 
@@ -171,12 +157,7 @@ _ROWS: Final = (
     ),
     Estimator(name="reinforce", build=outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True),
     Estimator(
-        name="reinforce++",
-        build=outcome.raw,
-        nan_reach="row",
-        min_group=1,
-        centred=False,
-        sets=TOKEN_WHITENING,
+        name="reinforce++", build=outcome.raw, nan_reach="row", min_group=1, centred=False, sets=TOKEN_WHITENING,
         about="""The reward, whitened over all tokens of the batch.
 
             A = (r - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
@@ -185,10 +166,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="reinforce++-baseline",
-        build=mean.centred,
-        scales=("none", "group"),
-        sets=TOKEN_WHITENING,
+        name="reinforce++-baseline", build=baselines.centred, scales=("none", "group"), sets=TOKEN_WHITENING,
         about="""Reward minus the group's mean, then whitened over all tokens of the batch.
 
             x = r - mean;  A = (x - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
@@ -198,10 +176,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="lite-ppo",
-        build=mean.centred,
-        scale="batch",
-        scales=("batch",),
+        name="lite-ppo", build=baselines.centred, scale="batch", scales=("batch",),
         about="""Group mean, batch std: prompts that are nearly solved are not blown up.
 
             A = (r - mean) / (std of the batch + epsilon)
@@ -211,11 +186,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="batch-norm",
-        build=mean.centred,
-        scale="batch",
-        scales=("none", "batch"),
-        levels=BOTH_LEVELS,
+        name="batch-norm", build=baselines.centred, scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
         sets={"estimator.baseline_level": "batch"},
         about="""The reward standardised over the whole batch; groups play no part.
 
@@ -225,54 +196,36 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="maxrl",
-        build=outcome.maxrl,
-        singleton=outcome.maxrl_singleton,
-        scales=("none", "group"),
-        shift=None,
+        name="maxrl", build=outcome.maxrl, singleton=outcome.maxrl_singleton, scales=("none", "group"), shift=None,
         params=(
-            Param(name="epsilon", type=float, default=0.0, least=0.0, help="added to the mean"),
+            Param(name="epsilon", default=0.0, least=0.0, help="added to the mean"),
             Param(name="nonpositive", type=Literal["zero", "keep"], default="zero", help="groups with mean <= 0"),
         ),
     ),
     Estimator(
-        name="conditional",
-        build=outcome.relative_to_mean,
-        centred=False,
-        shift=None,
+        name="conditional", build=outcome.relative_to_mean, centred=False, shift=None,
         params=(
-            Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the mean"),
-            Param(name="baseline", type=float, default=0.0, help="subtracted at the end"),
+            Param(name="epsilon", default=1e-6, above=0.0, help="added to the mean"),
+            Param(name="baseline", default=0.0, help="subtracted at the end"),
         ),
     ),
     Estimator(
-        name="ngrpo",
-        build=outcome.virtual_best,
-        singleton=outcome.virtual_best_singleton,
-        centred=False,
-        shift=None,
+        name="ngrpo", build=outcome.virtual_best, singleton=outcome.virtual_best_singleton, centred=False, shift=None,
         params=(
-            Param(name="best", type=float, default=1.0, help="the best possible reward"),
+            Param(name="best", default=1.0, help="the best possible reward"),
             Param(name="count", type=int, default=1, least=1, help="how many times it is added to each group"),
-            Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std"),
+            Param(name="epsilon", default=1e-6, least=0.0, help="added to the std"),
         ),
     ),
     Estimator(name="vr-cond", build=success_series.conditional_weights, centred=False, shift=None, sets=BINARY),
     Estimator(
-        name="one-sided",
-        build=outcome.one_sided,
-        centred=False,
-        shift=None,
-        params=(Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the root of the mean"),),
+        name="one-sided", build=outcome.one_sided, centred=False, shift=None,
+        params=(Param(name="epsilon", default=1e-6, above=0.0, help="added to the root of the mean"),),
     ),
     Estimator(
-        name="clipped-pnorm",
-        build=outcome.clipped_mean,
-        singleton=outcome.clipped_mean_singleton,
-        batch=True,
-        order_free=False,
-        shift=None,
-        params=(Param(name="floor", type=float, default=0.125, above=0.0, help="lower bound of the mean"),),
+        name="clipped-pnorm", build=outcome.clipped_mean, singleton=outcome.clipped_mean_singleton, batch=True,
+        order_free=False, shift=None,
+        params=(Param(name="floor", default=0.125, above=0.0, help="lower bound of the mean"),),
     ),
     *(
         Estimator(name=name, build=build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
@@ -284,22 +237,12 @@ _ROWS: Final = (
         )
     ),
     Estimator(
-        name="a-grae",
-        build=outcome.asymmetric,
-        nan_reach="batch",
-        singleton=outcome.asymmetric_singleton,
-        scale="group",
-        scales=("none", "group"),
-        centred=False,
-        batch=True,
-        shift=None,
-        params=(Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to both roots"),),
+        name="a-grae", build=outcome.asymmetric, singleton=outcome.asymmetric_singleton, nan_reach="batch",
+        scale="group", scales=("none", "group"), centred=False, batch=True, shift=None,
+        params=(Param(name="epsilon", default=1e-6, above=0.0, help="added to both roots"),),
     ),
     Estimator(
-        name="gdpo",
-        build=mean.centred,
-        scale="group",
-        scales=("none", "group"),
+        name="gdpo", build=baselines.centred, scale="group", scales=("none", "group"),
         sets={"rewards.combine": "normalize", "post.whiten.level": "sample"},
         about="""Each reward column standardised in its group, added up, then whitened over the batch.
 
@@ -309,97 +252,53 @@ _ROWS: Final = (
         Source: GDPO arXiv:2601.05242 (official versions differ in the last step).
         """,
     ),
-    Estimator(name="opo", build=mean.length_weighted, scales=ALL, needs=("length",), linear=True),
+    Estimator(name="opo", build=baselines.length_weighted, scales=ALL, needs=("length",), linear=True),
     Estimator(
-        name="remax",
-        build=external_baseline.given,
-        nan_reach="row",
-        needs=("baseline",),
-        min_group=1,
-        centred=False,
+        name="remax", build=baselines.given, nan_reach="row", needs=("baseline",), min_group=1, centred=False,
         shift=1.0,
     ),
     Estimator(
-        name="gpg",
-        build=mean.nonzero_rescaled,
-        singleton=mean.nonzero_singleton,
-        batch=True,
-        shift=None,
+        name="gpg", build=baselines.nonzero_rescaled, singleton=baselines.nonzero_singleton, batch=True, shift=None,
         linear=True,
-        params=(Param(name="f_norm", type=float, default=1.0, above=0.0, help="divides the result"),),
+        params=(Param(name="f_norm", default=1.0, above=0.0, help="divides the result"),),
     ),
     Estimator(
-        name="passk",
-        build=pass_at_k.pass_at_k,
-        nan_reach="row",
-        centred=False,
-        shift=None,
-        params=(
-            SET_SIZE,
-            Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the std of the set reward"),
-        ),
+        name="passk", build=pass_at_k.pass_at_k, nan_reach="row", centred=False, shift=None,
+        params=(SET_SIZE, Param(name="epsilon", default=1e-6, least=0.0, help="added to the std of the set reward")),
     ),
     Estimator(
-        name="passk-or-rate",
-        build=pass_at_k.pass_at_k_or_rate,
-        nan_reach="row",
-        min_group=1,
-        centred=False,
-        shift=None,
-        sets=BINARY,
+        name="passk-or-rate", build=pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, centred=False,
+        shift=None, sets=BINARY,
         params=(
             Param(name="k", type=int, default=4, least=1, help="size of the sets"),
-            Param(name="epsilon", type=float, default=1e-6, above=0.0, help="added to the std of the set reward"),
+            Param(name="epsilon", default=1e-6, above=0.0, help="added to the std of the set reward"),
         ),
     ),
     Estimator(name="passk-best", build=pass_at_k.best_only, scale="group", scales=ALL, linear=True),
+    Estimator(name="pkpo", build=pass_at_k.pkpo, centred=False, shift=None, params=(SET_SIZE,)),
+    Estimator(name="max-at-k", build=pass_at_k.max_at_k, linear=True, params=(SET_SIZE,)),
     Estimator(
-        name="pkpo",
-        build=pass_at_k.pkpo,
-        centred=False,
-        shift=None,
-        params=(SET_SIZE,),
-    ),
-    Estimator(
-        name="max-at-k",
-        build=pass_at_k.max_at_k,
-        linear=True,
-        params=(SET_SIZE,),
-    ),
-    Estimator(
-        name="opmd",
-        build=exponential.log_mean_exp,
-        scales=ALL,
+        name="opmd", build=exponential.log_mean_exp, scales=ALL,
         params=(
             Param(name="baseline", type=Literal["mean", "logavgexp"], default="mean", help="which baseline"),
-            Param(name="tau", type=float, default=1.0, above=0.0, help="temperature of logavgexp"),
+            Param(name="tau", default=1.0, above=0.0, help="temperature of logavgexp"),
         ),
     ),
     Estimator(
-        name="asymre",
-        build=mean.shifted_mean,
-        centred=False,
-        params=(Param(name="shift", type=float, default=-0.1, help="moves the baseline"),),
+        name="asymre", build=baselines.shifted_mean, centred=False,
+        params=(Param(name="shift", default=-0.1, help="moves the baseline"),),
     ),
     Estimator(
-        name="rec",
-        build=mean.balanced,
-        scales=("none", "group"),
-        sets={"divisor.ddof": 0},
-        linear=True,
+        name="rec", build=baselines.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
         params=(
             Param(name="drop", type=Literal["none", "balance"], default="none", help="surplus failures get 0"),
             Param(name="seed", type=int, default=0, least=0, help="which failures stay"),
         ),
     ),
     Estimator(
-        name="rank-penalty",
-        build=mean.centred,
-        scale="group",
-        scales=GROUP_ONLY,
-        shift=None,
-        params=(LIKELIEST,),
+        name="rank-penalty", build=baselines.centred, scale="group", scales=GROUP_ONLY, shift=None,
         sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
+        params=(LIKELIEST,),
         about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
 
             r' = r (1 - penalty rank/n);  A = (r - mean r') / (std r' + epsilon), rank 0..n-1 by log-prob
@@ -409,13 +308,9 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="unlikeliness",
-        build=mean.centred,
-        scale="group",
-        scales=("none", "group"),
-        shift=None,
-        params=(LIKELIEST,),
+        name="unlikeliness", build=baselines.centred, scale="group", scales=("none", "group"), shift=None,
         sets={"shape.rank.penalty": 0.25},
+        params=(LIKELIEST,),
         about="""GRPO on rewards that are lower the likelier the response was.
 
             r' = r (1 - penalty rank/n);  A = (r' - mean r') / (std r' + epsilon), rank 0..n-1 by log-prob
@@ -425,110 +320,65 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="james-stein",
-        build=shrinkage.james_stein,
-        nan_reach="batch",
-        centred=False,
-        batch=True,
-        params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
+        name="james-stein", build=shrinkage.james_stein, nan_reach="batch", centred=False, batch=True,
+        params=(Param(name="epsilon", default=1e-6, least=0.0, help="added to the two variances"),),
     ),
     Estimator(
-        name="james-stein++",
-        build=shrinkage.james_stein_whole,
-        nan_reach="batch",
-        centred=False,
-        batch=True,
-        params=(Param(name="epsilon", type=float, default=1e-6, least=0.0, help="added to the two variances"),),
+        name="james-stein++", build=shrinkage.james_stein_whole, nan_reach="batch", centred=False, batch=True,
+        params=(Param(name="epsilon", default=1e-6, least=0.0, help="added to the two variances"),),
     ),
     Estimator(
-        name="entropic",
-        build=exponential.entropic,
-        params=(Param(name="beta", type=float, default=2.0, help="weight of the best rows"),),
+        name="entropic", build=exponential.entropic,
+        params=(Param(name="beta", default=2.0, help="weight of the best rows"),),
     ),
     Estimator(
-        name="entropic-adaptive",
-        build=exponential.entropic_adaptive,
+        name="entropic-adaptive", build=exponential.entropic_adaptive,
         params=(
-            Param(name="delta", type=float, default=log(2), above=0.0, help="target divergence, which sets beta"),
-            Param(name="beta_max", type=float, default=1e6, above=0.0, help="upper bound of beta"),
+            Param(name="delta", default=log(2), above=0.0, help="target divergence, which sets beta"),
+            Param(name="beta_max", default=1e6, above=0.0, help="upper bound of beta"),
         ),
     ),
     Estimator(
-        name="risk-sensitive",
-        build=exponential.risk_sensitive,
-        singleton=exponential.utility_singleton,
-        params=(Param(name="beta", type=float, default=2.0, help="> 0 seeks risk, < 0 avoids it"),),
+        name="risk-sensitive", build=exponential.risk_sensitive, singleton=exponential.utility_singleton,
+        params=(Param(name="beta", default=2.0, help="> 0 seeks risk, < 0 avoids it"),),
     ),
     Estimator(
-        name="quantile",
-        build=robust.quantile,
-        scale="group",
-        scales=ALL,
-        linear=True,
+        name="quantile", build=baselines.quantile, scale="group", scales=ALL, linear=True,
+        params=(Param(name="level", default=0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),),
+    ),
+    Estimator(
+        name="mc-grpo", build=baselines.median_mad,
+        params=(Param(name="floor", default=1e-3, least=0.0, help="added to the median distance"),),
+    ),
+    Estimator(
+        name="bnpo", build=outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch",
+        centred=False, batch=True, shift=None,
         params=(
-            Param(name="level", type=float, default=0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),
+            Param(name="min", default=0.0, help="smallest possible reward"),
+            Param(name="max", default=1.0, help="largest possible reward"),
         ),
     ),
     Estimator(
-        name="mc-grpo",
-        build=robust.median_mad,
-        params=(Param(name="floor", type=float, default=1e-3, least=0.0, help="added to the median distance"),),
-    ),
-    Estimator(
-        name="bnpo",
-        build=outcome.beta_normalised,
-        singleton=outcome.beta_normalised_singleton,
-        nan_reach="batch",
-        centred=False,
-        batch=True,
+        name="kalman", build=running_baseline.kalman, nan_reach="later", min_group=1, centred=False, order_free=False,
         shift=None,
         params=(
-            Param(name="min", type=float, default=0.0, help="smallest possible reward"),
-            Param(name="max", type=float, default=1.0, help="largest possible reward"),
+            Param(name="process", default=1e-5, least=0.0, help="how much the level drifts from row to row"),
+            Param(name="noise", default=1e-2, above=0.0, help="variance of a reward around the level"),
+            Param(name="variance", default=1.0, above=0.0, help="variance of the level before the first row"),
+            Param(name="epsilon", default=1e-8, least=0.0, help="added to the root of P"),
         ),
     ),
     Estimator(
-        name="kalman",
-        build=running_baseline.kalman,
-        nan_reach="later",
-        min_group=1,
-        centred=False,
-        order_free=False,
-        shift=None,
-        params=(
-            Param(
-                name="process", type=float, default=1e-5, least=0.0, help="how much the level drifts from row to row"
-            ),
-            Param(name="noise", type=float, default=1e-2, above=0.0, help="variance of a reward around the level"),
-            Param(
-                name="variance", type=float, default=1.0, above=0.0, help="variance of the level before the first row"
-            ),
-            Param(name="epsilon", type=float, default=1e-8, least=0.0, help="added to the root of P"),
-        ),
-    ),
-    Estimator(
-        name="spo",
-        build=running_baseline.success_tracker,
-        nan_reach="later",
-        min_group=1,
-        centred=False,
-        order_free=False,
-        spans_batches=True,
-        shift=None,
+        name="spo", build=running_baseline.success_tracker, nan_reach="later", min_group=1, centred=False,
+        order_free=False, spans_batches=True, shift=None,
         sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
         params=(
-            Param(name="rho", type=float, default=0.96, least=0.0, most=1.0, help="how fast old batches are forgotten"),
-            Param(name="prior", type=float, default=0.5, above=0.0, help="successes and failures at the start"),
+            Param(name="rho", default=0.96, least=0.0, most=1.0, help="how fast old batches are forgotten"),
+            Param(name="prior", default=0.5, above=0.0, help="successes and failures at the start"),
         ),
     ),
     Estimator(
-        name="psr",
-        build=outcome.raw,
-        nan_reach="row",
-        min_group=1,
-        centred=False,
-        shift=1.0,
-        linear=True,
+        name="psr", build=outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True,
         about="""Positive samples only: the reward itself, meant for rewards 0/1.
 
             A = r
@@ -538,29 +388,20 @@ _ROWS: Final = (
     ),
     Estimator(name="nsr", build=outcome.failures_only, nan_reach="row", min_group=1, centred=False, shift=1.0),
     Estimator(
-        name="w-reinforce",
-        build=outcome.weighted_reinforce,
-        nan_reach="row",
-        min_group=1,
-        centred=False,
-        shift=None,
-        params=(Param(name="weight", type=float, default=0.1, help="strength of the successes"),),
+        name="w-reinforce", build=outcome.weighted_reinforce, nan_reach="row", min_group=1, centred=False, shift=None,
+        params=(Param(name="weight", default=0.1, help="strength of the successes"),),
     ),
     Estimator(
-        name="length-penalty",
-        build=mean.centred,
-        scales=("none", "group"),
-        shift=None,
-        linear=True,
+        name="length-penalty", build=baselines.centred, scales=("none", "group"), shift=None, linear=True,
+        sets={"shape.length.output": 0.25},
         params=tuple(
-            Param(name=part, type=float, default=weight, help=f"weight of the {what}", field=f"shape.length.{part}")
+            Param(name=part, default=weight, help=f"weight of the {what}", field=f"shape.length.{part}")
             for part, weight, what in (
                 ("output", 0.25, "response length"),
                 ("input", 0.1, "input length"),
                 ("turns", 0.1, "number of turns"),
             )
         ),
-        sets={"shape.length.output": 0.25},
         about="""Centred reward after a linear penalty on length, relative to the longest of the group.
 
             r' = r - mean (0.25 L/max L + 0.1 I/max I + 0.1 T/max T);  A = r' - mean r'
@@ -570,47 +411,25 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="reference",
-        build=external_baseline.reference_mean,
-        nan_reach="row",
-        needs=("references",),
-        min_group=1,
-        centred=False,
-        shift=1.0,
+        name="reference", build=baselines.reference_mean, nan_reach="row", needs=("references",), min_group=1,
+        centred=False, shift=1.0,
     ),
     Estimator(
-        name="a-star-po",
-        build=external_baseline.reference_value,
-        nan_reach="row",
-        needs=("references",),
-        min_group=1,
-        centred=False,
-        shift=1.0,
-        params=(Param(name="beta", type=float, default=0.5, help="temperature of the value"),),
+        name="a-star-po", build=baselines.reference_value, nan_reach="row", needs=("references",), min_group=1,
+        centred=False, shift=1.0,
+        params=(Param(name="beta", default=0.5, help="temperature of the value"),),
     ),
     Estimator(
-        name="ema",
-        build=running_baseline.moving_average,
-        nan_reach="later",
-        min_group=1,
-        centred=False,
-        batch=True,
-        order_free=False,
-        shift=None,
+        name="ema", build=running_baseline.moving_average, nan_reach="later", min_group=1, centred=False, batch=True,
+        order_free=False, shift=None,
         params=(
-            Param(name="decay", type=float, default=0.95, least=0.0, most=1.0, help="how slowly the baseline moves"),
-            Param(name="start", type=float, default=0.0, help="the baseline before the first row"),
+            Param(name="decay", default=0.95, least=0.0, most=1.0, help="how slowly the baseline moves"),
+            Param(name="start", default=0.0, help="the baseline before the first row"),
         ),
     ),
     Estimator(
-        name="step-wise",
-        build=mean.centred,
-        scale="group",
-        scales=ALL,
-        sets={"unit.take": "last"},
-        needs=("rollout",),
-        order_free=False,
-        linear=True,
+        name="step-wise", build=baselines.centred, scale="group", scales=ALL, needs=("rollout",), order_free=False,
+        linear=True, sets={"unit.take": "last"},
         about="""GRPO over rollouts, for files with one row a step: a rollout counts once, by its last row.
 
             A = (r - mean) / (std + epsilon) over the group's rollouts, copied to every row of the rollout
@@ -620,21 +439,14 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="gigpo",
-        build=mean.centred,
-        scales=("none", "group"),
+        name="gigpo", build=baselines.centred, scales=("none", "group"), order_free=False, shift=None,
         sets={"unit.take": "first", "unit.state_weight": 1.0},
-        order_free=False,
-        shift=None,
         params=(
             OMEGA,
-            Param(name="gamma", type=float, default=0.95, help="discount of later steps", field="unit.gamma"),
+            Param(name="gamma", default=0.95, help="discount of later steps", field="unit.gamma"),
             Param(
-                name="count",
-                type=Literal["first", "last", "mean", "each"],
-                default="first",
+                name="count", type=Literal["first", "last", "mean", "each"], default="first", field="unit.take",
                 help="the reward of a rollout in the episode part (each: every row counts)",
-                field="unit.take",
             ),
         ),
         about="""Episode against episodes of the prompt, plus step against steps from the same state.
@@ -646,17 +458,10 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="mt-grpo",
-        build=mean.centred,
-        scales=("none", "group"),
-        sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
-        order_free=False,
-        rising_state=True,
+        name="mt-grpo", build=baselines.centred, scales=("none", "group"), order_free=False, rising_state=True,
         shift=None,
-        params=(
-            OMEGA,
-            Param(name="gamma", type=float, default=1.0, help="discount of later turns", field="unit.gamma"),
-        ),
+        sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
+        params=(OMEGA, Param(name="gamma", default=1.0, help="discount of later turns", field="unit.gamma")),
         about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
@@ -670,22 +475,12 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="expression",
-        build=expression,
-        min_group=1,
-        centred=False,
-        order_free=False,
-        shift=None,
+        name="expression", build=expression, min_group=1, centred=False, order_free=False, shift=None,
         params=(
-            Param(
-                name="sql",
-                type=str,
-                default="(reward - mean) / (std + epsilon)",
-                help="the formula, as --expr gives it",
-            ),
+            Param(name="sql", type=str, default="(reward - mean) / (std + epsilon)", help="the formula, as --expr gives it"),
         ),
     ),
-)
+)  # fmt: skip
 
 _BUILT_IN: Final[Mapping[str, Estimator]] = MappingProxyType({row.name: row for row in _ROWS})
 

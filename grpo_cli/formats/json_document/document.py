@@ -183,13 +183,13 @@ class Documents(Format):
         chosen = ((at, document, row) for at, (document, row) in first if at in taken)
         while some := list(islice(chosen, _TEXTS)):
             try:
-                if as_json:
-                    found = [
-                        [_json_text(document.text, row, *column) for column in wanted] for _, document, row in some
+                found = [
+                    [
+                        _cell(document, row, *column, partial(self.place, source, at), as_json=as_json)
+                        for column in wanted
                     ]
-                else:
-                    places = [(partial(self.place, source, at), row) for at, _, row in some]
-                    found = [[_value(row, *column, place) for column in wanted] for place, row in places]
+                    for at, document, row in some
+                ]
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
             except UnicodeEncodeError:
                 raise DataError(f"{source.name}: not UTF-8") from None
@@ -266,19 +266,18 @@ class Documents(Format):
             yield Record(place, f"{document.text[done:]}{document.mark!r}")
 
 
-def _value(row: Rollout, name: str, nearest: int | None, place: Callable[[], str]) -> Any:
+def _cell(
+    document: _Text, row: Rollout, name: str, nearest: int | None, place: Callable[[], str], *, as_json: bool
+) -> Any:
+    """A column of a rollout, or of the nearest object around it that has it, as a value or as JSON text; None without one."""
     far, value = row.value_of(name, place)
-    return None if far < 0 or (nearest is not None and far > nearest) else value
-
-
-def _json_text(text: str, row: Rollout, name: str, nearest: int | None) -> str | None:
-    """The JSON text of a column of a rollout, or of the nearest object around it that has it; None if there is none."""
-    far, value = row.value_of(name, lambda: "a rollout")
     if far < 0 or value is None or (nearest is not None and far > nearest):
         return None
+    if not as_json:
+        return value
     if far > 0:
         return cells.json_as_is(value)
-    found = json_text.texts_of(text[row.start : row.end], [name])[0]
+    found = json_text.texts_of(document.text[row.start : row.end], [name])[0]
     return None if found is None else json_text.on_one_line(found)
 
 

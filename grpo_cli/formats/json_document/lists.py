@@ -122,16 +122,13 @@ class Lists(Format):
         return DataError(wrong, "all lists of a record must have the same length")
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
-        here = _lengths(column)
-        self._refuse_other_lengths(source, name, here, sizes, column)
-        flat = column.drop_nulls().explode(empty_as_null=False) if column.null_count() < len(column) else None
-        return _spread(name, flat, here, sizes)
+        self._refuse_other_lengths(source, name, _lengths(column), sizes, column)
+        return _spread(name, column, sizes)
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         if isinstance(column.dtype, pl.List):
-            here = _lengths(column)
-            self._refuse_other_lengths(source, name, here, sizes, column, single=False)
-            return _spread(name, column.drop_nulls().explode(empty_as_null=False), here, sizes)
+            self._refuse_other_lengths(source, name, _lengths(column), sizes, column, single=False)
+            return _spread(name, column, sizes)
         if column.dtype != cells.JSON_TEXT:
             return column[pl.Series(np.repeat(np.arange(len(sizes)), sizes))].alias(name)
         flat: list[object] = []
@@ -243,7 +240,7 @@ class Lists(Format):
             length = len(values[at]) if isinstance(values[at], list) else 1
             raise self._other_length(source, at, series.name, length, int(sizes[at]))
         if isinstance(series.dtype, pl.List):
-            return _spread(series.name, series.drop_nulls().explode(empty_as_null=False), _lengths(series), sizes)
+            return _spread(series.name, series, sizes)
         flat: list[object] = []
         for value, size in zip(values, sizes.tolist(), strict=True):
             flat += [None] * size if value is None else value
@@ -262,19 +259,14 @@ def _lengths(column: pl.Series) -> Ints:
     return column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
 
 
-def _spread(name: str, flat: pl.Series | None, here: Ints, sizes: Ints) -> pl.Series:
+def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
     """Values of lists as rows; a single value of a record is repeated in all its rows, a missing value is null."""
-    total = int(sizes.sum())
-    if flat is None:
-        return pl.Series(name, [None] * total, dtype=pl.Float64)
-    starts = np.cumsum(here) - here
-    record = np.repeat(np.arange(len(sizes)), sizes)
-    inside = np.arange(total) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    at = starts[record] + np.where(here[record] == 1, 0, inside)
-    at = np.where(here[record] == 0, -1, at)
-    index = pl.Series(at).cast(pl.Int64)
-    index = pl.select(pl.when(index >= 0).then(index)).to_series()
-    return flat.gather(index).alias(name)
+    here = _lengths(lists)
+    length, start = np.repeat(here, sizes), np.repeat(np.cumsum(here) - here, sizes)
+    inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = pl.Series(start + np.where(length == 1, 0, inside))
+    at = pl.select(pl.when(pl.Series(length > 0)).then(at)).to_series()
+    return lists.drop_nulls().explode(empty_as_null=False).gather(at).alias(name)
 
 
 def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:

@@ -37,11 +37,10 @@ _LISTS: Final = 1 << 20  # bytes, of lists: a number for each row of a row group
 
 
 class Batch(NamedTuple):
-    """The chunks of some row groups, and the footer that describes them as if `data` began at `origin`."""
+    """The chunks of some row groups, and the footer of the small file that they are in after its magic."""
 
     data: memoryview
     footer: Footer
-    origin: int = _ORIGIN
 
 
 def codec(number: int | None) -> str:
@@ -123,7 +122,7 @@ def _repeats(column: pl.Series) -> bool:
 
 def moved(batch: Batch, group: int, to: int) -> list[bytes]:
     """The metadata of the chunks of a row group if the data of the batch begins at `to`."""
-    raw, by = batch.footer.raw, to - batch.origin
+    raw, by = batch.footer.raw, to - _ORIGIN
     marks = batch.footer.chunks(batch.footer.groups[group])
     return [_moved_chunk(raw, start, end, by) for start, end in pairwise(marks)]
 

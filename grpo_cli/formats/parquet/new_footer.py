@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
@@ -33,10 +33,9 @@ class UnknownForm(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The columns before and after (each with its old number, None if it is new), and the new fields by name."""
+    """The names of the columns before, the new fields by name, and our entries."""
 
     before: Sequence[str]
-    after: Sequence[tuple[str, int | None]]
     new: Mapping[str, pa.Field]
     ours: Mapping[str, str]
 
@@ -44,19 +43,20 @@ class Change:
         """A list with one item per column, as it is after the change."""
         if len(items) != len(self.before):
             raise UnknownForm
-        return [described(self.new[name]) if at is None else items[at] for name, at in self.after]
+        return [described(self.new[name]) if at is None else items[at] for name, at in in_order(self.before, self.new)]
+
+
+def in_order(before: Sequence[str], new: Iterable[str]) -> list[tuple[str, int | None]]:
+    """All columns, each with its old number; a new one (None) takes the place of the old column with its name, or is last."""
+    fresh = dict.fromkeys(new)
+    old = ((name, None if name in fresh else at) for at, name in enumerate(before))
+    return list(dict.fromkeys([*old, *((name, None) for name in fresh)]))
 
 
 def edited(merged: MergedColumns, new: pa.Schema, ours: Mapping[str, str]) -> Metadata:
     """The key-value entries with the new columns in those that describe the schema, and with ours."""
     raw, old = merged.old.raw, merged.old
-    places = {column: at for at, column in enumerate(old.columns)}
-    change = Change(
-        [column.name for column in old.columns],
-        [(column.name, None if fresh else places[column]) for fresh, column in merged.columns],
-        {column.name: column for column in new},
-        ours,
-    )
+    change = Change([column.name for column in old.columns], {column.name: column for column in new}, ours)
     marks = thrift.items(raw, old.fields[footer.NOTES].start) if footer.NOTES in old.fields else [0]
     found = [_entry(raw, at, change) for at in marks[:-1]]
     known = {key for key, _, _ in found}
@@ -70,9 +70,7 @@ def extended(
     entries: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
 ) -> dict[bytes, bytes]:
     """The same for a re-encoded file; entries of an unknown form stay."""
-    fresh = {column.name: column for column in new}
-    places = {name: None if name in fresh else at for at, name in enumerate(before)}
-    change = Change(before, list((places | dict.fromkeys(fresh)).items()), fresh, ours)
+    change = Change(before, {column.name: column for column in new}, ours)
     edits = {name.encode(): edit for name, edit in _DESCRIBING.items() if name != _ARROW}
     changed = {key: _or_same(edits[key], value, change) for key, value in entries.items() if key in edits}
     return {**entries, **changed}
@@ -248,10 +246,10 @@ class MergedColumns:
 
     @classmethod
     def of(cls, old: Footer, new: Footer) -> MergedColumns:
-        """Put each new column in the place of the old column with its name, or after all others."""
-        fresh = {column.name: (True, column) for column in new.columns}
-        order = dict.fromkeys(fresh.get(column.name, (False, column)) for column in old.columns)
-        columns = list(order | dict.fromkeys(fresh.values()))
+        """Put the columns in order."""
+        fresh = {column.name: column for column in new.columns}
+        order = in_order([column.name for column in old.columns], fresh)
+        columns = [(True, fresh[name]) if at is None else (False, old.columns[at]) for name, at in order]
         removed = [leaf for column in old.columns if column.name in fresh for leaf in range(column.first, column.last)]
         return cls(old, new, columns, removed)
 

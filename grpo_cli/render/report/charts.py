@@ -1,6 +1,6 @@
 """Figures as altair charts: one by one, or all of them in one picture.
 
-Colours differ in lightness, so that they differ without colour vision, too.
+Colours differ in lightness, so they stay distinct without colour vision.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ OF_RUNS: Final = alt.Color("kind:N", scale=alt.Scale(domain=list(RUNS), range=[C
 
 
 def chart(figure: Figure) -> Any:
-    """The chart of a figure; its width is that of whatever holds it."""
+    """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
     return KINDS[figure.kind](figure, base).properties(height=HEIGHT)
 
 
 def picture(figures: Sequence[Figure], title: str, subtitle: str, kind: str) -> bytes:
-    """Every figure, two beside each other, under a title: as png, svg or pdf."""
+    """All figures in two columns under a title, as png, svg or pdf."""
     charts = [
         chart(one).properties(width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=one.caption))
         for one in figures

@@ -23,17 +23,16 @@ KEY: Final = 60  # the table of a chart shows this many characters of a key
 INPUTS: Final = 3  # the subtitle names at most this many inputs
 LIBRARY: Final = "window.vegaEmbed = vegaEmbed;"
 
-
-Part = tuple[str, Mapping[str, Any], Sequence[Figure]]  # its head, its facts and its figures
+Section = tuple[str, Mapping[str, Any], Sequence[Figure]]  # of all rows, or of a part: head, facts and figures
 
 
 def page(
-    parts: Sequence[Part], groups: Mapping[str, Any], facts: Mapping[str, Any], title: str, origin: str = ""
+    parts: Sequence[Section], groups: Mapping[str, Any], facts: Mapping[str, Any], title: str, origin: str = ""
 ) -> str:
     """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
     charts = {figure.name: _specification(figure) for _, _, figures in parts for figure in figures}
     data = {"charts": charts, "groups": groups}
-    # No element of the page may be ended by the data.
+    # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
     names = facts.get("inputs", [])
     inputs = ", ".join(names[:INPUTS]) + (f" and {len(names) - INPUTS:,} more" if len(names) > INPUTS else "")
@@ -52,9 +51,9 @@ def page(
     )
 
 
-def _section(part: Part) -> str:
-    """What it means, the numbers and the figures of a part."""
-    head, facts, figures = part
+def _section(section: Section) -> str:
+    """What a section means, its numbers and its figures."""
+    head, facts, figures = section
     says = "".join(f"<li>{html.escape(line)}</li>" for line in verdicts(facts))
     drawn = "".join(map(_figure, figures))
     return (
@@ -64,7 +63,7 @@ def _section(part: Part) -> str:
     )
 
 
-def _notes(parts: Sequence[Part], facts: Mapping[str, Any]) -> list[str]:
+def _notes(parts: Sequence[Section], facts: Mapping[str, Any]) -> list[str]:
     """Notes and warnings on reading, for each part and for all."""
     each = [f"{head}: {note}" if head else note for head, own, _ in parts for note in [*own["notes"], *own["warnings"]]]
     return [*each, *(facts["warnings"] if "parts" in facts else ())]
@@ -77,12 +76,12 @@ def _part(name: str) -> str:
 
 @cache
 def _library() -> str:
-    """Vega and what draws with it, safe inside a script element."""
+    """Vega, Vega-Lite and vega-embed, safe inside a script element."""
     return str(vl_convert.javascript_bundle(LIBRARY)).replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _specification(figure: Figure) -> dict[str, Any]:
-    """The chart of a figure in Vega-Lite's words."""
+    """The Vega-Lite specification of a figure."""
     specification = chart(figure).properties(width="container", title="").to_dict(validate=False)
     return {name: part for name, part in specification.items() if name != "$schema"}
 

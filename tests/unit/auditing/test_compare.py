@@ -92,7 +92,7 @@ def test_common_options_hold_for_every_plan(source: Path) -> None:
     assert [plan["plan"]["divisor"]["epsilon"] for plan in shown["plans"]] == [0.5, 0.5]
 
 
-def test_several_parameters_stand_behind_one_name(source: Path) -> None:
+def test_several_parameters_may_follow_one_name(source: Path) -> None:
     shown = facts(source, "--method", "passk,param=k=3,param=epsilon=0.5", "--method", "grpo")
     assert shown["plans"][0]["plan"]["params"] == {"k": 3, "epsilon": 0.5}
 

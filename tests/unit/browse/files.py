@@ -15,6 +15,7 @@ from grpo_cli.browse.model import Model
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.inspection import View
+from tests.support.jobs import write
 
 ROUNDS = 8  # of messages: from a widget to the screen and back each goes through some
 REWARDS: dict[str, list[float]] = {
@@ -44,6 +45,11 @@ def rollouts() -> list[dict[str, Any]]:
 
 def model(*inputs: Path | str, **more: Any) -> Model:
     return Model.of(Job(inputs=[*map(str, inputs)], view=View(by_steps=True, named=STEP_LIKE), **more))
+
+
+def model_of(folder: Path, rows: Sequence[dict[str, Any]], name: str = "rows.jsonl", **more: Any) -> Model:
+    """A model over a file of these rows."""
+    return model(write(folder / name, rows), **more)
 
 
 def browser(made: Model, writers: Writers | None = None, **given: Any) -> Browser:

@@ -1,4 +1,4 @@
-"""Texts that a terminal would obey, texts of any size, and files that change: shown or said, and never the end."""
+"""Control characters, texts of any size and files that change are shown or reported, and never end the program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs import write
-from tests.unit.browse.files import browser, driven, model, rollouts, walked
+from tests.unit.browse.files import browser, driven, model, model_of, rollouts, walked
 
 SAID = "the file changed while it was being read"
 HOSTILE = [
@@ -23,7 +23,7 @@ def test_whatever_keys_and_texts_are_the_screen_shows_them(tmp_path: Path) -> No
         for at, text in enumerate(HOSTILE)
         for reward in (0, 1)
     ]
-    made = model(write(tmp_path / "rows.jsonl", rows))
+    made = model_of(tmp_path, rows)
     keys = ("f", "f", "c", "c", "a", "escape", "question_mark", "escape", "o", "escape", "slash", ":[", "enter")
     texts = walked(browser(made), [[*["down"] * 3], *([key] for key in keys)])
     assert "[bold red]x[/]" in texts[0]
@@ -32,11 +32,9 @@ def test_whatever_keys_and_texts_are_the_screen_shows_them(tmp_path: Path) -> No
 
 
 def test_a_line_of_ten_megabytes_is_shown_from_both_ends(tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": "a", "prompt": "ask", "completion": f"BEGIN {'word ' * 2_000_000} END", "reward": at}
-        for at in (0, 1)
-    ]
-    text = driven(browser(model(write(tmp_path / "rows.jsonl", rows))), size=(120, 200))
+    text = f"BEGIN {'word ' * 2_000_000} END"
+    rows = [{"prompt_id": "a", "prompt": "ask", "completion": text, "reward": at} for at in (0, 1)]
+    text = driven(browser(model_of(tmp_path, rows)), size=(120, 200))
     assert "BEGIN" in text
     assert "END" in text
     assert "left out, t shows them" in text
@@ -45,14 +43,14 @@ def test_a_line_of_ten_megabytes_is_shown_from_both_ends(tmp_path: Path) -> None
 def test_rows_without_a_reward_are_listed_and_say_so(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": reward} for reward in (1.0, None)]
     rows += [{"prompt_id": "b", "prompt": "ask", "completion": "say", "reward": None}]
-    text = driven(browser(model(write(tmp_path / "rows.jsonl", rows))), size=(200, 30))
+    text = driven(browser(model_of(tmp_path, rows)), size=(200, 30))
     assert "singleton" in text
     assert "unscorable" in text
 
 
 def test_rows_without_a_text_show_their_fields(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "sample": at, "reward": at} for at in range(2)]
-    text = driven(browser(model(write(tmp_path / "rows.jsonl", rows))))
+    text = driven(browser(model_of(tmp_path, rows)))
     assert "no text column found, so all fields are shown" in text
     assert "── sample" in text
 

@@ -20,16 +20,15 @@ from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.read.tables import Binding
-from tests.support.jobs import write
 from tests.support.pictures import PICTURE, browsed
-from tests.unit.browse.files import browser, driven, model, rollouts, walked
+from tests.unit.browse.files import browser, driven, model_of, rollouts, walked
 
 SCREENS = Path(__file__).parent / "screens"
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return model(write(tmp_path_factory.mktemp("browse") / "rollouts.jsonl", rollouts()))
+    return model_of(tmp_path_factory.mktemp("browse"), rollouts(), "rollouts.jsonl")
 
 
 def after(made: Model, *keys: str, **more: Any) -> Any:
@@ -64,6 +63,16 @@ def test_keys_that_move_go_to_groups_and_rows(small: Model) -> None:
         (("home",), "alone 11"),
     ]
     assert walked(browser(small), [keys for keys, _ in steps], then=key_at) == [place for _, place in steps]
+
+
+def test_a_text_is_as_wide_as_its_page_after_each_zoom(small: Model) -> None:
+    """The lines were sometimes made for the width before."""
+
+    def widths(app: Browser) -> tuple[int, int]:
+        return sum(len(piece.text) for piece in app.page.lines[0]), app.page.wide
+
+    found = walked(browser(small), [("z",)] * 30, then=widths)
+    assert found == [(78, 78), (36, 36)] * 15
 
 
 STEPS: list[tuple[tuple[str, ...], str, str]] = [
@@ -182,7 +191,7 @@ def test_the_end_waits_for_files_that_are_written_and_for_nothing_that_is_read(s
 
 def test_the_command_opens_a_group_with_a_long_key(tmp_path: Path) -> None:
     rows = [{"prompt": f"{'the same words ' * 9}\n{n}'s", "step": n, "reward": at} for n in range(3) for at in range(2)]
-    made = model(write(tmp_path / "rows.jsonl", rows), binding=Binding(group=("prompt", "step")))
+    made = model_of(tmp_path, rows, binding=Binding(group=("prompt", "step")))
     app = browser(made)
     driven(app, "down", "o", then=lambda _: None)
     words = shlex.split(app.said[0])

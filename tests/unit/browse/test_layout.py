@@ -1,4 +1,4 @@
-"""Texts as lines: nothing is lost, nothing is wider than the page, and nothing is left that a terminal obeys."""
+"""Texts as lines: nothing is lost or wider than the page, and control characters are escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from grpo_cli.browse.layout import ENDS, Line, beside, differing, page, wrapped
-from grpo_cli.browse.record import Part
+from grpo_cli.browse.record import Passage
 
 ANY_TEXT = st.text(st.characters(), max_size=200)
 
@@ -19,8 +19,8 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 
 @given(ANY_TEXT, st.integers(4, 40))
-def test_no_line_is_wider_than_the_page_or_obeyed_by_a_terminal(text: str, width: int) -> None:
-    for line in plain(page([Part(text, text)], width)):
+def test_no_line_is_wider_than_the_page_or_has_control_characters(text: str, width: int) -> None:
+    for line in plain(page([Passage(text, text)], width)):
         assert cell_len(line) <= width
         assert line.isprintable()
 
@@ -30,33 +30,33 @@ def test_wrapping_loses_nothing(text: str, width: int) -> None:
     assert "".join(plain(wrapped(text, width))) == text.replace("\n", "")
 
 
-def test_what_a_terminal_would_obey_is_written_out() -> None:
+def test_control_characters_are_escaped() -> None:
     text = "a\x1b[31mb\x00c\u202ed\ud800e\rf\tg [bold]h[/bold]"
     assert plain(wrapped(text, 200)) == ["a\\x1b[31mb\\x00c\\u202ed\\ud800e\\rf    g [bold]h[/bold]"]
 
 
 def test_a_long_text_is_shown_from_both_ends_until_all_of_it_is_wanted() -> None:
     text = "a" * 5_000 + "middle" + "z" * 5_000
-    short = "".join(plain(page([Part("x", text)], 80)))
+    short = "".join(plain(page([Passage("x", text)], 80)))
     assert "left out, t shows them" in short
     assert short.count("a") >= ENDS
     assert short.count("z") >= ENDS
     assert "middle" not in short
-    assert "middle" in "".join(plain(page([Part("x", text)], 80, whole=True)))
+    assert "middle" in "".join(plain(page([Passage("x", text)], 80, whole=True)))
 
 
 def test_an_empty_text_says_so() -> None:
-    assert plain(page([Part("x", "")], 12)) == ["── x ───────", "(empty)"]
+    assert plain(page([Passage("x", "")], 12)) == ["── x ───────", "(empty)"]
 
 
 def test_a_hit_in_the_middle_of_a_long_text_is_shown() -> None:
     text = "a" * 5_000 + " The MIDDLE here " + "z" * 5_000
-    lines = page([Part("x", text)], 80, needle="the middle")
+    lines = page([Passage("x", text)], 80, needle="the middle")
     assert [piece.text for line in lines for piece in line if piece.style == "hit"] == ["The MIDDLE"]
 
 
-def test_two_texts_are_beside_each_other_with_the_words_that_differ_marked() -> None:
-    lines = beside([Part("a", "the answer is 42 now")], [Part("a", "the answer is 43 now")], 60)
+def test_two_texts_are_shown_side_by_side_with_the_words_that_differ_marked() -> None:
+    lines = beside([Passage("a", "the answer is 42 now")], [Passage("a", "the answer is 43 now")], 60)
     assert [piece.text for line in lines for piece in line if piece.style == "differs"] == ["42", "43"]
     assert " ≠ " in plain(lines)[1]
     assert " │ " in plain(lines)[0]

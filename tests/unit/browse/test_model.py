@@ -10,7 +10,7 @@ import pytest
 import grpo_cli
 from grpo_cli.browse.command import commands
 from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, Model
+from grpo_cli.browse.model import FACTS, Jumps, Model
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.table import command_line
@@ -19,7 +19,7 @@ from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
 from grpo_cli.runs.inspect import Job
 from tests.support.jobs import write
-from tests.unit.browse.files import REWARDS, model, rollouts
+from tests.unit.browse.files import REWARDS, model_of, rollouts
 
 KEYS = list(REWARDS)
 
@@ -30,7 +30,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     rows = rollouts()
     if request.param.startswith("mixed"):
         rows = sorted(rows, key=lambda row: row["length"] % 10 + 100 * (row["length"] // 10))
-    return model(write(tmp_path_factory.mktemp("model") / request.param, rows))
+    return model_of(tmp_path_factory.mktemp("model"), rows, request.param)
 
 
 def names(made: Model, codes: np.ndarray) -> list[str]:
@@ -75,29 +75,30 @@ def test_rollouts_are_sorted_by_advantage(made: Model) -> None:
 
 def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
     shown = made.shown("", "mean")
-    dead, at = [], -1
+    jumps, dead, at = Jumps(made, shown), [], -1
     for _ in range(4):
-        code, row = made.jump("dead", shown, at, 0)
+        code, row = jumps.to("dead", at, 0)
         assert row is None
         at = shown.tolist().index(code)
         dead.append(names(made, np.array([code]))[0])
     assert {*dead[:3]} == {"easy", "never", "alone"}
     assert dead[3] == dead[0]
-    widest = [names(made, np.array([made.jump("widest", shown, 0, turn)[0]]))[0] for turn in range(2)]
+    widest = [names(made, np.array([jumps.to("widest", 0, turn)[0]]))[0] for turn in range(2)]
     assert widest == ["mixed", "graded"]
-    code, row = made.jump("surprising", shown, 0, 0)
+    code, row = jumps.to("surprising", 0, 0)
     assert row is not None
     assert (names(made, np.array([code])), made.inspection.raw.rows[".reward"][row]) == (["mixed"], 1.0)
-    code, row = made.jump("longest", shown, 0, 0)
+    code, row = jumps.to("longest", 0, 0)
     assert row is not None
     assert made.inspection.rows["length"][row] == max(row["length"] for row in rollouts())
     with pytest.raises(DataError, match="every listed group has a gradient"):
-        made.jump("dead", made.shown("0 < mean < 1"), 0, 0)
+        Jumps(made, made.shown("0 < mean < 1")).to("dead", 0, 0)
 
 
 def test_jumps_go_through_equal_groups_in_their_order_however_many_there_are(tmp_path: Path) -> None:
-    made = model(write(tmp_path / "rows.jsonl", [{"prompt_id": at // 2, "reward": at % 2} for at in range(24_000)]))
-    assert [made.jump("widest", made.shown(""), 0, turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
+    made = model_of(tmp_path, [{"prompt_id": at // 2, "reward": at % 2} for at in range(24_000)])
+    jumps = Jumps(made, made.shown(""))
+    assert [jumps.to("widest", 0, turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
@@ -137,23 +138,19 @@ def test_a_strip_is_as_high_as_its_rewards() -> None:
     assert strip([3.0, None, 3.0], 3) == "▄ ▄"
 
 
-def test_steps_have_a_trend(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_steps_have_a_trend(tmp_path: Path) -> None:
     rows = [
         {"prompt_id": f"{step}-{key}", "step": step, "reward": float(step >= at)}
         for step in range(4) for key in "ab" for at in range(2)
     ]  # fmt: skip
-    made = model(write(tmp_path_factory.mktemp("steps") / "steps.jsonl", rows))
-    kept = grpo_cli.select(made.job.inputs[0], where="step >= 2 and mean > 0", group_within="input").frame
-    assert (
-        [*dict.fromkeys(kept["prompt_id"])]
-        == names(made, made.shown("step >= 2 and mean > 0"))
-        == ["2-a", "2-b", "3-a", "3-b"]
-    )
+    made, where, wanted = model_of(tmp_path, rows), "step >= 2 and mean > 0", ["2-a", "2-b", "3-a", "3-b"]
+    kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
+    assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == wanted
     assert made.trend is not None
     assert trend_line(made.trend, 80) == "step 0 to 3  mean ▁███ 0.5 to 1  constant ▁███ 0% to 100%"
 
 
-def test_commands_say_what_is_seen_and_are_read_as_it_was_meant() -> None:
+def test_commands_repeat_the_view_with_quoted_values() -> None:
     given = {"inputs": ["a b.jsonl"], "method": "rloo", "group": ["x"], "quiet": True, "sort": "std"}
     assert commands(given, "select", where="mean > 0", sort="mean", show="it's") == [
         "grpo-adv browse 'a b.jsonl' --method rloo --group x --quiet --where 'mean > 0' --sort mean --show 'it'\"'\"'s'",
@@ -174,3 +171,24 @@ def test_a_group_has_all_rows_of_its_rollouts(order: str, tmp_path: Path) -> Non
     made = Model.of(Job.of({"inputs": [str(path)], "rollout": "trajectory_id"}))
     assert [len(of_group) for of_group in made.rows_of([0, 1])] == [6, 6]
     assert len(made.rollouts(1)) == 6
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
+def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goes_back(
+    tmp_path: Path, name: str
+) -> None:
+    said: list[tuple[str, int, int]] = []
+    flat = [{"prompt_id": "a", "reward": reward} for reward in (1, 0)]
+    path = write(tmp_path / name, flat if name == "rows.csv" else rollouts())
+    Model.of(Job(inputs=[str(path)]), lambda *words: said.append(words))
+    shares = [done for _, done, _ in said]
+    assert shares == sorted(shares)
+    assert (said[0], said[-1]) == (("finding files", 0, 100), ("grouping and computing", 70, 100))
+
+
+def test_a_large_file_of_lines_is_counted_by_its_bytes(tmp_path: Path) -> None:
+    rows = [{"prompt_id": f"p{at // 2}", "completion": "x" * 4_000, "reward": 1.0} for at in range(10_000)]
+    said: list[str] = []
+    made = Model.of(Job(inputs=[str(write(tmp_path / "rows.jsonl", rows))]), lambda text, *_: said.append(text))
+    assert made.size == 5_000
+    assert said.count("reading") > 3

@@ -8,44 +8,38 @@ from typing import Any
 
 import pytest
 
-from grpo_cli.browse.record import Part, Reader, parts_of
+from grpo_cli.browse.record import Passage, Reader, passages_of
 from grpo_cli.read.texts import TextColumns
 from tests.support.jobs import write
-from tests.unit.browse.files import model
+from tests.unit.browse.files import model, model_of
 
 CALL = {"name": "look", "arguments": '{"at": 1}'}
 
 
 @pytest.mark.parametrize(
-    ("value", "parts"),
+    ("value", "passages"),
     [
-        ("plain", [("response", "plain")]),
-        ("", [("response", "")]),
+        ("plain", ["response: plain"]),
+        ("", ["response: "]),
         (None, []),
         ([], []),
-        (7, [("response", "7")]),
-        ({"role": "user", "content": "hi"}, [("user", "hi")]),
-        ([{"from": "human", "value": "hi"}], [("human", "hi")]),
-        (
-            [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
-            [("user", "a\nb")],
-        ),
-        ('[{"role": "user", "content": "as text"}]', [("user", "as text")]),
-        ('{"a": 1}', [("response", '{"a": 1}')]),
-        ("<think>why</think>\n\nso", [("response, reasoning", "why"), ("response", "so")]),
-        (
-            {"role": "assistant", "reasoning_content": "why", "content": "so"},
-            [("assistant, reasoning", "why"), ("assistant", "so")],
-        ),
+        (7, ["response: 7"]),
+        ({"role": "user", "content": "hi"}, ["user: hi"]),
+        ([{"from": "human", "value": "hi"}], ["human: hi"]),
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], ["user: a\nb"]),
+        ('[{"role": "user", "content": "as text"}]', ["user: as text"]),
+        ('{"a": 1}', ['response: {"a": 1}']),
+        ("<think>why</think>\n\nso", ["response, reasoning: why", "response: so"]),
+        ({"role": "assistant", "reasoning_content": "why", "content": "so"}, ["assistant, reasoning: why", "assistant: so"]),
         (
             {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": CALL}]},
-            [("assistant, tool call look", '{\n  "at": 1\n}')],
+            ['assistant, tool call look: {\n  "at": 1\n}'],
         ),
         (
             {"role": "assistant", "content": "", "tool_calls": [json.dumps({"function": CALL})]},
-            [("assistant, tool call look", '{\n  "at": 1\n}')],
+            ['assistant, tool call look: {\n  "at": 1\n}'],
         ),
-        ({"role": "tool", "name": "look", "content": "seen"}, [("tool look", "seen")]),
+        ({"role": "tool", "name": "look", "content": "seen"}, ["tool look: seen"]),
         (
             [
                 {"type": "reasoning", "summary": [{"type": "summary_text", "text": "why"}]},
@@ -53,54 +47,44 @@ CALL = {"name": "look", "arguments": '{"at": 1}'}
                 {"type": "function_call_output", "output": "seen"},
                 {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]},
             ],
-            [("response, reasoning", "why"), ("response, tool call look", "{}"), ("tool", "seen"), ("assistant", "so")],
+            ["response, reasoning: why", "response, tool call look: {}", "tool: seen", "assistant: so"],
         ),
         (
             "<|im_start|>system\nbe kind<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n",
-            [("system", "be kind"), ("user", "hi"), ("assistant", "")],
+            ["system: be kind", "user: hi", "assistant: "],
         ),
         (
             "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nyes",
-            [("user", "hi"), ("assistant", "yes")],
+            ["user: hi", "assistant: yes"],
         ),
-        (
-            "system\nbe kind\nuser\nhi\nyou\nassistant\n",
-            [("system", "be kind"), ("user", "hi\nyou"), ("assistant", "")],
-        ),
-        ("user\nhi\nassistant", [("user", "hi"), ("assistant", "")]),
-        ("hi\nuser\nyou", [("response", "hi\nuser\nyou")]),
-        ("<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\nyes", [("user", "hi"), ("model", "yes")]),
+        ("system\nbe kind\nuser\nhi\nyou\nassistant\n", ["system: be kind", "user: hi\nyou", "assistant: "]),
+        ("user\nhi\nassistant", ["user: hi", "assistant: "]),
+        ("hi\nuser\nyou", ["response: hi\nuser\nyou"]),
+        ("<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\nyes", ["user: hi", "model: yes"]),
     ],
-)
-def test_a_value_is_laid_out_by_who_said_it(value: Any, parts: list[tuple[str, str]]) -> None:
-    assert parts_of(value, "response") == [Part(*part) for part in parts]
+)  # fmt: skip
+def test_a_value_is_laid_out_by_who_said_it(value: Any, passages: list[str]) -> None:
+    assert [f"{speaker}: {text}" for speaker, text in passages_of(value, "response")] == passages
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.jsonl.gz", "rows.json", "rows.csv"])
 def test_every_format_gives_the_text_of_a_row(tmp_path: Path, name: str) -> None:
     rows = [
-        {
-            "prompt_id": f"p{at // 4}",
-            "prompt": f"ask {at // 4}",
-            "completion": f"say {at}\nmore",
-            "reward": at % 3,
-            "answer": f"{at}!",
-        }
+        {"prompt_id": f"p{at // 4}", "prompt": f"ask {at // 4}", "completion": f"say {at}\nmore", "reward": at % 3, "answer": f"{at}!"}
         for at in range(20)
-    ]
-    made = model(write(tmp_path / name, rows))
-    reader = Reader(made.inspection.narrow, TextColumns())
+    ]  # fmt: skip
+    reader = Reader(model_of(tmp_path, rows, name).inspection.narrow, TextColumns())
     for at in (0, 7, 19):
-        assert reader.parts(at) == [Part("prompt", f"ask {at // 4}"), Part("response", f"say {at}\nmore")]
+        assert reader.passages(at) == [Passage("prompt", f"ask {at // 4}"), Passage("response", f"say {at}\nmore")]
         fields = reader.fields(at)
-        assert fields[0] == Part("answer", f"{at}!")
-        assert Part("completion", f"say {at}\nmore") in fields
+        assert fields[0] == Passage("answer", f"{at}!")
+        assert Passage("completion", f"say {at}\nmore") in fields
 
 
 def test_a_response_without_a_prompt_is_shown(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "completion": f"say {at}", "reward": at} for at in range(3)]
-    reader = Reader(model(write(tmp_path / "rows.jsonl", rows)).inspection.narrow, TextColumns(), "completion")
-    assert reader.parts(1) == [Part("response", "say 1")]
+    reader = Reader(model_of(tmp_path, rows).inspection.narrow, TextColumns(), "completion")
+    assert reader.passages(1) == [Passage("response", "say 1")]
 
 
 def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tmp_path: Path) -> None:
@@ -109,22 +93,22 @@ def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tm
         {"prompt_id": "a", "prompt": prompt, "completion": said, "reward": 1}
         for said in ([], "", "yes", [{"role": "assistant", "content": ""}])
     ]
-    reader = Reader(model(write(tmp_path / "rows.jsonl", rows)).inspection.narrow, TextColumns())
+    reader = Reader(model_of(tmp_path, rows).inspection.narrow, TextColumns())
     responses = [("response", ""), ("response", ""), ("response", "yes"), ("assistant", "")]
-    assert [reader.parts(at) for at in range(4)] == [[Part("user", "hi"), Part(*said)] for said in responses]
+    assert [reader.passages(at) for at in range(4)] == [[Passage("user", "hi"), Passage(*said)] for said in responses]
 
 
 def test_columns_that_flags_name_are_taken(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "q": "ask", "out": {"text": f"say {at}"}, "reward": at} for at in range(3)]
-    narrow = model(write(tmp_path / "rows.jsonl", rows)).inspection.narrow
-    assert Reader(narrow, TextColumns()).parts(1) == []
+    narrow = model_of(tmp_path, rows).inspection.narrow
+    assert Reader(narrow, TextColumns()).passages(1) == []
     named = TextColumns(prompt="q", response="out.text")
-    assert Reader(narrow, named).parts(1) == [Part("prompt", "ask"), Part("response", "say 1")]
+    assert Reader(narrow, named).passages(1) == [Passage("prompt", "ask"), Passage("response", "say 1")]
 
 
 def test_files_with_other_columns_are_shown_as_they_are(tmp_path: Path) -> None:
     write(tmp_path / "step_1.parquet", [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1}] * 2)
     write(tmp_path / "step_2.parquet", [{"prompt_id": "b", "question": "why", "response": "so", "reward": 0}] * 2)
     reader = Reader(model(tmp_path).inspection.narrow, TextColumns())
-    assert reader.parts(0) == [Part("prompt", "ask"), Part("response", "say")]
-    assert reader.parts(2) == [Part("prompt", "why"), Part("response", "so")]
+    assert reader.passages(0) == [Passage("prompt", "ask"), Passage("response", "say")]
+    assert reader.passages(2) == [Passage("prompt", "why"), Passage("response", "so")]

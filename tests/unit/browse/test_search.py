@@ -18,7 +18,7 @@ from grpo_cli.formats.jsonl.format import Jsonl
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.values.cells import Field
 from tests.support.jobs import write
-from tests.unit.browse.files import model
+from tests.unit.browse.files import model, model_of
 
 TEXTS = [
     "The quick brown fox", 'she said "Quick!" to C:\\dir/file', "über alles, ÜBER ALLES", "<b>bold</b> & more",
@@ -79,11 +79,7 @@ def test_words_of_messages_are_found_and_their_fields_are_not(tmp_path: Path) ->
         [{"role": "user", "content": "where"}, {"role": "assistant", "content": "", "tool_calls": [call]}],
         [{"role": "user", "content": [{"type": "text", "text": "the content of it"}]}],
     ]
-    made = model(
-        write(
-            tmp_path / "rows.jsonl", [{"prompt_id": at, "messages": chat, "reward": 1} for at, chat in enumerate(chats)]
-        )
-    )
+    made = model_of(tmp_path, [{"prompt_id": at, "messages": chat, "reward": 1} for at, chat in enumerate(chats)])
     assert [found(made, needle) for needle in ("content", "where", '"at": [', "role")] == [[1], [0], [0], []]
 
 
@@ -94,11 +90,7 @@ def test_only_the_groups_that_are_shown_are_searched(made: Model) -> None:
 
 
 def test_a_search_stops_at_once_and_goes_through_what_it_has(tmp_path: Path) -> None:
-    made = model(
-        write(
-            tmp_path / "rows.jsonl", [{"prompt_id": "a", "prompt": "x" * 600_000, "completion": "y", "reward": 1}] * 20
-        )
-    )
+    made = model_of(tmp_path, [{"prompt_id": "a", "prompt": "x" * 600_000, "completion": "y", "reward": 1}] * 20)
     search = Search(made, made.shown(""), "y", TextColumns())
     parts = search.run()
     first = next(parts)
@@ -113,15 +105,13 @@ def test_a_search_stops_at_once_and_goes_through_what_it_has(tmp_path: Path) -> 
     st.lists(st.text(st.sampled_from('ab \\"\n'), max_size=12), min_size=1, max_size=30),
     st.sampled_from(["q", "qz", "z q"]),
 )
-def test_no_line_that_has_a_word_is_passed_by(
+def test_no_line_with_the_word_is_skipped(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], word: str
 ) -> None:
     """In blocks of any size, with blank lines between the rows."""
     path = tmp_path_factory.mktemp("lines") / "rows.jsonl"
-    path.write_text(
-        "".join(f"{json.dumps({'prompt_id': 'x', 'completion': text, 'reward': 1})}\n\n" for text in texts),
-        encoding="utf-8",
-    )
+    lines = [json.dumps({"prompt_id": "x", "completion": text, "reward": 1}) for text in texts]
+    path.write_text("".join(f"{line}\n\n" for line in lines), encoding="utf-8")
     (table,) = model(path).tables
     assert isinstance(table.format, Jsonl)
     jsonl = replace(table.format, block_size=100)

@@ -22,6 +22,7 @@ from grpo_cli.errors import UsageError
 from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
+from tests.unit.test_rooms import loaded_by
 
 if TYPE_CHECKING:
     from grpo_cli.options.table import Command, Option
@@ -30,9 +31,9 @@ PAIRS = [(command, EVERY[name]) for command in COMMANDS.values() for name in com
 EACH_OPTION = pytest.mark.parametrize(
     ("command", "option"), PAIRS, ids=[f"{command.name} {option.name}" for command, option in PAIRS]
 )
-# A text for each type of option, and the value that it stands for.
+# A text for each type of option, and its value.
 TEXTS: dict[Any, tuple[str, Any]] = {
-    str: ("a b", "a b"),
+    str: ("a b",) * 2,
     int: ("7", 7),
     float: ("-1e-4", -1e-4),
     list[str]: ("x=1", ["x=1"]),
@@ -117,10 +118,7 @@ def test_a_large_whole_number_is_exact() -> None:
         ("compute a --mehtod rloo", "no option named '--mehtod'; did you mean '--method'?"),
         ("compute a --zzzzz", "no option named '--zzzzz'; see --help-all"),
         ("compute a -z", "no option named '-z'; see --help-all"),
-        (
-            "inspect a --output x",
-            "inspect has no option --output; it is an option of compute, report, select, export, compare, add",
-        ),
+        ("inspect a --output x", "inspect has no option --output; it is an option of compute, report, select, export, compare, add"),
         ("compute a --all", "compute has no option --all; it is an option of methods, presets"),
         ("compute", "INPUT is missing; see --help"),
         ("verify", "OUT is missing; see --help"),
@@ -134,10 +132,22 @@ def test_a_large_whole_number_is_exact() -> None:
         ("verify a b c", "got unexpected extra argument(s) (b c) (see --help)"),
         ("compute a --epsilon nan", "--epsilon cannot be 'nan'; it takes a finite number"),
     ],
-)
-def test_a_line_that_means_nothing_is_one_line_and_exit_status_2(words: str, message: str) -> None:
+)  # fmt: skip
+def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(words: str, message: str) -> None:
     done = adv(*words.split())
     assert (done.status, done.out, done.err) == (2, "", f"error: {message}\n")
+
+
+def on_a_terminal(stream: str, *words: str, **surroundings: str) -> str:
+    """What a line prints on a stream that is a terminal; NO_COLOR and its like are unset, unless they are given."""
+    ours, its = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
+    streams: dict[str, Any] = {stream: its}
+    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, check=False, **streams)
+    os.close(its)
+    said = os.read(ours, 10_000).decode()
+    os.close(ours)
+    return said
 
 
 @pytest.mark.parametrize(
@@ -149,14 +159,7 @@ def test_a_line_that_means_nothing_is_one_line_and_exit_status_2(words: str, mes
     ],
 )
 def test_the_label_of_an_error_is_red_on_a_terminal_that_has_colours(surroundings: dict[str, str], label: str) -> None:
-    ours, its = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
-    env |= surroundings  # an empty NO_COLOR is not set here: whether it counts is another matter in each rich
-    subprocess.run([sys.executable, "-m", "grpo_cli", "compute"], stderr=its, env=env, check=False)
-    os.close(its)
-    said = os.read(ours, 1000).decode()
-    os.close(ours)
-    assert said == f"{label} INPUT is missing; see --help\r\n"
+    assert on_a_terminal("stderr", "compute", **surroundings) == f"{label} INPUT is missing; see --help\r\n"
 
 
 # --- the table of commands -----------------------------------------------------------------------------------
@@ -184,9 +187,8 @@ def test_the_whole_help_of_a_command_shows_its_example_and_the_full_text_of_all_
     assert done.status == 0
     assert f"  {command.example}" in done.out.splitlines()
     assert [name for name, row in command.takes.items() if f"{row.takes} {row.help}".strip() not in words] == []
-    assert [
-        flag for row in command.takes.values() for flag in (row.flag, row.other, row.short) if flag not in words
-    ] == []
+    flags = [flag for row in command.takes.values() for flag in (row.flag, row.other, row.short)]
+    assert [flag for flag in flags if flag not in words] == []
     assert max(map(len, done.out.splitlines())) <= 80
 
 
@@ -229,13 +231,7 @@ def test_the_help_lists_every_command() -> None:
 
 
 def test_titles_of_the_help_are_bold_on_a_terminal_that_has_colours() -> None:
-    ours, its = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
-    subprocess.run([sys.executable, "-m", "grpo_cli", "verify", "-h"], stdout=its, env=env, check=True)
-    os.close(its)
-    said = os.read(ours, 10_000).decode()
-    os.close(ours)
-    assert "\x1b[1mExample\x1b[0m" in said
+    assert "\x1b[1mExample\x1b[0m" in on_a_terminal("stdout", "verify", "-h", TERM="xterm")
 
 
 # --- completion ----------------------------------------------------------------------------------------------
@@ -243,11 +239,8 @@ def test_titles_of_the_help_are_bold_on_a_terminal_that_has_colours() -> None:
 
 def completed(*words: str) -> list[str]:
     """What the shell would offer for the last word."""
-    environment = {
-        "_GRPO_ADV_COMPLETE": "complete_bash",
-        "COMP_WORDS": " ".join(words),
-        "COMP_CWORD": str(len(words) - 1),
-    }
+    words_so_far = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    environment = {"_GRPO_ADV_COMPLETE": "complete_bash", **words_so_far}
     script = (
         "import sys\nfrom grpo_cli.__main__ import main\nimport atexit\n"
         "atexit.register(lambda: print(*sorted({'polars', 'pyarrow', 'numpy'} & {*sys.modules}), file=sys.stderr))\nmain()"
@@ -285,10 +278,7 @@ def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
     def bash(script: str) -> str:
-        done = subprocess.run(
-            ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        return done.stdout
+        return subprocess.check_output(["bash", "-c", script], env=environment, cwd=tmp_path, text=True)
 
     assert "_grpo_adv_completion" in bash("grpo-adv --show-completion; :")
     assert "bash completion installed in" in bash("grpo-adv --install-completion; :")
@@ -297,22 +287,14 @@ def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
 
 
 def test_reading_a_line_loads_neither_pydantic_nor_rich() -> None:
-    script = (
-        "import sys\nfrom grpo_cli.cli.command import read\nread(['compute', 'a', '--epsilon', '1', '-g', 'x'])\n"
-        "print(sorted({'pydantic', 'rich', 'polars', 'numpy'} & {*sys.modules}))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    read_line = "from grpo_cli.cli.command import read; read(['compute', 'a', '--epsilon', '1', '-g', 'x'])"
+    assert not {"pydantic", "rich", "polars", "numpy"} & loaded_by(read_line)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["export", "-h"]])
 def test_the_help_loads_neither_rich_nor_what_reads_files(words: list[str]) -> None:
-    script = (
-        f"import sys\nfrom grpo_cli.cli.command import read\nread({words!r})\n"
-        "print(sorted({'pydantic', 'rich', 'polars', 'pyarrow', 'numpy', 'grpo_cli.files'} & {*sys.modules}))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("\n[]\n")
+    slow = {"pydantic", "rich", "polars", "pyarrow", "numpy", "grpo_cli.files"}
+    assert not slow & loaded_by(f"from grpo_cli.cli.command import read; read({words!r})")
 
 
 @pytest.mark.parametrize("command", ["audit", "compare", "schemas", "verify", "inspect", "compute"])

@@ -26,7 +26,7 @@ def test_a_schema_is_explained(tmp_path: Path) -> None:
     assert adv("schemas", "ver1", cwd=tmp_path).err == "error: no schema or file named 'ver1'; did you mean 'verl'?\n"
 
 
-def test_a_file_is_explained_by_what_speaks_for_and_against(tmp_path: Path) -> None:
+def test_the_reasons_for_and_against_a_schema_are_shown(tmp_path: Path) -> None:
     WRITERS["verl"](tmp_path)
     done = adv("schemas", "12.jsonl", cwd=tmp_path)
     assert "because      it has input, output, score, step, the file name" in done.out
@@ -50,7 +50,7 @@ def test_an_aggregate_is_explained_although_it_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["compute", "inspect"])
-def test_what_a_file_was_read_as_is_said(command: str, tmp_path: Path) -> None:
+def test_the_schema_of_a_file_is_shown(command: str, tmp_path: Path) -> None:
     WRITERS["verl"](tmp_path)
     done = adv(command, "12.jsonl", cwd=tmp_path)
     assert done.status == 0
@@ -83,10 +83,8 @@ def test_select_keeps_whole_documents_around_the_rows_that_stay(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["nemo-gym-profile", "polaris", "big-math", "intellect-2"])
 def test_an_aggregate_can_still_be_inspected_as_its_refusal_says(name: str, tmp_path: Path) -> None:
-    lines(
-        tmp_path / "x.jsonl",
-        [REFUSED[name] | {"llama8b_solve_rate": 0.25} if name == "big-math" else REFUSED[name]] * 3,
-    )
+    known = {"llama8b_solve_rate": 0.25} if name == "big-math" else {}
+    lines(tmp_path / "x.jsonl", [REFUSED[name] | known] * 3)
     refused = adv("compute", "x.jsonl", cwd=tmp_path)
     assert refused.status == 1
     flags = refused.err.partition("; inspect ")[2].partition(" shows")[0].split()

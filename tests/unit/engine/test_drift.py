@@ -55,7 +55,7 @@ def test_lines_that_moved_are_the_same(checkout: tuple[Path, str], path: str) ->
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.py:4-6", "a.py:advantage"])
-def test_a_formula_that_changed_is_told(checkout: tuple[Path, str], path: str) -> None:
+def test_a_changed_formula_is_reported(checkout: tuple[Path, str], path: str) -> None:
     (checkout[0] / "a.py").write_text(FILE.replace("r - mean", "(r - mean) / r.std()"))
     assert verdict(checkout, path) == "changed"
 
@@ -65,7 +65,7 @@ def test_a_change_elsewhere_in_the_file_is_none_of_the_formula(checkout: tuple[P
     assert [verdict(checkout, path) for path in ("a.py", "a.py:4-6", "a.py:advantage")] == ["changed", "same", "same"]
 
 
-def test_a_file_or_function_that_went_is_told(checkout: tuple[Path, str]) -> None:
+def test_a_removed_file_or_function_is_reported(checkout: tuple[Path, str]) -> None:
     (checkout[0] / "a.py").write_text(FILE.replace("advantage", "credit"))
     assert verdict(checkout, "a.py:advantage") == "gone"
     (checkout[0] / "a.py").unlink()

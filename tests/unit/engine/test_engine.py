@@ -1,4 +1,4 @@
-"""What the battery of methods does not say: odd groups, missing rewards, shapes, rollouts, the order of post operations."""
+"""What the battery of methods does not test: odd groups, missing rewards, shapes, rollouts, the order of post operations."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_group_of_the_smallest_size_is_not_small(size: int) -> None:
     # All of 0, 2, 9, 9: squares 66, var 22. Only 0 and 2: var 2.
     [("all", math.sqrt(22)), ("kept", ROOT2)],
 )
-def test_skipped_groups_count_in_the_std_of_the_batch_unless_told_otherwise(counted: str, sd: float) -> None:
+def test_skipped_groups_count_in_the_std_of_the_batch_by_default(counted: str, sd: float) -> None:
     got = advantages(
         [0.0, 2.0, 9.0, 9.0],
         [0, 0, 1, 1],
@@ -400,7 +400,7 @@ def test_per_step_divides_by_the_rows_of_the_rollout() -> None:
 
 
 @pytest.mark.parametrize(("take", "x", "y"), [("last", 2.0, 8.0), ("first", 1.0, 4.0), ("mean", 1.5, 6.0)])
-def test_a_row_without_a_reward_does_not_stand_for_its_rollout(take: Any, x: float, y: float) -> None:
+def test_a_row_without_a_reward_does_not_represent_its_rollout(take: Any, x: float, y: float) -> None:
     data = STEPS.with_columns(reward=pl.Series([1.0, 2.0, None, 4.0, 8.0]))
     got = grpo_cli.compute(data, method="dr-grpo", rollout="episode", rollout_reward=take, missing="exclude")
     mean = (x + y) / 2

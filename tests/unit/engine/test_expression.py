@@ -104,7 +104,7 @@ def test_the_longest_formula_computes() -> None:
     assert computed(" + ".join(["reward"] * terms)) == pytest.approx([terms * r for r in FRAME["reward"]])
 
 
-def test_a_config_file_is_held_to_the_same(tmp_path: Path) -> None:
+def test_a_config_file_has_the_same_limits(tmp_path: Path) -> None:
     from tests.support.command import adv
 
     (tmp_path / "own.toml").write_text('expr = "reward + (SELECT 1)"\n', encoding="utf-8")

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpo_cli import testing
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.render import plan_text
-from grpo_cli.testing import Row, narrow
+from grpo_cli.testing import Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,13 +24,11 @@ GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.0, 0.5, 1.0]), min_size=2, ma
 
 def advantages(
     settings: dict[str, Any], groups: Sequence[Sequence[float]], batches: Sequence[int] | None = None
-) -> list[float]:
-    """Group k is of the batch at place k; all are of one unless said."""
+) -> list[float | None]:
+    """Group k is in the batch at place k of `batches`; without them there is one batch."""
     of = batches or [0] * len(groups)
     rows = [Row(group=str(k), reward=r, batch=str(of[k])) for k, group in enumerate(groups) for r in group]
-    plan = Plan.of(settings)
-    table = narrow(rows).drop({"rollout", "role"} - {*plan.needs})
-    return list(score(plan, table).frame[".advantage"])
+    return testing.advantages(rows, settings)
 
 
 def divergence(p: float, peak: float) -> float:

@@ -70,9 +70,9 @@ def test_every_field_of_every_operation_can_be_set(part: str, op: str, field: st
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_every_method_makes_a_plan_by_itself(method: str) -> None:
-    plan = Plan.of({"estimator.name": method})
-    assert plan.method == method
-    assert plan.divisor.level == ESTIMATORS[method].scale
+    plan, scale = Plan.of({"estimator.name": method}), ESTIMATORS[method].scale
+    assert (plan.method, plan.divisor.level) == (method, scale)
+    assert plan == Plan.of({"estimator.name": method, "divisor.level": scale})
     assert set(plan.params) == {p.name for p in ESTIMATORS[method].params if not p.field}
 
 
@@ -145,11 +145,6 @@ def test_a_parameter_that_renames_a_field_yields_to_a_stronger_word_on_the_field
     assert Plan.of(field, named).unit.state_weight == 0.5
 
 
-def test_none_takes_an_operation_of_the_method_away() -> None:
-    assert Plan.of({"estimator.name": "gdpo"}).post == (Whiten(),)
-    assert Plan.of({"estimator.name": "gdpo"}, {"post.whiten": None}).post == ()
-
-
 def test_none_takes_an_operation_of_a_weaker_layer_away_with_all_its_fields() -> None:
     clip = {"shape.clip.lo": 0, "shape.clip.hi": 1}
     assert Plan.of(clip, {"shape.clip": None}).shape == ()
@@ -157,7 +152,8 @@ def test_none_takes_an_operation_of_a_weaker_layer_away_with_all_its_fields() ->
 
 
 @pytest.mark.parametrize("gone", [None, "none", "None", "false", False])
-def test_an_operation_that_was_taken_away_can_be_set_again_by_a_stronger_layer(gone: object) -> None:
+def test_an_operation_of_the_method_can_be_taken_away_and_set_again_by_a_stronger_layer(gone: object) -> None:
+    assert Plan.of({"estimator.name": "gdpo"}).post == (Whiten(),)
     assert Plan.of({"estimator.name": "gdpo"}, {"post.whiten": gone}).post == ()
     again = Plan.of({"estimator.name": "gdpo"}, {"post.whiten": None}, {"post.whiten.level": "token"})
     assert again.post == (Whiten(level="token"),)
@@ -171,7 +167,7 @@ def test_an_operation_can_be_put_there_with_its_defaults(there: object) -> None:
 # --- order -------------------------------------------------------------------------------------------------
 
 
-def test_operations_set_one_by_one_stand_in_the_order_of_the_table() -> None:
+def test_operations_set_separately_are_in_the_order_of_the_table() -> None:
     names = list(ORDERED["shape"])
     settings = {**VALID, **{f"shape.{name}": True for name in reversed(names)}}
     assert [op.name for op in Plan.of(settings).shape] == names
@@ -390,6 +386,7 @@ IDLE = [
     {"estimator.name": "expression", "estimator.sql": "reward - mean"},
     {"estimator.name": "expression", "estimator.sql": "(reward - mean) / (std + epsilon)"},
     {"post.whiten.level": "sample", "post.whiten.divide": False},
+    {"divisor.measure": "mad", "weight.by": "std"},
 ]
 
 

@@ -73,7 +73,7 @@ def test_every_preset_is_explained(name: str) -> None:
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-def test_all_presets_are_listed_and_told_as_json() -> None:
+def test_all_presets_are_listed_and_given_as_json() -> None:
     listing = adv("presets", "--all")
     facts = json.loads(adv("presets", "--json").out)
     assert [one["name"] for one in facts] == list(presets())
@@ -81,13 +81,13 @@ def test_all_presets_are_listed_and_told_as_json() -> None:
     assert max(map(len, listing.out.splitlines())) <= 80
 
 
-def test_old_versions_and_the_code_of_papers_stand_behind_all() -> None:
+def test_old_versions_and_the_code_of_papers_need_all() -> None:
     listing = adv("presets").out.split()
     assert [row.name for row in presets().values() if (row.name in listing) == row.archive] == []
     assert f"--all lists {sum(row.archive for row in presets().values())} more" in " ".join(listing)
 
 
-def test_methods_that_no_trainer_ships_stand_behind_all() -> None:
+def test_methods_that_no_trainer_ships_need_all() -> None:
     shipped, everything = (
         {line.split()[0] for line in adv("methods", *more).out.splitlines() if line[:1].strip()}
         for more in ((), ("--all",))

@@ -1,4 +1,4 @@
-"""Groups and rows: where rows stand and what is computed where changes no bit of what comes out."""
+"""Groups and rows: the order of rows and the place of a computation change no bit of the results."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> N
 )
 @given(rows=ROWS)
 @example(rows=[(0, 0.0)] * 10 + [(1, 0.0)] * 8 + [(1, -0.0)])
-def test_groups_whose_rows_are_apart_have_the_bits_of_groups_that_stand_together(
+def test_groups_with_scattered_rows_have_the_bits_of_contiguous_groups(
     settings: dict[str, Any], rows: list[tuple[int, float | None]]
 ) -> None:
     plan = Plan.of({"rewards.missing": "exclude", **settings})
@@ -166,7 +166,7 @@ def test_groups_whose_rows_are_apart_have_the_bits_of_groups_that_stand_together
     "sizes", [[2] * 300, [8] * 90, [500] * 3, [3001] * 2, [5000], [4] * 50 + [3] + [4] * 50, [1] * 400]
 )
 @pytest.mark.parametrize("piece", [256, 1 << 17])
-def test_groups_of_one_size_that_stand_together_have_the_bits_of_a_plain_loop(sizes: list[int], piece: int) -> None:
+def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(sizes: list[int], piece: int) -> None:
     rng = np.random.default_rng(len(sizes))
     codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
     rewards = rng.standard_normal(len(codes)) * 10.0 ** rng.integers(-8, 9, len(codes))
@@ -243,7 +243,7 @@ def test_what_reads_facts_alone_is_computed_once_a_group_and_read_on_every_row()
     ]
 
 
-def test_what_needs_all_rows_of_a_group_sees_them_wherever_they_stand() -> None:
+def test_what_needs_all_rows_of_a_group_sees_them_wherever_they_are() -> None:
     made = frames(TABLE[[2, 0, 3, 1, 4]])
     rank = made.let(REWARD.rank().over("group"))
     made.let(rank * 10, "answer")
@@ -265,7 +265,7 @@ def test_a_scan_sees_the_rows_that_have_a_value_group_by_group() -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("x", {"replaces": True}), (".x", {})])
-def test_a_column_that_is_made_anew_takes_the_place_of_the_old_one(name: str, said: dict[str, bool]) -> None:
+def test_a_column_replaces_the_old_one_of_its_name(name: str, said: dict[str, bool]) -> None:
     made = frames()
     made.let(REWARD * 2, name)
     made.let(made.sum(REWARD), name, **said)

@@ -34,7 +34,7 @@ def _every_folder_is_new() -> None:
 def test_an_error_of_a_sync_in_the_background_fails_the_run(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system reports a failed write-back once for each open file: the last sync knows nothing of it any more."""
+    """The system reports a failed write-back once for each open file: the last sync does not see it."""
     failures = [OSError(code, os.strerror(code))]
 
     def sync_once(_: int) -> None:
@@ -65,24 +65,7 @@ def test_an_error_of_the_last_sync_fails_the_run(tmp_path: Path, monkeypatch: py
     assert not names_in(tmp_path)
 
 
-def test_a_file_that_is_created_at_the_last_moment_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, checked = tmp_path / "out", atomic._refuse_existing
-
-    def created_after_the_check(path: Path, *, force: bool) -> None:
-        checked(path, force=force)
-        if len(names_in(tmp_path)) == 1 and not target.exists():
-            target.write_bytes(b"of another program")
-
-    monkeypatch.setattr(atomic, "_refuse_existing", created_after_the_check)
-    with pytest.raises(UsageError, match="out: exists"), replacing(target, force=False) as sink:
-        sink.write(b"ours")
-    assert target.read_bytes() == b"of another program"
-    assert names_in(tmp_path) == ["out"]
-
-
-def test_where_there_are_no_hard_links_the_file_is_renamed_and_that_is_said(
+def test_without_hard_links_the_file_is_renamed_and_this_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuses(*_: Any) -> None:
@@ -129,7 +112,7 @@ def test_a_temporary_file_that_is_still_written_and_what_only_looks_like_one_sta
         assert {*names_in(tmp_path)} == {"new", *names}
 
 
-def test_work_that_is_done_again_finds_what_it_has_written_and_replaces_nothing_else(tmp_path: Path) -> None:
+def test_a_retried_task_accepts_its_own_output_and_replaces_no_other(tmp_path: Path) -> None:
     target = tmp_path / "out"
     for _ in range(2):
         with replacing(target, force=False, retried=True) as sink:
@@ -140,7 +123,7 @@ def test_work_that_is_done_again_finds_what_it_has_written_and_replaces_nothing_
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_second_name_that_stays_is_said(
+def test_a_second_name_that_stays_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(self: Path, *, missing_ok: bool = False) -> None:

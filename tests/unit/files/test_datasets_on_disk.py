@@ -18,7 +18,7 @@ ROWS = [{"prompt_id": k // 4, "reward": float(k % 3 == 0)} for k in range(30)]
 
 
 def shards(folder: Path, count: int, name: str = "data") -> Path:
-    """The rows as `save_to_disk` lays them down: Arrow streams that are cut anywhere, and two notes beside them."""
+    """The rows as `save_to_disk` writes them: Arrow streams that are cut anywhere, and two notes beside them."""
     folder.mkdir(parents=True)
     size = -(-len(ROWS) // count)
     for at in range(count):
@@ -51,7 +51,7 @@ def test_blocks_go_on_from_shard_to_shard(tmp_path: Path) -> None:
     assert found.facts["groups"] == 8
 
 
-def test_of_several_splits_the_one_that_is_meant_has_to_be_named(tmp_path: Path) -> None:
+def test_one_of_several_splits_has_to_be_named(tmp_path: Path) -> None:
     for split in ("train", "test"):
         shards(tmp_path / "saved" / split, 2)
     (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}', encoding="utf-8")
@@ -81,11 +81,11 @@ def test_a_shard_of_an_earlier_save_is_not_read(pattern: str, tmp_path: Path) ->
     found = look(str(tmp_path / pattern))
     assert found.facts["rows"] == len(ROWS)
     assert "data-00001-of-00002.arrow" in str(found.facts)
-    assert look(folder / "data-00001-of-00002.arrow").facts["rows"] == 10  # who names a file means it
+    assert look(folder / "data-00001-of-00002.arrow").facts["rows"] == 10  # a file that is named is read
 
 
 @pytest.mark.parametrize("state", ["[]", "{", '{"_data_files": 5}', '{"_data_files": [{}]}', "[" * 9999, '"\udcff"'])
-def test_another_file_of_that_name_says_nothing(state: str, tmp_path: Path) -> None:
+def test_an_unrelated_state_json_is_ignored(state: str, tmp_path: Path) -> None:
     folder = shards(tmp_path / "saved", 2)
     (folder / "state.json").write_bytes(state.encode("utf-8", "surrogateescape"))
     assert look(folder).facts["rows"] == len(ROWS)
@@ -120,6 +120,6 @@ def test_a_reference_that_is_no_text_names_no_snapshot(tmp_path: Path) -> None:
         look(tmp_path / "snapshots")
 
 
-def test_a_state_that_stands_alone_is_a_file_like_any_other(tmp_path: Path) -> None:
+def test_a_state_json_by_itself_is_read_like_any_file(tmp_path: Path) -> None:
     write(tmp_path / "a" / "state.json", ROWS)
     assert look(tmp_path / "a").facts["rows"] == len(ROWS)

@@ -1,4 +1,4 @@
-"""A Parquet file that is made longer in place is the old one or the new one at every instant."""
+"""A Parquet file that grows in place is the old one or the new one at every instant."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from grpo_cli.files.inputs import Input, spool
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, splice, verify
 from grpo_cli.formats.registry import FORMATS
+from tests.support.command import adv
 from tests.support.weaving import inserting
 
 ROWS = 3000
@@ -44,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def columns(path: Path) -> list[str]:
-    """Read all of it with every reader, and give the columns that they agree upon."""
+    """The columns; all readers have to agree on the whole file."""
     by_arrow, by_polars = pq.ParquetFile(path).read(), pl.read_parquet(path)
     by_duckdb = duckdb.connect().sql(f"from read_parquet('{path}')").to_arrow_table()
     by_pandas = pd.read_parquet(path)
@@ -73,7 +74,7 @@ def test_whenever_it_stops_every_reader_sees_the_old_file_or_the_new_one(path: P
     assert sum("portion" in step for step, _ in seen) > 5
 
 
-def test_whoever_is_killed_in_between_can_begin_again(path: Path) -> None:
+def test_a_run_that_was_killed_can_be_repeated(path: Path) -> None:
     """What was left behind stays unread, and the next run goes on from the end of the file."""
     growth, _ = splice.growth(Input.at(path), weaving())
     with path.open("r+b") as handle:
@@ -113,7 +114,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(path: Path, monkeypat
     assert path.read_bytes() == old
 
 
-def test_it_is_the_file_that_a_splice_would_write_but_for_the_old_footer(path: Path) -> None:
+def test_in_place_gives_the_file_of_a_splice_plus_the_old_footer(path: Path) -> None:
     sink = io.BytesIO()
     FORMATS["parquet"].weave(Input.at(path), None, sink, weaving())
     old = Input.at(spare(path))
@@ -132,11 +133,50 @@ def spare(path: Path) -> Path:
     return copy
 
 
-def test_the_last_bytes_lie_in_one_sector() -> None:
+def test_the_last_bytes_are_in_one_sector() -> None:
     for end in range(3 * 512):
         begin = end + padding(end, 8)
         assert begin // 512 == (begin + 7) // 512
         assert padding(end, 8) < 8
+
+
+def footer_length(path: Path) -> int:
+    with path.open("rb") as handle:
+        return len(footer.read(handle, path.stat().st_size).raw)
+
+
+@pytest.mark.parametrize(
+    ("rows", "group_rows", "text"), [(200_000, 50_000, 40), (20_000, 20_000, 900), (40_000, 100, 10)]
+)
+def test_no_more_is_written_than_the_column_and_two_footers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, group_rows: int, text: int
+) -> None:
+    path, noise = tmp_path / "a.parquet", np.random.default_rng(3)
+    texts = [noise.bytes(text // 2).hex() for _ in range(200)]
+    columns = {"prompt_id": np.arange(rows) // 8, "reward": noise.normal(size=rows)}
+    frame = pl.DataFrame(columns).with_columns(text=pl.Series(texts).gather(np.arange(rows) % 200))
+    frame.write_parquet(path, row_group_size=group_rows)
+    before = path.stat().st_size
+
+    written: list[int] = []
+    pwrite = os.pwrite
+
+    def counted(fd: int, data: bytes, at: int) -> int:
+        written.append(pwrite(fd, data, at))
+        return written[-1]
+
+    monkeypatch.setattr(os, "pwrite", counted)
+    assert adv("compute", str(path), "--in-place", "--quiet").status == 0
+
+    meta = pq.read_metadata(path)
+    chunks = [meta.row_group(group).column(meta.num_columns - 1) for group in range(meta.num_row_groups)]
+    assert {chunk.path_in_schema for chunk in chunks} == {"advantage"}
+    column = sum(chunk.total_compressed_size for chunk in chunks)
+    assert written
+    assert sum(written) <= 1.1 * column + 2 * footer_length(path)
+    # What was reserved and not written would count as well: the file is no longer than that.
+    assert path.stat().st_size - before <= 1.1 * column + 2 * footer_length(path)
+    assert pl.read_parquet(path).drop("advantage").equals(frame)
 
 
 # --- what is refused ---------------------------------------------------------------------------------------
@@ -155,7 +195,7 @@ def test_a_file_that_changed_since_it_was_pinned(path: Path) -> None:
         FORMATS["parquet"].weave_in_place(source, None, weaving())
 
 
-def test_a_file_that_somebody_holds(path: Path) -> None:
+def test_a_file_that_is_locked(path: Path) -> None:
     with path.open("rb") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
         with pytest.raises(DataError, match="another process has locked it"):
@@ -195,7 +235,7 @@ def test_what_is_no_file_cannot_be_spliced_or_must_not_be_written(path: Path, mo
 
 
 def denied(path: Any, flags: int, *_: Any, opened: Callable[[Any, int], int] = os.open) -> int:
-    """A file that may be read and not written."""
+    """A file that can be read but not written."""
     if flags & os.O_RDWR:
         raise PermissionError(errno.EACCES, "Permission denied")
     return opened(path, flags)

@@ -1,4 +1,4 @@
-"""The command that adds an extra, for every way in which this can be installed."""
+"""The command that adds an extra, for every way to install this package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIP = str(Path(sys.executable).with_name("pip"))
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Pip of this Python is first on the path, and the prefix of Python says nothing of pipx or uv."""
+    """Pip of this Python is first on the path, and the prefix of Python has no files of pipx or uv."""
     monkeypatch.setattr(shutil, "which", {"pip": PIP}.get)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
@@ -31,9 +31,20 @@ def installed(monkeypatch: pytest.MonkeyPatch, origin: Any, installer: str = "pi
     monkeypatch.setattr(metadata, "distribution", lambda _: SimpleNamespace(read_text=files.get))
 
 
-def test_from_an_index_the_name_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, None)
-    assert installation.install("report") == "pip install 'grpo-adv[report]'"
+@pytest.mark.parametrize(
+    ("origin", "wanted"),
+    [
+        (None, "'grpo-adv[ray]'"),
+        ({"url": "file:///gone/away", "dir_info": {}}, "'grpo-adv[ray]'"),
+        ({"url": "https://host/a.git", "vcs_info": {"vcs": "git", "commit_id": "1"}}, "'grpo-adv[ray] @ git+https://host/a.git'"),
+    ],
+    ids=["from an index", "from a clone that is gone", "from a repository"],
+)  # fmt: skip
+def test_an_extra_comes_from_where_the_package_came_from(
+    origin: Any, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(monkeypatch, origin)
+    assert installation.install("ray") == f"pip install {wanted}"
 
 
 def test_from_a_clone_it_is_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -45,16 +56,6 @@ def test_from_a_clone_it_is_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert installation.install("report") == "pip install '.[report]'"
     installed(monkeypatch, {"url": clone.as_uri(), "dir_info": {"editable": True}})
     assert installation.install("cloud") == "pip install -e '.[cloud]'"
-
-
-def test_a_clone_that_is_gone_is_not_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    installed(monkeypatch, {"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
-    assert installation.install("ray") == "pip install 'grpo-adv[ray]'"
-
-
-def test_from_a_repository_it_is_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, {"url": "https://host/a.git", "vcs_info": {"vcs": "git", "commit_id": "1"}})
-    assert installation.install("ray") == "pip install 'grpo-adv[ray] @ git+https://host/a.git'"
 
 
 def test_where_nothing_is_installed_the_folder_of_the_package_is(monkeypatch: pytest.MonkeyPatch) -> None:

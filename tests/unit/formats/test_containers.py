@@ -11,11 +11,12 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from random import Random
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
+from tests.support.bad_files import torch_zip, zipped
 from tests.support.jobs import compute, look, rows_of, selected, write
 
 ROWS: list[dict[str, Any]] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
@@ -86,9 +88,8 @@ def test_a_table_is_never_written_into(tmp_path: Path) -> None:
 )
 def test_a_table_that_is_none_says_where(found: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(json.dumps(found), encoding="utf-8")
-    if not found["data"] or isinstance(found["data"][0], list):
-        with pytest.raises(DataError, match=message):
-            look(tmp_path / "t.json")
+    with pytest.raises(DataError, match=message):
+        look(tmp_path / "t.json")
 
 
 # --- Inspect archives -----------------------------------------------------------------------------------------------
@@ -169,33 +170,36 @@ def test_a_container_that_is_broken_is_one_line(suffix: str, content: bytes, tmp
         assert str(error.value).endswith("the end of the archive is missing; was its writer stopped?")
 
 
-def test_a_member_that_is_broken_is_one_line(tmp_path: Path) -> None:
-    path = inspect_archive(tmp_path / "log.eval")
-    data = bytearray(path.read_bytes())
-    data[400:420] = b"\0" * 20
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=r"log\.eval: cannot be unpacked"):
-        look(path)
+def with_zeros(data: bytes) -> bytes:
+    return data[:400] + bytes(20) + data[420:]
 
 
-def test_an_archive_that_lists_fewer_members_than_it_states_is_refused(tmp_path: Path) -> None:
+def with_a_late_list(data: bytes) -> bytes:
     """The size of the list is another one, and the list begins at a later member; zipfile takes that for all of it."""
-    path = inspect_archive(tmp_path / "log.eval")
-    data = path.read_bytes()
     second = data.index(b"PK\1\2", data.index(b"PK\1\2") + 1)
     end = data.rindex(b"PK\5\6")
-    path.write_bytes(data[: end + 12] + struct.pack("<II", end - second, second) + data[end + 20 :])
-    assert len(zipfile.ZipFile(path).namelist()) == 8
-    with pytest.raises(DataError, match=r"log\.eval: cannot be unpacked: 8 of 9 members are listed"):
-        look(path)
+    return data[: end + 12] + struct.pack("<II", end - second, second) + data[end + 20 :]
 
 
-def test_a_member_whose_name_has_a_wrong_byte_is_not_left_out(tmp_path: Path) -> None:
+def with_another_name(data: bytes) -> bytes:
+    at = data.rindex(b"samples/b_epoch_2.json")
+    return data[:at] + b"r" + data[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "why"),
+    [
+        (with_zeros, ""),
+        (with_a_late_list, "8 of 9 members are listed"),
+        (with_another_name, r"'ramples/b_epoch_2\.json' is named 'samples/b_epoch_2\.json'"),
+    ],
+)
+def test_an_archive_with_a_broken_or_lost_member_is_refused(
+    spoiled: Callable[[bytes], bytes], why: str, tmp_path: Path
+) -> None:
     path = inspect_archive(tmp_path / "log.eval")
-    data = bytearray(path.read_bytes())
-    data[data.rindex(b"samples/b_epoch_2.json")] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match=r"log\.eval: .* 'ramples/b_epoch_2\.json' is named 'samples/b_epoch_2\.json'"):
+    path.write_bytes(spoiled(path.read_bytes()))
+    with pytest.raises(DataError, match=rf"log\.eval: cannot be unpacked: {why}"):
         look(path)
 
 
@@ -306,8 +310,13 @@ def _torch(module: str, name: str) -> Any:
     return getattr(there, name)
 
 
-def torch_save(path: Path, content: Any, storages: dict[str, bytes], pids: dict[int, Any]) -> Path:
-    """What torch.save writes: a pickle whose storages are members of a zip beside it."""
+def torch_save(
+    path: Path,
+    content: Any,
+    storages: Mapping[str, bytes] = MappingProxyType({}),
+    pids: Mapping[int, Any] = MappingProxyType({}),
+) -> Path:
+    """What torch.save writes: a pickle whose storages are beside it."""
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, obj: Any) -> Any:
@@ -315,11 +324,9 @@ def torch_save(path: Path, content: Any, storages: dict[str, bytes], pids: dict[
 
     buffer = BytesIO()
     Pickler(buffer, 2).dump(content)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", buffer.getvalue())
-        archive.writestr("archive/version", "3\n")
-        for key, data in storages.items():
-            archive.writestr(f"archive/data/{key}", data)
+    members: dict[str, bytes | list[bytes]] = {"archive/data.pkl": buffer.getvalue()}
+    members |= {f"archive/data/{key}": data for key, data in storages.items()}
+    path.write_bytes(zipped(members, zipfile.ZIP_STORED))
     return path
 
 
@@ -339,38 +346,12 @@ SAMPLES = [
     ],
 )
 def test_a_dump_of_samples_is_read(content: Any, tmp_path: Path) -> None:
-    path = torch_save(tmp_path / "rollout_7.pt", content, {}, {})
+    path = torch_save(tmp_path / "rollout_7.pt", content)
     found = compute(path, method="rloo")
     made = rows_of(tmp_path / "rollout_7.advantages.jsonl")
     assert [row["advantage"] for row in made] == RLOO
     assert all(one.items() <= row.items() for one, row in zip(SAMPLES, made, strict=True))
     assert "read as slime samples" in found.narrow.notes[0]
-
-
-def test_tensors_are_lists_of_their_numbers(tmp_path: Path) -> None:
-    storages, pids, columns = {}, {}, {}
-    wide = np.arange(12, dtype=np.int64).reshape(6, 2)
-    arrays = {
-        "prompt_id": ("LongStorage", np.repeat(np.arange(3), 2)),
-        "reward": ("FloatStorage", np.array([0, 1] * 3, np.float32)),
-        "tokens": ("LongStorage", wide),
-        "mask": ("BoolStorage", wide % 2 == 0),
-        "half": ("HalfStorage", np.array([0.5] * 6, np.float16)),
-        "brain": ("BFloat16Storage", (np.array([1.5] * 6, np.float32).view(np.uint32) >> 16).astype(np.uint16)),
-    }
-    kept = []
-    for key, (storage, values) in enumerate(arrays.values()):
-        storages[str(key)] = values.tobytes()
-        columns[list(arrays)[key]] = made = _Reference(values, storage, str(key))
-        kept.append(made.storage)
-        pids[id(made.storage)] = ("storage", _torch("torch", storage), str(key), "cpu", values.size)
-    path = torch_save(tmp_path / "batch.pt", columns, storages, pids)
-    compute(path, method="rloo", output=str(tmp_path / "o.jsonl"))
-    made_rows = rows_of(tmp_path / "o.jsonl")
-    assert [row["advantage"] for row in made_rows] == RLOO
-    assert [row["tokens"] for row in made_rows] == wide.tolist()
-    assert [row["mask"] for row in made_rows] == (wide % 2 == 0).tolist()
-    assert {row["half"] for row in made_rows} == {0.5} and {row["brain"] for row in made_rows} == {1.5}
 
 
 class _Storage:
@@ -380,14 +361,42 @@ class _Storage:
 class _Reference:
     """A tensor that is a view of a storage."""
 
-    def __init__(self, values: np.ndarray, storage: str, key: str, size: Any = None, stride: Any = None) -> None:
-        self.storage = _Storage()
-        self.size = values.shape if size is None else size
-        self.stride = tuple(step // values.itemsize for step in values.strides) if stride is None else stride
-        _ = storage, key
+    def __init__(self, storage: _Storage, size: Any, stride: Any) -> None:
+        self.storage, self.size, self.stride = storage, size, stride
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _torch("torch._utils", "_rebuild_tensor_v2"), (self.storage, 0, self.size, self.stride, False, {})
+
+
+def torch_columns(path: Path, arrays: dict[str, tuple[str, np.ndarray]], size: Any = None, stride: Any = None) -> Path:
+    """Columns that are tensors; each array is a storage of this type."""
+    columns, storages, pids = {}, {}, {}
+    for key, (name, (dtype, values)) in enumerate(arrays.items()):
+        steps = tuple(step // values.itemsize for step in values.strides)
+        columns[name] = _Reference(_Storage(), size or values.shape, stride or steps)
+        storages[str(key)] = values.tobytes()
+        pids[id(columns[name].storage)] = ("storage", _torch("torch", dtype), str(key), "cpu", values.size)
+    return torch_save(path, columns, storages, pids)
+
+
+REWARDS = np.array([0.0, 1.0] * 3)
+
+
+def test_tensors_are_lists_of_their_numbers(tmp_path: Path) -> None:
+    wide = np.arange(12, dtype=np.int64).reshape(6, 2)
+    arrays = {
+        "prompt_id": ("LongStorage", np.repeat(np.arange(3), 2)),
+        "reward": ("FloatStorage", REWARDS.astype(np.float32)),
+        "tokens": ("LongStorage", wide),
+        "mask": ("BoolStorage", wide % 2 == 0),
+        "half": ("HalfStorage", np.array([0.5] * 6, np.float16)),
+        "brain": ("BFloat16Storage", (np.array([1.5] * 6, np.float32).view(np.uint32) >> 16).astype(np.uint16)),
+    }
+    compute(torch_columns(tmp_path / "batch.pt", arrays), method="rloo", output=str(tmp_path / "o.jsonl"))
+    found = pl.DataFrame(rows_of(tmp_path / "o.jsonl")).to_dict(as_series=False)
+    assert found["advantage"] == RLOO
+    assert (found["tokens"], found["mask"]) == (wide.tolist(), (wide % 2 == 0).tolist())
+    assert (found["half"], found["brain"]) == ([0.5] * 6, [1.5] * 6)
 
 
 CALLED: list[str] = []
@@ -442,8 +451,7 @@ def hostile() -> dict[str, bytes]:
 @pytest.mark.parametrize("name", hostile())
 def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, tmp_path: Path) -> None:
     CALLED.clear()
-    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
-        archive.writestr("archive/data.pkl", hostile()[name])
+    (tmp_path / "a.pt").write_bytes(torch_zip(hostile()[name]))
     with pytest.raises(DataError, match=r"a\.pt: (its pickle would call .* not allowed; it was not called|not readable as a torch\.save file)"):  # fmt: skip
         look(tmp_path / "a.pt")
     assert not CALLED
@@ -464,8 +472,7 @@ def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, 
     ],
 )
 def test_a_pickle_without_samples_is_one_line(data: bytes, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
-        archive.writestr("archive/data.pkl", data)
+    (tmp_path / "a.pt").write_bytes(torch_zip(data))
     with pytest.raises(DataError, match=r"a\.pt: (holds no list of samples|not readable as a torch\.save file)"):
         look(tmp_path / "a.pt")
 
@@ -479,24 +486,19 @@ def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol
         }
         for k in range(6)
     ]  # fmt: skip
-    with zipfile.ZipFile(tmp_path / "a.pt", "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps(rows, protocol))
+    (tmp_path / "a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
     assert look(tmp_path / "a.pt", method="rloo").scored.rows[".advantage"].to_list() == RLOO
 
 
 @pytest.mark.parametrize(("size", "stride"), [((7,), (1,)), ((10**9,), (0,)), ((6,), (2,)), ((6,), (-1,)), ((3, 3), (1, 1))])  # fmt: skip
 def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any, tmp_path: Path) -> None:
-    values = np.zeros(6)
-    made = _Reference(values, "DoubleStorage", "0", size, stride)
-    pids = {id(made.storage): ("storage", _torch("torch", "DoubleStorage"), "0", "cpu", 6)}
-    path = torch_save(tmp_path / "a.pt", {"reward": made}, {"0": values.tobytes()}, pids)
+    path = torch_columns(tmp_path / "a.pt", {"reward": ("DoubleStorage", REWARDS)}, size, stride)
     with pytest.raises(DataError, match="a tensor beyond its storage"):
         look(path)
 
 
 def test_a_member_that_is_compressed_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "a.pt", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", b"\0" * 10_000)
+    (tmp_path / "a.pt").write_bytes(zipped({"archive/data.pkl": bytes(10_000)}))
     with pytest.raises(DataError, match=r"archive/data\.pkl is compressed"):
         look(tmp_path / "a.pt")
 
@@ -507,10 +509,8 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str,
     if kind == "eval":
         inspect_archive(path)
     elif kind == "pt":
-        values = np.array([float(k % 2) for k in range(6)])
-        made = _Reference(values, "DoubleStorage", "0")
-        pids = {id(made.storage): ("storage", _torch("torch", "DoubleStorage"), "0", "cpu", 6)}
-        torch_save(path, {"prompt_id": [0, 0, 1, 1, 2, 2], "reward": made}, {"0": values.tobytes()}, pids)
+        prompts = np.repeat(np.arange(3), 2)
+        torch_columns(path, {"prompt_id": ("LongStorage", prompts), "reward": ("DoubleStorage", REWARDS)})
     else:
         trackio(path, [("one", 1, completions(1))])
     data, random, refused = path.read_bytes(), Random(28), list[str]()  # noqa: S311 - the same bytes each time
@@ -526,6 +526,6 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str,
 
 
 def test_rows_are_selected_out_of_a_container(tmp_path: Path) -> None:
-    path = torch_save(tmp_path / "a.pt", {"samples": SAMPLES}, {}, {})
+    path = torch_save(tmp_path / "a.pt", {"samples": SAMPLES})
     selected(path, per_group=1, pick="best", output=str(tmp_path / "o.jsonl"))
     assert [row["reward"] for row in rows_of(tmp_path / "o.jsonl")] == [1.0] * 3

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +22,14 @@ from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, DOUBLE, FALSE, I16, I32, I64, LIST, MAP, SET, STRUCT, TRUE, UUID
 from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import in_memory, inserting
+
+
+@pytest.fixture(autouse=True, scope="module", params=["short footers", "long footers"])
+def _pattern(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test reads its few bytes as those of a short footer, and with the pattern for long ones."""
+    with mock.patch.object(thrift, "_LONG", 0 if request.param == "long footers" else thrift._LONG):
+        yield
+
 
 # --- an oracle: the protocol decoded into plain values, and encoded from them ------------------------------
 

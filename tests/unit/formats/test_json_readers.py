@@ -18,17 +18,12 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.jsonl import reading
 from grpo_cli.formats.jsonl.format import Jsonl
 from grpo_cli.formats.jsonl.lines import last_braces
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Field, Kind
 from tests.support.weaving import in_memory
 
 LINES = replace(registry.lines(), small=0)  # Python alone would read a few rows, which compares it with itself
-FIELDS = (
-    Field("reward", "number"),
-    Field("k", "key"),
-    Field("a.b", "number"),
-    Field("l", "numbers"),
-    Field("s", "number"),
-)
+KINDS: dict[str, Kind] = {"reward": "number", "k": "key", "a.b": "number", "l": "numbers", "s": "number"}
+FIELDS = tuple(Field(name, kind) for name, kind in KINDS.items())
 WATCHED = ("advantage", "step")
 
 
@@ -101,24 +96,9 @@ plain_rows = st.fixed_dictionaries(
     },
     optional={"s": st.sampled_from(["1", "0.5"]), "x": st.fixed_dictionaries({"reward": st.integers(0, 9)})},
 ).map(json.dumps)
-nasty = st.sampled_from(
-    [
-        "",
-        " ",
-        "\x0b",
-        "\x0c{}",
-        "[1]",
-        "5",
-        "{",
-        "}",
-        "{}{}",
-        '{"reward":1}\r{"k":2}',
-        '{"k":"\udce9"}',
-        "\ufeff{}",
-        "{} x",
-        "nul",
-    ]
-)
+nasty = st.sampled_from([
+    "", " ", "\x0b", "\x0c{}", "[1]", "5", "{", "}", "{}{}", '{"reward":1}\r{"k":2}', '{"k":"\udce9"}', "\ufeff{}", "{} x", "nul",
+])  # fmt: skip
 any_line = st.one_of(plain_rows, plain_rows, objects(values), nasty)
 
 
@@ -139,26 +119,17 @@ ROW_FIELDS = (Field("id", "key"), Field("n", "key"), Field("reward", "number"), 
 ROW_WATCHED = ("step", "kl", "late")
 TEXT = st.text(st.sampled_from('ab"\\/\n\t{}[]:,é漢\U0001f600 \x7f'), max_size=70)
 IDS = st.text(st.sampled_from("ab-09 é{}:,[]'"), max_size=20)
-ROW = st.fixed_dictionaries(
-    {
-        "id": IDS,
-        "text": TEXT,
-        "n": st.integers(-5, 10**14),
-        "reward": st.floats(allow_nan=True) | st.sampled_from([0.0, 1.0, None, True, False, 3]),
-        "meta": st.builds(lambda kl, note: {"kl": kl, "note": note, "empty": []}, st.sampled_from([0.5, -0.25]), TEXT),
-        "step": st.integers(0, 3) | st.sampled_from([True, False, None, 1e300]),
-    }
-).map(lambda row: {name: row[name] for name in ("id", "text", "n", "reward", "meta", "step")})
-SAME_SIZE = st.fixed_dictionaries(
-    {
-        "id": st.sampled_from(["p-0001", "p-0002", "p-0099"]),
-        "text": st.text(st.sampled_from("ab{}[]:, "), min_size=9, max_size=9),
-        "n": st.integers(10, 99),
-        "reward": st.sampled_from([0.0, 1.0, 0.5]),
-        "meta": st.builds(lambda kl: {"kl": kl}, st.sampled_from([True, None, 1e99])),
-        "step": st.integers(0, 9),
-    }
-).map(lambda row: {name: row[name] for name in ("id", "text", "n", "reward", "meta", "step")})
+ROW = st.fixed_dictionaries({
+    "id": IDS, "text": TEXT, "n": st.integers(-5, 10**14),
+    "reward": st.floats(allow_nan=True) | st.sampled_from([0.0, 1.0, None, True, False, 3]),
+    "meta": st.builds(lambda kl, note: {"kl": kl, "note": note, "empty": []}, st.sampled_from([0.5, -0.25]), TEXT),
+    "step": st.integers(0, 3) | st.sampled_from([True, False, None, 1e300]),
+})  # fmt: skip
+SAME_SIZE = st.fixed_dictionaries({
+    "id": st.sampled_from(["p-0001", "p-0002", "p-0099"]), "text": st.text(st.sampled_from("ab{}[]:, "), min_size=9, max_size=9),
+    "n": st.integers(10, 99), "reward": st.sampled_from([0.0, 1.0, 0.5]),
+    "meta": st.fixed_dictionaries({"kl": st.sampled_from([True, None, 1e99])}), "step": st.integers(0, 9),
+})  # fmt: skip
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" , ", " : ")])
 OTHER_BYTES = list(b'"\\{}[]:,0 1-.eu\n\rx\x01\xff')
 
@@ -211,6 +182,9 @@ def agrees(data: bytes, fields: Sequence[Field] = ROW_FIELDS, watched: Sequence[
     assert outcome(data, fields, watched, replace(LINES, piece_size=1)) == wanted
 
 
+ODD_VALUES = (b"xyz", b"01", b'"\\q"', b'"\\u12g4"', b'"\x02"', b'"\xc3("')
+
+
 @pytest.mark.parametrize("kind", FILES)
 @settings(max_examples=2 * settings().max_examples)
 @given(data=st.data())
@@ -222,12 +196,7 @@ def test_both_readers_say_the_same_of_any_file(kind: str, data: st.DataObject) -
 @pytest.mark.parametrize(
     "line",
     [
-        b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":xyz}',
-        b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":01}',
-        b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":"\\q"}',
-        b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":"\\u12g4"}',
-        b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":"\x02"}',
-        b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":"\xc3("}',
+        *(b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1},"x":%b}' % odd for odd in ODD_VALUES),
         b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1}} {}',
         b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1}',
         b'["id"]',

@@ -72,10 +72,7 @@ def scanned(text: str) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (
-            '{"k":"p","reward":NaN,"a":{"b":2}}',
-            "in: 1 of 1 blocks took the exact reader, the first because: error parsing",
-        ),
+        ('{"k":"p","reward":NaN,"a":{"b":2}}', "1 of 1 blocks took the exact reader, the first because: error parsing"),
         ('{"k":1,"reward":1,"a":{"b":2}}', "unexpected value while building Series of type String"),
         ('{"k":"p","reward":1,"a.b":2}', "got non-null value for NULL-typed column"),
         ('{"k":"p","reward":1,"a.b":null}', "a watched name is null, or written with escapes"),

@@ -112,17 +112,8 @@ def test_bytes_that_are_no_utf_8_are_an_error_wherever_they_are() -> None:
 
 def test_lines_are_cut_at_line_feeds_and_blank_ones_are_none() -> None:
     assert read('{"a":1}\n\n  \n\t\r\n{"a":2}\r\n{"a":3}', pl.Float64()) == [1.0, 2.0, 3.0]
-    for odd in (
-        '{"a":1}{"a":2}',
-        '{"a":1} x',
-        "[1]",
-        "5",
-        "null",
-        '{"a":1\n,"b":2}',
-        '{"a":1}\r{"a":2}',
-        "\x0b",
-        "\ufeff{}",
-    ):
+    objects = '{"a":1}{"a":2}', '{"a":1} x', '{"a":1\n,"b":2}', '{"a":1}\r{"a":2}', "\ufeff{}"
+    for odd in (*objects, "[1]", "5", "null", "\x0b"):
         assert refuses(f'{{"a":1}}\n{odd}\n', pl.Float64())
 
 

@@ -20,24 +20,28 @@ def woven(data: bytes, **added: list[Any]) -> tuple[bytes, list[str]]:
     return woven_with_notes(FORMATS["parquet"], data, inserting(added, replace=True))
 
 
-def described(notes: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
-    table, sink = pa.table({"k": [1, 2], "r": [0.5, 1.0]}), io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, store_schema=False) as writer:
+def parquet_of(table: pa.Table, notes: dict[str, str], **options: Any) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(notes)
-    out, told_of = woven(sink.getvalue(), advantage=[0.5, 1.5], status=["a", "b"], n=[1, 2], t=[[0.5], [0.0, 1.5]])
+    return sink.getvalue()
+
+
+def spark_fields(**types: str) -> list[dict[str, Any]]:
+    return [{"name": name, "type": dtype, "nullable": True, "metadata": {}} for name, dtype in types.items()]
+
+
+def described(notes: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+    data = parquet_of(pa.table({"k": [1, 2], "r": [0.5, 1.0]}), notes, store_schema=False)
+    out, told_of = woven(data, advantage=[0.5, 1.5], status=["a", "b"], n=[1, 2], t=[[0.5], [0.0, 1.5]])
     found = pq.read_metadata(io.BytesIO(out)).metadata
     return {key: found[key.encode()].decode() for key in notes}, told_of
 
 
 def test_other_tools_schemas_gain_the_columns() -> None:
-    fields: list[dict[str, Any]] = [
-        {"name": "k", "type": "long", "nullable": True, "metadata": {}},
-        {"name": "r", "type": "double"},
-    ]
-    avro = json.dumps(
-        {"type": "record", "name": "t", "fields": [{"name": "k", "type": "long"}, {"name": "r", "type": "double"}]}
-    )
+    fields = spark_fields(k="long", r="double")
+    avro = json.dumps({"type": "record", "name": "t", "fields": fields})
     value = {"dtype": "int64", "_type": "Value"}
     found, left = described({
         SPARK: json.dumps({"type": "struct", "fields": fields}), "parquet.avro.schema": avro, "avro.schema": avro,
@@ -45,13 +49,8 @@ def test_other_tools_schemas_gain_the_columns() -> None:
     })  # fmt: skip
     assert left == []
     spark = json.loads(found[SPARK])["fields"]
-    assert [(field["name"], field["type"]) for field in spark[2:]] == [
-        ("advantage", "double"),
-        ("status", "string"),
-        ("n", "long"),
-        ("t", {"type": "array", "elementType": "double", "containsNull": True}),
-    ]
-    assert spark[:2] == fields
+    array: Any = {"type": "array", "elementType": "double", "containsNull": True}
+    assert spark == fields + spark_fields(advantage="double", status="string", n="long", t=array)
     for key in ("avro.schema", "parquet.avro.schema"):
         assert json.loads(found[key])["fields"][2] == {"name": "advantage", "type": ["null", "double"], "default": None}
         assert json.loads(found[key])["fields"][5]["type"] == ["null", {"type": "array", "items": ["null", "double"]}]
@@ -74,9 +73,8 @@ def test_what_cannot_be_parsed_stays_and_is_noted(key: str, text: str) -> None:
 
 
 def test_our_own_entry_is_replaced_and_not_doubled() -> None:
-    sink = io.BytesIO()
-    pq.write_table(pa.table({"k": [1, 2]}).replace_schema_metadata({"grpo_adv": "old", "mine": "kept"}), sink)
-    once, _ = woven(sink.getvalue(), advantage=[0.5, 1.5])
+    table = pa.table({"k": [1, 2]}).replace_schema_metadata({"grpo_adv": "old", "mine": "kept"})
+    once, _ = woven(parquet_of(table, {}), advantage=[0.5, 1.5])
     twice, _ = woven(once, advantage=[1.0, 2.0])
     for data in (once, twice):
         assert pq.read_schema(io.BytesIO(data)).metadata == {b"grpo_adv": NOTE["grpo_adv"].encode(), b"mine": b"kept"}
@@ -84,20 +82,13 @@ def test_our_own_entry_is_replaced_and_not_doubled() -> None:
 
 
 def test_a_replaced_column_gets_a_new_description_in_its_place() -> None:
-    fields: list[dict[str, Any]] = [
-        {"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("k", "r")
-    ]
     value = {"dtype": "int64", "_type": "Value"}
-    table, sink = pa.table({"k": [1, 2], "r": [1, 2]}), io.BytesIO()
-    with pq.ParquetWriter(sink, pa.schema(table.schema, {"pandas": '{"columns":[{"field_name":"k"}]}'})) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata(
-            {
-                SPARK: json.dumps({"type": "struct", "fields": fields}),
-                "huggingface": json.dumps({"info": {"features": {"k": value, "r": value}}}),
-            }
-        )
-    out, _ = woven(sink.getvalue(), k=[0.5, 1.5])
+    notes = {
+        SPARK: json.dumps({"type": "struct", "fields": spark_fields(k="long", r="long")}),
+        "huggingface": json.dumps({"info": {"features": {"k": value, "r": value}}}),
+    }
+    table = pa.table({"k": [1, 2], "r": [1, 2]}, metadata={"pandas": '{"columns":[{"field_name":"k"}]}'})
+    out, _ = woven(parquet_of(table, notes), k=[0.5, 1.5])
     found = pq.read_metadata(io.BytesIO(out)).metadata
     assert [field["type"] for field in json.loads(found[SPARK.encode()])["fields"]] == ["double", "long"]
     features = json.loads(found[b"huggingface"])["info"]["features"]

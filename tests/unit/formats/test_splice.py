@@ -122,10 +122,8 @@ def check(data: bytes, rows: int, folder: Path, skip: str = "") -> bytes:
 @pytest.mark.parametrize("pages", ["1.0", "2.0"])
 def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
     data = wrote(TABLE, compression=codec, data_page_version=pages, row_group_size=3, write_page_index=True)
-    out = metadata(check(data, ROWS, tmp_path)).row_group(0)
-    assert {out.column(k).compression for k in range(out.num_columns)} == {
-        metadata(data).row_group(0).column(0).compression
-    }
+    old, new = (metadata(file).row_group(0) for file in (data, check(data, ROWS, tmp_path)))
+    assert {new.column(k).compression for k in range(new.num_columns)} == {old.column(0).compression}
 
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"compression": "uncompressed"}, {"statistics": False}])
@@ -157,8 +155,7 @@ def test_files_by_duckdb(tmp_path: Path) -> None:
     path = str(tmp_path / "d.parquet")
     query = "select i, 't' || i % 5 t, [i, null] l, {'a': i} s, map {'k': i} m from range(2500) t(i)"
     duckdb.execute(f"copy ({query}) to '{path}' (row_group_size 2048, parquet_version v2)")
-    with open(path, "rb") as handle:  # noqa: PTH123
-        check(handle.read(), 2500, tmp_path)
+    check(Path(path).read_bytes(), 2500, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -171,25 +168,18 @@ def test_files_by_duckdb(tmp_path: Path) -> None:
     ],
 )
 def test_rarer_options(options: dict[str, Any], tmp_path: Path) -> None:
-    out = check(wrote(TABLE, **options), ROWS, tmp_path)
-    assert metadata(out).row_group(0).sorting_columns == metadata(wrote(TABLE, **options)).row_group(0).sorting_columns
+    data = wrote(TABLE, **options)
+    old, new = (metadata(file).row_group(0) for file in (data, check(data, ROWS, tmp_path)))
+    assert new.sorting_columns == old.sorting_columns
 
 
-@pytest.mark.parametrize("groups", [0, 1, 3])
-def test_tables_without_rows(groups: int, tmp_path: Path) -> None:
-    sink, empty = io.BytesIO(), TABLE.select(["k", "r"]).slice(0, 0)
-    with pq.ParquetWriter(sink, empty.schema) as writer:
-        for _ in range(groups):
-            writer.write_table(empty)
-    assert metadata(check(sink.getvalue(), 0, tmp_path)).num_row_groups == groups
-
-
-def test_empty_row_groups_between_others(tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", [[], [0], [0, 0, 0], [0, 2, 0, 0, 4, 1]])
+def test_row_groups_without_rows(groups: list[int], tmp_path: Path) -> None:
     sink, table = io.BytesIO(), TABLE.select(["k", "r"])
     with pq.ParquetWriter(sink, table.schema) as writer:
-        for rows in (0, 2, 0, 0, 4, 1):
+        for rows in groups:
             writer.write_table(table.slice(0, rows))
-    check(sink.getvalue(), ROWS, tmp_path)
+    assert metadata(check(sink.getvalue(), sum(groups), tmp_path)).num_row_groups == len(groups)
 
 
 def test_footers_that_are_long(tmp_path: Path) -> None:
@@ -249,11 +239,8 @@ def test_filters_that_use_statistics_and_indexes_find_the_same_rows(tmp_path: Pa
 
 def test_columns_with_odd_names_and_of_nested_types() -> None:
     more: dict[str, Any] = {
-        "a.b": ["x", "y"],
-        "é\n": [1, 2],
-        "list": [[1.0], [None, 2.0]],
-        "struct": [{"x": 1, "y": ["a"]}] * 2,
-    }
+        "a.b": ["x", "y"], "é\n": [1, 2], "list": [[1.0], [None, 2.0]], "struct": [{"x": 1, "y": ["a"]}] * 2,
+    }  # fmt: skip
     data = wrote(pa.table({"a": [{"b": 1}, {"b": 2}], "a.c": [1, 2]}), row_group_size=1)
     out, notes = woven(data, adding(2, **more))
     assert notes == []

@@ -57,31 +57,17 @@ def test_a_comparison_is_that_of_numbers(symbol: str, left: float, right: float)
     assert holds(f"a {symbol} b", a=left, b=right) is functions[symbol](left, right)
 
 
-@given(low=NUMBERS, middle=NUMBERS, high=NUMBERS)
-def test_a_chain_is_the_conjunction_of_its_links(low: float, middle: float, high: float) -> None:
-    values = {"low": low, "middle": middle, "high": high}
-    assert holds("low <= middle < high", **values) is holds("low <= middle and middle < high", **values)
-
-
-@given(a=NUMBERS, b=NUMBERS)
-def test_not_and_de_morgan(a: float, b: float) -> None:
-    assert holds("not (a > 0 and b > 0)", a=a, b=b) is holds("not a > 0 or not b > 0", a=a, b=b)
+HUGE = f"1{'0' * 400}"  # too large to calculate with
 
 
 @pytest.mark.parametrize(
-    "text", ["nothing > 0", "nothing <= 0", "nothing == 0", "nothing + 1 > 0", "-nothing < 1", "0 < nothing < 1"]
-)
-def test_a_quantity_that_is_missing_compares_false(text: str) -> None:
-    assert not holds(text)
-
-
-@pytest.mark.parametrize("text", ["mean / std > 0", "mean / std <= 0", "mean / (n - 8) != 0"])
-def test_a_division_by_zero_is_a_missing_quantity(text: str) -> None:
-    assert not holds(text)
-
-
-@pytest.mark.parametrize("text", [f"1{'0' * 400} / 3 > mean", f"1{'0' * 400} * mean > 1"])
-def test_a_number_too_large_to_calculate_with_is_a_missing_quantity(text: str) -> None:
+    "text",
+    [
+        "nothing > 0", "nothing <= 0", "nothing == 0", "nothing + 1 > 0", "-nothing < 1", "0 < nothing < 1",
+        "mean / std > 0", "mean / std <= 0", "mean / (n - 8) != 0", f"{HUGE} / 3 > mean", f"{HUGE} * mean > 1",
+    ],
+)  # fmt: skip
+def test_a_comparison_with_a_missing_quantity_or_a_division_by_zero_or_an_overflow_is_false(text: str) -> None:
     assert not holds(text)
 
 

@@ -114,7 +114,7 @@ def test_a_swapped_pair_of_letters_finds_the_name(names: tuple[str, ...]) -> Non
             assert name in near_names(slip, names) or len(name) < 6, slip
 
 
-def test_names_that_contain_the_word_are_shown_where_none_is_spelt_like_it() -> None:
+def test_names_that_contain_the_word_are_shown_if_no_name_is_near() -> None:
     assert near_names("drgrpo", ["oat-drgrpo", "areal-gsm8k-drgrpo", "trl-rloo"]) == [
         "oat-drgrpo",
         "areal-gsm8k-drgrpo",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Effect:
-    """An option with a value, the options that it stands beside, and the only things that it may change."""
+    """An option with a value, the options given with it, and the only things that it may change."""
 
     value: Any
     changes: dict[str, Any]
@@ -199,7 +199,11 @@ def test_the_same_name_in_a_file_means_the_same(name: str, tmp_path: Path) -> No
     assert meaning({k: v for k, v in read.items() if k != "config"}) == meaning(given)
 
 
-WEAKER = {"reward_clip": "0:9", "clip": "0:9", "overlong": "9:3:1", "expr": "reward", "method": "rloo"}
+WEAKER = {
+    "reward_clip": "0:9", "clip": "0:9", "overlong": "9:3:1", "expr": "reward", "method": "rloo", "group": ["x"],
+    "reward": ["x", "y"], "map": ["no=0"],
+}  # fmt: skip
+ADDED_UP = {"param", "set"}  # those of a file and of flags are applied one after the other
 
 
 def another(hint: Any, value: Any) -> Any:
@@ -208,19 +212,13 @@ def another(hint: Any, value: Any) -> Any:
     return choices[0] if choices else {bool: False, int: 1, float: 0.125, str: "other"}[hint]
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if get_origin(OPTIONS[n].type) is not list])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ADDED_UP])
 def test_a_flag_wins_over_the_file(name: str, tmp_path: Path) -> None:
     effect = EFFECTS[name]
     weak = WEAKER.get(name) or another(OPTIONS[name].type, effect.value)
     path = toml(tmp_path / "c.toml", {**effect.beside, name: weak})
     read = with_config({"config": str(path), name: effect.value})
     assert meaning(read) == meaning({**effect.beside, name: effect.value})
-
-
-@pytest.mark.parametrize("name", ["group", "reward"])
-def test_columns_named_by_a_flag_replace_those_of_the_file(name: str, tmp_path: Path) -> None:
-    path = toml(tmp_path / "c.toml", {name: ["x", "y"]})
-    assert with_config({"config": str(path), name: ["z"]})[name] == ["z"]
 
 
 CONFLICTS = [
@@ -366,7 +364,7 @@ SINGLETONS = {
 
 
 @pytest.mark.parametrize("word", get_args(OPTIONS["singleton"].type))
-def test_every_word_for_singletons_is_a_rule_of_the_plan(word: str) -> None:
+def test_every_value_of_singleton_is_a_rule_of_the_plan(word: str) -> None:
     wanted = {f"plan.alone.{name}": value for name, value in SINGLETONS[word].items()}
     assert changes(meaning({}), meaning({"singleton": word})) == {**wanted, "binding.singletons_meant": True}
 
@@ -397,17 +395,6 @@ def test_an_option_that_would_change_nothing_is_refused(given: dict[str, Any], m
     assert message in raised.value.message and hint in raised.value.hint
 
 
-def test_whitening_none_takes_the_whitening_of_a_method_away() -> None:
-    assert plan_of({"method": "gdpo", "whiten": "none"}).post == ()
-    assert plan_of({"set": ["post.whiten=none"], "method": "gdpo"}).post == ()
-
-
-def test_a_rollout_counts_with_its_last_reward_unless_told() -> None:
-    assert plan_of({"rollout": "r"}).unit.take == "last"
-    assert plan_of({"rollout": "r", "rollout_reward": "first"}).unit.take == "first"
-    assert plan_of({"rollout_reward": "first", "rollout": "r"}).unit.take == "first"
-
-
 def test_weights_stay_away_when_no_reward_has_one() -> None:
     assert plan_of({"reward": ["a", "b"]}).rewards.weights == ()
 
@@ -425,7 +412,7 @@ def test_values_of_python_become_those_of_the_command_line() -> None:
     assert normalized("ddof", 0.0) == ("ddof", 0)
 
 
-def test_every_option_tells_what_it_is() -> None:
+def test_every_option_has_a_flag_a_help_and_a_panel() -> None:
     for option in OPTIONS.values():
         # The plan of a value is `--plan`; in Python they are given together.
         assert option.flag == "--" + {"plans": "plan"}.get(option.name, option.name).replace("_", "-")

@@ -25,10 +25,9 @@ from grpo_cli.read.group_keys import _ODD, _numbered, _runs, _starts, blocks, en
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, FrameTable
 from grpo_cli.stats.verdicts import verdicts
-from tests.support.jobs import frame, inspected, look, write
+from tests.support.jobs import frame, inspected, look, opened, write
 from tests.support.keys import FORMS
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
@@ -44,7 +43,7 @@ def first_seen(keys: list[Any]) -> list[int]:
 
 
 def groups(data: Path | list[Path], **options: Any) -> list[int]:
-    """The code of every row that is left."""
+    """The group of every row that is kept."""
     return look(*(data if isinstance(data, list) else [data]), **options).narrow.table["group"].to_list()
 
 
@@ -93,13 +92,13 @@ def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repe
 
 
 @given(words=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=200), piece=st.integers(1, 50))
-def test_words_are_numbered_wherever_they_fall_in_the_table(words: list[int], piece: int) -> None:
+def test_words_are_numbered_in_order_of_appearance(words: list[int], piece: int) -> None:
     codes, first = _numbered(np.array(words, np.uint64), piece)
     assert codes.tolist() == first_seen(words)
     assert first.tolist() == [words.index(word) for word in dict.fromkeys(words)]
 
 
-def test_words_that_share_a_place_at_first_find_others() -> None:
+def test_words_that_collide_in_the_table_get_their_own_numbers() -> None:
     inverse = pow(_ODD, -1, 1 << 64)  # times it, words become the products, which differ in their last bits only
     words = [product * inverse % (1 << 64) for product in range(50)] * 2
     codes, _ = _numbered(np.array(words, np.uint64))
@@ -127,7 +126,7 @@ def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], c
 
 
 @pytest.mark.parametrize("keys", [["b", "a", "b"], ["a", "b", "b"], ["aa", "a"], ["a", None, "a"]])
-def test_kept_keys_do_not_hold_the_texts_of_all_rows(keys: list[str | None]) -> None:
+def test_kept_keys_do_not_keep_all_texts_in_memory(keys: list[str | None]) -> None:
     long = [None if key is None else key * 1000 for key in keys for _ in range(50)]
     coded = encode([pl.Series("key", long)], len(long), keep=True)
     assert coded.keys is not None
@@ -143,17 +142,17 @@ def test_keys_that_are_cut_further_are_not_those_of_the_groups() -> None:
 
 
 @pytest.mark.parametrize("at", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE - 1])
-def test_a_sample_that_comes_twice_is_found_wherever_pieces_are_cut(at: int) -> None:
+def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
     rows = 2 * PIECE
+    one, two = (encode([pl.Series(codes)], rows) for codes in (np.zeros(rows), np.arange(rows) >= at))
     samples = np.arange(rows)
-    assert not repeated(np.zeros(rows), samples)
+    assert repeats(one, pl.Series(samples)) == 0
     samples[at] = samples[at - 1]
-    assert repeated(np.zeros(rows), samples)
-    assert not repeated(np.arange(rows) >= at, samples)
+    assert (repeats(one, pl.Series(samples)), repeats(two, pl.Series(samples))) == (1, 0)
 
 
 @pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int64])
-def test_samples_are_told_apart_by_all_of_their_bits(dtype: type[pl.DataType]) -> None:
+def test_samples_are_compared_by_all_their_bits(dtype: type[pl.DataType]) -> None:
     first = (1 << 63) + 9 if dtype == pl.UInt64 else 1 << 40
     falling = pl.Series([first - (at << 32) for at in range(4)], dtype=dtype)
     codes = encode([pl.Series([0, 0, 0, 0])], 4)
@@ -161,9 +160,17 @@ def test_samples_are_told_apart_by_all_of_their_bits(dtype: type[pl.DataType]) -
     assert repeats(codes, falling.gather([0, 1, 0, 1])) == 2
 
 
-def repeated(codes: np.ndarray[Any, Any], samples: np.ndarray[Any, Any]) -> bool:
-    """Whether there is a warning."""
-    return bool(repeats(encode([pl.Series(codes)], len(codes)), pl.Series("sample", samples)))
+@given(
+    codes=st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    values=st.sampled_from([[0, 1, 2], [-5, None, 3], [0, 1 << 60], ["a", "b", None]]),
+    data=st.data(),
+)
+def test_each_row_that_repeats_a_sample_of_its_group_is_counted(
+    codes: list[int], values: list[Any], data: st.DataObject
+) -> None:
+    samples = [data.draw(st.sampled_from(values)) for _ in codes]
+    pairs = [pair for pair in zip(codes, samples, strict=True) if pair[1] is not None]
+    assert repeats(encode([pl.Series(codes)], len(codes)), pl.Series(samples)) == len(pairs) - len({*pairs})
 
 
 @given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
@@ -179,7 +186,7 @@ WHOLE: dict[type[pl.DataType], tuple[int, int]] = {
 
 
 @given(data=st.data(), dtypes=st.lists(st.sampled_from([*WHOLE]), min_size=1, max_size=3))
-def test_rows_of_whole_numbers_share_a_word_only_where_they_are_equal(
+def test_rows_of_integers_share_a_word_only_if_they_are_equal(
     data: st.DataObject, dtypes: list[type[pl.DataType]]
 ) -> None:
     most = data.draw(st.sampled_from([3, 1 << 64]))
@@ -193,7 +200,7 @@ def test_rows_of_whole_numbers_share_a_word_only_where_they_are_equal(
         assert max(words.tolist()) < possible
 
 
-def test_whole_numbers_that_need_more_than_64_bits_have_no_word() -> None:
+def test_integers_that_need_more_than_64_bits_have_no_word() -> None:
     ends = pl.Series([0, (1 << 64) - 1], dtype=pl.UInt64)
     assert packed([ends])[0] is not None
     assert packed([ends, pl.Series([0, 1])])[0] is None
@@ -240,60 +247,49 @@ def test_the_key_may_be_composite_and_named_twice(tmp_path: Path) -> None:
 
 def test_dotted_paths_reach_nested_fields_and_a_literal_name_wins(tmp_path: Path) -> None:
     nested = [{"meta": {"id": i % 2}, "reward": i} for i in range(4)]
-    assert groups(write(tmp_path / "n.jsonl", nested), group="meta.id") == [0, 1, 0, 1]
     both = [{"meta": {"id": i % 2}, "meta.id": i // 2, "reward": i} for i in range(4)]
-    assert groups(write(tmp_path / "b.jsonl", both), group="meta.id") == [0, 0, 1, 1]
-    assert grpo_cli.compute(pl.DataFrame(both), group="meta.id").groups["meta.id"].to_list() == [0, 1]
-    assert grpo_cli.compute(pl.DataFrame(nested), group="meta.id").groups["meta.id"].to_list() == [0, 1]
+    for data, codes in ((nested, [0, 1, 0, 1]), (both, [0, 0, 1, 1])):
+        assert groups(write(tmp_path / "n.jsonl", data), group="meta.id") == codes
+        assert grpo_cli.compute(pl.DataFrame(data), group="meta.id").groups["meta.id"].to_list() == [0, 1]
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "options", "message"),
     [
-        (rows("a", None), ":2: prompt_id is null or missing"),
-        (rows("a", None, None), ":2: prompt_id is null or missing (2 rows)"),
-        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], ":2: prompt_id is null or missing"),
-        (rows(1.0, float("nan"), float("nan")), ":2: prompt_id is NaN (2 rows)"),
+        (rows("a", None), {"group": "prompt_id"}, ":2: prompt_id is null or missing"),
+        (rows("a", None, None), {"group": "prompt_id"}, ":2: prompt_id is null or missing (2 rows)"),
+        ([{"prompt_id": "a", "reward": 1}, {"reward": 0}], {"group": "prompt_id"}, ":2: prompt_id is null or missing"),
+        (rows(1.0, float("nan"), float("nan")), {"group": "prompt_id"}, ":2: prompt_id is NaN (2 rows)"),
+        (rows("a", "a", run=[1, None]), {"group": "prompt_id,run"}, ":2: run is null or missing"),
+        (rows("p", "p", shard=["x", None]), {"group_within": "shard"}, ":2: shard is null or missing"),
+        (rows(*"ppqq", step=[1, 1, None, None]), {"scale": "batch", "batch_by": "step"}, ":3: step is null or missing (2 rows)"),
     ],
-)
-def test_a_row_without_a_key_belongs_nowhere(data: list[dict[str, Any]], message: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_row_without_a_key_or_a_batch_belongs_nowhere(
+    data: list[dict[str, Any]], options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(DataError) as raised:
-        groups(write(tmp_path / "a.jsonl", data), group="prompt_id")
-    assert message in raised.value.message
-
-
-def test_every_part_of_a_composite_key_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=":2: run is null"):
-        groups(write(tmp_path / "a.jsonl", rows("a", "a", run=[1, None])), group="prompt_id,run")
+        groups(write(tmp_path / "a.jsonl", data), **options)
+    assert raised.value.message.endswith(message)
 
 
 # --- no silent merge ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def restarted(tmp_path: Path) -> list[Path]:
-    """Two files whose ids restart."""
-    return [write(tmp_path / f"{name}.jsonl", rows(0, 0, 1, 1, 2, 2, 3, 3)) for name in "ab"]
-
-
-def test_a_key_in_several_files_stops_with_three_keys_and_both_cures(restarted: list[Path]) -> None:
+def test_a_key_in_several_files_stops_with_three_keys_and_both_cures(tmp_path: Path) -> None:
+    restarted = [write(tmp_path / f"{name}.jsonl", rows(0, 0, 1, 1, 2, 2, 3, 3)) for name in "ab"]
     with pytest.raises(DataError) as raised:
         groups(restarted)
     assert "4 group keys have rows in several files (0, 1, 2 and 1 more)" in raised.value.message
     assert "--group-within file" in raised.value.hint and "--group-within input" in raised.value.hint
+    assert groups(restarted, group_within="file") == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
+    assert groups(restarted, group_within="input") == [0, 0, 1, 1, 2, 2, 3, 3] * 2
 
 
-@pytest.mark.parametrize(
-    ("option", "wanted"),
-    [("file", [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]), ("input", [0, 0, 1, 1, 2, 2, 3, 3] * 2)],
-)
-def test_each_cure_for_files_does_what_it_says(restarted: list[Path], option: str, wanted: list[int]) -> None:
-    assert groups(restarted, group_within=option) == wanted
-
-
-def test_files_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
+def test_files_or_steps_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
     paths = [write(tmp_path / "a.jsonl", rows("p", "p")), write(tmp_path / "b.jsonl", rows("q", "q"))]
     assert groups(paths) == [0, 0, 1, 1]
+    assert groups(write(tmp_path / "c.jsonl", rows("p", "p", "q", "q", step=[1, 1, 2, 2]))) == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("name", STEP_LIKE)
@@ -302,8 +298,9 @@ def test_a_key_in_several_steps_stops_with_both_cures(name: str, tmp_path: Path)
     with pytest.raises(DataError) as raised:
         groups(path)
     assert f"a group key has rows in several values of {name!r} (p)" in raised.value.message
-    assert f"--group prompt_id,{name}" in raised.value.hint and "--group-within input" in raised.value.hint
-    assert groups(path, group=f"prompt_id,{name}") == [0, 0, 1, 1]
+    assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
+    cured = look(path, group=f"prompt_id,{name}").narrow
+    assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1], ())
     assert groups(path, group_within=name) == [0, 0, 1, 1]
     assert groups(path, group_within="input") == [0, 0, 0, 0]
 
@@ -314,7 +311,9 @@ def test_a_key_in_several_draws_stops_with_both_cures(name: str, tmp_path: Path)
     with pytest.raises(DataError) as raised:
         groups(path)
     assert f"2 group keys have rows in several values of {name!r} (p, q)" in raised.value.message
-    assert groups(path, group=f"prompt_id,{name}") == [0, 0, 1, 1, 2, 2, 3]
+    assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
+    cured = look(path, group=f"prompt_id,{name}").narrow
+    assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1, 2, 2, 3], ())
     assert groups(path, group_within="input") == [0, 0, 1, 1, 0, 0, 1]
     with pytest.raises(DataError, match=f"the plan needs a batch, but the rows have 4 values of '{name}'"):
         groups(path, group_within="input", scale="batch")
@@ -336,8 +335,7 @@ def test_what_numbers_the_rows_or_parts_of_a_draw_does_not_stop(
     case: str, name: str, suffix: str, tmp_path: Path
 ) -> None:
     keys, values = NO_DRAWS[case]
-    path, data = tmp_path / f"a.{suffix}", rows(*keys, **{name: values})
-    write(path, data) if suffix == "jsonl" else pl.DataFrame(data).write_parquet(path)
+    path = write(tmp_path / f"a.{suffix}", rows(*keys, **{name: values}))
     wanted = [sorted({*keys}).index(key) for key in keys]
     assert groups(path) == groups(path, scale="batch") == wanted
 
@@ -349,26 +347,19 @@ def test_a_draw_that_only_a_late_line_names_is_seen(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_draw_with_a_time_of_their_own_do_not_stop(tmp_path: Path) -> None:
-    assert (
-        groups(write(tmp_path / "a.jsonl", rows(*"ppppqqqq", timestamp=[1, 1, 2, 2, 3, 3, 4, 4]))) == [0] * 4 + [1] * 4
-    )
+    path = write(tmp_path / "a.jsonl", rows(*"ppppqqqq", timestamp=[1, 1, 2, 2, 3, 3, 4, 4]))
+    assert groups(path) == [0] * 4 + [1] * 4
 
 
-def test_steps_that_share_no_key_need_no_cure(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, 2, 2]))
-    assert groups(path) == [0, 0, 1, 1]
-
-
-def test_a_step_that_is_missing_is_not_the_same_step(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="several values of 'step'"):
-        groups(write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", step=[1, 1, None, None])))
-
-
-def test_the_step_of_a_nested_type_is_compared_by_value(tmp_path: Path) -> None:
-    same = write(tmp_path / "same.jsonl", rows("p", "p", step=[[1, 2], [1, 2]]))
-    assert groups(same) == [0, 0]
-    with pytest.raises(DataError, match="several values of 'step'"):
-        groups(write(tmp_path / "other.jsonl", rows("p", "p", step=[[1, 2], [1]])))
+@pytest.mark.parametrize(
+    ("steps", "differ"), [([1, None], True), ([[1, 2], [1]], True), ([[1, 2], [1, 2]], False)], ids=str
+)
+def test_a_step_that_is_missing_or_nested_is_compared_by_value(
+    steps: list[Any], *, differ: bool, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a.jsonl", rows("p", "p", step=steps))
+    with pytest.raises(DataError, match="several values of 'step'") if differ else nullcontext():
+        assert groups(path) == [0, 0]
 
 
 def test_files_and_steps_are_both_checked(tmp_path: Path) -> None:
@@ -387,8 +378,6 @@ def test_keys_may_restart_in_each_value_of_a_column(tmp_path: Path) -> None:
         groups(path, group_within="shar")
     with pytest.raises(DataError, match="no column ''"):
         groups(path, group_within="")
-    with pytest.raises(DataError, match=":2: shard is null"):
-        groups(write(tmp_path / "n.jsonl", rows("p", "p", shard=["x", None])), group_within="shard")
 
 
 def test_the_steps_inside_a_rollout_are_not_training_steps(tmp_path: Path) -> None:
@@ -436,12 +425,12 @@ def test_a_remainder_is_an_error_that_names_both_ways_out(tmp_path: Path) -> Non
     assert dropped.rows is not None and dropped.rows.tolist() == [0, 1, 2, 3]
 
 
-def test_where_every_block_is_short_nothing_is_left_to_compute(tmp_path: Path) -> None:
+def test_if_every_block_is_short_there_is_nothing_to_compute(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no rows; 3 dropped: incomplete last block"):
         look(write(tmp_path / "a.jsonl", rows(*"ppp")), group_size=4, partial="drop")
 
 
-def test_the_remainder_of_each_key_is_dropped_wherever_it_stands(tmp_path: Path) -> None:
+def test_the_remainder_of_each_key_is_dropped(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", rows(*"pppqqr"))
     dropped = look(path, group_size=2, group="prompt_id", partial="drop").narrow
     assert dropped.table["group"].to_list() == [0, 0, 1, 1]
@@ -499,7 +488,7 @@ def two_steps(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", BATCHED, ids=str)
-def test_a_batch_over_several_steps_or_files_must_be_said(
+def test_a_batch_over_several_steps_or_files_needs_a_flag(
     options: dict[str, Any], two_steps: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError) as raised:
@@ -511,7 +500,7 @@ def test_a_batch_over_several_steps_or_files_must_be_said(
         groups(paths, **options)
 
 
-def test_without_a_batch_quantity_nothing_has_to_be_said(two_steps: Path) -> None:
+def test_a_plan_without_batch_statistics_needs_no_flag(two_steps: Path) -> None:
     assert look(two_steps, group="prompt_id,step").narrow.batches == 1
 
 
@@ -533,12 +522,6 @@ def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
         groups(two_steps, group_within="input", batch_by="step")
     assert "a group key has rows in several batches of 'step' (p)" in raised.value.message
     assert "add step to --group" in raised.value.hint and "--batch-by input" in raised.value.hint
-
-
-def test_a_row_without_a_batch_belongs_nowhere(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", rows("p", "p", "q", "q", step=[1, 1, None, None]))
-    with pytest.raises(DataError, match=r":3: step is null or missing \(2 rows\)"):
-        groups(path, scale="batch", batch_by="step")
 
 
 def test_an_unknown_batch_column_is_named(two_steps: Path) -> None:
@@ -569,14 +552,14 @@ def test_groups_of_one_row_are_fine_where_a_group_is_not_compared_with_itself(me
     assert None not in grpo_cli.advantages(frame([0.0, 1.0, 1.0], ["a", "b", "c"]), method=method).to_list()
 
 
-def test_a_single_row_in_all_is_asked_about_and_one_larger_group_is_no_reason_to_stop() -> None:
+def test_a_single_row_stops_the_run_and_one_larger_group_does_not() -> None:
     with pytest.raises(DataError, match="there is a single row: prompt_id may be an id of the rollout"):
         grpo_cli.advantages(frame([1.0]))
     assert grpo_cli.advantages(frame([1.0]), singleton="zero").to_list() == [0.0]
     assert grpo_cli.advantages(frame([1.0, 1.0, 1.0], ["a", "b", "b"])).to_list() == [0.0, 0.0, 0.0]
 
 
-def test_messages_that_hold_the_answers_are_not_called_prompts(tmp_path: Path) -> None:
+def test_messages_with_the_answers_are_not_called_prompts(tmp_path: Path) -> None:
     rows = [
         {
             "messages": [{"role": "user", "content": f"p{k // 4}"}, {"role": "assistant", "content": f"a{k}"}],
@@ -623,7 +606,7 @@ def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
     keys=st.lists(st.sampled_from([1.0, float("nan"), None, -0.0, 0.0]), min_size=1, max_size=20),
     size=st.integers(-1, 3),
 )
-def test_grouping_judges_nothing(keys: list[float | None], size: int) -> None:
+def test_grouping_checks_nothing(keys: list[float | None], size: int) -> None:
     data = pl.DataFrame({"k": pl.Series(keys, dtype=pl.Float64), "reward": [1.0] * len(keys)})
     columns = columns_of(data, group=("k",))
     groups = group(columns, replace(columns.request.rule, size=size))
@@ -672,9 +655,7 @@ def test_only_files_with_a_late_step_are_read_again_and_for_little_more(
 ) -> None:
     early = [{"prompt_id": at // 2, "reward": float(at % 2)} for at in range(20_000)]
     late = [{**row, "step": 7} if at in {9_000, 9_001} else row for at, row in enumerate(early)]
-    paths = [write(tmp_path / "a.jsonl", early), write(tmp_path / "b.jsonl", late)]
-    inputs, _ = find_inputs([str(path) for path in paths])
-    tables = open_tables(inputs, Binding())
+    tables = opened(write(tmp_path / "a.jsonl", early), write(tmp_path / "b.jsonl", late))
     asked: list[tuple[str, list[str]]] = []
     before = FileTable.scan
 
@@ -697,11 +678,7 @@ def test_a_late_step_is_read_beside_a_column_that_the_file_has(tmp_path: Path) -
     """The first column of all files, an epoch, need not be in the file with the late step."""
     rows_there = [{"reward": float(at % 2)} for at in range(20_000)]
     late = [{**row, "step": 7} if at in {9_000, 9_001} else row for at, row in enumerate(rows_there)]
-    paths = [
-        write(tmp_path / "a.jsonl", [{**row, "epoch": 1} for row in rows_there]),
-        write(tmp_path / "b.jsonl", late),
-    ]
-    inputs, _ = find_inputs([str(path) for path in paths])
-    binding = Binding(group_size=4)
-    columns = read_columns(open_tables(inputs, binding), binding, Plan())
+    first = write(tmp_path / "a.jsonl", [{**row, "epoch": 1} for row in rows_there])
+    tables = opened(first, write(tmp_path / "b.jsonl", late))
+    columns = read_columns(tables, Binding(group_size=4), Plan())
     assert columns.values["step"].is_not_null().arg_true().to_list() == [29_000, 29_001]

@@ -1,4 +1,4 @@
-"""What a message offers where a reward or a key was not found: flags that work when they are copied."""
+"""What an error offers if a reward or a key was not found: flags that work when they are copied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards inside of records: objects of a list by their path, and lists of rewards that no schema knows."""
+"""Rewards inside records: objects of a list by their path, and lists of rewards that no schema knows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from grpo_cli.write.verify import verify
 from tests.support.command import adv
 from tests.support.jobs import compute, look, near, rows_of, selected, write
 
-# Groups as lists of rewards: what the files below are made of, and what the plain loop of `centred` reads.
+# Groups as lists of rewards, for the files below and for `centred`, a plain loop.
 GROUPS: list[list[float]] = [[1, 0], [1, 1, 0], [], [0.5, 0.25, 0.75, 1.0]]
 RECORDS: list[Any] = [
     {"prompt": f"p{k}", "rollouts": [{"text": "x", "r": r} for r in rewards]} for k, rewards in enumerate(GROUPS)
@@ -58,7 +58,7 @@ def test_objects_of_a_list_are_rollouts_and_their_record_is_the_group(tmp_path: 
         ("a.jsonl", "".join(f'{{"rewards": {rewards}}}\n' for rewards in GROUPS), "rewards"),
     ],
 )
-def test_replaced_advantages_are_verified_where_they_stand(name: str, text: str, reward: str, tmp_path: Path) -> None:
+def test_replaced_advantages_are_verified(name: str, text: str, reward: str, tmp_path: Path) -> None:
     once, twice = tmp_path / f"once_{name}", tmp_path / f"twice_{name}"
     (tmp_path / name).write_text(text, encoding="utf-8")
     compute(tmp_path / name, reward=[reward], output=str(once))
@@ -94,14 +94,9 @@ def test_records_without_rollouts_are_counted_and_numbered(name: str, text: str,
     assert chosen["kept_rows"] == chosen["rows"] == 4
     assert f"{path}: 3 records have no rollouts" in chosen["warnings"]
     not_written = f"{path}: records without rollouts are not written"
-    if name == "a.json":
-        assert (not_written in chosen["warnings"], out.read_text(encoding="utf-8")) == (False, text)
-    else:
-        lines = text.splitlines()
-        assert (not_written in chosen["warnings"], out.read_text(encoding="utf-8").splitlines()) == (
-            True,
-            [lines[0], lines[4]],
-        )
+    lines, is_document = text.splitlines(keepends=True), name == "a.json"
+    assert (not_written in chosen["warnings"]) != is_document
+    assert out.read_text(encoding="utf-8") == (text if is_document else lines[0] + lines[4])
 
 
 @given(
@@ -158,12 +153,10 @@ def test_a_key_inside_of_the_objects_divides_and_joins_records(tmp_path: Path) -
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_parquet_and_arrow_get_a_list_for_each_record(suffix: str, tmp_path: Path) -> None:
-    frame, path, out = pl.DataFrame(RECORDS), tmp_path / f"a.{suffix}", tmp_path / f"o.{suffix}"
-    (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(path)
+    path, out = write(tmp_path / f"a.{suffix}", RECORDS), tmp_path / f"o.{suffix}"
     compute(path, reward=["rollouts[].r"], method="dr-grpo", output=str(out))
-    made = (pl.read_parquet if suffix == "parquet" else pl.read_ipc)(out)
-    assert made["advantage"].to_list() == centred(GROUPS)
-    assert made.drop("advantage").equals(frame)
+    made = [{**record, "advantage": values} for record, values in zip(RECORDS, centred(GROUPS), strict=True)]
+    assert rows_of(out) == made
     assert verify(out, path).added == ("advantage",)
 
 
@@ -206,16 +199,11 @@ def test_a_record_with_a_list_of_rewards_is_a_group(suffix: str, name: str, tmp_
     records: list[Any] = [
         {"prompt": f"p{k}", name: rewards} for k, rewards in enumerate([[True, False], [True], [False, True, True]])
     ]
-    path, out = tmp_path / f"a.{suffix}", tmp_path / f"o.{suffix}"
-    if suffix == "jsonl":
-        write(path, records)
-    else:
-        pl.DataFrame(records).write_parquet(path)
+    path, out = write(tmp_path / f"a.{suffix}", records), tmp_path / f"o.{suffix}"
     named: dict[str, Any] = {} if name == "score" else {"reward": [name]}
     found = compute(path, method="dr-grpo", output=str(out), **named)
-    made = rows_of(out) if suffix == "jsonl" else pl.read_parquet(out).to_dicts()
-    assert [row["advantage"] for row in made] == centred([row[name] for row in records])
-    assert [{k: v for k, v in row.items() if k != "advantage"} for row in made] == records
+    wanted = centred([record[name] for record in records])
+    assert rows_of(out) == [{**record, "advantage": a} for record, a in zip(records, wanted, strict=True)]
     assert f"read as records with lists of rewards in {name}: group = record, reward = {name}" in found.narrow.notes
     assert verify(out, path).added == ("advantage",)
 
@@ -279,18 +267,15 @@ def test_a_key_that_is_named_joins_the_lists_of_records(tmp_path: Path) -> None:
     assert found.facts["groups"] == 1 and found.facts["rows"] == 4
 
 
-def test_a_list_that_holds_a_text_is_refused_with_its_row(tmp_path: Path) -> None:
+def test_a_list_with_a_text_is_refused_with_its_row(tmp_path: Path) -> None:
     rows = [{"score": [1, 0]}] * 40 + [{"score": [1, "bad"]}]
     with pytest.raises(DataError, match=r"a\.jsonl:41: score is \[1, 'bad'\], expected a list of numbers"):
         look(write(tmp_path / "a.jsonl", rows))
 
 
 def test_lists_of_rewards_are_read_at_a_path_as_well(tmp_path: Path) -> None:
-    document = {
-        "type": "text",
-        "instances": [{"prompt": "a", "rewards": [1, 0]}, {"prompt": "b", "rewards": [0, 0, 3]}],
-    }
-    (tmp_path / "a.json").write_text(json.dumps(document), encoding="utf-8")
+    instances = [{"prompt": "a", "rewards": [1, 0]}, {"prompt": "b", "rewards": [0, 0, 3]}]
+    (tmp_path / "a.json").write_text(json.dumps({"type": "text", "instances": instances}), encoding="utf-8")
     compute(tmp_path / "a.json", reward=["instances[].rewards"], method="dr-grpo", output=str(tmp_path / "o.json"))
     made = json.loads((tmp_path / "o.json").read_text(encoding="utf-8"))
     assert [row["advantage"] for row in made["instances"]] == [[0.5, -0.5], [-1, -1, 2]]
@@ -309,15 +294,12 @@ def test_turns_inside_of_records_get_the_credit_of_turns_that_are_rows(preset: s
     for name, path in (("nested", "turns[]."), ("flat", "")):
         rewards, output = [f"{path}{column}" for column in names], str(tmp_path / f"{name}-out.jsonl")
         compute(tmp_path / f"{name}.jsonl", preset=preset, group=["uid"], rollout="run", reward=rewards, output=output)
-    nested, rows = (
-        [json.loads(line) for line in (tmp_path / f"{name}-out.jsonl").read_text(encoding="utf-8").splitlines()]
-        for name in ("nested", "flat")
-    )
+    nested, rows = (rows_of(tmp_path / f"{name}-out.jsonl") for name in ("nested", "flat"))
     assert [turn["advantage"] for row in nested for turn in row["turns"]] == [row["advantage"] for row in rows]
     assert len({row["advantage"] for row in rows}) > 3
 
 
-def test_turns_that_are_compared_with_their_own_rollout_alone_are_warned_of(tmp_path: Path) -> None:
+def test_turns_compared_only_with_their_own_rollout_are_warned_about(tmp_path: Path) -> None:
     turns = [[{"reward": (3 * k + 5 * at) % 7 / 7} for at in range(3)] for k in range(8)]
     source = write(tmp_path / "a.jsonl", [{"uid": k // 4, "run": k, "turns": some} for k, some in enumerate(turns)])
     plan = {"preset": "fireworks-igpo", "reward": ["turns[].reward"], "rollout": "run"}
@@ -328,7 +310,7 @@ def test_turns_that_are_compared_with_their_own_rollout_alone_are_warned_of(tmp_
     assert not look(source, group=["uid"], **plan).facts["warnings"]
 
 
-# --- texts in the place of numbers ---------------------------------------------------------------------------------
+# --- texts in place of numbers ---------------------------------------------------------------------------------
 
 OUTCOMES = ["pass", "fail", "pass", "timeout", None, "fail", "0.25", "pass"]
 WORTH: dict[str | None, float] = {"pass": 1.0, "fail": 0.0, "timeout": -1.0, "0.25": 0.25}
@@ -336,15 +318,7 @@ WORTH: dict[str | None, float] = {"pass": 1.0, "fail": 0.0, "timeout": -1.0, "0.
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "json"])
 def test_texts_count_as_the_map_says(suffix: str, tmp_path: Path) -> None:
-    path, rows = tmp_path / f"a.{suffix}", [{"uid": 1, "result": text} for text in OUTCOMES]
-    frame = pl.DataFrame(rows)
-    match suffix:
-        case "jsonl":
-            write(path, rows)
-        case "json":
-            path.write_text(json.dumps(rows), encoding="utf-8")
-        case _:
-            (frame.write_csv if suffix == "csv" else frame.write_parquet)(path)
+    path = write(tmp_path / f"a.{suffix}", [{"uid": 1, "result": text} for text in OUTCOMES])
     words = ["pass=1,fail=0", "timeout=-1"]
     found = look(path, reward=["result"], map=words, missing="exclude", method="dr-grpo")
     known = [WORTH[text] for text in OUTCOMES if text is not None]
@@ -410,16 +384,18 @@ def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
 
 def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"uid": 1, "result": text} for text in ("pass", "fail", "crash", "crash")])
-    with pytest.raises(DataError, match=r"a\.jsonl:3: result is 'crash', which --map does not name; add .*--map 'crash=NUMBER'"):  # fmt: skip
-        look(path, reward=["result"], map="pass=1,fail=0")
-    with pytest.raises(
-        DataError, match=r"a\.jsonl:1: result is 'pass', expected a number; .*--map 'pass=NUMBER,\.\.\.'"
-    ):
-        look(path, reward=["result"])
-    with pytest.raises(UsageError, match="--map '=' gives no number"):
-        look(path, reward=["result"], map="=")
-    with pytest.raises(UsageError, match="--map 'pass' gives no number; write --map TEXT=NUMBER"):
-        look(path, reward=["result"], map="pass,fail=0")
+    cases: list[tuple[dict[str, str], str]] = [
+        (
+            {"map": "pass=1,fail=0"},
+            r"a\.jsonl:3: result is 'crash', which --map does not name; add .*--map 'crash=NUMBER'",
+        ),
+        ({}, r"a\.jsonl:1: result is 'pass', expected a number; .*--map 'pass=NUMBER,\.\.\.'"),
+        ({"map": "="}, "--map '=' gives no number"),
+        ({"map": "pass,fail=0"}, "--map 'pass' gives no number; write --map TEXT=NUMBER"),
+    ]
+    for options, said in cases:
+        with pytest.raises(DataError if "jsonl" in said else UsageError, match=said):
+            look(path, reward=["result"], **options)
 
 
 # --- JSON as text --------------------------------------------------------------------------------------------------
@@ -429,24 +405,17 @@ PACKED = [{"meta": json.dumps({"id": k // 2, "of": {"r": k % 2 / 2}}), "other": 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow", "json", "frame"])
 def test_a_path_leads_into_texts_that_are_json(suffix: str, tmp_path: Path) -> None:
-    path, frame = tmp_path / f"a.{suffix}", pl.DataFrame(PACKED)
     options: dict[str, Any] = {"group": ["meta.id"], "reward": ["meta.of.r"], "method": "rloo"}
     if suffix == "frame":
-        assert list(grpo_cli.advantages(frame, **options)) == [-0.5, 0.5] * 3
+        assert list(grpo_cli.advantages(pl.DataFrame(PACKED), **options)) == [-0.5, 0.5] * 3
         return
-    writers: dict[str, Any] = {
-        "jsonl": frame.write_ndjson,
-        "csv": frame.write_csv,
-        "json": frame.write_json,
-        "arrow": frame.write_ipc,
-    }
-    writers.get(suffix, frame.write_parquet)(path)
+    path = write(tmp_path / f"a.{suffix}", PACKED)
     found = compute(path, **options, output=str(tmp_path / f"o.{suffix}"))
     assert found.scored.rows[".advantage"].to_list() == [-0.5, 0.5] * 3
     assert verify(tmp_path / f"o.{suffix}", path).added == ("advantage",)
 
 
-def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
+def test_a_field_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
     rows = [{"uid": 1, "meta": text} for text in ('{"r": 1}', '{"r": 0}', "{}", None, "")]
     found = look(write(tmp_path / "a.jsonl", rows), reward=["meta.r"], missing="exclude", method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [1, -1, None, None, None]
@@ -461,7 +430,7 @@ def test_a_member_that_some_texts_lack_is_missing_there(tmp_path: Path) -> None:
         ('{"r": {"a": 1}}', "meta.r", r"a\.jsonl:1: meta\.r is {'a': 1}, expected a number; .*--reward meta\.r\.a"),
     ],
 )
-def test_a_text_that_has_no_such_member_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
+def test_a_text_without_the_field_is_a_missing_column(text: str, reward: str, message: str, tmp_path: Path) -> None:  # fmt: skip
     with pytest.raises(DataError, match=message):
         look(write(tmp_path / "a.jsonl", [{"uid": 1, "meta": text}]), reward=[reward])
 
@@ -506,7 +475,5 @@ def test_a_record_that_is_the_group_is_called_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["1=5,0=-1,0.5=2", "1.0=5,0.0=-1,0.50=2", "1e0=5,-0.0=-1,5e-1=2"])
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_number_is_mapped_however_it_is_written(suffix: str, words: str, tmp_path: Path) -> None:
-    frame = pl.DataFrame({"prompt_id": ["a", "a", "a", "a"], "reward": [1.0, 0.0, 0.5, 0.25]})
-    path = tmp_path / f"in.{suffix}"
-    {"jsonl": frame.write_ndjson, "csv": frame.write_csv, "parquet": frame.write_parquet}[suffix](path)  # type: ignore[operator]
+    path = write(tmp_path / f"in.{suffix}", [{"prompt_id": "a", "reward": reward} for reward in (1.0, 0.0, 0.5, 0.25)])
     assert look(path, map=words).scored.rows[".reward"].to_list() == [5, -1, 2, 0.25]

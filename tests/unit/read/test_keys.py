@@ -104,7 +104,7 @@ def test_keys_that_differ_by_a_nanosecond_are_two_groups(
     assert codes([path]) == [0, 1, 1, 0]
 
 
-def test_a_member_that_is_null_is_a_member_that_is_not_there(tmp_path: Path) -> None:
+def test_a_null_field_equals_a_missing_field(tmp_path: Path) -> None:
     with_seed = pa.struct([("q", pa.string()), ("seed", pa.int64())])
     paths = [
         parquet(tmp_path / "a.parquet", with_seed, [{"q": "x", "seed": None}, {"q": "x", "seed": 1}]),
@@ -147,7 +147,7 @@ def test_null_is_an_item_of_its_own(tmp_path: Path) -> None:
     assert codes([path, other]) == [0, 1, 2, 3, 1, 0, 0, 1, 2, 3, 1, 0, 4, 5]
 
 
-def test_a_key_of_several_columns_does_not_run_from_one_into_the_other(tmp_path: Path) -> None:
+def test_values_of_a_composite_key_do_not_run_together(tmp_path: Path) -> None:
     rows = [("a", "b, c"), ("a, b", "c"), ('a","b', "c"), ("a", 'b","c')]
     path = write(tmp_path / "a.jsonl", [{"x": x, "y": y, "reward": at % 2} for at, (x, y) in enumerate(rows * 2)])
     assert look(path, group=("x", "y")).narrow.table["group"].to_list() == [0, 1, 2, 3] * 2
@@ -233,7 +233,7 @@ def test_a_cell_that_begins_with_a_mark_keeps_it(options: Sequence[str], ragged:
         assert (tmp_path / "s.csv").read_bytes() == path.read_bytes()
 
 
-def test_nothing_of_a_time_or_of_bytes_is_lost_on_the_way_to_csv(tmp_path: Path) -> None:
+def test_times_and_bytes_are_written_to_csv_in_full(tmp_path: Path) -> None:
     count = SECOND * 10**9 + 123_456_789
     table = {
         "id": pa.array([1, 1]), "reward": pa.array([0.0, 1.0]),

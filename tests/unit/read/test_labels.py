@@ -1,4 +1,4 @@
-"""Labels tell keys apart in the room that there is."""
+"""Labels distinguish keys in the available width."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_text_that_fits_is_its_own_label() -> None:
         ],
     ],
 )
-def test_different_keys_have_different_labels_wherever_they_differ(texts: list[str]) -> None:
+def test_different_keys_have_different_labels(texts: list[str]) -> None:
     labels = told_apart(texts, 24)
     assert len({*labels}) == len(texts)
 
@@ -70,7 +70,7 @@ def narrow_of(keys: list[str]) -> Narrow:
     return read([table], Binding(group=("prompt_id",)), Plan(), warn=False, checks=())
 
 
-def test_labels_leave_out_what_all_keys_share_only_where_there_is_no_room() -> None:
+def test_labels_leave_out_what_all_keys_share_only_if_they_have_to() -> None:
     labels = Labels(narrow_of([f"Please solve this problem: what is {n} plus one, in words?" for n in range(50)]))
     assert labels([0, 49], 80) == [f"Please solve this problem: what is {n} plus one, in words?" for n in (0, 49)]
     assert labels([0, 49], 8) == ["0", "49"]

@@ -1,4 +1,4 @@
-"""More rows than memory can hold are refused before they are read, with both figures."""
+"""More rows than fit into memory are refused before they are read, with both figures."""
 
 from __future__ import annotations
 
@@ -15,24 +15,18 @@ from pyarrow import ipc
 
 from grpo_cli.errors import DataError
 from grpo_cli.read.memory import WAYS_OUT, Growth, available_memory, refuse_beyond_memory
-from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.read.tables import FileTable
+from tests.support.jobs import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 MB = 10**6
 FRAME = pl.DataFrame({"prompt_id": range(100_000), "reward": [0.0] * 100_000})
 
 
-def tables(*paths: Path) -> Sequence[FileTable]:
-    inputs, _ = find_inputs([str(path) for path in paths])
-    return open_tables(inputs, Binding())
-
-
 def machine(root: Path, *, available: int | None, version_1: int | None = None, version_2: int | None = None) -> Path:
-    """A root directory with what Linux says of memory."""
+    """A root directory with the files in which Linux reports memory."""
     for name, text in {
         "proc/meminfo": "MemTotal: 1 kB\nSwapFree: 0 kB\n"
         + (f"MemAvailable: {available // 1024} kB\n" if available else ""),
@@ -52,7 +46,7 @@ def machine(root: Path, *, available: int | None, version_1: int | None = None, 
 def test_rows_that_cannot_fit_are_refused_with_both_figures(tmp_path: Path) -> None:
     FRAME.write_parquet(tmp_path / "a.parquet")
     FRAME.write_ipc(tmp_path / "b.arrow", compat_level=pl.CompatLevel.oldest())
-    both = tables(tmp_path / "a.parquet", tmp_path / "b.arrow")
+    both = opened(tmp_path / "a.parquet", tmp_path / "b.arrow")
     refuse_beyond_memory(both, 2, machine(tmp_path, available=8 * MB + MB // 2))
     with pytest.raises(
         DataError, match=r"200,000 rows take at least 0\.0 GB of memory, but 0\.0 GB are available; run it"
@@ -91,9 +85,9 @@ def test_more_rows_than_have_numbers_are_refused_whatever_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FRAME.write_parquet(tmp_path / "a.parquet")
-    monkeypatch.setattr(FileTable, "row_count", lambda _: 1 << 32)
+    monkeypatch.setattr(FileTable, "row_count", 1 << 32)
     with pytest.raises(DataError, match=r"4,294,967,296 rows, but a run takes at most 4,294,967,295; run it in parts"):
-        refuse_beyond_memory(tables(tmp_path / "a.parquet"), 2, machine(tmp_path, available=None))
+        refuse_beyond_memory(opened(tmp_path / "a.parquet"), 2, machine(tmp_path, available=None))
 
 
 def test_the_least_of_what_the_machine_and_its_control_groups_give_counts(tmp_path: Path) -> None:
@@ -107,9 +101,9 @@ def test_where_the_memory_or_the_number_of_rows_is_unknown_nothing_is_refused(tm
     FRAME.write_ndjson(tmp_path / "a.jsonl")
     FRAME.write_ipc_stream(tmp_path / "a.arrow", compat_level=pl.CompatLevel.oldest())
     assert available_memory(tmp_path / "nothing") is None
-    refuse_beyond_memory(tables(tmp_path / "a.parquet"), 2, tmp_path / "nothing")
+    refuse_beyond_memory(opened(tmp_path / "a.parquet"), 2, tmp_path / "nothing")
     for name in ("a.jsonl", "a.arrow"):
-        refuse_beyond_memory(tables(tmp_path / name), 2, machine(tmp_path, available=1024))
+        refuse_beyond_memory(opened(tmp_path / name), 2, machine(tmp_path, available=1024))
 
 
 def test_the_command_says_so_before_it_reads_anything(tmp_path: Path) -> None:

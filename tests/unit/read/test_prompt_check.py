@@ -1,8 +1,7 @@
-"""An id whose groups hold several prompts stops the run, or is warned about where it was named."""
+"""An id whose groups contain several prompts stops the run; if a flag named it, a warning says so."""
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,30 +36,24 @@ def by_level(count: int = 48, column: str = "prompt") -> list[dict[str, Any]]:
 
 
 def saved(rows: Sequence[dict[str, Any]], path: Path) -> Path:
-    """The rows in the format that the suffix names."""
-    if path.name.endswith(".gz"):
-        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    elif path.suffix == ".jsonl":
-        write(path, rows)
-    else:
-        frame = pl.DataFrame(rows)
-        suffix = path.suffix
-        (frame.write_parquet if suffix == ".parquet" else frame.write_csv if suffix == ".csv" else frame.write_ipc)(
-            path
-        )
+    """The rows in the format that the suffix names; in Parquet as one row group."""
+    if path.suffix != ".parquet":
+        return write(path, rows)
+    pl.DataFrame(rows).write_parquet(path)
     return path
 
 
 SUFFIXES = [".jsonl", ".jsonl.gz", ".json", ".parquet", ".csv", ".arrow"]
+FRAMES: dict[str, Callable[[pl.DataFrame], Any]] = {
+    "polars": lambda frame: frame, "pandas": pl.DataFrame.to_pandas, "arrow": pl.DataFrame.to_arrow,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("suffix", "count"),
     [*((suffix, 12) for suffix in SUFFIXES), *((suffix, 60_000) for suffix in SUFFIXES if suffix != ".json")],
 )
-def test_an_id_that_was_found_and_holds_several_prompts_stops_the_run(suffix: str, count: int, tmp_path: Path) -> None:
+def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, count: int, tmp_path: Path) -> None:
     path = saved(by_level(count), tmp_path / f"x{suffix}")
     with pytest.raises(DataError) as error:
         look(path)
@@ -75,10 +68,10 @@ def test_an_id_that_was_found_and_holds_several_prompts_stops_the_run(suffix: st
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("rounds", [300, 3000])
-def test_ids_that_begin_anew_once_are_seen_wherever_they_do(suffix: str, rounds: int, tmp_path: Path) -> None:
-    """Of three to seven rows a prompt: no common size that blocks could have."""
+def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int, tmp_path: Path) -> None:
+    """Three to seven rows per prompt: blocks have no common size."""
     prompts = [prompt for prompt in range(2 * rounds) for _ in range(3 + prompt % 5)]
-    if suffix == ".jsonl.gz":  # of a packed file only the beginning is read
+    if suffix == ".jsonl.gz":  # only the beginning of a packed file is read
         prompts = [prompt for prompt in prompts if prompt < 8 or rounds <= prompt < rounds + 8]
     rows = [{"prompt_id": one % rounds, "prompt": f"What is {one} and one?", "reward": one % 2} for one in prompts]
     with pytest.raises(DataError, match="hold several prompts"):
@@ -108,21 +101,17 @@ def test_an_id_that_was_named_is_warned_about(suffix: str, tmp_path: Path) -> No
     assert warning.startswith("groups of task_id hold several prompts: prompt differs inside 3 of 3 groups")
 
 
-def test_blocks_that_hold_several_prompts_are_warned_about(tmp_path: Path) -> None:
+def test_blocks_with_several_prompts_are_warned_about(tmp_path: Path) -> None:
     rows = [{"prompt": f"say {at // 3}", "reward": at % 2} for at in range(24)]
     path = write(tmp_path / "x.jsonl", rows)
     assert look(path, group_size=4).facts["warnings"][0].startswith("groups of the block size hold several prompts")
     assert not look(path, group_size=3).facts["warnings"]
 
 
-@pytest.mark.parametrize("kind", ["polars", "lazy", "pandas", "arrow"])
-def test_frames_are_checked_as_files_are(kind: str) -> None:
-    frame = pl.DataFrame(by_level())
-    taken: Any = {"polars": lambda: frame, "lazy": frame.lazy, "pandas": frame.to_pandas, "arrow": frame.to_arrow}[
-        kind
-    ]()
+@pytest.mark.parametrize("made", [*FRAMES.values(), pl.DataFrame.lazy], ids=[*FRAMES, "lazy"])
+def test_frames_are_checked_as_files_are(made: Callable[[pl.DataFrame], Any]) -> None:
     with pytest.raises(DataError, match="groups of task_id hold several prompts") as error:
-        grpo_cli.advantages(taken)
+        grpo_cli.advantages(made(pl.DataFrame(by_level())))
     assert error.value.hint.startswith("group=prompt makes a group of each prompt (group='task_id,prompt': inside")
 
 
@@ -162,9 +151,18 @@ def test_ids_that_restart_in_each_step_are_not_said_to_be_one_round(tmp_path: Pa
 # --- what is no difference ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column", ["prompt", "question", "messages"])
-def test_one_prompt_a_group_is_no_suspicion(column: str, tmp_path: Path) -> None:
-    rows = [{"task_id": at // 4, column: f"prompt {at // 4}", "reward": at % 2} for at in range(24)]
+SAME: dict[str, Callable[[int], dict[str, Any]]] = {
+    **{f"one {name} a group": lambda at, name=name: {name: f"prompt {at // 4}"} for name in ("prompt", "question", "messages")},  # type: ignore[misc]
+    "later turns of one prompt": lambda at: {"task_id": 1, "prompt": "You play chess." + " Your move?" * at},
+    "a template with the time in it, around one question": lambda at: {
+        "prompt": f"{at} o'clock: q {at // 4}", "question": f"q {at // 4}",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", SAME.values(), ids=SAME)
+def test_groups_with_one_prompt_are_not_warned_about(row: Callable[[int], dict[str, Any]], tmp_path: Path) -> None:
+    rows = [{"task_id": at // 4, "reward": at % 2, **row(at)} for at in range(24)]
     assert not look(write(tmp_path / "x.jsonl", rows)).facts["warnings"]
 
 
@@ -180,22 +178,8 @@ def test_a_conversation_is_compared_up_to_its_first_response(tmp_path: Path) -> 
     assert error.value.hint.startswith("name the column of the prompt's id with --group")
 
 
-def test_a_prompt_that_goes_on_from_an_earlier_turn_is_the_same_prompt(tmp_path: Path) -> None:
-    rows = [{"task_id": 1, "prompt": "You play chess." + " Your move?" * at, "reward": at % 2} for at in range(6)]
-    assert not look(write(tmp_path / "x.jsonl", rows)).facts["warnings"]
-
-
-def test_one_text_that_agrees_is_enough(tmp_path: Path) -> None:
-    """A template with the time in it around a question that is the same."""
-    rows = [
-        {"task_id": at // 4, "prompt": f"{at} o'clock: q {at // 4}", "question": f"q {at // 4}", "reward": at % 2}
-        for at in range(24)
-    ]
-    assert not look(write(tmp_path / "x.jsonl", rows)).facts["warnings"]
-
-
 @pytest.mark.parametrize("same", ["", "Answer.", None])
-def test_a_text_that_is_the_same_everywhere_says_nothing(same: str | None, tmp_path: Path) -> None:
+def test_a_text_that_is_the_same_everywhere_is_ignored(same: str | None, tmp_path: Path) -> None:
     rows = [{**row, "input": same} for row in by_level(column="instruction")]
     with pytest.raises(DataError, match="instruction differs inside 3 of 3 groups"):
         look(write(tmp_path / "x.jsonl", rows))
@@ -243,14 +227,18 @@ def test_what_a_prompt_is(value: Any, prompt: str | None) -> None:
 
 
 def by_shard(text: Callable[[int], str], count: int = 96, size: int = 4, column: str = "ask") -> list[dict[str, Any]]:
-    """Rollouts in order, a shard number as their id, and a text of each row under an unknown name."""
+    """Rollouts in order, a shard number as their id, and a text in each row under an unknown name."""
     return [{"group_id": at * 3 // count, column: text(at), "reward": at % size % 2} for at in range(count)]
+
+
+def asked(at: int) -> str:
+    return f"How many are {at // 4} and one?"
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("count", [96, 20_000])
 def test_a_text_of_any_name_that_comes_back_in_one_group_is_a_prompt(suffix: str, count: int, tmp_path: Path) -> None:
-    rows = by_shard(lambda at: f"How many are {at // 4} and one?", count)
+    rows = by_shard(asked, count)
     with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs inside") as error:
         look(saved(rows, tmp_path / f"rollouts{suffix}"))
     assert "--group=ask makes a group of each prompt" in str(error.value)
@@ -275,32 +263,28 @@ NO_PROMPTS: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("name", NO_PROMPTS)
 @pytest.mark.parametrize("count", [96, 20_000 // 96 * 96])
-def test_a_text_that_behaves_otherwise_is_no_prompt(name: str, count: int, tmp_path: Path) -> None:
+def test_other_texts_are_not_taken_for_prompts(name: str, count: int, tmp_path: Path) -> None:
     look(saved(by_shard(NO_PROMPTS[name], count), tmp_path / "rollouts.jsonl"))
 
 
 @pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
-def test_a_text_with_the_name_of_a_response_is_no_prompt_though_two_judges_score_each(
-    column: str, tmp_path: Path
-) -> None:
+def test_a_response_scored_by_two_judges_is_not_taken_for_a_prompt(column: str, tmp_path: Path) -> None:
     look(saved(by_shard(lambda at: f"I think it is {at // 2}", column=column), tmp_path / "rollouts.jsonl"))
 
 
 def test_a_key_that_was_named_is_believed_beside_a_text_of_any_name(tmp_path: Path) -> None:
-    path = saved(by_shard(lambda at: f"How many are {at // 4} and one?"), tmp_path / "rollouts.jsonl")
+    path = saved(by_shard(asked), tmp_path / "rollouts.jsonl")
     assert not look(path, group=["group_id"]).narrow.warnings
 
 
-@pytest.mark.parametrize("kind", ["polars", "pandas", "pyarrow"])
-def test_frames_have_texts_of_any_name_as_well(kind: str) -> None:
-    frame = pl.DataFrame(by_shard(lambda at: f"How many are {at // 4} and one?"))
-    given = {"polars": lambda: frame, "pandas": frame.to_pandas, "pyarrow": frame.to_arrow}[kind]()
+@pytest.mark.parametrize("made", FRAMES.values(), ids=FRAMES)
+def test_frames_have_texts_of_any_name_as_well(made: Callable[[pl.DataFrame], Any]) -> None:
     with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs"):
-        grpo_cli.inspect(given)
+        grpo_cli.inspect(made(pl.DataFrame(by_shard(asked))))
 
 
 def test_of_a_lazy_frame_no_text_of_an_unknown_name_is_computed() -> None:
-    grpo_cli.inspect(pl.LazyFrame(by_shard(lambda at: f"How many are {at // 4} and one?")))
+    grpo_cli.inspect(pl.LazyFrame(by_shard(asked)))
 
 
 @pytest.mark.parametrize(
@@ -411,7 +395,6 @@ def test_an_empty_text_is_no_key_and_an_image_is_no_empty_prompt(tmp_path: Path)
     with pytest.raises(DataError, match="prompt is empty in all 4 rows"):
         look(write(tmp_path / "x.jsonl", [{"prompt": " ", "reward": at % 2} for at in range(4)]))
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": "x.png"}]}]
-    assert (
-        look(write(tmp_path / "y.jsonl", [{"prompt": image, "reward": at % 2} for at in range(4)])).facts["groups"] == 1
-    )
+    images = write(tmp_path / "y.jsonl", [{"prompt": image, "reward": at % 2} for at in range(4)])
+    assert look(images).facts["groups"] == 1
     assert look(write(tmp_path / "x.jsonl", [{"prompt": "", "reward": at % 2} for at in range(4)]), group=["prompt"])

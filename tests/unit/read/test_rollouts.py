@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -157,7 +156,7 @@ def test_the_top_of_a_slime_dump_is_the_training_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [[7], [7, 8]])
 def test_a_training_step_that_older_dumps_give_every_sample_is_no_rollout(steps: list[int], tmp_path: Path) -> None:
-    """Samples had no rollout_id of their own, so that of the dump stands in each of their rows."""
+    """Samples had no rollout_id of their own, so each of their rows has that of the dump."""
     for step in steps:
         samples = [slime_sample(row, step) for row in parts() if row.part == 0]
         write(tmp_path / f"{step}.jsonl", samples)
@@ -300,19 +299,12 @@ UNEVEN = [0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("column", ["trajectory_id", "traj_id", "episode_id", "session_id"])
-def test_ids_with_several_rewards_are_asked_about_and_ids_that_never_come_back_are_not(
-    column: str, tmp_path: Path
-) -> None:
+def test_ids_that_repeat_with_several_rewards_are_warned_about(column: str, tmp_path: Path) -> None:
     (warning,) = look(table(tmp_path, UNEVEN, **{column: [0, 0, 1, 1, 2, 2, 3, 3]})).facts["warnings"]
     assert warning.startswith(f"several rows of a group share a {column}: --rollout {column} counts")
-    assert look(table(tmp_path, UNEVEN, **{column: list(range(8))})).facts["warnings"] == []
-    assert look(table(tmp_path, UNEVEN, **{column: [0, 1, 2, 3] * 2})).facts["warnings"] == []  # restarts in each group
-
-
-def test_an_id_of_the_whole_group_says_nothing(tmp_path: Path) -> None:
-    assert look(table(tmp_path, UNEVEN, session_id=["a"] * 4 + ["b"] * 4)).facts["warnings"] == []
-    assert look(table(tmp_path, UNEVEN, session_id=["a"] * 8)).facts["warnings"] == []
-    assert look(table(tmp_path, UNEVEN, session_id=[None] * 8)).facts["warnings"] == []
+    unique, restarting, of_group = [*range(8)], [0, 1, 2, 3] * 2, ["a"] * 4 + ["b"] * 4
+    for ids in (unique, restarting, of_group, ["a"] * 8, [None] * 8):
+        assert look(table(tmp_path, UNEVEN, **{column: ids})).facts["warnings"] == []
 
 
 def test_constant_groups_do_not_show_that_rows_are_parts(tmp_path: Path) -> None:
@@ -321,17 +313,18 @@ def test_constant_groups_do_not_show_that_rows_are_parts(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "values", [[7] * 8, [7] * 4 + [8] * 4, [0, 0, 1, 1] * 2, list(range(8)), [0, 0, 0, 0, 1, 1, 2, 2]]
-)
-def test_a_rollout_id_that_may_be_a_step_or_a_number_says_nothing(values: list[int], tmp_path: Path) -> None:
-    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], rollout_id=values)
-    assert look(path).facts["warnings"] == []
-
-
-@pytest.mark.parametrize("column", ["sample_uid", "sample_id", "uuid"])
-def test_other_ids_say_nothing_of_rollouts(column: str, tmp_path: Path) -> None:
-    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: [0, 0, 1, 1, 2, 2, 3, 3]})
-    assert not [line for line in look(path).facts["warnings"] if "--rollout" in line]
+    ("column", "values"),
+    [
+        *(("rollout_id", steps) for steps in ([7] * 8, [7] * 4 + [8] * 4, [0, 0, 1, 1] * 2, [*range(8)], [0, 0, 0, 0, 1, 1, 2, 2])),
+        *((other, [0, 0, 1, 1, 2, 2, 3, 3]) for other in ("sample_uid", "sample_id", "uuid")),
+    ],
+)  # fmt: skip
+def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(
+    column: str, values: list[int], tmp_path: Path
+) -> None:
+    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: values})
+    repeats = ["4 rows repeat a sample_id inside their group: rollouts may have been written twice"]
+    assert look(path).facts["warnings"] == (repeats if column == "sample_id" else [])
 
 
 TURN_IDS = ["rollout", "trajectory", "episode", "attempt", "conv_id", "sample_idx", "rollout_id"]
@@ -486,7 +479,7 @@ def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path
 def test_a_claim_counts_as_its_preset_does(tmp_path: Path) -> None:
     path = verl_v1(tmp_path).path
     compute(path, output=str(tmp_path / "1.jsonl"), preset="verl-grpo")
-    taken = [json.loads(line)["advantage"] for line in (tmp_path / "1.jsonl").read_text().splitlines()]
+    taken = [row["advantage"] for row in rows_of(tmp_path / "1.jsonl")]
     assert taken == pytest.approx(once(verl_v1(tmp_path)), abs=1e-12)
 
 
@@ -508,11 +501,26 @@ def turns(*numbers: Any) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("numbers", [(1, 2, 10), ("1", "2", "10"), ("search", "answer"), (0.5, 1.5)])
-def test_turns_that_rise_or_have_names_are_taken_as_they_stand(numbers: tuple[Any, ...]) -> None:
+def test_turns_that_rise_or_have_names_are_accepted(numbers: tuple[Any, ...]) -> None:
     assert len(grpo_cli.compute(turns(*numbers), method="mt-grpo", **TURNS).advantages) == 2 * len(numbers)
 
 
-def test_turns_of_several_rollouts_may_stand_between_each_other() -> None:
+@pytest.mark.parametrize(("suffix", "numbers"), [("jsonl", (1, "answer")), ("parquet", (b"a", b"b")), ("csv", (1, 2))])
+def test_turns_of_any_type_are_read(suffix: str, numbers: tuple[Any, ...], tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": "p", "trajectory_id": run, "turn": turn, "reward": float(run), "advantage": run - 0.5}
+        for run in (0, 1)
+        for turn in numbers
+    ]
+    path = write(tmp_path / f"a.{suffix}", rows)
+    for read in (lambda: look(path, column="mine"), lambda: audit(Audit(inputs=[str(path)]))):
+        with pytest.raises(DataError, match="2 rollouts in 4 rows"):
+            read()
+    given = {"rollout": "trajectory_id", "state_column": "turn", "step_reward_column": "reward", "method": "mt-grpo"}
+    assert look(path, column="mine", **given).facts["rollouts"] == 2
+
+
+def test_turns_of_several_rollouts_may_alternate() -> None:
     frame = turns(1, 2, 3)
     mixed = frame[[0, 3, 1, 4, 5, 2]]
     expected = grpo_cli.compute(frame, method="mt-grpo", **TURNS).advantages.gather([0, 3, 1, 4, 5, 2])
@@ -520,7 +528,7 @@ def test_turns_of_several_rollouts_may_stand_between_each_other() -> None:
 
 
 @pytest.mark.parametrize(("numbers", "said"), [((1, 3, 2), "turn is 2 after 3"), (("1", "10", "9"), "turn is 9 after 10"), ((1, 1), "turn is 1 after 1")])  # fmt: skip
-def test_turns_out_of_order_are_refused_where_they_are_numbers(numbers: tuple[Any, ...], said: str) -> None:
+def test_numbered_turns_out_of_order_are_refused(numbers: tuple[Any, ...], said: str) -> None:
     with pytest.raises(DataError, match=f"{said} of the same rollout .2 such rows.*sort the rows"):
         grpo_cli.compute(turns(*numbers), method="mt-grpo", **TURNS)
     grpo_cli.compute(turns(*numbers), method="gigpo", **TURNS)  # there a state may come back

@@ -38,14 +38,8 @@ def rows() -> list[dict[str, Any]]:
         for i in range(4):
             solved = {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}.get(group, int(i < group % 4))
             text = NASTY if (group, i) == (5, 0) else f"text {group} {i}"
-            row = {
-                "prompt_id": f"p{group:02}",
-                "step": group // 4,
-                "reward": solved,
-                "length": 10 * i + group,
-                "completion": text,
-            }
-            found.append({**row, "prompt": f"what is {group}?"})
+            row = {"prompt_id": f"p{group:02}", "step": group // 4, "reward": solved, "length": 10 * i + group}
+            found.append({**row, "completion": text, "prompt": f"what is {group}?"})
     found[-1]["reward"] = None
     return found
 
@@ -71,7 +65,7 @@ def outcome(rewards: list[int | None]) -> str:
     return OUTCOMES[0] if len(set(known)) > 1 else OUTCOMES[1] if known[0] else OUTCOMES[2]
 
 
-def test_rewards_are_counted_by_what_became_of_their_group(found: Inspection) -> None:
+def test_rewards_are_counted_by_the_outcome_of_their_group(found: Inspection) -> None:
     groups: dict[str, list[int | None]] = {}
     for row in rows():
         groups.setdefault(row["prompt_id"], []).append(row["reward"])
@@ -102,13 +96,12 @@ def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_pa
 
 
 def test_figures_that_look_the_same_are_drawn_once(tmp_path: Path) -> None:
-    """In groups of one size, leave-one-out is the centred reward by n/(n - 1)."""
+    """In groups of one size, leave-one-out is the centred reward times n/(n - 1)."""
     data = [{"prompt_id": p, "reward": int(i < p % 5)} for p in range(20) for i in range(4)]
     figures = drawn(inspected(write(tmp_path / "a.jsonl", data)), ["grpo", "dr-grpo", "rloo"])
-    assert [name for name in figures if name.startswith("advantages")] == ["advantages_grpo", "advantages_dr-grpo"]
-    assert (
-        "The figure of rloo is the same, with advantages 1.333 times as large." in figures["advantages_dr-grpo"].caption
-    )
+    grpo, dr_grpo = (one for name, one in figures.items() if name.startswith("advantages"))
+    assert (grpo.name, dr_grpo.name) == ("advantages_grpo", "advantages_dr-grpo")
+    assert "The figure of rloo is the same, with advantages 1.333 times as large." in dr_grpo.caption
 
 
 def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
@@ -125,11 +118,8 @@ def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
 def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Path) -> None:
     keys = [f"Please solve this long problem with care, {'and care ' * 30}: {n} + 1" for n in range(3)]
     text = "begin " + "thinking " * 1000 + "boxed 7"
-    data = [
-        {"prompt": key, "reward": i, "response": text, "answer": str(n), "step": n}
-        for n, key in enumerate(keys)
-        for i in range(2)
-    ]
+    of_groups = [{"prompt": key, "response": text, "answer": str(n), "step": n} for n, key in enumerate(keys)]
+    data = [{**row, "reward": i} for row in of_groups for i in range(2)]
     found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
     table = group_rows.report_groups(found, {})
     assert table["keys"] == keys
@@ -144,11 +134,8 @@ def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path:
     found = against_another(tmp_path)
     by = {"column": "step", "lines": [{"value": step, "mean": 0.25} for step in range(3)]}
     now = report_of(tmp_path)
-    run = {
-        "by": by,
-        "mean": now.facts["reward"]["mean"] - 0.25,
-        "zero_variance": now.facts["zero_variance"]["share"] - 0.1,
-    }
+    mean, zero_variance = now.facts["reward"]["mean"] - 0.25, now.facts["zero_variance"]["share"] - 0.1
+    run = {"by": by, "mean": mean, "zero_variance": zero_variance}
     now = replace(now, facts={**now.facts, "against": {**found.facts["against"], "run": run}})
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, METHODS, "grpo-adv report <a>")
@@ -164,8 +151,7 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
 @pytest.mark.parametrize(
     "values", [range(1, 501), np.arange(1001) / 1000, np.arange(-64, 65) / 64, [*range(7, 300), 301]]
 )
-def test_numbers_that_are_steps_apart_are_drawn_level(values: Any) -> None:
-    """A bin holds as many steps as the next one, but for the last."""
+def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) -> None:
     lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int))
     *counts, last = [line["count"] for line in lines]
     assert len(counts) < BINS and {*counts} == {counts[0]} and 0.7 * counts[0] <= last <= counts[0]
@@ -180,7 +166,7 @@ def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
     assert [(line["value"], line["count"]) for line in lines] == [(k / 100, 1) for k in range(101)]
 
 
-def test_many_values_are_counted_in_bins_that_hold_them_all() -> None:
+def test_many_values_are_counted_in_bins_that_cover_them_all() -> None:
     values = np.random.default_rng(3).normal(size=500)
     lines = count_by_kind(pl.Series(values), np.zeros(500, dtype=int))
     assert len(lines) <= BINS
@@ -230,7 +216,7 @@ def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
     assert "mean_reward" in names and "zero_variance" not in names
 
 
-def test_tiles_count_every_row_that_has_both(found: Inspection) -> None:
+def test_tiles_count_every_row_with_a_reward_and_a_length(found: Inspection) -> None:
     assert sum(line["count"] for line in drawn(found)["lengths"].lines) == 47
 
 
@@ -240,11 +226,9 @@ def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
     assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
 
 
-def test_of_many_groups_the_most_informative_are_listed_and_others_from_all_over(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
-    )
-    found = inspected(path)
+def test_of_many_groups_those_with_the_largest_spread_and_a_sample_of_the_others_are_listed(tmp_path: Path) -> None:
+    data = [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
+    found = inspected(write(tmp_path / "a.jsonl", data))
     codes = group_rows._choose(found, 60)
     assert len(codes) == len(set(codes.tolist())) == 60
     assert sum(code % 10 == 0 for code in codes) >= 30

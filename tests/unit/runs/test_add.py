@@ -1,4 +1,4 @@
-"""`add`: columns of anybody, inserted as `compute` inserts its own: all other bytes stay, and other readers see the values."""
+"""`add`: any columns, inserted as `compute` inserts its own: all other bytes stay, and other readers see the values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
+from tests.support.jobs import rows_of, write
 from tests.support.schema_files import REFUSED, WRITERS, lines
 
 ROWS = [{"prompt_id": k // 2, "text": f'é "{k}"', "reward": k % 2} for k in range(6)]
@@ -64,15 +64,11 @@ def document(folder: Path) -> Path:
 
 
 def parquet(folder: Path) -> Path:
-    path = folder / "in.parquet"
-    pq.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=4)
-    return path
+    return write(folder / "in.parquet", ROWS)
 
 
 def arrow(folder: Path) -> Path:
-    path = folder / "in.arrow"
-    pl.DataFrame(ROWS).write_ipc(path)
-    return path
+    return write(folder / "in.arrow", ROWS)
 
 
 def stream(folder: Path) -> Path:
@@ -88,15 +84,10 @@ def csv(folder: Path) -> Path:
 
 
 def values(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file as a reader that is not ours sees them."""
-    if path.suffix == ".parquet":
-        return list(pq.read_table(path).to_pylist())
-    if path.suffix == ".arrow":
-        return pl.read_ipc(path).to_dicts()
+    """The rows of a file; one of the lines of JSON is empty."""
+    if path.suffix not in {".jsonl", ".gz"}:
+        return rows_of(path)
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if path.suffix == ".json":
-        found: list[dict[str, Any]] = json.loads(raw)
-        return found
     return [json.loads(line) for line in raw.splitlines() if line.strip()]
 
 
@@ -174,10 +165,8 @@ def test_every_kind_of_frame_is_taken_row_by_row(kind: str, tmp_path: Path) -> N
 def test_columns_are_chosen_and_renamed(tmp_path: Path) -> None:
     out = grpo_cli.add_columns(document(tmp_path), NEW, tmp_path / "o.json", column={"f64": "judge=1", "i64": "prompt"})
     assert list(values(Path(out))[0]) == ["prompt_id", "text", "reward", "judge=1", "prompt"]
-    for column, wrong in (
-        (["none"], "no column named 'none'; known: f64"),
-        (["f64=x", "i64=x"], "two columns would be 'x'"),
-    ):
+    wrongs = {("none",): "no column named 'none'; known: f64", ("f64=x", "i64=x"): "two columns would be 'x'"}
+    for column, wrong in wrongs.items():
         with pytest.raises(UsageError, match=wrong):
             grpo_cli.add_columns(document(tmp_path), NEW, tmp_path / "p.json", column=column)
 
@@ -194,7 +183,7 @@ def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str, tmp_p
     assert verify(out, source, ["reward"]).added == ("reward",)
 
 
-def test_columns_that_were_replaced_are_not_said_to_be_added(tmp_path: Path) -> None:
+def test_replaced_columns_are_not_listed_as_added(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", ROWS)
     words = ["--from", source.name, "--column", "reward=new", "--column", "reward", "--replace", "-o", "o.jsonl"]
     said = adv("add", source.name, *words, cwd=tmp_path).out
@@ -257,11 +246,8 @@ def test_a_table_of_prompts_takes_columns_though_it_has_no_rewards(name: str, tm
 def test_columns_come_from_every_table_that_is_read(tmp_path: Path) -> None:
     source = document(tmp_path)
     frame = NEW.select("f64", "i64", "flag", "words")
-    frame.write_parquet(tmp_path / "c.parquet")
-    frame.write_ipc(tmp_path / "c.arrow")
-    frame.write_ndjson(tmp_path / "c.jsonl")
-    frame.write_csv(tmp_path / "c.csv")
     for suffix in ("parquet", "arrow", "jsonl", "csv"):
+        write(tmp_path / f"c.{suffix}", frame.to_dicts())
         done = adv("add", source.name, "--from", f"c.{suffix}", "-o", "o.json", "--force", "--json", cwd=tmp_path)
         assert done.status == 0, done.err
         found = [{name: row[name] for name in frame.columns} for row in values(tmp_path / "o.json")]
@@ -269,20 +255,14 @@ def test_columns_come_from_every_table_that_is_read(tmp_path: Path) -> None:
         if suffix == "csv":
             wanted[3]["words"] = found[3]["words"] if found[3]["words"] in {"", None} else wanted[3]["words"]
         assert found == wanted
-        assert json.loads(done.out)["columns"] == {
-            "f64": "float64",
-            "i64": "int64",
-            "flag": "boolean",
-            "words": "string",
-        }
+        types = {"f64": "float64", "i64": "int64", "flag": "boolean", "words": "string"}
+        assert json.loads(done.out)["columns"] == types
 
 
 def test_cells_of_text_become_numbers_only_where_they_lose_nothing(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
-    (tmp_path / "c.csv").write_text(
-        "zip,big,huge,half,odd\n007,18446744073709551615,99999999999999999999,0.50,NaN\n12,1,2,1e3,1\n",
-        encoding="utf-8",
-    )
+    rows = ("zip,big,huge,half,odd", "007,18446744073709551615,99999999999999999999,0.50,NaN", "12,1,2,1e3,1")
+    (tmp_path / "c.csv").write_text("".join(f"{row}\n" for row in rows))
     done = adv("add", source.name, "--from", "c.csv", "-o", "-", cwd=tmp_path)
     assert [json.loads(line) for line in done.out.splitlines()] == [
         {"a": 1, "zip": "007", "big": 2**64 - 1, "huge": "99999999999999999999", "half": 0.5, "odd": None},
@@ -298,17 +278,15 @@ def test_large_whole_numbers_beside_fractions_stay_texts(tmp_path: Path) -> None
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (tmp_path / "more.csv").write_text("id\n9007199254740993\n0.5\n")
     assert adv("add", "in.jsonl", "--from", "more.csv", "--schema", "none", "-o", "out.jsonl", cwd=tmp_path).status == 0
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["id"] for row in rows] == ["9007199254740993", "0.5"]
+    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["9007199254740993", "0.5"]
 
 
-def test_standard_input_is_woven_into_standard_output(tmp_path: Path) -> None:
+def test_columns_are_added_between_standard_input_and_output(tmp_path: Path) -> None:
     lines(tmp_path / "c.jsonl", [{"x": 1}, {"x": 2}])
     done = adv("add", "-", "--from", "c.jsonl", cwd=tmp_path, stdin='{"a": 1.0}\n{"a": 2.0}\n')
     assert done.out == '{"a": 1.0,"x":1}\n{"a": 2.0,"x":2}\n'
-    done = adv(
-        "add", "c.jsonl", "--from", "-", "--column", "x=y", "-o", "-", cwd=tmp_path, stdin='{"x": 3}\n{"x": 4}\n'
-    )
+    more = '{"x": 3}\n{"x": 4}\n'
+    done = adv("add", "c.jsonl", "--from", "-", "--column", "x=y", "-o", "-", cwd=tmp_path, stdin=more)
     assert done.out == '{"x": 1,"y":3}\n{"x": 2,"y":4}\n'
     assert adv("add", "-", "--from", "-", cwd=tmp_path).err == (
         "error: standard input is both FILE and --from; name one of them\n"
@@ -354,7 +332,7 @@ def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_othe
     assert values(tmp_path / "a.added.jsonl") == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
 
 
-def test_ids_of_other_rows_are_warned_of(tmp_path: Path) -> None:
+def test_ids_that_differ_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc"))
     pl.DataFrame({"id": ["a", "x", None], "new": range(3)}).write_parquet(tmp_path / "b.parquet")
     done = adv("add", "a.jsonl", "--from", "b.parquet", "--column", "new", "--json", cwd=tmp_path)
@@ -370,8 +348,7 @@ def test_ids_in_another_order_are_refused(suffix: str, order: str, refused: bool
     (tmp_path / "a.jsonl").write_text(before)
     there = {"sorted": ids, "reversed": ids[::-1], "others": [f"x{name}" for name in ids]}[order]
     frame = pl.DataFrame({"id": there, "new": range(9)})
-    path = tmp_path / f"b.{suffix}"
-    getattr(frame, f"write_{'ndjson' if suffix == 'jsonl' else suffix}")(path)
+    path = write(tmp_path / f"b.{suffix}", frame.to_dicts())
     done = adv("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json", cwd=tmp_path)
     if refused:
         said = f"error: {path.name}: id has the same values in a different order, and rows are matched by position; sort it like a.jsonl, or leave id out of it\n"

@@ -1,10 +1,11 @@
-"""`--plan-by`: what each part gets and says is what it gets and says in a file of its own."""
+"""`--plan-by`: each part has the results and messages that it would have in a file of its own."""
 
 from __future__ import annotations
 
 import json
 import random
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,10 @@ def toml(path: Path, plans: Mapping[str, dict[str, Any]] = PLANS, by: str = "env
 
 
 def flags(options: dict[str, Any]) -> list[str]:
-    return [
-        word
-        for name, option in options.items()
-        for one in (option if isinstance(option, list) else [option])
-        for word in [f"--{name.replace('_', '-')}={one}"]
-    ]
+    given = (
+        (name, one) for name, option in options.items() for one in (option if isinstance(option, list) else [option])
+    )
+    return [f"--{name.replace('_', '-')}={one}" for name, one in given]
 
 
 def of_part(value: str) -> list[str]:
@@ -71,24 +70,8 @@ def of_part(value: str) -> list[str]:
     return [*SHARED, *flags(PLANS[value])]
 
 
-def frames_in(name: str, rows: Rows, folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    path = folder / name
-    frame = pl.DataFrame(rows)
-    match path.suffix:
-        case ".parquet":
-            frame.write_parquet(path, row_group_size=7)
-        case ".csv":
-            frame.write_csv(path)
-        case ".arrow":
-            frame.write_ipc(path)
-        case _:
-            write(path, rows)
-    return path
-
-
 def values_of(path: Path) -> list[tuple[Any, Any, Any, Any]]:
-    """The advantages with what tells the rows, to the last bit: a number is its hexadecimal digits, and of CSV its text."""
+    """The advantages with what identifies the rows, to the last bit: numbers as hexadecimal digits, of CSV as text."""
     match path.suffix:
         case ".parquet":
             frame = pl.read_parquet(path)
@@ -110,18 +93,22 @@ def done(*words: str, cwd: Path, **more: Any) -> str:
     return result.out
 
 
+def facts_of(*words: str, cwd: Path) -> Any:
+    return json.loads(done(*words, "--json", cwd=cwd))
+
+
 # --- the numbers -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv", "arrow"])
 def test_each_part_has_the_bits_of_its_own_run(suffix: str, tmp_path: Path) -> None:
     rows = rollouts()
-    whole, config = frames_in(f"all.{suffix}", rows, tmp_path), toml(tmp_path / "plans.toml")
+    whole, config = write(tmp_path / f"all.{suffix}", rows), toml(tmp_path / "plans.toml")
     done("compute", whole.name, "--config", config.name, *SHARED, cwd=tmp_path)
     together = values_of(tmp_path / f"all.advantages.{suffix}")
     expected = []
     for value in ("math", "code", "chat"):
-        alone = frames_in(f"{value}.{suffix}", [row for row in rows if row["env_name"] == value], tmp_path / "alone")
+        alone = write(tmp_path / f"alone/{value}.{suffix}", [row for row in rows if row["env_name"] == value])
         done("compute", alone.name, *of_part(value), cwd=tmp_path / "alone")
         expected.append(values_of(tmp_path / "alone" / f"{value}.advantages.{suffix}"))
     assert sorted(together) == sorted(row for part in expected for row in part)
@@ -140,19 +127,19 @@ def test_standard_input_is_computed_by_value_too(tmp_path: Path) -> None:
     assert out == (tmp_path / "all.advantages.jsonl").read_text()
 
 
-def test_a_folder_is_one_input_whatever_values_its_files_hold(tmp_path: Path) -> None:
+def test_a_folder_is_one_input_whichever_values_its_files_have(tmp_path: Path) -> None:
     first, second = rollouts(1), [row for row in rollouts(2, step=1) if row["env_name"] != "chat"]
-    frames_in("a.parquet", first, tmp_path / "in")
-    frames_in("b.parquet", second, tmp_path / "in")
+    shards = {"a.parquet": first, "b.parquet": second}
+    for name, rows in shards.items():
+        write(tmp_path / "in" / name, rows)
     config = toml(tmp_path / "plans.toml")
     done("compute", "in", "-o", "out/", "--config", config.name, *SHARED, cwd=tmp_path)
-    together = [*values_of(tmp_path / "out/a.parquet"), *values_of(tmp_path / "out/b.parquet")]
+    together = [row for name in shards for row in values_of(tmp_path / "out" / name)]
     expected: list[Any] = []
     for value in ("math", "code", "chat"):
-        folder = tmp_path / value
-        for name, rows in (("a.parquet", first), ("b.parquet", second)):
+        for name, rows in shards.items():
             if own := [row for row in rows if row["env_name"] == value]:
-                frames_in(name, own, folder)
+                write(tmp_path / value / name, own)
         done("compute", value, "-o", f"{value}.out/", *of_part(value), cwd=tmp_path)
         expected += [row for path in (tmp_path / f"{value}.out").iterdir() for row in values_of(path)]
     assert sorted(together) == sorted(expected)
@@ -165,20 +152,20 @@ def test_a_batch_never_reaches_over_parts(tmp_path: Path) -> None:
     plans = {value: {"method": "reinforce++", "whiten": "sample"} for value in ("math", "code", "chat")}
     found = []
     for each in (rows, far):
-        result = grpo_cli.compute(
-            pl.DataFrame(each), plan_by="env_name", plans=plans, batch_by="input", reward="reward"
-        )
+        options: dict[str, Any] = {"plan_by": "env_name", "plans": plans, "batch_by": "input", "reward": "reward"}
+        result = grpo_cli.compute(pl.DataFrame(each), **options)
         found.append([value for row, value in zip(each, result.advantages, strict=True) if row["env_name"] == "math"])
     assert found[0] == found[1]
 
 
 def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path) -> None:
-    """They get what one value would; only there do rows of several values enter one mean or std."""
+    """They get what one value would: only together do their rows share a mean or std."""
     rows = rollouts()
     plans = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
     write(tmp_path / "all.jsonl", rows)
     words = ["--plan-by", "env_name", *SHARED, "--plan", "math:method=rloo", "--plan", "code:method=reinforce++,whiten=sample"]  # fmt: skip
-    facts = json.loads(done("compute", "all.jsonl", *words, "--plan", "chat:with=code", "--json", cwd=tmp_path))
+    words += ["--plan", "chat:with=code"]
+    facts = facts_of("compute", "all.jsonl", *words, cwd=tmp_path)
     assert {part["value"] for part in facts["parts"]} == {"math", "code + chat"}
     named = [{**row, "env_name": "math" if row["env_name"] == "math" else "code"} for row in rows]
     expected = grpo_cli.compute(pl.DataFrame(named), plan_by="env_name", plans=plans, batch_by="input", reward="reward")
@@ -186,9 +173,7 @@ def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path
     apart = {**plans, "chat": plans["code"]}
     others = grpo_cli.compute(pl.DataFrame(rows), plan_by="env_name", plans=apart, batch_by="input", reward="reward")
     assert others.advantages.to_list() != expected.advantages.to_list()
-    found = json.loads(
-        done("audit", "all.advantages.jsonl", *words, "--plan", "chat:with=code", "--json", cwd=tmp_path)
-    )
+    found = facts_of("audit", "all.advantages.jsonl", *words, cwd=tmp_path)
     assert {part["value"]: part["claim"]["mismatched_rows"] for part in found["parts"]} == {"math": 0, "code + chat": 0}
 
 
@@ -203,7 +188,7 @@ def test_a_value_with_the_name_of_a_part_is_not_taken_for_it(tmp_path: Path) -> 
 def test_a_file_of_options_in_the_folder_may_put_values_together(tmp_path: Path) -> None:
     write(tmp_path / "all.jsonl", rollouts())
     toml(tmp_path / "grpo-adv.toml", {"math": {"method": "rloo"}, "default": {"with": "math"}})
-    facts = json.loads(done("compute", "all.jsonl", *SHARED, "--json", cwd=tmp_path))
+    facts = facts_of("compute", "all.jsonl", *SHARED, cwd=tmp_path)
     assert [part["value"] for part in facts["parts"]] == ["math + default"]
 
 
@@ -211,7 +196,7 @@ def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
     rows = rollouts()
     config = toml(tmp_path / "plans.toml", {"math": {"scale": "batch"}, "default": {"with": "math"}})
     write(tmp_path / "all.jsonl", rows)
-    facts = json.loads(done("compute", "all.jsonl", "--config", config.name, *SHARED, "--json", cwd=tmp_path))
+    facts = facts_of("compute", "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
     assert [(part["value"], part["rows"]) for part in facts["parts"]] == [("math + default", len(rows))]
     alone = grpo_cli.compute(pl.DataFrame(rows), scale="batch", batch_by="input", reward="reward", group="prompt_id")
     assert [row["advantage"] for row in rows_of(tmp_path / "all.advantages.jsonl")] == alone.advantages.to_list()
@@ -237,11 +222,7 @@ def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str,
     assert said in refused("compute", "all.jsonl", "--plan-by", "env", "--group", "id", *words, cwd=tmp_path)
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1))  # fmt: skip
 def test_any_rows_are_computed_as_their_parts_alone(drawn: list[tuple[str | None, int, float]]) -> None:
     frame = pl.DataFrame(
         {"env": [env for env, _, _ in drawn], "id": [f"{env}{id_}" for env, id_, _ in drawn], "reward": [r for *_, r in drawn]},
@@ -294,35 +275,21 @@ def test_environments_of_known_layouts_are_parts(layout: str, tmp_path: Path) ->
     records: Rows = []
     for shift in ("even", "odd"):  # each prompt in two environments of its own
         for record in rows_of(written.path):
-            *outer, leaf = key
-            holder = record
-            for name in outer:
-                holder = holder[name]
-            holder[leaf] = f"{holder[leaf]}{shift}"
-            *outer, leaf = by.split(".")
-            holder = record
-            for name in outer:
-                holder = holder.setdefault(name, {})
-            holder[leaf] = shift
+            for path, kept in ((key, True), (by.split("."), False)):
+                holder = reduce(lambda outer, name: outer.setdefault(name, {}), path[:-1], record)
+                holder[path[-1]] = f"{holder[path[-1]] if kept else ''}{shift}"
             records.append(record)
     random.Random(0).shuffle(records)  # noqa: S311 - test data
     more = [] if layout != "prime-platform" else ["--column", "mine"]
-    plans = {"even": {"method": "rloo"}, "odd": {"preset": "trl-grpo"}}
-    words = [
-        "--plan-by",
-        by,
-        *(word for env, own in plans.items() for word in ("--plan", f"{env}:{flags(own)[0][2:]}")),
-    ]
+    plans = {"even": "method=rloo", "odd": "preset=trl-grpo"}
+    words = ["--plan-by", by, *(f"--plan={env}:{own}" for env, own in plans.items())]
     write(written.path, records)
     name = written.path.name
     done("compute", name, *more, *words, "-o", "together.jsonl", cwd=written.path.parent)
     alone = []
     for env, own in plans.items():
-        write(
-            written.path,
-            [record for record in records if env in json.dumps([record.get(part) for part in by.split(".")[:1]])],
-        )
-        done("compute", name, *more, *flags(own), "-o", f"{env}.jsonl", cwd=written.path.parent)
+        write(written.path, [record for record in records if env in json.dumps(record[by.partition(".")[0]])])
+        done("compute", name, *more, f"--{own}", "-o", f"{env}.jsonl", cwd=written.path.parent)
         alone += (written.path.parent / f"{env}.jsonl").read_text().splitlines()
     together = (written.path.parent / "together.jsonl").read_text().splitlines()
     assert len(together) == len(records)
@@ -338,10 +305,10 @@ OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "k
 def test_each_part_says_what_its_own_run_says(command: str, tmp_path: Path) -> None:
     rows, config = rollouts(), toml(tmp_path / "plans.toml")
     write(tmp_path / "all.jsonl", rows)
-    shared = [*SHARED, "--json"] if command == "compute" else [*SHARED, "--json", "--by", "step"]
+    more = ["--force"] if command == "compute" else ["--by", "step"]
     if command == "inspect":
         config.write_text(config.read_text().replace('clip = "-1:1"\n', ""))
-    facts = json.loads(done(command, "all.jsonl", "--config", config.name, *shared, cwd=tmp_path))
+    facts = facts_of(command, "all.jsonl", "--config", config.name, *SHARED, *more, cwd=tmp_path)
     assert facts["plan_by"] == "env_name"
     assert facts["rows"] == len(rows)
     assert [part["value"] for part in facts["parts"]] == list(dict.fromkeys(row["env_name"] for row in rows))
@@ -349,9 +316,8 @@ def test_each_part_says_what_its_own_run_says(command: str, tmp_path: Path) -> N
         value = part["value"]
         write(tmp_path / "one.jsonl", [row for row in rows if row["env_name"] == value])
         plan = [word for word in of_part(value) if command == "compute" or word != "--clip=-1:1"]
-        words = [*plan, *shared[len(SHARED) :], *(["--force"] if command == "compute" else [])]
-        alone = json.loads(done(command, "one.jsonl", *words, cwd=tmp_path))
-        # Of two plans that read the length only one does here: nobody is told that the other does not.
+        alone = facts_of(command, "one.jsonl", *plan, *more, cwd=tmp_path)
+        # One plan of the file reads the length: there is no warning that this one does not.
         unread = "--length-column n is not read by this plan"
         alone["warnings"] = [line for line in alone["warnings"] if line != unread]
         for one in (alone, part):
@@ -381,7 +347,7 @@ def test_inspect_prints_one_table_of_all_parts_and_finds_a_group_in_any(tmp_path
     table = pl.read_csv(done("inspect", *words, "--format", "csv", cwd=tmp_path).encode())
     expected = {(row["env_name"], row["prompt_id"]) for row in rows}
     assert {*table.select("env_name", "prompt_id").iter_rows()} == expected
-    shown = json.loads(done("inspect", *words, "--json", "--show", "0-7", cwd=tmp_path))["show"]
+    shown = facts_of("inspect", *words, "--show", "0-7", cwd=tmp_path)["show"]
     assert len(shown["rows"]) == sum(row["prompt_id"] == "0-7" for row in rows)
     assert "a group of each part" in adv("inspect", *words, "--show", "#1", cwd=tmp_path).err
     assert adv("inspect", *words, "--show", "nowhere", cwd=tmp_path).status == 1
@@ -394,7 +360,7 @@ def test_audit_finds_the_formula_of_each_part(tmp_path: Path) -> None:
     config = toml(tmp_path / "plans.toml", plans)
     done("compute", "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
     logged = "all.advantages.jsonl"
-    facts = json.loads(done("audit", logged, "--plan-by", "env_name", *SHARED, "--json", cwd=tmp_path))
+    facts = facts_of("audit", logged, "--plan-by", "env_name", *SHARED, cwd=tmp_path)
     matches = {part["value"]: part["match"] for part in facts["parts"]}
     assert {match["verdict"] for match in matches.values()} == {"match"}
     found = {value: (match["plan"]["method"], match["plan"]["divisor"]["level"]) for value, match in matches.items()}
@@ -407,10 +373,8 @@ def test_audit_finds_the_formula_of_each_part(tmp_path: Path) -> None:
     assert "env_name = chat: the --fail-on condition" in failed.err
 
 
-def test_a_gate_is_judged_of_each_part_and_names_the_one_that_fails(tmp_path: Path) -> None:
-    rows = [
-        {"env": env, "id": f"{env}{k // 2}", "reward": float(k % 2 and env == "a")} for env in "ab" for k in range(8)
-    ]
+def test_a_gate_is_checked_for_each_part_and_names_the_one_that_fails(tmp_path: Path) -> None:
+    rows = [{"env": e, "id": f"{e}{k // 2}", "reward": float(k % 2 and e == "a")} for e in "ab" for k in range(8)]
     write(tmp_path / "all.jsonl", rows)
     words = ["all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
     for command in ("compute", "inspect"):
@@ -421,33 +385,29 @@ def test_a_gate_is_judged_of_each_part_and_names_the_one_that_fails(tmp_path: Pa
 
 
 def test_parquet_names_the_plan_of_each_value(tmp_path: Path) -> None:
-    frames_in("all.parquet", rollouts(), tmp_path)
+    write(tmp_path / "all.parquet", rollouts())
     done("compute", "all.parquet", "--config", toml(tmp_path / "plans.toml").name, *SHARED, cwd=tmp_path)
     entry = json.loads(pq.read_metadata(tmp_path / "all.advantages.parquet").metadata[b"grpo_adv"])
     assert entry["plan_by"] == "env_name"
-    assert {value: plan["method"] for value, plan in entry["plans"].items()} == {
-        "math": "grpo",
-        "code": "rloo",
-        "chat": "grpo",
-    }
+    methods = {value: plan["method"] for value, plan in entry["plans"].items()}
+    assert methods == {"math": "grpo", "code": "rloo", "chat": "grpo"}
     assert entry["rewards"] == {"math": ["reward"], "code": ["reward"], "chat": ["reward", "format"]}
 
 
 def test_resume_keeps_nothing_of_other_plans(tmp_path: Path) -> None:
-    frames_in("a.parquet", rollouts(), tmp_path / "in")
+    write(tmp_path / "in/a.parquet", rollouts())
     config = toml(tmp_path / "plans.toml")
-    words = ["compute", "in", "-o", "out/", "--resume", "--config", config.name, *SHARED, "--json"]
-    assert [json.loads(done(*words, cwd=tmp_path))["kept_outputs"] for _ in range(2)] == [0, 1]
+    words = ["compute", "in", "-o", "out/", "--resume", "--config", config.name, *SHARED]
+    assert [facts_of(*words, cwd=tmp_path)["kept_outputs"] for _ in range(2)] == [0, 1]
     toml(config, {**PLANS, "math": {"method": "rloo"}})
-    assert json.loads(done(*words, cwd=tmp_path))["kept_outputs"] == 0
+    assert facts_of(*words, cwd=tmp_path)["kept_outputs"] == 0
 
 
 def test_a_report_has_the_figures_and_groups_of_each_part(tmp_path: Path) -> None:
     rows = rollouts()
     write(tmp_path / "all.jsonl", rows)
-    done(
-        "report", "all.jsonl", "-o", "page.html", "--config", toml(tmp_path / "plans.toml").name, *SHARED, cwd=tmp_path
-    )
+    config = toml(tmp_path / "plans.toml").name
+    done("report", "all.jsonl", "-o", "page.html", "--config", config, *SHARED, cwd=tmp_path)
     page = (tmp_path / "page.html").read_text()
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert {name.rpartition("-")[2] for name in data["charts"]} == {"0", "1", "2"}
@@ -468,11 +428,8 @@ def refused(*words: str, cwd: Path) -> str:
 
 
 def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_path: Path) -> None:
-    rows = [
-        {"env": env, "id": f"{env}{k // 2}", "reward": k % 2}
-        for env, n in (("a", 4), ("b", 2), (None, 6))
-        for k in range(n)
-    ]
+    sizes = {"a": 4, "b": 2, None: 6}
+    rows = [{"env": env, "id": f"{env}{k // 2}", "reward": k % 2} for env, n in sizes.items() for k in range(n)]
     write(tmp_path / "all.jsonl", rows)
     words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan"]
     assert refused(*words, "a:method=rloo", cwd=tmp_path) == (
@@ -487,18 +444,17 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
 @pytest.mark.parametrize(
     ("plans", "warned"),
     [
-        (
-            ["mth:method=rloo"],
-            "no row has env = mth, which has a plan; math has the plan of default: is it misspelled?",
-        ),
+        (["mth:method=rloo"], "no row has env = mth, which has a plan; math has the plan of default: is it misspelled?"),
         (["math:method=rloo", "cde:with=math"], "no row has env = cde, which has a plan; code has the plan of default"),
         (["math:method=rloo", "code:with=math"], ""),
         (["maths:method=rloo", "math:method=grpo"], ""),  # each of them has a plan
         (["search:method=rloo"], ""),  # of another file
         (["math2:method=rloo"], ""),  # another number is another value
     ],
-)
-def test_a_misspelled_value_is_told_where_others_have_a_plan(plans: list[str], warned: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(
+    plans: list[str], warned: str, tmp_path: Path
+) -> None:
     rows = [{"prompt_id": f"{env}{k // 2}", "env": env, "reward": k % 2} for env in ("math", "code") for k in range(4)]
     write(tmp_path / "in.jsonl", rows)
     words = [word for plan in ("default:", *plans) for word in ("--plan", plan)]
@@ -536,26 +492,20 @@ def test_an_error_in_a_part_names_the_part_and_the_row_of_the_file(tmp_path: Pat
     rows = [{"env": env, "id": f"{env}{k}", "reward": 1} for k in range(3) for env in "ab"]
     write(tmp_path / "all.jsonl", [*rows, {"env": "a", "id": "a0", "reward": 0}])
     words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
-    assert refused(*words, "--expect-size", "2", cwd=tmp_path).startswith(
-        "error: env = a: all.jsonl:3: a1 has 1 row, not 2"
-    )
+    said = refused(*words, "--expect-size", "2", cwd=tmp_path)
+    assert said.startswith("error: env = a: all.jsonl:3: a1 has 1 row, not 2")
     write(tmp_path / "all.jsonl", [*rows, *rows, {"env": "b", "id": "b1", "reward": None}])
     assert "all.jsonl:13: reward is null" in refused(*words, cwd=tmp_path)
 
 
-def test_a_part_whose_groups_hold_several_prompts_stops_as_it_would_alone(tmp_path: Path) -> None:
+def test_a_part_whose_groups_have_several_prompts_stops_as_it_would_alone(tmp_path: Path) -> None:
     """Rows of the other part are not compared with its own."""
-    fine = [
-        {"env": "a", "task_id": f"a{k // 2}", "prompt": f"What is {k // 2} + 1?", "reward": k % 2} for k in range(8)
-    ]
+    fine = [{"env": "a", "task_id": f"a{k // 2}", "prompt": f"{k // 2} + 1?", "reward": k % 2} for k in range(8)]
     mixed = [{"env": "b", "task_id": f"b{k % 2}", "prompt": f"Who wrote book {k}?", "reward": k % 3} for k in range(8)]
     words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:"]
     write(tmp_path / "all.jsonl", [row for pair in zip(fine, mixed, strict=True) for row in pair])
     assert refused(*words, cwd=tmp_path).startswith("error: env = b: groups of task_id hold several prompts")
-    write(
-        tmp_path / "all.jsonl",
-        [row for pair in zip(fine, [{**row, "env": "c"} for row in fine], strict=True) for row in pair],
-    )
+    write(tmp_path / "all.jsonl", [{**row, "env": env} for row in fine for env in "ac"])
     assert "several values of env" in refused(*words, cwd=tmp_path)
     write(tmp_path / "all.jsonl", [{**row, "env": "ab"[k // 2 % 2]} for k, row in enumerate(fine)])
     assert adv(*words, cwd=tmp_path).status == 0
@@ -586,7 +536,7 @@ def test_a_value_with_a_single_row_is_no_sign_of_a_wrong_key(tmp_path: Path) -> 
         (["--plan-by", "env", "--plan", "default:zero-variance=drop", "--duplicate"], "--duplicate refills the rows of one plan"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_refused_in_one_line(words: list[str], says: str, tmp_path: Path) -> None:
+def test_plans_that_do_not_apply_are_refused_in_one_line(words: list[str], says: str, tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", [{"env": "a", "id": 1, "reward": 0}, {"env": "a", "id": 1, "reward": 1}])
     source = "-" if "--stream" in words else "in.jsonl"
     assert says in refused("compute", source, "--group", "id", *words, cwd=tmp_path)
@@ -624,9 +574,8 @@ def test_a_command_that_computes_one_plan_refuses_several(tmp_path: Path) -> Non
     assert adv(*compare, "--no-config", "--group", "id", cwd=tmp_path).status == 0
     (tmp_path / "grpo-adv.toml").unlink()
     for line in (export, ["compare", "in.jsonl"], ["browse", "in.jsonl"], ["select", "in.jsonl"]):
-        assert f"{line[0]} has no option --plan-by; it is an option of" in refused(
-            *line, "--plan-by", "env", cwd=tmp_path
-        )
+        said = refused(*line, "--plan-by", "env", cwd=tmp_path)
+        assert f"{line[0]} has no option --plan-by; it is an option of" in said
 
 
 @pytest.mark.parametrize("command", ["inspect", "report"])
@@ -648,55 +597,35 @@ def test_another_run_or_reward_and_several_plans_are_not_combined(
 # --- options -------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_the_working_folder_may_hold_the_plans(tmp_path: Path) -> None:
+def test_the_plans_may_be_in_a_file_of_the_working_folder(tmp_path: Path) -> None:
     rows = rollouts()
     write(tmp_path / "all.jsonl", rows)
-    done(
-        "compute",
-        "all.jsonl",
-        "--config",
-        toml(tmp_path / "plans.toml").name,
-        *SHARED,
-        "-o",
-        "named.jsonl",
-        cwd=tmp_path,
-    )
+    words = ["compute", "all.jsonl", *SHARED, "-o"]
+    done(*words, "named.jsonl", "--config", toml(tmp_path / "plans.toml").name, cwd=tmp_path)
     toml(tmp_path / "grpo-adv.toml")
-    found = adv("compute", "all.jsonl", *SHARED, "-o", "found.jsonl", cwd=tmp_path)
+    found = adv(*words, "found.jsonl", cwd=tmp_path)
     assert found.status == 0
     assert "note: grpo-adv.toml sets --plan-by env_name --plan" in found.err
     assert (tmp_path / "named.jsonl").read_bytes() == (tmp_path / "found.jsonl").read_bytes()
 
 
-def test_what_is_set_beside_the_plans_holds_for_those_that_do_not_set_it() -> None:
+def test_options_beside_the_plans_apply_to_plans_that_do_not_set_them() -> None:
     frame = pl.DataFrame(rollouts())
     common: dict[str, Any] = {"reward": "reward", "group_within": "input", "batch_by": "input"}
     plans = {"math": {"epsilon": 0.5}, "default": {"method": "rloo"}}
-    result = grpo_cli.compute(
-        frame, plan_by="env_name", plans=plans, preset="trl-grpo", ddof=0, scale="batch", **common
-    )
+    above: dict[str, Any] = {"ddof": 0, "scale": "batch", **common}
+    result = grpo_cli.compute(frame, plan_by="env_name", plans=plans, preset="trl-grpo", **above)
     expected: dict[str, Any] = {"math": {"preset": "trl-grpo", "epsilon": 0.5}, "code": {"method": "rloo"}}
     for value, own in expected.items():
-        alone = grpo_cli.compute(frame.filter(env_name=value), ddof=0, scale="batch", **own, **common)
+        alone = grpo_cli.compute(frame.filter(env_name=value), **own, **above)
         assert result.plans[value] == alone.plan
 
 
 def test_what_is_given_beside_the_plans_is_for_those_that_read_it(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", rollouts())
-    shared = [
-        "compute",
-        "in.jsonl",
-        "--reward",
-        "reward",
-        "--group-within",
-        "input",
-        "--epsilon",
-        "0.5",
-        "--plan-by",
-        "env_name",
-    ]
+    shared = ["compute", "in.jsonl", "--reward=reward", "--group-within=input", "--epsilon=0.5", "--plan-by=env_name"]
     plans = [*shared, "--plan", "math:method=grpo", "--plan", "default:method=rloo"]
-    parts = {part["value"]: part for part in json.loads(done(*plans, "--json", cwd=tmp_path))["parts"]}
+    parts = {part["value"]: part for part in facts_of(*plans, cwd=tmp_path)["parts"]}
     assert parts["math"]["plan"]["divisor"]["epsilon"] == 0.5
     says = "--epsilon has no effect with scale none"
     assert f"[plan.default]: {says}" in refused(*plans[:-1], "default:method=rloo,epsilon=1", cwd=tmp_path)
@@ -712,14 +641,10 @@ def test_a_field_that_is_set_beside_the_plans_is_set_in_each() -> None:
     assert {plan.divisor.epsilon for plan in result.plans.values()} == {0.5}
 
 
-def test_python_tells_of_each_part() -> None:
+def test_python_returns_the_results_of_each_part() -> None:
     frame = pl.DataFrame(rollouts())
-    options: dict[str, Any] = {
-        "plan_by": "env_name",
-        "plans": {"default": {}},
-        "reward": "reward",
-        "group_within": "input",
-    }
+    options: dict[str, Any] = {"plan_by": "env_name", "plans": {"default": {}}, "reward": "reward"}
+    options["group_within"] = "input"
     result, look = grpo_cli.compute(frame, **options), grpo_cli.inspect(frame, **options)
     assert {*result.groups["env_name"]} == {*look.parts} == {*look.groups["env_name"]} == {"math", "code", "chat"}
     with pytest.raises(UsageError, match=r"a plan of its own; they are in \.plans"):
@@ -738,11 +663,8 @@ def test_python_tells_of_each_part() -> None:
 @pytest.mark.parametrize("kind", ["lazy", "to_arrow", "to_pandas"])
 def test_every_kind_of_frame_has_parts(kind: str) -> None:
     frame = pl.DataFrame(rollouts())
-    options: dict[str, Any] = {
-        "plan_by": "env_name",
-        "plans": {"default": {}, "code": {"method": "rloo"}},
-        "reward": "reward",
-    }
+    plans: dict[str, Any] = {"default": {}, "code": {"method": "rloo"}}
+    options: dict[str, Any] = {"plan_by": "env_name", "plans": plans, "reward": "reward"}
     found = grpo_cli.advantages(getattr(frame, kind)(), **options)
     assert [float(str(one)) for one in found] == grpo_cli.advantages(frame, **options).to_list()
 

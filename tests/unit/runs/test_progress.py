@@ -15,7 +15,7 @@ from grpo_cli.choosing.exports import Wanted
 from grpo_cli.choosing.groups import Choice
 from grpo_cli.engine.plan import Plan
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.build_table import Parts
+from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding
 from grpo_cli.render.progress import _Bar
 from grpo_cli.runs import audit, compute_files, export, select
@@ -24,35 +24,35 @@ from grpo_cli.write.outputs import Output
 Phase = Callable[..., None]
 
 
+def job(kind: Any, folder: Path, **more: Any) -> Any:
+    """The job that reads `in.jsonl` and writes `out.jsonl`, with these fields changed."""
+    return kind(**{"inputs": [str(folder / "in.jsonl")], "output": Output(to=str(folder / "out.jsonl")), **more})
+
+
 def computed(folder: Path, phase: Phase) -> None:
-    job = compute_files.Job(inputs=[str(folder / "in.jsonl")], plan=Plan(), output=Output(to=str(folder / "out.jsonl")))
-    compute_files.run(job, phase)
+    compute_files.run(job(compute_files.Job, folder, plan=Plan()), phase)
 
 
 def computed_of_two_files(folder: Path, phase: Phase) -> None:
     (folder / "more.jsonl").write_text((folder / "in.jsonl").read_text().replace(': "p', ': "q'))
     inputs = [str(folder / name) for name in ("in.jsonl", "more.jsonl")]
-    compute_files.run(compute_files.Job(inputs=inputs, plan=Plan(), output=Output(to=f"{folder}/out/")), phase)
+    to = Output(to=f"{folder}/out/")
+    compute_files.run(job(compute_files.Job, folder, plan=Plan(), inputs=inputs, output=to), phase)
 
 
 def computed_by_parts(folder: Path, phase: Phase) -> None:
-    parts = Parts.of("half", {"default": (Plan(), {})})
-    to = Output(to=str(folder / "out.jsonl"))
-    compute_files.run(compute_files.Job(inputs=[str(folder / "in.jsonl")], plan=Plan(), parts=parts, output=to), phase)
+    parts = PlanBy.of("half", {"default": (Plan(), {})})
+    compute_files.run(job(compute_files.Job, folder, plan=Plan(), parts=parts), phase)
 
 
 def selected(folder: Path, phase: Phase) -> None:
     choice = Choice(where=Filter.parse("std > 0"), per_group=1)
-    select.run(
-        select.Job(inputs=[str(folder / "in.jsonl")], choice=choice, output=Output(to=str(folder / "s.jsonl"))), phase
-    )
+    select.run(job(select.Job, folder, choice=choice), phase)
 
 
 def exported(folder: Path, phase: Phase) -> None:
     wanted = Wanted(to="sft", prompt="prompt_id", response="completion")
-    export.run(
-        export.Job(inputs=[str(folder / "in.jsonl")], wanted=wanted, output=Output(to=str(folder / "e.jsonl"))), phase
-    )
+    export.run(job(export.Job, folder, wanted=wanted), phase)
 
 
 def audited(folder: Path, phase: Phase) -> None:

@@ -10,18 +10,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.render.text import number
-from grpo_cli.stats.rescored import agreement, ascending, count_pairs
+from grpo_cli.stats.rescored import agreement, count_pairs
 from tests.support import harbor
 from tests.support.command import Done, adv
-from tests.support.jobs import write
-from tests.support.schema_files import lines, verifiers_episode
+from tests.support.jobs import rows_of, write
+from tests.support.schema_files import chat, lines, verifiers_episode
 
 
 def rollouts(
@@ -33,13 +32,8 @@ def rollouts(
     for group, k in product(range(groups), range(size)):
         old = draw.choice(values) if group else 1.0
         new = draw.choice(values) if draw.random() < 0.3 else old
-        row = {
-            "prompt_id": f"p{group}",
-            "step": group % 3,
-            "completion": f"answer {k} of {group}",
-            "length": 10 * k + group,
-        }
-        rows.append({**row, "uuid": f"{group}-{k}", "reward": new, "old": old})
+        about = {"prompt_id": f"p{group}", "step": group % 3, "completion": f"answer {k} of {group}"}
+        rows.append({**about, "length": 10 * k + group, "uuid": f"{group}-{k}", "reward": new, "old": old})
     return rows
 
 
@@ -51,15 +45,25 @@ def files(folder: Path, rows: list[dict[str, Any]], *left_out: str) -> None:
     write(folder / "old.jsonl", before)
 
 
+LINE = ("inspect", "new.jsonl", "--rescored", "old.jsonl")
+
+
 def found(done: Done) -> dict[str, Any]:
     assert (done.status, done.err) == (0, "")
     return dict(json.loads(done.out))
 
 
+def compared(folder: Path, *words: str) -> dict[str, Any]:
+    """What `inspect --rescored` says of the files in this folder."""
+    return found(adv(*LINE, *words, "--json", cwd=folder))
+
+
+def flips(said: dict[str, Any]) -> dict[tuple[float, float], int]:
+    return {(one["before"], one["now"]): one["rows"] for one in said["flips"]}
+
+
 def ranks(values: list[float]) -> list[float]:
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values
-    ]
+    return [sum(other < one for other in values) + (values.count(one) + 1) / 2 for one in values]
 
 
 def pearson(x: list[float], y: list[float]) -> float:
@@ -123,12 +127,12 @@ def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None
 def test_two_files_are_paired_and_compared_row_by_row(left_out: tuple[str, ...], tmp_path: Path) -> None:
     rows = rollouts()
     files(tmp_path, rows, *left_out)
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    said = compared(tmp_path)
     assert said["paired"] == {
         "by": ["completion" if left_out else "uuid"], "key": ["prompt_id"], "rows": len(rows), "only": {"now": 0, "before": 0},
     }  # fmt: skip
     pairs = [(row["old"], row["reward"]) for row in rows]
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(pairs)
+    assert flips(said) == Counter(pairs)
     assert said["reward"]["up"] == sum(new > old for old, new in pairs)
     assert said["reward"]["down"] == sum(new < old for old, new in pairs)
     groups = [[pair for row, pair in zip(rows, pairs, strict=True) if row["prompt_id"] == f"p{k}"] for k in range(12)]
@@ -161,16 +165,17 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_p
     before = (tmp_path / "old.jsonl").read_text().splitlines(keepends=True)[3:]
     (tmp_path / "old.jsonl").write_text("".join(before))
     kept = {json.loads(line)["uuid"] for line in before}
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    said = compared(tmp_path)
     shared = [row for row in rows if row["uuid"] in kept]
     both = [row for row in shared if None not in {row["old"], row["reward"]}]
     old, new = [row["old"] for row in both], [row["reward"] for row in both]
     assert (said["rows"], said["compared"], said["paired"]["only"]) == (45, len(both), {"now": 3, "before": 0})
-    shown = " ".join(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", cwd=tmp_path).out.split())
+    assert said["warnings"] == []
+    shown = " ".join(adv(*LINE, cwd=tmp_path).out.split())
     assert f"now new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
     assert said["agreement"]["same"] == sum(one == other for one, other in zip(old, new, strict=True))
     assert said["agreement"]["rank_correlation"] == pytest.approx(pearson(ranks(old), ranks(new)))
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(zip(old, new, strict=True))
+    assert flips(said) == Counter(zip(old, new, strict=True))
     of_sides: list[dict[str, float]] = [{}, {}]
     alive = [set[str](), set[str]()]
     for name, (side, reward) in product({row["prompt_id"] for row in rows}, enumerate(("old", "reward"))):
@@ -188,28 +193,10 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_p
     assert said["advantage"]["total"]["now"] == pytest.approx(sum(map(abs, y)))
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e290, 1e-300], ids=["as drawn", "huge", "tiny"])
-def test_values_are_ordered_however_close_they_are(scale: float) -> None:
-    draw = random.Random(4)  # noqa: S311
-    near = [1 + k * 2.0**-52 for k in range(500)]
-    drawn = [draw.gauss(0, 1) for _ in range(2000)]
-    for values in (
-        near,
-        drawn,
-        [*near, *drawn, -1e7, 1e7],
-        [*near, 1e9],
-        [3.0] * 5,
-        [0.0, -0.0, 1.0],
-        [-1e18, 0.0, 1e18],
-    ):
-        column = np.array(draw.sample(values, len(values))) * scale
-        assert column[ascending(column)].tolist() == sorted(column.tolist())
-
-
 def test_what_flips_depend_on_is_counted_by_length_and_step(tmp_path: Path) -> None:
     rows = rollouts(2)
     files(tmp_path, rows)
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))["depends_on"]
+    said = compared(tmp_path)["depends_on"]
     for line in said["by"]["lines"]:
         here = [row for row in rows if row["step"] == line["value"]]
         assert (line["rows"], line["changed"]) == (len(here), sum(row["reward"] != row["old"] for row in here))
@@ -219,10 +206,7 @@ def test_what_flips_depend_on_is_counted_by_length_and_step(tmp_path: Path) -> N
     for band in bands:
         here = [row for row in rows if band["low"] <= row["length"] <= band["high"]]
         assert (band["rows"], band["changed"]) == (len(here), sum(row["reward"] != row["old"] for row in here))
-    changes, lengths = (
-        [float(value) for value in column]
-        for column in ([row["reward"] - row["old"] for row in rows], [row["length"] for row in rows])
-    )
+    changes, lengths = [row["reward"] - row["old"] for row in rows], [float(row["length"]) for row in rows]
     assert said["length"]["correlation"] == pytest.approx(pearson(changes, lengths))
 
 
@@ -232,10 +216,7 @@ def test_components_say_which_of_them_changed(tmp_path: Path) -> None:
     ]
     write(tmp_path / "old.jsonl", rows)
     write(tmp_path / "new.jsonl", [{**row, "a": 1 - row["a"] if row["uuid"] % 5 == 0 else row["a"]} for row in rows])
-    done = adv(
-        "inspect", "new.jsonl", "--rescored", "old.jsonl", "--reward", "a", "--reward", "b", "--json", cwd=tmp_path
-    )
-    a, b = found(done)["depends_on"]["components"]
+    a, b = compared(tmp_path, "--reward", "a", "--reward", "b")["depends_on"]["components"]
     assert (a["column"], a["differs"], a["correlation"]) == ("a", 5, pytest.approx(1))
     assert (b["column"], b["differs"], b["correlation"]) == ("b", 0, None)
 
@@ -244,7 +225,7 @@ def test_two_columns_of_one_file_say_the_same_as_two_files(tmp_path: Path) -> No
     rows = rollouts(5)
     files(tmp_path, rows)
     write(tmp_path / "both.jsonl", rows)
-    two = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    two = compared(tmp_path)
     one = found(adv("inspect", "both.jsonl", "--reward", "reward", "--rescored-column", "old", "--json", cwd=tmp_path))
     for name in ("agreement", "flips", "groups", "advantage", "depends_on"):
         assert one[name] == two[name]
@@ -265,7 +246,7 @@ def test_a_column_of_texts_that_has_the_name_of_a_length_is_no_reward(tmp_path: 
 def test_python_says_the_same_of_frames(tmp_path: Path) -> None:
     rows = rollouts(6)
     files(tmp_path, rows, "uuid")
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    said = compared(tmp_path)
     new, old = (pl.read_ndjson(tmp_path / name) for name in ("new.jsonl", "old.jsonl"))
     for before in (old, old.to_pandas(), tmp_path / "old.jsonl"):
         look = grpo_cli.inspect(new, rescored=before)
@@ -280,22 +261,10 @@ def test_the_old_order_and_the_format_do_not_matter(tmp_path: Path) -> None:
     files(tmp_path, rows, "uuid")
     pl.read_ndjson(tmp_path / "old.jsonl").write_parquet(tmp_path / "old.parquet")
     pl.read_ndjson(tmp_path / "old.jsonl").drop("step").write_csv(tmp_path / "old.csv")
-    first = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    first = compared(tmp_path)
     for name in ("old.parquet", "old.csv"):
         other = found(adv("inspect", "new.jsonl", "--rescored", name, "--json", cwd=tmp_path))
         assert {**other, "rescored": None} == {**first, "rescored": None}
-
-
-def test_numbers_of_rollouts_pair_with_the_digits_of_csv(tmp_path: Path) -> None:
-    rows = [{**row, "uuid": 7 * k} for k, row in enumerate(rollouts(4))]
-    files(tmp_path, rows)
-    pl.read_ndjson(tmp_path / "old.jsonl").drop("step").write_csv(tmp_path / "old.csv")
-    first, other = (
-        found(adv("inspect", "new.jsonl", "--rescored", name, "--json", cwd=tmp_path))
-        for name in ("old.jsonl", "old.csv")
-    )
-    assert first["paired"]["by"] == ["uuid"] and first["paired"]["rows"] == len(rows)
-    assert {**other, "rescored": None} == {**first, "rescored": None}
 
 
 def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not(tmp_path: Path) -> None:
@@ -303,13 +272,11 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not(tmp_pa
     rows = [{"prompt_id": group, "completion": text, "reward": float(text == "yes")} for group, text in texts]
     write(tmp_path / "new.jsonl", [{**row, "reward": float(k % 2)} for k, row in enumerate(rows)])
     write(tmp_path / "old.jsonl", rows)
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
+    said = compared(tmp_path)
     assert said["compared"] == 15
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(
-        (row["reward"], float(k % 2)) for k, row in enumerate(rows)
-    )
+    assert flips(said) == Counter((row["reward"], float(k % 2)) for k, row in enumerate(rows))
     write(tmp_path / "old.jsonl", [{**row, "reward": float(k % 3 == 0)} for k, row in enumerate(rows)])
-    done = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", cwd=tmp_path)
+    done = adv(*LINE, cwd=tmp_path)
     assert done.status == 1
     assert done.err == (
         "error: completion is the same in several rows of a group, so the rollouts do not pair one to one: "
@@ -320,16 +287,13 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not(tmp_pa
     )
 
 
-def test_rollouts_of_one_input_alone_are_counted_and_left_out(tmp_path: Path) -> None:
-    rows = rollouts(8)
-    files(tmp_path, rows)
-    before = (tmp_path / "old.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "old.jsonl").write_text("".join(before[:30]))
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path))
-    assert (said["rows"], said["paired"]["only"], said["warnings"]) == (30, {"now": 18, "before": 0}, [])
-    kept = {json.loads(line)["uuid"] for line in before[:30]}
-    pairs = Counter((row["old"], row["reward"]) for row in rows if row["uuid"] in kept)
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == pairs
+@pytest.mark.parametrize(("first", "warned"), [(18, True), (12, False)])
+def test_a_warning_says_that_most_rollouts_are_in_one_input_only(first: int, warned: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
+    rows = [{"prompt_id": "p", "uuid": k, "reward": float(k % 2)} for k in range(48)]
+    said = found(adv(*both(tmp_path, rows[first:], rows[:30]), cwd=tmp_path))
+    assert (said["rows"], said["paired"]["only"]) == (30 - first, {"now": 18, "before": first})
+    says = "only 40% of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
+    assert said["warnings"] == [says] * warned
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
@@ -351,15 +315,11 @@ def test_a_row_without_one_of_the_rewards_is_in_none_of_the_numbers(suffix: str,
 def test_groups_are_chosen_by_the_new_reward_and_gates_hold(tmp_path: Path) -> None:
     rows = rollouts(9)
     files(tmp_path, rows)
-    said = found(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--where", "std > 0", "--json", cwd=tmp_path))
-    alive = {
-        name
-        for name in {row["prompt_id"] for row in rows}
-        if len({row["reward"] for row in rows if row["prompt_id"] == name}) > 1
-    }
-    pairs = Counter((row["old"], row["reward"]) for row in rows if row["prompt_id"] in alive)
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == pairs
-    done = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--fail-on", "groups > 3", cwd=tmp_path)
+    different = Counter(name for name, _ in {(row["prompt_id"], row["reward"]) for row in rows})
+    pairs = Counter((row["old"], row["reward"]) for row in rows if different[row["prompt_id"]] > 1)
+    said = compared(tmp_path, "--where", "std > 0")
+    assert flips(said) == pairs
+    done = adv(*LINE, "--fail-on", "groups > 3", cwd=tmp_path)
     assert done.status == 3 and done.err.endswith("the --fail-on condition 'groups > 3' holds; groups is 12\n")
 
 
@@ -376,11 +336,9 @@ def test_other_rollouts_are_sent_to_against(tmp_path: Path) -> None:
         1, "error: no rollout is in both inputs (by completion within prompt_id); --against compares different rollouts of the same prompts\n",
     )  # fmt: skip
     for name in ("new", "other"):  # numbers of samples are the same in every run
-        kept = [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-        write(
-            tmp_path / f"{name}.jsonl",
-            [{**row, "sample": k % 4, "reward": float(k % 2) if name == "new" else 0.5} for k, row in enumerate(kept)],
-        )
+        numbered = enumerate(rows_of(tmp_path / f"{name}.jsonl"))
+        again = [{**row, "sample": k % 4, "reward": float(k % 2) if name == "new" else 0.5} for k, row in numbered]
+        write(tmp_path / f"{name}.jsonl", again)
     done = adv("inspect", "new.jsonl", "--rescored", "other.jsonl", cwd=tmp_path)
     assert (done.status, done.err) == (
         1, "error: the rows with the same sample have different texts in completion (10 of 10 that were compared); they are different rollouts: --against compares different rollouts of the same prompts\n",
@@ -390,7 +348,7 @@ def test_other_rollouts_are_sent_to_against(tmp_path: Path) -> None:
 def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other(tmp_path: Path) -> None:
     for name, first in (("new", 1), ("old", 0)):
         write(tmp_path / f"{name}.jsonl", [{"prompt_id": "p", "reward": reward} for reward in (first, 0)])
-    done = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", cwd=tmp_path)
+    done = adv(*LINE, cwd=tmp_path)
     assert done.err.endswith("grpo-adv add makes the other reward a column for --rescored-column\n")
     write(tmp_path / "column.jsonl", [{"old": 0}, {"old": 0}])
     assert adv("add", "new.jsonl", "--from", "column.jsonl", "-o", "both.jsonl", cwd=tmp_path).status == 0
@@ -404,19 +362,17 @@ def test_the_same_rollouts_are_sent_from_against_to_rescored(tmp_path: Path) -> 
     hint = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
     assert hint in found(adv("inspect", "new.jsonl", "--against", "old.jsonl", "--json", cwd=tmp_path))["warnings"]
     assert found(adv("inspect", "new.jsonl", "--against", "new.jsonl", "--json", cwd=tmp_path))["warnings"] == []
-    write(
-        tmp_path / "other.jsonl",
-        [{**row, "completion": f"another {row['completion']}", "reward": row["old"]} for row in rows],
-    )
+    other = [{**row, "completion": f"another {row['completion']}", "reward": row["old"]} for row in rows]
+    write(tmp_path / "other.jsonl", other)
     assert found(adv("inspect", "new.jsonl", "--against", "other.jsonl", "--json", cwd=tmp_path))["warnings"] == []
 
 
 def test_options_that_say_nothing_here_are_refused(tmp_path: Path) -> None:
     files(tmp_path, rollouts())
     for more, other in ((["--show", "p0"], "--show"), (["--against", "old.jsonl"], "--rescored")):
-        done = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", *more, cwd=tmp_path)
+        done = adv(*LINE, *more, cwd=tmp_path)
         assert done.status == 2 and f"and {other} cannot be combined" in done.err
-    done = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--format", "csv", cwd=tmp_path)
+    done = adv(*LINE, "--format", "csv", cwd=tmp_path)
     assert (done.status, done.err) == (
         2, "error: --rescored has several tables, and CSV has one; --format md and --json have all of them\n",
     )  # fmt: skip
@@ -429,12 +385,12 @@ def test_options_that_say_nothing_here_are_refused(tmp_path: Path) -> None:
 
 def test_one_screen_and_markdown_have_the_same_numbers(tmp_path: Path) -> None:
     files(tmp_path, rollouts())
-    screen = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", cwd=tmp_path)
+    screen = adv(*LINE, cwd=tmp_path)
     assert screen.status == 0 and len(screen.out.splitlines()) <= 42
     assert all(len(line) <= 80 for line in screen.out.splitlines())
-    page = adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--format", "md", cwd=tmp_path)
+    page = adv(*LINE, "--format", "md", cwd=tmp_path)
     assert page.status == 0
-    said = json.loads(adv("inspect", "new.jsonl", "--rescored", "old.jsonl", "--json", cwd=tmp_path).out)
+    said = json.loads(adv(*LINE, "--json", cwd=tmp_path).out)
     assert page.out.rstrip().endswith(said["verdict"])
     for row in said["largest"]:
         assert f"| {row['text']} |" in page.out
@@ -446,25 +402,23 @@ def test_one_screen_and_markdown_have_the_same_numbers(tmp_path: Path) -> None:
 def test_many_flips_are_a_table_and_many_values_are_none(tmp_path: Path) -> None:
     rows = rollouts(16, groups=40, values=(0.0, 0.5, 1.0))
     files(tmp_path, rows)
-    line = ["inspect", "new.jsonl", "--rescored", "old.jsonl"]
     pairs = Counter((row["old"], row["reward"]) for row in rows)
-    words = [entry.split() for entry in adv(*line, cwd=tmp_path).out.splitlines()]
+    words = [entry.split() for entry in adv(*LINE, cwd=tmp_path).out.splitlines()]
     at = words.index(["before", "now", "0", "now", "0.5", "now", "1"])
     for entry, value in zip(words[at + 1 : at + 4], (0.0, 0.5, 1.0), strict=True):
         assert entry == [f"{value:g}", *(str(pairs[value, other]) for other in (0.0, 0.5, 1.0))]
     assert not any(entry[:1] == ["flips"] for entry in words)
     write(tmp_path / "new.jsonl", [{**row, "reward": k / 7} for k, row in enumerate(rows)])
-    assert found(adv(*line, "--json", cwd=tmp_path))["flips"] is None
-    assert not any(" stays: " in entry for entry in adv(*line, cwd=tmp_path).out.splitlines())
+    assert compared(tmp_path)["flips"] is None
+    assert not any(" stays: " in entry for entry in adv(*LINE, cwd=tmp_path).out.splitlines())
 
 
 def test_small_shares_are_not_shown_as_nothing(tmp_path: Path) -> None:
     rows = [{"prompt_id": k // 4, "uuid": k, "reward": float(k % 4), "old": float(k % 4)} for k in range(8000)]
     rows[5]["reward"] = 1.001
     write(tmp_path / "in.jsonl", rows)
-    words = " ".join(
-        adv("inspect", "in.jsonl", "--reward", "reward", "--rescored-column", "old", cwd=tmp_path).out.split()
-    )
+    done = adv("inspect", "in.jsonl", "--reward", "reward", "--rescored-column", "old", cwd=tmp_path)
+    words = " ".join(done.out.split())
     assert "(-0.0%)" not in words and "(+0.0%)" not in words and "(0.0%" not in words
     assert "(<0.1% of the total |A|)" in words
 
@@ -478,9 +432,7 @@ def test_the_report_draws_both_rewards(tmp_path: Path) -> None:
     for name in ("rescored", "rescored_length", "rescored_by", "disagreements"):
         assert f'id="figure-{name}"' in page
     assert "Rewards of new.jsonl re-scored from old.jsonl" in page
-    refused = adv(
-        "report", "new.jsonl", "--rescored", "old.jsonl", "--against", "old.jsonl", "-o", "b.html", cwd=tmp_path
-    )
+    refused = adv("report", *LINE[1:], "--against", "old.jsonl", "-o", "b.html", cwd=tmp_path)
     assert (refused.status, (tmp_path / "b.html").exists()) == (2, False)
 
 
@@ -496,9 +448,7 @@ def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace(tmp_path: Path) ->
     lines(tmp_path / "replay" / "traces.jsonl", again)
     said = found(adv("inspect", "replay/traces.jsonl", "--rescored", "run/traces.jsonl", "--json", cwd=tmp_path))
     assert said["paired"] == {"by": ["id"], "key": ["task.key"], "rows": 12, "only": {"now": 0, "before": 0}}
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(
-        (old[trace], new[trace]) for _, trace in named
-    )
+    assert flips(said) == Counter((old[trace], new[trace]) for _, trace in named)
     lines(tmp_path / "replay" / "traces.jsonl", [row for row in again for _ in range(2)])  # --num-rescores 2
     twice = adv("inspect", "replay/traces.jsonl", "--rescored", "run/traces.jsonl", cwd=tmp_path)
     assert twice.status == 1 and "id is the same in several rows of a group" in twice.err
@@ -506,13 +456,10 @@ def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace(tmp_path: Path) ->
 
 def gym_row(task: int, index: int, reward: float) -> dict[str, Any]:
     """A row as NeMo Gym writes it; `gym eval reverify` (00fa09c0c, nemo_gym/rollout_reverification.py) keeps these numbers."""
-    answer = {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": f"{task} and {index}"}],
-    }
+    said = [{"type": "output_text", "text": f"{task} and {index}"}]
+    answer = {"type": "message", "role": "assistant", "content": said}
     return {
-        "responses_create_params": {"input": [{"role": "user", "content": f"question {task}"}]},
+        "responses_create_params": {"input": chat(f"question {task}")},
         "response": {"id": f"resp_{task}_{index}", "output": [answer]},
         "reward": reward, "_ng_task_index": task, "_ng_rollout_index": index, "agent_ref": {"name": "simple_agent"},
     }  # fmt: skip
@@ -534,36 +481,21 @@ def test_reverified_rollouts_of_nemo_gym_are_paired_by_task_and_index(tmp_path: 
     assert {row["key"] for row in said["largest"]} == {"0", "1", "2"}
 
 
-def trial(task: str, number: int, reward: float, source: str | None = None) -> dict[str, Any]:
-    """A trial as `harbor` writes its result.json (src/harbor/models/trial/result.py).
+BY_FLAGS = ["--group", "task_name", "--reward", "verifier_result.rewards.reward", "--group-within", "input"]
 
-    `harbor trial regrade` writes a new trial, whose config names the one it scores again (SourceTrialConfig in
-    src/harbor/models/trial/config.py).
+
+@pytest.mark.parametrize(
+    ("files", "words", "by"),
+    [("", [], "source_trial_id"), ("/*/result.json", BY_FLAGS, "config.source_trial.trial_id")],
+    ids=["job folders", "results"],
+)
+def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(
+    files: str, words: list[str], by: str, tmp_path: Path
+) -> None:
+    """A regrade is a new trial, whose config names the one it scores again (SourceTrialConfig in harbor/models/trial/config.py).
+
+    It copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory.
     """
-    name = f"{task}__{number}{'r' * (source is not None)}"
-    again = {"action": "regrade", "type": "local", "trial_id": source, "path": f"/jobs/{name[:-1]}"} if source else None
-    return {
-        "id": f"id-{name}", "task_name": task, "trial_name": name, "trial_uri": f"file:///jobs/{name}", "source": None,
-        "task_checksum": "c", "config": {"trial_name": name, "source_trial": again},
-        "agent_info": {"name": "oracle", "version": "1"}, "verifier_result": {"rewards": {"reward": reward}}, "exception_info": None,
-    }  # fmt: skip
-
-
-def test_regraded_trials_of_harbor_are_paired_with_the_trials_that_they_name(tmp_path: Path) -> None:
-    old = [trial(task, k, float(k % 2)) for task in ("a", "b") for k in range(4)]
-    again = [trial(row["task_name"], k, float(k % 3 == 0), row["id"]) for k, row in enumerate(old)][::-1]
-    for job, rows in (("job", old), ("regraded", again)):
-        for row in rows:
-            lines(tmp_path / job / row["trial_name"] / "result.json", [row])
-    flags = ["--group", "task_name", "--reward", "verifier_result.rewards.reward", "--group-within", "input", "--json"]
-    said = found(adv("inspect", "regraded/*/result.json", "--rescored", "job/*/result.json", *flags, cwd=tmp_path))
-    assert said["paired"]["by"] == ["config.source_trial.trial_id"] and said["compared"] == 8
-    pairs = Counter((float(k % 4 % 2), float(k % 3 == 0)) for k in range(8))
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == pairs
-
-
-def test_job_folders_of_harbor_are_paired_without_a_flag(tmp_path: Path) -> None:
-    """A regrade copies the logs of the agent, so texts would tell the same; not every agent leaves a trajectory."""
     named = [(task, k) for task in ("a", "b") for k in range(4)]
     for job in ("job", "regraded"):
         harbor.job(tmp_path / job, len(named))
@@ -573,18 +505,13 @@ def test_job_folders_of_harbor_are_paired_without_a_flag(tmp_path: Path) -> None
         again = harbor.trial(tmp_path / "regraded", task, f"{9 - place}-{task}", {"reward": float(k % 3 == 0)})
         result = json.loads((again / "result.json").read_text())
         path = str(tmp_path / "job" / name)
-        result["config"]["source_trial"] = {
-            "action": "regrade",
-            "type": "local",
-            "trial_id": f"id-{name}",
-            "path": path,
-        }
+        source = {"action": "regrade", "type": "local", "trial_id": f"id-{name}", "path": path}
+        result["config"]["source_trial"] = source
         (again / "result.json").write_text(json.dumps(result))
-    said = found(adv("inspect", "regraded", "--rescored", "job", "--json", cwd=tmp_path))
-    assert (said["paired"]["by"], said["compared"]) == (["source_trial_id"], 8)
-    assert {(one["before"], one["now"]): one["rows"] for one in said["flips"]} == Counter(
-        (float(k % 2 == 0), float(k % 3 == 0)) for _, k in named
-    )
+    line = ["inspect", f"regraded{files}", "--rescored", f"job{files}", *words, "--json"]
+    said = found(adv(*line, cwd=tmp_path))
+    assert (said["paired"]["by"], said["compared"]) == ([by], 8)
+    assert flips(said) == Counter((float(k % 2 == 0), float(k % 3 == 0)) for _, k in named)
 
 
 # --- what pairs rows, and what does not ------------------------------------------------------------------------
@@ -598,17 +525,16 @@ def both(folder: Path, now: list[dict[str, Any]], before: list[dict[str, Any]]) 
 
 def test_a_prompt_that_comes_back_in_another_step_is_paired_within_each_step(tmp_path: Path) -> None:
     rows = [
-        {"prompt_id": f"p{k // 4 % 2}", "sample": k % 4, "step": k // 8, "reward": float(k // 8 ^ k % 2)}
-        for k in range(16)
+        {"prompt_id": f"p{prompt}", "sample": k, "step": step, "reward": float(step ^ k % 2)}
+        for step, prompt, k in product(range(2), range(2), range(4))
     ]
     line = both(tmp_path, rows, rows[8:] + rows[:8])
     for way in (["--group-within", "step"], ["--group", "step,prompt_id"]):
         said, key = found(adv(*line, *way, cwd=tmp_path)), ["step", "prompt_id"]
         assert (said["reward"]["changed"], said["paired"]["key"], said["paired"]["by"]) == (0, key, ["sample"])
-    texts = [
-        {**{name: value for name, value in row.items() if name != "sample"}, "completion": f"{row['sample']}"}
-        for row in rows
-    ]
+    texts = [{**row, "completion": f"{row['sample']}"} for row in rows]
+    for row in texts:
+        del row["sample"]
     said = found(adv(*both(tmp_path, texts, texts[8:] + texts[:8]), "--group-within", "step", cwd=tmp_path))
     assert (said["reward"]["changed"], said["paired"]["by"]) == (0, ["completion"])
 
@@ -635,10 +561,10 @@ def test_keys_and_ids_pair_across_files_with_and_without_types(tmp_path: Path) -
     flags = ["--group", "prompt", "--group-within", "step", "--rollout", "trajectory_id", "--json"]
     for new, old in (("a.jsonl", "b.csv"), ("b.csv", "a.jsonl")):
         facts = found(adv("inspect", new, "--rescored", old, *flags, cwd=tmp_path))
-        assert facts["paired"]["rows"] == 32
+        assert (facts["paired"]["rows"], facts["paired"]["by"]) == (32, ["trajectory_id"])
 
 
-def test_ids_that_were_drawn_anew_leave_the_texts(tmp_path: Path) -> None:
+def test_new_ids_leave_the_texts_to_pair_rows(tmp_path: Path) -> None:
     rows = rollouts(12)
     line = both(tmp_path, rows, [{**row, "uuid": f"again {row['uuid']}"} for row in rows])
     said = found(adv(*line, cwd=tmp_path))
@@ -649,13 +575,9 @@ def test_ids_that_were_drawn_anew_leave_the_texts(tmp_path: Path) -> None:
 
 def test_ids_that_do_not_pair_are_named_and_texts_are_used(tmp_path: Path) -> None:
     rows = rollouts(12)
-    done = adv(*both(tmp_path, rows, [*rows[::-1], rows[0]]), cwd=tmp_path)
-    said = found(done)
-    assert (said["compared"], said["paired"]["by"], said["paired"]["only"]) == (
-        48,
-        ["completion"],
-        {"now": 0, "before": 1},
-    )
+    said = found(adv(*both(tmp_path, rows, [*rows[::-1], rows[0]]), cwd=tmp_path))
+    paired = said["paired"]
+    assert (said["compared"], paired["by"], paired["only"]) == (48, ["completion"], {"now": 0, "before": 1})
     assert said["warnings"] == ["uuid pairs no rollouts (null, repeated or other values): their texts do"]
     assert found(adv(*both(tmp_path, rows, rows[::-1]), cwd=tmp_path))["warnings"] == []
 
@@ -666,10 +588,7 @@ def test_ids_of_the_whole_input_pair_only_rows_of_one_group(kind: str, tmp_path:
     for k, row in enumerate(rows):
         row["uuid"] = {"numbers": k, "wide numbers": 2**62 - 10**17 * (k % 7) - k, "texts": f"u{k}"}[kind]
         row["prompt_id"] = int(row["prompt_id"][1:]) * (10**18 if kind == "wide numbers" else 1)
-    moved = [
-        {**row, "prompt_id": rows[(k + 4) % len(rows)]["prompt_id"] if k < 6 else row["prompt_id"]}
-        for k, row in enumerate(rows)
-    ]
+    moved = [{**row, "prompt_id": rows[k + 4 * (k < 6)]["prompt_id"]} for k, row in enumerate(rows)]
     said = found(adv(*both(tmp_path, rows, moved[::-1]), cwd=tmp_path))
     assert (said["compared"], said["paired"]["by"], said["paired"]["only"]) == (42, ["uuid"], {"now": 6, "before": 6})
     assert said["reward"]["changed"] == 0

@@ -132,9 +132,7 @@ def test_the_best_and_the_worst_are_the_ends_of_the_sorted_rewards(groups: list[
 
 
 @given(groups=REWARDS, most=st.integers(1, 5))
-def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
-    groups: list[list[float]], most: int
-) -> None:
+def test_spread_keeps_the_rows_with_the_largest_variance(groups: list[list[float]], most: int) -> None:
     for rewards, kept in zip(groups, chosen(groups, most, "spread"), strict=True):
         assert len(kept) == min(most, len(rewards))
         best = max(statistics.pvariance(some) for some in itertools.combinations(rewards, len(kept)))
@@ -142,7 +140,7 @@ def test_spread_keeps_the_rows_with_the_largest_variance_that_so_many_can_have(
 
 
 @given(groups=REWARDS, most=st.integers(1, 5), seed=st.integers(0, 9))
-def test_a_random_choice_keeps_so_many_and_is_the_same_for_the_same_seed(
+def test_a_random_choice_keeps_that_many_rows_and_depends_only_on_the_seed(
     groups: list[list[float]], most: int, seed: int
 ) -> None:
     kept = chosen(groups, most, "random", seed)
@@ -188,11 +186,8 @@ def test_a_line_of_json_keeps_every_byte(tmp_path: Path) -> None:
 
 
 def test_if_all_rows_are_kept_the_file_is_the_same(tmp_path: Path) -> None:
-    for name, data in (
-        ("in.jsonl", ODD),
-        ("in.csv", b'prompt_id,"reward"\r\na, 1.0\r\n'),
-        ("in.jsonl.gz", gzip.compress(ODD, mtime=0)),
-    ):
+    csv = b'prompt_id,"reward"\r\na, 1.0\r\n'
+    for name, data in (("in.jsonl", ODD), ("in.csv", csv), ("in.jsonl.gz", gzip.compress(ODD, mtime=0))):
         (tmp_path / name).write_bytes(data)
         jobs.selected(tmp_path / name, limit=9, output=str(tmp_path / f"out.{name}"))
         assert (tmp_path / f"out.{name}").read_bytes() == data
@@ -207,12 +202,8 @@ def test_a_record_of_csv_keeps_its_quotes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix: str) -> None:
-    frame = pl.DataFrame(ROWS).with_columns(
-        pl.col("reward").cast(pl.Float32),
-        tags=pl.lit(["a", None]),
-        kind=pl.lit("x").cast(pl.Categorical),
-        raw=pl.lit(b"\x00"),
-    )
+    more = {"tags": pl.lit(["a", None]), "kind": pl.lit("x").cast(pl.Categorical), "raw": pl.lit(b"\x00")}
+    frame = pl.DataFrame(ROWS).with_columns(pl.col("reward").cast(pl.Float32), **more)
     source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
     (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(source)
     facts = jobs.selected(source, where="std > 0", output=str(target))
@@ -292,14 +283,14 @@ def wide(folder: Path) -> tuple[Path, list[bytes]]:
     return path, lines
 
 
-def test_a_line_that_holds_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_line_with_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
     source, lines = wide(tmp_path)
     facts = jobs.selected(source, where="std > 0", output=str(tmp_path / "out.jsonl"))
     assert (facts["rows"], facts["kept_rows"]) == (6, 4)
     assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[2]
 
 
-def test_a_line_of_which_rows_are_missing_becomes_rows(tmp_path: Path) -> None:
+def test_a_line_that_loses_some_of_its_rows_becomes_rows(tmp_path: Path) -> None:
     source, _ = wide(tmp_path)
     facts = jobs.selected(source, per_group=1, pick="best", output=str(tmp_path / "out.jsonl"))
     assert [row["generations"] for row in rows_of(tmp_path / "out.jsonl")] == ["a one", "b one", "c two"]
@@ -335,9 +326,8 @@ def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
 def _folder(tmp_path: Path) -> Path:
     """Two steps; the first file ends without a line end, and its lines are written in an odd way."""
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "step_1.jsonl").write_text(
-        '{"prompt_id":"a",  "reward":0}\n{"prompt_id":"b","reward":1}\n{"reward":1.0, "prompt_id":"a"}'
-    )
+    lines = b'{"prompt_id":"a",  "reward":0}\n{"prompt_id":"b","reward":1}\n{"reward":1.0, "prompt_id":"a"}'
+    (tmp_path / "run" / "step_1.jsonl").write_bytes(lines)
     lines = b'{"prompt_id":"c","reward":0,"text":"x"}\n{"prompt_id":"d","reward":2}\n{"prompt_id":"c","reward":3}\n'
     (tmp_path / "run" / "step_2.jsonl.gz").write_bytes(gzip.compress(lines))
     return tmp_path
@@ -367,8 +357,7 @@ def test_other_formats_have_the_columns_of_all_files_with_their_types(suffix: st
     assert (done.status, json.loads(done.out)["outputs"]) == (0, [f"one.{suffix}"])
     back = adv("select", f"one.{suffix}", "--limit", "9", "-o", "back.jsonl", "-q", cwd=place)
     assert back.status == 0, back.err
-    rows = [json.loads(line) for line in (place / "back.jsonl").read_text().splitlines()]
-    assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows] == [
+    assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows_of(place / "back.jsonl")] == [
         ("a", 0, None), ("a", 1, None), ("c", 0, "x"), ("c", 3, None),
     ]  # fmt: skip
 
@@ -386,9 +375,8 @@ def test_parquet_files_become_one_and_keep_their_types(tmp_path: Path) -> None:
 
 def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_written(tmp_path: Path) -> None:
     for step, value in ((1, [1, 2]), (2, [{"a": 1}, None])):
-        pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": value}).write_parquet(
-            tmp_path / f"{step}.parquet"
-        )
+        frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": value})
+        frame.write_parquet(tmp_path / f"{step}.parquet")
     done = adv("select", "1.parquet", "2.parquet", "--limit", "9", "-o", "one.parquet", cwd=tmp_path)
     assert (done.status, (tmp_path / "one.parquet").exists()) == (1, False)
     assert "x is Int64 and Struct({'a': Int64}) in different inputs; give -o FILE.jsonl" in done.err
@@ -430,10 +418,7 @@ def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
 
 @pytest.mark.parametrize(
     ("one", "other", "both"),
-    [
-        ({"a": 1}, {"b": 1}, [{"a": 1, "b": None}, {"a": None, "b": 1}]),
-        ([1], [1.5], [[1.0], [1.5]]),
-    ],
+    [({"a": 1}, {"b": 1}, [{"a": 1, "b": None}, {"a": None, "b": 1}]), ([1], [1.5], [[1.0], [1.5]])],
 )
 def test_other_types_of_lines_become_one_frame_in_python(one: Any, other: Any, both: list[Any], tmp_path: Path) -> None:
     for name, value in (("a", one), ("b", other)):

@@ -35,7 +35,7 @@ def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
 
 
 def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, dict[str, Any]]:
-    """What comes out of a stream into which `data` is written in so many pieces."""
+    """What comes out of a stream into which `data` is written in this many pieces."""
     read, write = os.pipe()
 
     def feed() -> None:
@@ -82,18 +82,8 @@ def test_the_facts_of_a_stream_are_those_of_the_whole(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_bytes(data)
     whole = compute(tmp_path / "in.jsonl", dry_run=True, group="prompt_id").facts
     _, facts = streamed(data, pieces=7)
-    same = (
-        "rows",
-        "groups",
-        "group_sizes",
-        "singletons",
-        "unscorable",
-        "zero_variance",
-        "status",
-        "skipped",
-        "plan",
-        "batches",
-    )
+    sizes = {"rows", "groups", "group_sizes", "singletons", "batches"}
+    same = {"unscorable", "zero_variance", "status", "skipped", "plan"} | sizes
     assert {name: facts[name] for name in same} == {name: whole[name] for name in same}
     assert facts["reward"]["mean"] == pytest.approx(whole["reward"]["mean"])
     assert facts["reward"]["std"] == pytest.approx(whole["reward"]["std"])
@@ -155,9 +145,8 @@ def test_a_key_that_comes_back_is_an_error_with_its_line(pieces: int) -> None:
 
 @pytest.mark.parametrize("pieces", [1, 9, 300])
 def test_errors_name_the_line_of_the_stream(pieces: int) -> None:
-    data = (
-        lines(("a", [0, 1]), ("b", [1, 0])) + b"\n\r\n" + lines(("c", [1])) + b'{"prompt_id": "d", "reward": "good"}\n'
-    )
+    data = lines(("a", [0, 1]), ("b", [1, 0])) + b"\n\r\n" + lines(("c", [1]))
+    data += b'{"prompt_id": "d", "reward": "good"}\n'
     with pytest.raises(DataError, match=r"^-:8: reward is 'good'"):
         streamed(data, pieces=pieces)
 
@@ -262,7 +251,7 @@ def test_a_group_that_comes_back_in_another_batch_is_an_error_as_of_a_file() -> 
     assert without_advantages(out) == one + two
 
 
-def test_a_key_of_the_rollout_is_warned_of() -> None:
+def test_a_key_of_the_rollout_is_a_warning() -> None:
     _, facts = streamed(lines(("a", [0]), ("b", [1])))
     assert any("every group has a single row" in warning for warning in facts["warnings"])
     _, meant = streamed(lines(("a", [0]), ("b", [1])), singleton="zero")
@@ -272,14 +261,10 @@ def test_a_key_of_the_rollout_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (gzip.compress(b"{}", mtime=0), "gzip"),
-        (b"PAR1....", "Parquet"),
-        (b"ARROW1..", "Arrow"),
-        (b"(\xb5/\xfd..", "zstd"),
-        (b"prompt_id,reward\na,1\n", "CSV"),
-        (b"\xef\xbb\xbfprompt_id\treward\na\t1\n", "TSV"),
+        (gzip.compress(b"{}", mtime=0), "gzip"), (b"PAR1....", "Parquet"), (b"ARROW1..", "Arrow"), (b"(\xb5/\xfd..", "zstd"),
+        (b"prompt_id,reward\na,1\n", "CSV"), (b"\xef\xbb\xbfprompt_id\treward\na\t1\n", "TSV"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_json_lines_is_named(data: bytes, message: str) -> None:
     with pytest.raises(UsageError, match=f"this looks like {message}; leave out --stream"):
         streamed(data)
@@ -307,8 +292,5 @@ def test_rows_that_are_not_written_have_no_null_advantage(tmp_path: Path) -> Non
     rows = [{"prompt_id": name, "reward": reward} for name in "ab" for reward in (1, 1 if name == "a" else 0, None)]
     path = write(tmp_path / "in.jsonl", rows)
     facts = compute(path, output=str(tmp_path / "out.jsonl"), missing="exclude", zero_variance="drop").facts
-    assert (
-        facts["advantage"]["null"]
-        == 1
-        == len([row for row in rows_of(tmp_path / "out.jsonl") if row["advantage"] is None])
-    )
+    assert facts["advantage"]["null"] == 1
+    assert [row["advantage"] for row in rows_of(tmp_path / "out.jsonl")].count(None) == 1

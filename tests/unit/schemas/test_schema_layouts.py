@@ -1,4 +1,4 @@
-"""Layouts: what stands in lists, arrays, logs and nested records is read as Python's json reads it, and written back around."""
+"""Layouts: lists, arrays, logs and nested records are read as Python's json reads them, and keep their form in the output."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_array_that_cannot_be_read_is_one_line_that_says_where(text: str, mes
     assert not (tmp_path / "o.json").exists()
 
 
-def test_an_outer_member_of_the_same_name_does_not_fill_a_gap(tmp_path: Path) -> None:
+def test_an_outer_field_of_the_same_name_does_not_fill_a_gap(tmp_path: Path) -> None:
     log = {"version": 2, "eval": {}, "error": "outer", "samples": [
         {"id": 1, "epoch": k, "scores": {"m": {"value": k}}, "error": None} for k in (0, 1)
     ]}  # fmt: skip
@@ -139,7 +139,7 @@ item = st.dictionaries(json_text | st.just("rewards"), value, max_size=4)
     ascii_only=st.booleans(),
     data=st.data(),
 )
-def test_new_members_are_all_that_differs(
+def test_new_fields_are_the_only_difference(
     before: Any, groups: Any, after: Any, indent: Any, ascii_only: Any, data: Any
 ) -> None:
     outer = {name: v for name, v in before.items() if name != "traces"}
@@ -308,7 +308,7 @@ def test_a_nested_line_without_a_kept_rollout_goes(tmp_path: Path) -> None:
     assert [(row["group"]["id"], row["traces"][0]["advantage"]) for row in facts] == [("a", 1.0), ("a", -1.0)]
 
 
-def test_replace_rewrites_the_member_where_it_stands(tmp_path: Path) -> None:
+def test_replace_rewrites_the_field_in_place(tmp_path: Path) -> None:
     trace = {"advantage": 9, "rewards": {"r": {"score": 1, "weight": 1}}}
     rows = [{"group": {"id": "a"}, "task": {"advantage": 8}, "traces": [trace]}] * 2
     path = write(tmp_path / "traces.jsonl", rows)

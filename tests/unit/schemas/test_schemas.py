@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +17,10 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
 from grpo_cli.schemas.table import parsed, schemas
+from grpo_cli.testing import Row
 from grpo_cli.write.verify import verify
-from tests.support.jobs import Seen, compute
+from tests.support.jobs import Seen, compute, near
+from tests.support.oracles import ORACLES
 from tests.support.schema_files import REFUSED, WRITERS, Written, lines
 
 READ = sorted(WRITERS)
@@ -38,26 +39,10 @@ def opened(path: Path) -> tuple[list[FileTable], list[str]]:
 
 
 def expected(rewards: Sequence[float | None], codes: Sequence[int]) -> list[float | None]:
-    """GRPO by hand: (r - mean) / (std + 1e-6), ddof 1, 0 where there is nothing to compare."""
-    groups: dict[int, list[float]] = {}
-    for reward, code in zip(rewards, codes, strict=True):
-        groups.setdefault(code, []).extend([] if reward is None else [reward])
-
-    def one(reward: float, others: list[float]) -> float:
-        mean = math.fsum(others) / len(others)
-        if len(others) == 1 or min(others) == max(others):
-            return 0.0
-        spread = math.sqrt(math.fsum((r - mean) ** 2 for r in others) / (len(others) - 1))
-        return (reward - mean) / (spread + 1e-6)
-
-    return [None if r is None else one(r, groups[code]) for r, code in zip(rewards, codes, strict=True)]
-
-
-def close(found: Sequence[float | None], wanted: Sequence[float | None]) -> bool:
-    return len(found) == len(wanted) and all(
-        a == b if a is None or b is None else math.isclose(a, b, abs_tol=1e-9)
-        for a, b in zip(found, wanted, strict=True)
-    )
+    """GRPO by the oracle; None where there is no reward."""
+    scored = [Row(group=str(code), reward=r) for r, code in zip(rewards, codes, strict=True) if r is not None]
+    values = iter(ORACLES["grpo"](scored))
+    return [None if reward is None else next(values) for reward in rewards]
 
 
 def test_every_schema_has_a_writer_and_every_writer_a_schema() -> None:
@@ -78,8 +63,8 @@ def test_a_file_as_its_tool_writes_it_is_recognised_and_read_without_flags(name:
     rewards = found.scored.frame.with_columns(
         pl.when(pl.col(".scorable")).then(pl.col(".reward")).alias("r")
     )["r"].to_list()  # fmt: skip
-    assert close(rewards, written.rewards)
-    assert close(found.scored.frame[".advantage"].to_list(), expected(written.rewards, codes))
+    assert rewards == near(written.rewards)
+    assert found.scored.frame[".advantage"].to_list() == near(expected(written.rewards, codes))
 
 
 @pytest.mark.parametrize("name", READ)
@@ -108,7 +93,7 @@ def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str, 
             text = type(tmp_path)(path).read_text(encoding="utf-8")
             rows += json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
     codes = found.narrow.table["group"].to_list()
-    assert close([row["advantage"] for row in rows], expected(written.rewards, codes))
+    assert [row["advantage"] for row in rows] == near(expected(written.rewards, codes))
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -245,7 +230,7 @@ def test_second_copies_are_passed_over_in_a_directory_and_named(tmp_path: Path) 
     assert len(opened(tmp_path / "rollouts/step_1/train/all/traces.jsonl")[0]) == 1
 
 
-def test_a_copy_is_read_when_nothing_stands_beside_it(tmp_path: Path) -> None:
+def test_a_copy_is_read_if_there_is_no_original(tmp_path: Path) -> None:
     path = tmp_path / "all" / "traces.jsonl"
     path.parent.mkdir()
     path.write_text(WRITERS["prime-rl"](tmp_path / "other").path.read_text(encoding="utf-8"), encoding="utf-8")

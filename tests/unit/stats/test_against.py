@@ -22,12 +22,8 @@ BEFORE = {"a": [0, 0, 0, 1], "b": [1, 0], "c": [0, 0], "d": [1, 1], "e": [1, 0, 
 
 
 def runs(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], key: str = "prompt_id") -> list[Path]:
-    return [
-        write(
-            folder / f"{name}.jsonl", [{key: k, "reward": r, "step": 1} for k, rewards in one.items() for r in rewards]
-        )
-        for name, one in (("now", now), ("before", before))
-    ]
+    rows = [[{key: k, "reward": r, "step": 1} for k, rewards in run.items() for r in rewards] for run in (now, before)]
+    return [write(folder / f"{name}.jsonl", of_run) for name, of_run in zip(("now", "before"), rows, strict=True)]
 
 
 def changed(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], **options: Any) -> dict[str, Any]:
@@ -48,17 +44,17 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     assert (found["better"], found["worse"], found["same"]) == (2, 1, 2)
     assert (found["solved_first"], found["solved_no_more"]) == (1, 1)
     assert found["flips"] == {"up": 2, "down": 1}
-    counted = Counter(
-        (round(change, 9), "better" if change > 0 else "worse" if change else "same") for change in changes.values()
-    )
-    assert {(round(one["value"], 9), one["kind"]): one["count"] for one in found["changes"]} == counted
+    kinds = [
+        (round(change, 9), ("same", "better", "worse")[(change > 0) - (change < 0)]) for change in changes.values()
+    ]
+    assert {(round(one["value"], 9), one["kind"]): one["count"] for one in found["changes"]} == Counter(kinds)
     bands = {one["difficulty"]: (one["prompts"], one["change"]) for one in found["by_difficulty"]}
     assert bands == {"medium": (4, pytest.approx(fmean(changes[name] for name in "abce"))), "always": (1, 0)}
 
 
 def test_the_interval_is_that_of_student(tmp_path: Path) -> None:
     draw = random.Random(3)  # noqa: S311 - rewards, not secrets
-    # Of 1 to 30 degrees of freedom, from a printed table.
+    # For 1 to 30 degrees of freedom, from a printed table.
     for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)):
         names = [f"p{k}" for k in range(freedom + 1)]
         now, before = ({name: [draw.random() < p for _ in range(4)] for name in names} for p in (0.6, 0.4))
@@ -69,7 +65,7 @@ def test_the_interval_is_that_of_student(tmp_path: Path) -> None:
         assert found["high"] == pytest.approx(fmean(changes) + half, rel=1e-3, abs=1e-3)
 
 
-def test_prompts_that_changed_alike_give_no_interval_of_no_width(tmp_path: Path) -> None:
+def test_prompts_with_equal_changes_have_no_interval_of_width_0(tmp_path: Path) -> None:
     half, most = [1, 1, 0, 0], [1, 1, 1, 0]
     (line,) = changed(tmp_path, dict.fromkeys("abcd", most), dict.fromkeys("abcd", half))["by_difficulty"]
     assert (line["change"], line["low"], line["high"]) == (0.25, None, None)
@@ -100,8 +96,8 @@ def test_counts_by_chance_are_those_of_all_ways_to_deal_the_rows(rewards: list[f
         assert chance[name] == pytest.approx(2 * count / len(ways), abs=0.15), name
 
 
-def test_prompts_that_changed_by_more_than_chance_are_listed_with_what_is_no_noise(tmp_path: Path) -> None:
-    """Six prompts of forty are solved since; of a change that few rows show less is left."""
+def test_prompts_that_changed_by_more_than_chance_are_listed_with_the_change_without_noise(tmp_path: Path) -> None:
+    """Six prompts of forty are solved now; a change seen in few rows is shrunk more."""
     draw = random.Random(5)  # noqa: S311 - rewards, not secrets
     sizes = {f"p{k:02}": 4 if k % 2 else 24 for k in range(40)}
     before = {k: [int(draw.random() < (0.1 if k < "p06" else 0.5)) for _ in range(n)] for k, n in sizes.items()}
@@ -111,12 +107,11 @@ def test_prompts_that_changed_by_more_than_chance_are_listed_with_what_is_no_noi
     assert found["gained"][0]["key"] in {"p00", "p02", "p04"}
     shares = {one["key"]: one["shrunken"] / one["change"] for one in found["gained"]}
     assert all(0 < share < 1 for share in shares.values())
-    assert min(shares[k] for k in shares if sizes[k] == 24) > max(
-        (shares[k] for k in shares if sizes[k] == 4), default=0
-    )
+    large, small = ([share for k, share in shares.items() if sizes[k] == size] for size in (24, 4))
+    assert min(large) > max(small, default=0)
 
 
-def test_rewards_beyond_0_to_1_are_rated_between_the_ends_of_both_runs(tmp_path: Path) -> None:
+def test_rewards_outside_0_to_1_are_scaled_by_the_extremes_of_both_runs(tmp_path: Path) -> None:
     found = changed(tmp_path, {"a": [3.0, 5.0]}, {"a": [-1.0, 1.0]})
     assert (found["worst"], found["best"]) == (-1.0, 5.0)
     assert found["solve_rate"]["change"] == pytest.approx(4 / 6)
@@ -145,31 +140,30 @@ def test_rounding_in_a_mean_changes_no_prompt(tmp_path: Path) -> None:
     ("now", "before", "message"),
     [
         ({"a": [0, 1]}, {"b": [0, 1]}, "no prompt is in both runs .prompt_id is a and b."),
-        ({"a": [0, 0]}, {"a": [0, 0]}, None),
+        ({"a": [None]}, {"a": [0, 1]}, "no row of this run has a finite reward"),
+        ({"a": [0, 1]}, {"a": [None]}, "no row of the other run has a finite reward"),
         ({"a": [7, 7]}, {"a": [7, 7]}, "all rewards of both runs are equal"),
     ],
 )
-def test_runs_that_cannot_be_compared_say_why(now: Any, before: Any, message: str | None, tmp_path: Path) -> None:
-    if message is None:
-        assert changed(tmp_path, now, before)["solve_rate"]["change"] == 0
-        return
+def test_runs_that_cannot_be_compared_say_why(now: Any, before: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         changed(tmp_path, now, before)
 
 
-def test_other_keys_are_a_question(tmp_path: Path) -> None:
+def test_runs_in_which_every_reward_is_0_are_compared(tmp_path: Path) -> None:
+    assert changed(tmp_path, {"a": [0, 0]}, {"a": [0, 0]})["solve_rate"]["change"] == 0
+
+
+def test_runs_with_different_keys_are_refused(tmp_path: Path) -> None:
     first, second = (runs(tmp_path / key, NOW, NOW, key)[0] for key in ("uid", "task_id"))
     with pytest.raises(DataError, match=r"different group keys .uid and task_id.; name the prompt with --group"):
         against(inspected(first), inspected(second))
 
 
 def test_a_prompt_that_both_have_is_offered_as_the_key(tmp_path: Path) -> None:
-    runs = [
-        inspected(write(tmp_path / f"{key}.jsonl", [{key: 1, "prompt": "what?", "reward": r} for r in (0, 1)]))
-        for key in ("uid", "task_id")
-    ]
+    rows = {key: [{key: 1, "prompt": "what?", "reward": r} for r in (0, 1)] for key in ("uid", "task_id")}
     with pytest.raises(DataError, match=r"\(uid and task_id\); add --group prompt, the prompt in both"):
-        against(*runs)
+        against(*(inspected(write(tmp_path / f"{key}.jsonl", of_run)) for key, of_run in rows.items()))
 
 
 def test_an_error_of_the_run_before_says_so(tmp_path: Path) -> None:

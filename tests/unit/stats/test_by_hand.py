@@ -2,108 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.stats.correlations import correlation, duplicates, with_lengths, within_groups
+from grpo_cli.read.prompt_check import SeveralPrompts
+from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.difficulty import Ties, expected_zero_variance
 from grpo_cli.stats.facts import gates
-from grpo_cli.stats.trends import trend
 from grpo_cli.stats.verdicts import percent, verdicts
 
-NAN = math.nan
 
-# --- what goes together ------------------------------------------------------------------------------------
-
-# Two groups. Rewards are -0.5 and +0.5 from the mean of their group and of all rows; lengths are -5, 5, -15, 15 from the
-# means 15 and 45 of their group, and -20, -10, 0, 30 from the mean 30 of all. Products add up to 20 both times.
-ROWS = pl.DataFrame({
-    "group": [0, 0, 1, 1, 1],
-    ".reward": [0.0, 1.0, 0.0, 1.0, None],
-    ".mean": [0.5, 0.5, 0.5, 0.5, 0.5],
-    "length": [10.0, 20.0, 30.0, 60.0, 1000.0],
-})  # fmt: skip
-
-
-def test_rewards_and_lengths_go_together_inside_of_groups_and_over_all_rows() -> None:
-    assert with_lengths(ROWS, (0.0, 1.0)) == {
-        "rows": 4,
-        "mean": 30.0,
-        "correlation": pytest.approx(20 / math.sqrt(1 * 1400)),
-        "within_groups": pytest.approx(20 / math.sqrt(1 * 500)),
-        "best": 40.0,
-        "worst": 20.0,
-    }
-
-
-def test_no_length_belongs_to_the_best_reward_where_all_are_equal_or_it_does_not_occur() -> None:
-    assert [with_lengths(ROWS, ends)["best"] for ends in ((0.0, 1.0), (1.0, 1.0), (0.0, 5.0))] == [40.0, None, None]
-
-
-def test_what_does_not_vary_goes_with_nothing() -> None:
+def test_a_constant_column_has_no_correlation() -> None:
     rising, flat = np.array([1.0, 2.0, 3.0]), np.array([0.1, 0.1, 0.1])
     assert correlation(rising, rising) == pytest.approx(1.0)
     assert correlation(rising, -rising) == pytest.approx(-1.0)
     assert correlation(rising, flat) is None
     assert correlation(rising[:1], rising[:1]) is None
-
-
-def test_columns_are_compared_after_each_group_has_its_mean_taken_off() -> None:
-    codes = np.array([0, 0, 1, 1])
-    # Over all rows x and y rise together, from group to group; inside of each group y falls where x rises.
-    x, y = pl.Series("x", [0.0, 1.0, 10.0, 11.0]), pl.Series("y", [5.0, 4.0, 9.0, 8.0])
-    assert correlation(x.to_numpy(), y.to_numpy()) == pytest.approx(39 / math.sqrt(101 * 17))
-    assert within_groups(codes, {"x": x}, {"y": y})["x"]["y"] == -1.0
-
-
-def test_a_response_repeats_an_earlier_one_of_its_own_group() -> None:
-    codes = pl.Series([0, 0, 0, 1, 1, 2, 3, 3], dtype=pl.UInt32)
-    texts = pl.Series(["a", "b", "a", "c", "c", "a", None, None])
-    assert duplicates(codes, texts) == {"rows": 2, "share": 2 / 6, "groups": 2, "all_the_same": 1}
-
-
-# --- one line for each value -------------------------------------------------------------------------------
-
-# Four groups of two, of which the last one begins in step 9 and ends in step 10.
-STEPS = pl.Series("step", [9, 9, 9, 9, 10, 10, 9, 10])
-FIRST = np.array([0, 2, 4, 6])  # row of each group
-TREND_ROWS = pl.DataFrame({
-    ".reward": [0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, NAN],
-    ".scorable": [True] * 7 + [False],
-    "length": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 10.0, 8.0],
-})  # fmt: skip
-TREND_GROUPS = pl.DataFrame({
-    "scored": [2, 2, 2, 1],
-    "constant": [False, True, True, False],
-    "max": [1.0, 1.0, 0.0, 0.0],
-    "std": [math.sqrt(0.5), 0.0, 0.0, NAN],
-})  # fmt: skip
-
-
-def test_a_group_counts_where_it_begins_and_a_row_where_it_is() -> None:
-    lines = trend(STEPS, TREND_ROWS, FIRST, TREND_GROUPS, (0.0, 1.0))
-    assert lines == [
-        {
-            # Rewards 0, 1, 1, 1, 0: squares of the distances from 0.6 add up to 1.2.
-            "value": 9, "groups": 3, "rows": 5, "unscorable": 0,
-            "mean": pytest.approx(0.6), "std": pytest.approx(math.sqrt(1.2 / 4)),
-            "group_std": pytest.approx(math.sqrt(0.5) / 2),
-            "zero_variance": 0.5, "all_best": 0.5, "all_worst": 0.0, "length": 4.0,
-        },
-        {
-            "value": 10, "groups": 1, "rows": 3, "unscorable": 1, "mean": 0.0, "std": 0.0, "group_std": 0.0,
-            "zero_variance": 1.0, "all_best": 0.0, "all_worst": 1.0, "length": pytest.approx(19 / 3),
-        },
-    ]  # fmt: skip
-
-
-def test_no_reward_is_the_best_or_the_worst_where_there_is_only_one() -> None:
-    lines = trend(STEPS, TREND_ROWS, FIRST, TREND_GROUPS, (0.0, 0.0))
-    assert [(line["zero_variance"], line["all_best"], line["all_worst"]) for line in lines] == [(0.5, 0, 0), (1, 0, 0)]
 
 
 def test_prompts_that_are_solved_always_or_never_leave_every_group_constant() -> None:
@@ -155,7 +72,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
         {"length": {"within_groups": 0.29, "rows": 1000}},
         {"length": {"within_groups": 0.9, "rows": 18}},  # chance does as much with so few rows
         {"duplicates": {"share": 0.049}},
-        {"duplicates": {"share": 0.5}, "warnings": ["groups hold several prompts"]},
+        {"duplicates": {"share": 0.5}, "warnings": [SeveralPrompts("the key names no prompt")]},
         {"effective_rows": 50.0},
         {"effective_rows": 30.0, "live_rows": 40},  # the others are single rows and constant groups
         {"group_sizes": {"min": 6, "median": 8, "max": 11}},
@@ -163,7 +80,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
         {"expected": {"observed": 0.4}, "at_size": [{"size": 20, "alive": 0.69, "found": "model"}]},
     ],
 )
-def test_what_is_within_bounds_is_not_spoken_of(change: dict[str, Any]) -> None:
+def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
     assert verdicts(QUIET | change) == ["Every group carries a gradient: rewards differ in all of them."]
 
 

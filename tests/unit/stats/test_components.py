@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import combinations
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def test_under_gdpo_a_group_is_constant_where_all_components_are(tmp_path: Path)
     assert found["live_rows"] == 4
 
 
-def test_a_component_without_a_weight_teaches_nothing(tmp_path: Path) -> None:
+def test_a_component_with_weight_0_gives_no_gradient(tmp_path: Path) -> None:
     found = look(rows(tmp_path), reward=["a", "b=0"], combine="normalize").facts
     alone = look(rows(tmp_path), reward=["a"]).facts
     for name in ("zero_variance", "live_rows", "at_size"):
@@ -60,20 +61,18 @@ def test_other_sizes_and_expectations_are_of_what_the_plan_learns_from(
     combine: str, value: Any, tmp_path: Path
 ) -> None:
     groups = [[(1, 0), (0, 1), (1, 0), (0, 1)], [(1, 1), (1, 1), (0, 1), (1, 0)], [(0, 0)] * 4]
-    found = look(
-        write(tmp_path / "a.jsonl", [{"uid": u, "a": a, "b": b} for u, group in enumerate(groups) for a, b in group]),
-        combine=combine,
-    ).facts
+    rows = [{"uid": u, "a": a, "b": b} for u, group in enumerate(groups) for a, b in group]
+    found = look(write(tmp_path / "a.jsonl", rows), combine=combine).facts
     values = [[value(row) for row in group] for group in groups]
     for at in found["at_size"]:
         if at["size"] <= 4:
             assert at["alive"] == pytest.approx(share_that_varies(values, at["size"])), at
-    rows = [one for group in values for one in group]
-    same = sum((rows.count(one) / len(rows)) ** 4 for one in {*rows})
+    counts = Counter(one for group in values for one in group)
+    same = sum((count / counts.total()) ** 4 for count in counts.values())
     assert found["expected"]["one_rate"] == pytest.approx(same)
 
 
-def test_components_that_are_missing_in_different_ways_are_one_to_the_plan(tmp_path: Path) -> None:
+def test_null_nan_and_infinite_components_are_the_same_to_the_plan(tmp_path: Path) -> None:
     odd: list[Any] = [None, float("nan"), float("inf"), None]
     path = write(tmp_path / "a.jsonl", [{"uid": u, "a": 1, "b": b} for u in range(3) for b in odd])
     facts = look(path, combine="normalize", component_missing="zero", missing="exclude").facts
@@ -83,9 +82,8 @@ def test_components_that_are_missing_in_different_ways_are_one_to_the_plan(tmp_p
 def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> None:
     """Beyond the size of the groups a model says how often a constant group would vary."""
     rewards = [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
-    path = write(
-        tmp_path / "a.jsonl", [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group]
-    )
+    rows = [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group]
+    path = write(tmp_path / "a.jsonl", rows)
     assert look(path, combine="normalize").facts["at_size"] == look(path, reward=["a"]).facts["at_size"]
 
 
@@ -95,11 +93,14 @@ def test_compute_does_not_call_groups_nearly_constant_whose_components_vary(tmp_
     assert not [line for line in done.facts["warnings"] if "nearly" in line]
 
 
+def inside(values: list[float]) -> list[float]:
+    """The distances from the mean of the group."""
+    means = {key: fmean(v for k, v in zip(KEYS, values, strict=True) if k == key) for key in KEYS}
+    return [value - means[key] for key, value in zip(KEYS, values, strict=True)]
+
+
 def pearson(one: list[float], other: list[float]) -> float:
-    x = [v - fmean(w for k, w in zip(KEYS, one, strict=True) if k == key) for key, v in zip(KEYS, one, strict=True)]
-    y = [v - fmean(w for k, w in zip(KEYS, other, strict=True) if k == key) for key, v in zip(KEYS, other, strict=True)]
-    product = sum(a * b for a, b in zip(x, y, strict=True))
-    return float(product / (sum(a * a for a in x) * sum(b * b for b in y)) ** 0.5)
+    return correlation(inside(one), inside(other))
 
 
 def test_correlations_are_those_of_distances_from_the_group_mean(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
     assert max(map(len, lines)) <= 80
 
 
-def test_a_single_reward_has_nothing_to_go_with(tmp_path: Path) -> None:
+def test_a_single_reward_has_no_correlations(tmp_path: Path) -> None:
     assert look(rows(tmp_path), reward=["a"]).facts["components"] is None
     assert Plan().rewards.combine == "sum"
 

@@ -1,4 +1,4 @@
-"""The numbers that summaries speak of, against plain Python and numpy."""
+"""The numbers of summaries, against plain Python and numpy."""
 
 from __future__ import annotations
 
@@ -66,14 +66,8 @@ def test_best_and_worst_are_one_and_zero_inside_that_range(
 
 
 def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
-    groups: dict[str, list[float]] = {
-        "best": [1, 1],
-        "worst": [0, 0, 0],
-        "other": [0.5, 0.5],
-        "near": [0.5, 0.5 + 1e-12],
-        "alive": [0, 1],
-        "lone": [1],
-    }
+    groups: dict[str, list[float]] = {"best": [1, 1], "worst": [0] * 3, "other": [0.5] * 2, "near": [0.5, 0.5 + 1e-12]}
+    groups |= {"alive": [0, 1], "lone": [1]}
     rows = [{"prompt_id": name, "reward": reward} for name, rewards in groups.items() for reward in rewards]
     found = look(write(tmp_path / "a.jsonl", rows)).facts
     seen = found["zero_variance"]
@@ -106,7 +100,7 @@ def test_groups_that_are_nan_are_not_nearly_constant() -> None:
     assert grpo_cli.compute(frame, missing="propagate").groups["nearly"].fill_null(value=False).to_list() == [False] * 2
 
 
-def test_facts_that_nobody_is_shown_are_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_that_are_not_shown_are_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "in.jsonl", [{"prompt_id": "a", "reward": reward} for reward in (0, 1, 1)])
     loud = run(job(source, output=str(tmp_path / "loud.jsonl")))
     monkeypatch.setattr("grpo_cli.stats.facts.summarize", lambda *_: pytest.fail("somebody summed up"))
@@ -115,7 +109,7 @@ def test_facts_that_nobody_is_shown_are_not_computed(tmp_path: Path, monkeypatch
     assert set(silent.facts) == {"outputs", "kept_outputs", "warnings", "seconds"} < set(loud.facts)
 
 
-def test_a_gate_is_asked_of_silent_runs_too(tmp_path: Path) -> None:
+def test_a_gate_applies_to_silent_runs_too(tmp_path: Path) -> None:
     source = write(tmp_path / "in.jsonl", [{"prompt_id": "a", "reward": 1}, {"prompt_id": "a", "reward": 1}])
     with pytest.raises(GateError):
         run(replace(job(source, gate="zero_variance_share > 0.5"), silent=True))
@@ -123,15 +117,15 @@ def test_a_gate_is_asked_of_silent_runs_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [21, 24, 30, 45, 100, 250])
-def test_a_level_distribution_of_steps_is_drawn_level(steps: int) -> None:
-    """Rewards of k/n, each as often as the others: no bin has a step more than its neighbours, but for the last."""
+def test_an_even_distribution_of_steps_has_even_bins(steps: int) -> None:
+    """Rewards k/n, all equally frequent: each bin has the same number of steps, except the last."""
     values = pl.Series([k / steps for k in range(steps + 1)] * 100)
     counts = distribution(values)["histogram"]["counts"]
     assert len(counts) <= 20 and sum(counts) == len(values)
     assert len({*counts[:-1]}) == 1 and counts[-1] <= counts[0]
 
 
-def test_numbers_that_are_no_steps_apart_have_bins_of_equal_width() -> None:
+def test_numbers_without_a_grid_have_bins_of_equal_width() -> None:
     values = np.random.default_rng(0).random(5_000)
     counts, edges = np.histogram(values, bins=20)
     found = distribution(pl.Series(values))["histogram"]
@@ -140,7 +134,7 @@ def test_numbers_that_are_no_steps_apart_have_bins_of_equal_width() -> None:
 
 
 @pytest.mark.parametrize("by", ["peak", "pass-at-k"])
-def test_a_weight_by_solve_rate_warns_of_means_that_are_none(by: str, tmp_path: Path) -> None:
+def test_a_weight_by_solve_rate_warns_of_means_outside_0_to_1(by: str, tmp_path: Path) -> None:
     rewards = {"below": [-1, 0], "above": [3, 0], "inside": [1, 0], "edge": [1, 1]}
     rows = [{"prompt_id": name, "reward": reward} for name, some in rewards.items() for reward in some]
     source = write(tmp_path / "a.jsonl", rows)
@@ -155,7 +149,7 @@ def test_a_weight_by_solve_rate_warns_of_means_that_are_none(by: str, tmp_path: 
     assert not look(source).facts["warnings"]
 
 
-def test_a_mean_that_is_no_number_is_no_mean_outside(tmp_path: Path) -> None:
+def test_a_mean_of_nan_is_not_outside_0_to_1(tmp_path: Path) -> None:
     rows = [{"prompt_id": k // 4, "reward": None if k == 1 else float(k % 2)} for k in range(16)]
     found = look(write(tmp_path / "a.jsonl", rows), set=["weight.by=peak"], missing="propagate")
     assert not [warning for warning in found.facts["warnings"] if "outside" in warning]

@@ -23,7 +23,7 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, FrameTable
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
-from grpo_cli.stats.difficulty import at_size, count_ties, difficulty, effective_rows, repeated_rewards
+from grpo_cli.stats.difficulty import at_size, count_ties, effective_rows, repeated_rewards
 from grpo_cli.stats.inspection import Inspection, View, with_facts
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv
@@ -61,7 +61,7 @@ def compared(groups: list[list[float]]) -> list[list[float]]:
     return [rewards for rewards in groups if len(rewards) > 1]
 
 
-def test_rows_without_a_reward_spoil_no_fact_where_their_nan_spreads_over_the_advantages() -> None:
+def test_nan_advantages_of_rows_without_a_reward_change_no_other_fact() -> None:
     plan = Plan.of({"rewards.missing": "propagate"})
     groups: list[list[Any]] = [[1.0, 0.0, None], [1.0, 1.0], [None, None]]
     found, left_out = looked(groups, plan=plan), looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
@@ -93,23 +93,16 @@ def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[floa
     sizes = {*map(len, compared(groups))}
     if len(sizes) == 1:
         (n,) = sizes
-        solved = Counter(sum(rewards) for rewards in compared(groups))
-        assert found["between"] == {
-            "values": [k / n for k in range(1, n)],
-            "counts": [solved[k] for k in range(1, n)],
-        }
+        solved, rows = Counter(sum(rewards) for rewards in compared(groups)), range(1, n)
+        assert found["between"] == {"values": [k / n for k in rows], "counts": [solved[k] for k in rows]}
 
 
 @pytest.mark.parametrize("sizes", [[8], [16], [32], [4, 8], [5, 7, 8], [3, 30], [64, 128]], ids=str)
-def test_groups_at_every_rate_are_drawn_level(sizes: list[int]) -> None:
+def test_equally_many_groups_at_every_rate_have_bars_of_one_height(sizes: list[int]) -> None:
     """As many groups for each number of solved rows, of every size: no bar is higher than another, none is missing."""
     found = seen([[1.0] * k + [0.0] * (n - k) for n in sizes for k in range(n + 1) for _ in range(60)])["difficulty"]
-    counts = found["between"]["counts"]
-    assert (found["never"], found["always"], sum(counts)) == (
-        60 * len(sizes),
-        60 * len(sizes),
-        60 * sum(n - 1 for n in sizes),
-    )
+    counts, ends = found["between"]["counts"], 60 * len(sizes)
+    assert (found["never"], found["always"], sum(counts)) == (ends, ends, 60 * sum(n - 1 for n in sizes))
     assert max(counts) - min(counts) <= 1
     assert len(counts) == (sizes[0] - 1 if len(sizes) == 1 else 10)
 
@@ -119,20 +112,17 @@ def test_rates_of_graded_rewards_have_a_bar_each_too() -> None:
     assert found["between"] == {"values": [0.25, 0.5, 0.75], "counts": [1, 2, 1]}
     some = np.random.default_rng(1).random((40, 3)).tolist()
     rates = [statistics.fmean(rewards) for rewards in some]
-    tenths = Counter(int(rate * 10) for rate in rates)
-    assert seen(some)["difficulty"]["between"] == {
-        "edges": [k / 10 for k in range(11)],
-        "counts": [tenths[i] for i in range(10)],
-    }
+    tenths, edges = Counter(int(rate * 10) for rate in rates), [k / 10 for k in range(11)]
+    assert seen(some)["difficulty"]["between"] == {"edges": edges, "counts": [tenths[i] for i in range(10)]}
 
 
-def test_outside_of_0_to_1_the_rate_is_the_way_from_the_worst_to_the_best() -> None:
+def test_outside_0_to_1_the_solve_rate_is_scaled_from_the_worst_to_the_best_reward() -> None:
     found = seen([[-1, 1, 1, 1], [-1, -1], [1, 1]])["difficulty"]
     assert (found["worst"], found["best"]) == (-1, 1)
     assert (found["never"], found["always"], found["mean"]) == (1, 1, pytest.approx(1.75 / 3))
 
 
-def test_where_all_rewards_are_equal_there_is_no_way() -> None:
+def test_where_all_rewards_are_equal_there_is_no_solve_rate() -> None:
     assert seen([[3.0, 3.0], [3.0, 3.0]])["difficulty"] is None
 
 
@@ -158,7 +148,7 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
     groups = [rewards for rewards in groups if len(rewards) >= size]
     if not groups:
         return
-    found = next(one for one in looked_sizes(groups, (size,)) if one["size"] == size)
+    (found,) = looked_sizes(groups, (size,))
     assert found["found"] == "sample"
     wanted = statistics.fmean(alive_by_enumeration(rewards, size) for rewards in groups)
     assert found["alive"] == pytest.approx(wanted, abs=1e-12)
@@ -189,9 +179,7 @@ def beta_constant(a: float, b: float, n: int) -> float:
     """E[p^n + (1 - p)^n] of Beta(a, b)."""
 
     def power(one: float, other: float) -> float:
-        return math.exp(
-            math.lgamma(one + n) - math.lgamma(one) + math.lgamma(one + other) - math.lgamma(one + other + n)
-        )
+        return math.prod((one + k) / (one + other + k) for k in range(n))
 
     return power(a, b) + power(b, a)
 
@@ -209,19 +197,19 @@ def test_a_larger_size_follows_a_beta_distribution_of_solve_rates() -> None:
 
 
 @given(groups=st.lists(BINARY, min_size=1, max_size=12).filter(lambda groups: any(len(g) > 1 for g in groups)))
-def test_more_rows_never_leave_fewer_groups_alive(groups: list[list[float]]) -> None:
+def test_larger_groups_never_vary_less_often(groups: list[list[float]]) -> None:
     shares = [one["alive"] for one in looked_sizes(groups, (2, 3, 4, 8, 16, 64))]
     assert all(one <= other + 1e-9 for one, other in itertools.pairwise(shares))
     assert all(-1e-12 <= share <= 1 for share in shares)
 
 
 def test_prompts_that_are_all_equally_hard_have_no_beta_but_a_rate() -> None:
-    groups = [[0.0, 0.0, 1.0, 1.0]] * 20 + [[1.0] * 4, [0.0] * 4]  # more alike than chance would make them
+    groups = [[0.0, 0.0, 1.0, 1.0]] * 20 + [[1.0] * 4, [0.0] * 4]  # more equal than by chance
     (found,) = looked_sizes(groups, (8,))
     assert found == {"size": 8, "alive": pytest.approx(1 - 2 / 22 * 0.5**8 / 0.5**4), "found": "model"}
 
 
-def test_with_more_than_two_rewards_what_is_constant_stays_so() -> None:
+def test_with_more_than_two_rewards_constant_groups_stay_constant() -> None:
     (found,) = looked_sizes([[0.0, 0.5, 1.0], [0.5, 0.5], [1.0, 0.0]], (8,))
     assert found == {"size": 8, "alive": pytest.approx(2 / 3), "found": "bound"}
 
@@ -268,7 +256,7 @@ def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
     assert found == (pytest.approx(sum(map(abs, values)) ** 2 / squares) if squares > 1e-300 else pytest.approx(found))
 
 
-def test_nothing_that_pulls_is_no_row() -> None:
+def test_advantages_of_0_have_no_effective_rows() -> None:
     assert effective_rows(pl.Series([0.0, 0.0])) == 0.0
     assert effective_rows(pl.Series([None, math.nan], dtype=pl.Float64)) is None
 
@@ -288,6 +276,9 @@ def test_the_correlation_with_the_length_is_pearsons(rows: list[tuple[int, float
     found = seen(groups, length=pl.Series(lengths, dtype=pl.Int64))["length"]
     known = [(key, reward, length) for key, reward, length in rows if length is not None]
     assert found["rows"] == len(known)
+    assert found["mean"] == mean([n for *_, n in known])
+    for end, wanted in (("best", 1.0), ("worst", 0.0)):
+        assert found[end] == mean([n for _, reward, n in known if reward == wanted])
     assert found["correlation"] == correlation([r for _, r, _ in known], [float(n) for *_, n in known])
     means = {key: statistics.fmean(r for k, r, _ in rows if k == key) for key, *_ in rows}
     own = {key: statistics.fmean(n for k, _, n in known if k == key) for key, *_ in known}
@@ -300,6 +291,17 @@ def correlation(one: list[float], other: list[float]) -> Any:
         return pytest.approx(statistics.correlation(one, other), abs=1e-9)
     except statistics.StatisticsError:
         return None
+
+
+def mean(values: list[Any]) -> Any:
+    return pytest.approx(statistics.fmean(values)) if values else None
+
+
+def test_where_all_rewards_are_equal_none_is_the_best_or_the_worst() -> None:
+    facts = looked([[3.0, 3.0]], View(by="part"), part=[1, 1], length=[1, 2]).facts
+    length, (line,) = facts["length"], facts["by"]["lines"]
+    assert (length["mean"], length["best"], length["worst"]) == (1.5, None, None)
+    assert (line["zero_variance"], line["all_best"], line["all_worst"]) == (1, 0, 0)
 
 
 def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
@@ -315,48 +317,56 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
         groups[key] += [text] if text else []
     rewards = [[0.0] * len(list(some)) for _, some in itertools.groupby(texts, key=lambda one: one[0])]
     made = looked(rewards, View(duplicates=True), completion=pl.Series([text for _, text in texts], dtype=pl.String))
-    found = made.facts["duplicates"]
     repeated = [len(some) - len(set(some)) for some in groups.values()]
-    assert found["column"] == "completion"
-    assert (found["rows"], found["groups"]) == (sum(repeated), sum(map(bool, repeated)))
-    assert found["all_the_same"] == sum(len(some) > 1 and len(set(some)) == 1 for some in groups.values())
+    known = sum(map(len, groups.values()))
+    assert made.facts["duplicates"] == {
+        "column": "completion",
+        "rows": sum(repeated),
+        "share": sum(repeated) / known if known else None,
+        "groups": sum(map(bool, repeated)),
+        "all_the_same": sum(len(some) > 1 and len(set(some)) == 1 for some in groups.values()),
+    }
 
 
 # --- trends ------------------------------------------------------------------------------------------------
 
 
-@given(groups=MANY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
+GAPPY = st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, None]), min_size=1, max_size=5), min_size=1, max_size=8)
+
+
+@given(groups=MANY | GAPPY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
 def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: list[int]) -> None:
     column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]
-    lines = looked(groups, View(by="part"), part=column).facts["by"]["lines"]
-    ends = [reward for rewards in groups for reward in rewards]
-    best = 1.0 if min(ends) >= 0 and max(ends) <= 1 else max(ends)
+    lines = looked(groups, View(by="part"), part=column, length=[*range(len(column))]).facts["by"]["lines"]
+    ends = [reward for rewards in groups for reward in rewards if reward is not None] or [0.0]
+    worst, best = (0.0, 1.0) if min(ends) >= 0 and max(ends) <= 1 else (min(ends), max(ends))
     assert [line["value"] for line in lines] == sorted(set(column))
     for line in lines:
         mine = [rewards for key, rewards in enumerate(groups) if steps[key] == line["value"]]
-        rows, two = [reward for rewards in mine for reward in rewards], compared(mine)
-        assert (line["groups"], line["rows"]) == (len(mine), len(rows))
-        assert line["mean"] == pytest.approx(statistics.fmean(rows))
+        known = [[reward for reward in rewards if reward is not None] for rewards in mine]
+        rows, two, size = [reward for rewards in known for reward in rewards], compared(known), sum(map(len, mine))
+        assert (line["groups"], line["rows"], line["unscorable"]) == (len(mine), size, size - len(rows))
+        assert (line["mean"], line["length"]) == (
+            mean(rows),
+            mean([at for at, step in enumerate(column) if step == line["value"]]),
+        )
         assert line["std"] == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
-        if not two:
-            assert (line["zero_variance"], line["group_std"]) == (None, None)
-            continue
-        assert line["zero_variance"] == pytest.approx(statistics.fmean(len(set(g)) == 1 for g in two))
-        assert line["group_std"] == pytest.approx(statistics.fmean(map(statistics.stdev, two)), abs=1e-12)
-        if min(ends) != max(ends) or best == 1.0:
-            assert line["all_best"] == pytest.approx(statistics.fmean(set(g) == {best} for g in two))
+        assert line["zero_variance"] == mean([len(set(g)) == 1 for g in two])
+        assert line["group_std"] == (
+            pytest.approx(statistics.fmean(map(statistics.stdev, two)), abs=1e-12) if two else None
+        )
+        for name, end in (("all_best", best), ("all_worst", worst)):
+            assert line[name] == mean([worst < best and set(g) == {end} for g in two])
 
 
 def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
-    lines = looked([[0, 1], [1, 1], [0, 0]], View(by="part"), part=["10", "10", "9", "9", "2", "2"]).facts["by"][
-        "lines"
-    ]
-    assert [line["value"] for line in lines] == ["2", "9", "10"]
+    made = looked([[0, 1], [1, 1], [0, 0]], View(by="part"), part=["10", "10", "9", "9", "2", "2"])
+    assert [line["value"] for line in made.facts["by"]["lines"]] == ["2", "9", "10"]
 
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
     made = looked([[0, 1, 0], [1, 1]], View(by="source"), source=["a", "b", "c", "b", "b"])
-    assert [line["groups"] for line in made.facts["by"]["lines"]] == [1, 1, 0]
+    assert [(line["groups"], line["rows"]) for line in made.facts["by"]["lines"]] == [(1, 1), (1, 3), (0, 1)]
     assert any("1 group has rows in several values of source" in warning for warning in made.facts["warnings"])
 
 
@@ -378,7 +388,7 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
     assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
 
 
-def test_groups_of_one_row_are_looked_at_and_their_key_is_doubted() -> None:
+def test_groups_of_one_row_are_inspected_and_their_key_is_doubted() -> None:
     found = seen([[1.0], [0.0], [1.0]])
     assert (found["singletons"], found["expected"], found["at_size"]) == (3, None, [])
     assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
@@ -431,7 +441,10 @@ ROWS = [
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv", "jsonl.gz", "arrow"])
 def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: str) -> None:
-    made = inspected(as_file(tmp_path, suffix), group=["prompt_id,step"])
+    path = write(tmp_path / f"a.{suffix}", ROWS)
+    if suffix == "jsonl.gz":  # with blank lines
+        path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b"\n", b"\n\n")))
+    made = inspected(path, group=["prompt_id,step"])
     facts = show_group(made, "p1,1")
     assert facts["key"] == "p1, 1"
     assert [row["text"] for row in facts["rows"]] == [f"text 1 1 {i}" for i in range(4)]
@@ -440,27 +453,9 @@ def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: s
     assert facts["rows"][1]["advantage"] == pytest.approx(1.5, abs=1e-5)
 
 
-def as_file(folder: Path, suffix: str) -> Path:
-    path, frame = folder / f"a.{suffix}", pl.DataFrame(ROWS)
-    match suffix:
-        case "parquet":
-            frame.write_parquet(path, row_group_size=5)
-        case "csv":
-            frame.write_csv(path)
-        case "arrow":
-            frame.write_ipc(path)
-        case "jsonl":
-            frame.write_ndjson(path)
-        case _:
-            path.write_bytes(gzip.compress(b"".join(json.dumps(row).encode() + b"\n\n" for row in ROWS)))
-    return path
-
-
-def test_a_key_may_be_a_beginning_that_only_one_group_has(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in ("apple", "apple", "apricot", "apricot")]
-    )
-    made = inspected(path)
+def test_a_key_may_be_a_prefix_that_only_one_group_has(tmp_path: Path) -> None:
+    keys = ("apple", "apple", "apricot", "apricot")
+    made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in keys]))
     assert show_group(made, "apr")["key"] == "apricot"
     with pytest.raises(DataError, match="is in 2 keys: #1 apple, #2 apricot"):
         show_group(made, "ap")
@@ -517,13 +512,13 @@ def test_a_number_with_a_sign_is_no_integer_key(tmp_path: Path) -> None:
         show_group(made, "#4")
 
 
-def test_several_hits_are_listed_with_what_tells_them_apart(tmp_path: Path) -> None:
+def test_several_hits_are_listed_with_the_text_that_differs(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt_id": ASKED.format(f"{n} * 51"), "reward": 1} for n in range(9)])
     with pytest.raises(DataError, match=r"in 9 keys: #1 What is 0 \* 51 in words\?, .* and 4 more.*--show '#1'"):
         show_group(inspected(path), "51")
 
 
-def test_of_a_chat_the_last_word_is_shown(tmp_path: Path) -> None:
+def test_of_a_chat_the_last_message_is_shown(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
     assert show_group(inspected(path), "1")["rows"][0]["text"] == "hello"
@@ -542,20 +537,13 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
     assert inspected(path, group=["prompt_id,step"]).facts["duplicates"]["rows"] == 0
 
 
-def test_a_method_of_ones_own_changes_the_advantages_and_not_the_facts() -> None:
+def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
     plain = looked([[0, 1, 1], [0, 0, 1]])
     other = looked([[0, 1, 1], [0, 0, 1]], plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
-    left, right = (
-        {k: v for k, v in made.facts.items() if k not in {"method", "effective_rows"}} for made in (plain, other)
-    )
-    assert left == right
+    assert {name for name in plain.facts if plain.facts[name] != other.facts[name]} <= {"method", "effective_rows"}
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
 
 
-def test_less_than_no_groups_cannot_be_listed(tmp_path: Path) -> None:
+def test_top_cannot_be_negative(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--top cannot be -1"):
         inspected(write(tmp_path / "a.jsonl", ROWS), top=-1, group=["prompt_id,step"])
-
-
-def test_difficulty_of_groups_that_cannot_be_compared_is_none() -> None:
-    assert difficulty(looked([[1.0], [0.0]]).groups) is None

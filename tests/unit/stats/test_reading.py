@@ -1,6 +1,6 @@
-"""Numbers as a reader takes them, where the truth is known: policies with known solve rates, group sizes and seeds.
+"""Estimates against the truth: policies with known solve rates, group sizes and seeds.
 
-What is shown, what it claims, and the test here that holds it:
+What is shown, what it claims, and the test of the claim:
 
     inspect, report   mean reward, solve rate (mean, never, always)     unbiased, chance               test_facts_are_unbiased
                       useful, alive, zero variance (share and split)    chance                         test_facts_are_unbiased
@@ -10,13 +10,13 @@ What is shown, what it claims, and the test here that holds it:
                       other sizes, several rewards ("at least")         a lower bound                  test_a_bound_is_no_more_than_the_truth
                       expected, Beta; expected, equally hard            chance                         test_expected_shares_are_those_of_chance
                       spread within groups                              unbiased of the variance       test_the_spread_within_groups_is_unbiased
-                      length: correlation inside groups                 0 where there is none          test_prompts_alone_make_no_correlation_inside_groups
-                      verdict on length                                 1 % by chance                  test_chance_alone_does_not_say_that_length_is_taught
+                      length: correlation inside groups                 0 where there is none          test_difficulty_makes_no_correlation_inside_groups
+                      verdict on length                                 1 % by chance                  test_chance_does_not_raise_the_verdict_on_length
     inspect --against change of the solve rate, by difficulty           unbiased; 95 % intervals       test_intervals_cover_as_often_as_they_claim
-                      better, worse, same, solved, flips "by chance"    chance                         test_two_draws_of_one_policy_are_no_change
-                      gained, lost; the verdict                         no more than chance            test_two_draws_of_one_policy_are_no_change,
-                                                                                                       test_text_page_and_json_of_two_draws_say_no_change
-                      shrunken change                                   calibrated                     test_a_shrunken_change_is_what_comes_again
+                      better, worse, same, solved, flips "by chance"    chance                         test_two_samples_of_one_policy_are_no_change
+                      gained, lost; the verdict                         no more than chance            test_two_samples_of_one_policy_are_no_change,
+                                                                                                       test_text_page_and_json_of_two_samples_say_no_change
+                      shrunken change                                   calibrated                     test_a_shrunken_change_is_what_a_third_run_shows
     select, export    pass@K                                            unbiased                       test_pass_at_k_is_unbiased
                       solve_rate, mean of a prompt                      as in inspect                  tests/e2e/test_export.py
 
@@ -94,14 +94,14 @@ def test_facts_are_unbiased(sizes: Any) -> None:
 
 
 def test_the_spread_within_groups_is_unbiased() -> None:
-    """Of the variance around the mean of a group, which has n - 1 of n parts of that of its prompt."""
+    """The variance around the mean of a group is (n - 1)/n of that of its prompt."""
     p = policy(2, 300)
     found = [facts(p, 6, seed)["spread"]["within"] ** 2 for seed in range(RUNS)]
     assert close(found, (p * (1 - p)).mean() * 5 / 6)
 
 
 def test_rates_of_all_sizes_are_level() -> None:
-    """Where prompts are of every difficulty alike, each bar has as many groups, but for luck."""
+    """If all difficulties are equally frequent, all bars are equally high, except for chance."""
     random = np.random.default_rng(3)
     for sizes in (8, random.choice([4, 8, 12], 6000), random.integers(3, 40, 6000)):
         found = facts(random.random(6000), sizes, 4)["difficulty"]
@@ -147,7 +147,7 @@ def test_expected_shares_are_those_of_chance(n: int) -> None:
         assert np.mean([one[name] for one in equal]) == pytest.approx(0.3**n + 0.7**n, abs=0.01)
 
 
-def test_prompts_alone_make_no_correlation_inside_groups() -> None:
+def test_difficulty_makes_no_correlation_inside_groups() -> None:
     """Hard prompts have long responses, and no response is worse for its length."""
     p = policy(8, 400)
     seen = []
@@ -161,8 +161,8 @@ def test_prompts_alone_make_no_correlation_inside_groups() -> None:
 
 
 @pytest.mark.parametrize("taught", [False, True])
-def test_chance_alone_does_not_say_that_length_is_taught(*, taught: bool) -> None:
-    """Of files of a few groups many have a correlation of 0.3 by chance."""
+def test_chance_does_not_raise_the_verdict_on_length(*, taught: bool) -> None:
+    """Many files of a few groups have a correlation of 0.3 by chance."""
     said, large = 0, 0
     for seed in range(60):
         rows = drawn(np.full(8, 0.5), 4, seed)
@@ -190,7 +190,7 @@ def test_pass_at_k_is_unbiased() -> None:
 @pytest.mark.parametrize(("now", "before"), [(8, 8), (4, 16)])
 @pytest.mark.parametrize("gain", [0.0, 0.15])
 def test_intervals_cover_as_often_as_they_claim(prompts: int, now: int, before: int, gain: float) -> None:
-    """Prompts that were never seen, of which the mean change is known."""
+    """The mean change of unseen prompts is known."""
     random = np.random.default_rng(12)
     times = 1500
     p = random.beta(2, 2, (times, prompts))
@@ -203,7 +203,7 @@ def test_intervals_cover_as_often_as_they_claim(prompts: int, now: int, before: 
 
 
 @pytest.mark.parametrize(("now", "before", "graded"), [(8, 8, False), (4, 12, True)], ids=["solved or not", "graded"])
-def test_two_draws_of_one_policy_are_no_change(now: int, before: int, *, graded: bool) -> None:
+def test_two_samples_of_one_policy_are_no_change(now: int, before: int, *, graded: bool) -> None:
     """In the verdict, in each count, in every difficulty, and in the prompts that are listed."""
     times, seen, listed = 60 if is_nightly() else 30, list[dict[str, Any]](), 0
     for seed in range(times):
@@ -232,7 +232,7 @@ def test_two_draws_of_one_policy_are_no_change(now: int, before: int, *, graded:
         assert covered >= 0.88, (band, covered)  # 60 of them: 95 % +- 7
 
 
-def test_text_page_and_json_of_two_draws_say_no_change(tmp_path: Path) -> None:
+def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None:
     """In six pairs of files all three say the same, and five of them that nothing changed."""
     said = Counter[str]()
     for seed in range(6):
@@ -256,8 +256,8 @@ def test_text_page_and_json_of_two_draws_say_no_change(tmp_path: Path) -> None:
     assert said["No clear change: two samples of one policy would differ as much."] >= 5
 
 
-def test_a_shrunken_change_is_what_comes_again() -> None:
-    """Prompts of which some changed: of those that are listed a third run shows, on average, what was left of the change."""
+def test_a_shrunken_change_is_what_a_third_run_shows() -> None:
+    """Of the listed prompts, a third run shows the shrunken change on average."""
     promised, came = [], []
     for seed in range(8):
         random = np.random.default_rng(seed)

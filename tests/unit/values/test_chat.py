@@ -11,7 +11,7 @@ import pytest
 from grpo_cli.formats.json_document.lists import _has_one_each
 from grpo_cli.read.prompt_check import prompt_of
 from grpo_cli.values.chat import is_message, responds
-from grpo_cli.write.turns import before_response, unwrapped
+from grpo_cli.write.records import before_response, unwrapped
 
 TURNS = [
     [{"role": "user", "content": "a"}, {"role": "Assistant", "content": "b"}],

@@ -1,4 +1,4 @@
-"""In place, and going on after an interruption."""
+"""Writing in place, and resuming after an interruption."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def again(files: list[Path], **options: Any) -> dict[str, int]:
     return marks(files[0].parent / "out")
 
 
-def test_finished_outputs_of_the_same_run_are_left_alone(files: list[Path], place: Path) -> None:
+def test_finished_outputs_of_the_same_run_are_kept(files: list[Path], place: Path) -> None:
     before = again(files)
     (place / "out" / "step_2.jsonl").unlink()
     after = again(files)
@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_can_be_resumed_by_another_plan_and_from_another_p
 
     def killed(self: Ledger, target: Path, temporary: Path) -> None:
         finished(self, target, temporary)
-        if target.name == "step_2.jsonl":  # noted, and then it has not got its name
+        if target.name == "step_2.jsonl":  # noted, but not renamed yet
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Ledger, "finished", killed)
@@ -163,7 +163,7 @@ def test_in_place_with_dropped_rows_rewrites_the_file(place: Path) -> None:
 @pytest.mark.parametrize(
     "options", [{"output": "x.jsonl"}, {"only": True}, {"resume": True}, {"duplicate": True, "zero_variance": "drop"}]
 )
-def test_in_place_is_one_place(options: dict[str, Any], files: list[Path]) -> None:
+def test_in_place_cannot_be_combined_with_other_outputs(options: dict[str, Any], files: list[Path]) -> None:
     before = files[0].read_bytes()
     with pytest.raises(UsageError, match="cannot be combined"):
         compute(files[0], in_place=True, **options)

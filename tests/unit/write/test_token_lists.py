@@ -1,4 +1,4 @@
-"""Lists with a number for each token: only a few rows at a time, however many there are."""
+"""Lists with a number for each token are made for a few rows at a time."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from grpo_cli.formats.jsonl import reading, weaving
 from grpo_cli.formats.jsonl import verify as lines_verify
 from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.write.verify import verify
-from tests.support.jobs import compute
+from tests.support.jobs import compute, write
 from tests.support.samples import samples_in
 
 SUFFIXES = ["jsonl", "csv", "tsv", "parquet", "arrow"]
@@ -26,18 +26,26 @@ SUFFIXES = ["jsonl", "csv", "tsv", "parquet", "arrow"]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
+    """The sample rewards in every format."""
     samples_in(tmp_path)
-    frame = pl.read_parquet(tmp_path / "rewards.parquet")
-    frame.write_csv(tmp_path / "rewards.csv")
-    frame.write_csv(tmp_path / "rewards.tsv", separator="\t")
-    frame.write_ipc(tmp_path / "rewards.arrow")
+    rows = pl.read_parquet(tmp_path / "rewards.parquet").to_dicts()
+    for suffix in ("csv", "tsv", "arrow"):
+        write(tmp_path / f"rewards.{suffix}", rows)
+    lines = ",\n".join(map(json.dumps, rows))
+    (tmp_path / "rewards.json").write_text(f"[\n{lines}\n]\n")
     return tmp_path
+
+
+def computed(place: Path, suffix: str, **options: Any) -> tuple[Path, Path]:
+    """The sample rewards, and what `compute` makes of them."""
+    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    compute(source, output=str(out), **options)
+    return source, out
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_compute_wrote_is_the_input_plus_its_columns(suffix: str, place: Path) -> None:
-    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
-    compute(source, output=str(out), facts=True)
+    source, out = computed(place, suffix, facts=True)
     found = verify(out, source)
     assert found.added == tuple(f"advantage{end}" for end in ("", "_mean", "_std", "_size", "_status"))
     assert found.by == ("values" if suffix == "arrow" else "bytes")
@@ -52,7 +60,7 @@ def test_what_writes_files_is_not_what_verifies_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = pl.read_parquet(place / "rewards.parquet").with_columns(advantage=7.5)
-    rows.write_json(place / "rewards.json")
+    write(place / "rewards.json", rows.to_dicts())
     source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
     if replace and suffix != "json":
         compute(source, output=str(place / f"first.{suffix}"))
@@ -110,8 +118,7 @@ def test_a_name_that_only_late_lines_of_the_input_have_is_not_new(tmp_path: Path
 
 
 def test_a_line_without_the_new_field_is_found(place: Path) -> None:
-    source, out = place / "rewards.jsonl", place / "out.jsonl"
-    compute(source, output=str(out))
+    source, out = computed(place, "jsonl")
     lines = source.read_text().splitlines(keepends=True)[:2] + out.read_text().splitlines(keepends=True)[2:]
     out.write_text("".join(lines))
     with pytest.raises(DataError, match=r"out\.jsonl:1: no advantage in this line$"):
@@ -120,8 +127,7 @@ def test_a_line_without_the_new_field_is_found(place: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_column_that_the_output_does_not_have_cannot_be_left_out(suffix: str, place: Path) -> None:
-    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
-    compute(source, output=str(out))
+    source, out = computed(place, suffix)
     with pytest.raises(UsageError, match=rf"out\.{suffix} has no advantages; --column takes .*advantage"):
         verify(out, source, ["advantages"])
 
@@ -147,10 +153,8 @@ def test_a_directory_is_no_output(place: Path) -> None:
 def test_every_change_of_a_table_is_found(
     change: Callable[[pl.DataFrame], pl.DataFrame], says: str, suffix: str, place: Path
 ) -> None:
-    out = place / f"out.{suffix}"
     frame = change(pl.read_parquet(place / "rewards.parquet").with_columns(advantage=0.5))
-    writers: dict[str, Any] = {"csv": frame.write_csv, "parquet": frame.write_parquet, "arrow": frame.write_ipc}
-    writers[suffix](out)
+    out = write(place / f"out.{suffix}", frame.to_dicts())
     with pytest.raises(DataError, match=says):
         verify(out, place / f"rewards.{suffix}", ["advantage"])
 
@@ -190,8 +194,7 @@ def test_two_formats_are_not_compared(place: Path) -> None:
 
 
 def test_the_first_field_that_differs_is_named(place: Path) -> None:
-    source, out = place / "rewards.jsonl", place / "out.jsonl"
-    compute(source, output=str(out))
+    source, out = computed(place, "jsonl")
     text = out.read_text()
     for change, facts in [
         (('"length": 13', '"length": 14'), r"out\.jsonl:1: length differs from"),
@@ -229,10 +232,7 @@ def _with_cell(line: bytes, cell: bytes) -> bytes:
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "json", "jsonl"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_change_of_a_text_is_found(change: str, suffix: str, place: Path) -> None:
-    rows = [json.dumps(row) for row in pl.read_parquet(place / "rewards.parquet").to_dicts()]
-    (place / "rewards.json").write_text("[\n" + ",\n".join(rows) + "\n]\n")
-    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
-    compute(source, output=str(out))
+    source, out = computed(place, suffix)
     whole = out.read_bytes()
     assert verify(out, source, ["advantage"]).by == "bytes"
     cell = {"csv": b",5", "tsv": b"\t5"}.get(suffix, b',"more":5')
@@ -243,8 +243,7 @@ def test_every_change_of_a_text_is_found(change: str, suffix: str, place: Path) 
 
 
 def test_a_column_that_cannot_be_read_is_not_verified(place: Path) -> None:
-    source, out = place / "rewards.parquet", place / "out.parquet"
-    compute(source, output=str(out))
+    source, out = computed(place, "parquet")
     chunk = pq.read_metadata(out).row_group(0).column(pq.read_schema(out).names.index("advantage"))
     start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
     data = bytearray(out.read_bytes())
@@ -266,8 +265,7 @@ def test_a_replaced_column_of_another_type_has_to_be_named(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_files_in_the_wrong_order_are_said_to_be(suffix: str, place: Path) -> None:
-    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
-    compute(source, output=str(out))
+    source, out = computed(place, suffix)
     with pytest.raises(DataError) as raised:
         verify(source, out)
     assert raised.value.hint == f"{source} lacks advantage of {out}: verify takes OUTPUT --against INPUT"

@@ -1,4 +1,4 @@
-"""Write the new columns into files. To weave is to copy a file byte for byte with the new columns inserted.
+"""Write the outputs: a copy of each input with the new columns inserted and every other byte the same (`Format.weave`).
 
 If that is not possible, the file is re-encoded or written in another format.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
-from grpo_cli.formats.interface import Index, Weaving
+from grpo_cli.formats.interface import Format, Index, Weaving
 from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FileTable
@@ -136,7 +136,7 @@ def write(
     def writings() -> Iterator[Writing]:
         each = zip(tables, targets, narrow.scans, _of_files(output, columns, narrow.lengths), strict=True)
         for at, (table, target, scanned, (part, take)) in enumerate(each):
-            if ledger is not None and target.path is not None and ledger.holds(target):
+            if ledger is not None and target.path is not None and ledger.has(target):
                 remove_abandoned(target.path.parent)  # writing there would remove them, but nothing is written
                 continue
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
@@ -251,32 +251,23 @@ def sink(
     `ready` is called with the whole file just before it gets its name. Its directory is synced with it, unless the
     caller does that.
     """
-    with (
-        _plain_sink(target, force=force, ready=ready, sync_folder=sync_folder, retried=retried) as plain,
-        packing(plain, target.packing) as packed,
-        _KeepsError(packed) as kept,
-    ):
+    if target.url:
+        opened = uploading(target.url, force=force or retried)
+    elif target.path is not None:
+        opened = replacing(target.path, force=force, retried=retried, ready=ready, sync_folder=sync_folder)
+    else:
+        opened = _standard_output(target.format)
+    with opened as plain, packing(plain, target.packing) as packed, _KeepsError(packed) as kept:
         yield cast("BinaryIO", kept)
 
 
-def _plain_sink(
-    target: Target, *, force: bool, ready: Ready | None, sync_folder: bool, retried: bool
-) -> AbstractContextManager[BinaryIO]:
-    if target.url:
-        return uploading(target.url, force=force or retried)
-    if target.path is not None:
-        return replacing(target.path, force=force, retried=retried, ready=ready, sync_folder=sync_folder)
+@contextmanager
+def _standard_output(format_: Format) -> Iterator[BinaryIO]:
     if sys.stdout is None:
         raise UsageError("standard output is closed", "give -o FILE")
-    if target.format.binary and sys.stdout.isatty():
-        raise UsageError(
-            f"{target.format.name} cannot be shown on a terminal", "give -o FILE, or pipe it to another program"
-        )
-    return _standard_output()
-
-
-@contextmanager
-def _standard_output() -> Iterator[BinaryIO]:
+    if format_.binary and sys.stdout.isatty():
+        wrong = f"{format_.name} cannot be shown on a terminal"
+        raise UsageError(wrong, "give -o FILE, or pipe it to another program")
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
 

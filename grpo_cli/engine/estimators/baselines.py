@@ -1,13 +1,15 @@
-"""Baselines computed from the mean of the group."""
+"""Baselines: the mean of the group, its median or a quantile, or a column of the file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import polars as pl
 
     from grpo_cli.engine.estimators.terms import Terms
+
+MOVED: Final = 1e-6  # distance beyond which a value is off the median, as in the published code
 
 
 def centred(t: Terms) -> pl.Expr:
@@ -99,3 +101,83 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
     stays = t.let(~below | (drawn <= t.sum(~below)))
     kept = t.sum(pl.when(stays).then(t.d)) / t.sum(stays)
     return pl.when(stays).then(t.d - kept).otherwise(pl.when(t.r.is_not_null()).then(0.0))
+
+
+# --- baselines that a single outlier does not move -----------------------------------------------------------
+
+
+def quantile(t: Terms, *, level: float) -> pl.Expr:
+    """Reward minus a quantile of its group.
+
+        A = r - Q,  Q = the smallest reward with a share >= level of the group at or below it
+
+    With 0/1 rewards the baseline is 0 while the solve rate is at most 1 - level, else 1: hard prompts
+    learn from successes only, easy ones from failures only. Source: QAE arXiv:2509.22611.
+    """
+    import polars as pl
+
+    below = t.let(t.over(t.d.rank("max")))
+    # A share such as 0.4 has no exact float: 5 * 0.4 must count as 2 rows.
+    reached = below >= level * t.n - 1e-9
+    return t.d - t.over(pl.when(reached).then(t.d).min())
+
+
+def median_mad(t: Terms, *, floor: float) -> pl.Expr:
+    """Distance from the median in units of the median distance, enlarged where many rows sit on it.
+
+        x = (r - median)/(MAD + floor);  A = x n / (number of |x| > 1e-6) where |x| > 1e-6
+
+    Median and MAD are lower medians (one of the rewards). A group with MAD 0, as with most 0/1 groups,
+    divides by `floor` alone: +-1000 and more; that is the published code.
+    Source: MC-GRPO arXiv:2601.22582 and its repository.
+    """
+    import polars as pl
+
+    distance = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
+    mad = t.let(t.over(distance.abs().quantile(0.5, "lower")))
+    x = t.let(distance / (mad + floor))
+    moved = t.let(x.abs() > MOVED)
+    return pl.when(moved).then(x * t.n / t.sum(moved)).otherwise(x)
+
+
+# --- baselines that are columns of the file ------------------------------------------------------------------
+
+
+def given(t: Terms) -> pl.Expr:
+    """Reward minus the reward of the greedy answer (or any other baseline in the file).
+
+        A = r - baseline
+
+    A row that does as well as the greedy answer gets 0; without a baseline a row has no advantage.
+    Source: ReMax arXiv:2310.10505.
+    """
+    return t.r - t.role("baseline")
+
+
+def reference_mean(t: Terms) -> pl.Expr:
+    """Reward minus the mean of rewards that a reference policy got on the same prompt.
+
+        A = r - mean(references)
+
+    With one reference it is remax; an empty list of references gives no advantage.
+    Source: PVPO arXiv:2508.21104.
+    """
+    return t.r - t.role("references").list.mean()
+
+
+def reference_value(t: Terms, *, beta: float) -> pl.Expr:
+    """Reward minus the optimal value under a KL penalty, estimated from reference rewards.
+
+        A = r - V,  V = beta ln mean exp(references/beta);  beta = 0: their mean
+
+    A large beta gives the mean, a small one the best reference. Source: A*-PO arXiv:2505.20686.
+    """
+    if beta == 0:
+        return reference_mean(t)
+    import polars as pl
+
+    references = t.role("references")
+    top = t.let(references.list.max() if beta > 0 else references.list.min())
+    excess = references.list.eval(pl.element() / beta)
+    tilted = (excess - top / beta).list.eval(pl.element().exp()).list.mean()
+    return t.r - top - beta * tilted.log()
