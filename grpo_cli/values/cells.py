@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -122,6 +123,8 @@ def _not_numbers(
             hint = f"name its parts, as {parts}" if parts else ""
             if isinstance(value, str) and field.kind == "number":
                 hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' says what each text counts as, nan for a missing reward"
+                if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", value):
+                    hint = "decimal commas are not read: write a point"
             error = NoNumber(f"{field.name} is {shown}, expected {expected}", hint, place=place(row))
             error.is_list = isinstance(value, list) and field.kind == "number"
             return error
@@ -446,7 +449,7 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
 
 
 def frame_of_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], *, as_json: bool) -> pl.DataFrame:
-    """Rows of JSON texts, or of values of any kind, as a frame."""
+    """Rows of JSON texts, or of values of any kind, as a frame. From a list, polars would rename a column without a name."""
     dtype = pl.String() if as_json else pl.Object()
     columns = zip(names, zip(*rows, strict=True), strict=True)
-    return pl.DataFrame([pl.Series(name, values, dtype=dtype) for name, values in columns])
+    return pl.DataFrame({name: pl.Series(values, dtype=dtype) for name, values in columns})

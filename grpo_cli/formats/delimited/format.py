@@ -99,7 +99,9 @@ class Delimited(Format):
         """Every cell as text, block by block: numbers keep their text."""
         names = self.columns(source)
         for part in self._parts(source, names, lambda texts, _: texts):
-            yield pl.DataFrame(part.columns, schema=names)
+            yield pl.DataFrame(
+                dict(zip(names, part.columns, strict=True))
+            )  # a list would rename a column without a name
 
     def sample(self, source: Input) -> list[dict[str, str]]:
         rows = ([text_of(cell) for cell in raw] for _, raw in self._records(source) if raw)
@@ -116,10 +118,8 @@ class Delimited(Format):
                 first, last = np.searchsorted(numbers, [at, at + part.rows.height])
                 if first < last:
                     here = pl.Series(numbers[first:last] - at)
-                    frame = pl.DataFrame(
-                        [text.gather(here).alias(name) for name, text in zip(columns, part.columns, strict=True)]
-                    )
-                    yield pl.DataFrame(map(cells.canonical, frame)) if as_json else frame
+                    texts = {name: text.gather(here) for name, text in zip(columns, part.columns, strict=True)}
+                    yield pl.DataFrame({k: cells.canonical(text) if as_json else text for k, text in texts.items()})
                 if last == len(numbers):
                     return
                 at += part.rows.height

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from grpo_cli.formats.delimited import format as delimited
 from grpo_cli.formats.delimited import positions
 from grpo_cli.formats.delimited.format import Csv, Tsv
 from grpo_cli.values.cells import Field
+from tests.support.command import adv
+from tests.support.jobs import compute, rows_of
 from tests.support.weaving import in_memory, inserting, woven
 
 CSV, TSV = Csv("csv"), Tsv("tsv")
@@ -174,3 +177,19 @@ def test_tabs_separate_as_commas_do() -> None:
     assert found.rows() == [("a\tb", 1.0), ('c"', 2.0)]
     weaving = inserting({"x": [0.5, None]})
     assert woven(TSV, data, weaving) == b'k\tr\tx\r\n"a\tb"\t1\t0.5\r\n"c"""\t2\t\r\n'
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json", "parquet"])
+def test_a_column_without_a_name_is_read_and_written(suffix: str, tmp_path: Path) -> None:
+    """As the index in a CSV file that pandas wrote."""
+    frame = pl.DataFrame(
+        {"": list("0123456789abcdef"), "prompt_id": [k // 4 for k in range(16)], "reward": [0.0, 1.0] * 8}
+    )
+    path, output = tmp_path / f"a.{suffix}", tmp_path / "o.jsonl"
+    writers: dict[str, Any] = {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "json": frame.write_json}
+    writers.get(suffix, frame.write_parquet)(path)
+    compute(path, method="dr-grpo", output=str(output))
+    assert [(row[""], row["advantage"]) for row in rows_of(output)] == list(
+        zip(frame[""], [-0.5, 0.5] * 8, strict=True)
+    )
+    assert adv("inspect", str(path), "--show", "1").status == 0

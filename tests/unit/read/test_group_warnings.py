@@ -106,7 +106,9 @@ def test_advantages_that_do_not_add_up_in_blocks_cut_nothing(tmp_path: Path) -> 
     assert facts["groups"] == 3 and facts["warnings"][0].startswith("group sizes are multiples of 4 (up to 8)")
 
 
-@pytest.mark.parametrize("name", ["model", "policy", "run_id", "data_source", "env", "split", "batch_idx"])
+@pytest.mark.parametrize(
+    "name", ["model", "policy", "run_id", "data_source", "env", "split", "batch_idx", "global_steps"]
+)
 @pytest.mark.parametrize("order", ["aabb", "abab"])
 def test_the_column_that_tells_models_or_data_sets_apart_is_named(order: str, name: str, tmp_path: Path) -> None:
     keys = runs(("p", 4), ("q", 4), ("r", 4))
