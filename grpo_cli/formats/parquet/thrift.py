@@ -17,7 +17,6 @@ _FIXED: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
 LONG_LIST: Final = 15  # instead of a length, which follows as a varint
 SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
 _SHORT: Final = 128  # a string of fewer bytes is stepped over by `_small`
-_LONG: Final = 1 << 15  # bytes; to compile the full pattern takes longer than to read a shorter footer without it
 _DEEPEST: Final = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
 _PLAIN: Final[Mapping[int, Stepper]] = MappingProxyType({})
 
@@ -130,7 +129,7 @@ def skip(raw: bytes, at: int, kind: int, depth: int = 0) -> int:
 
 
 def _after_struct(raw: bytes, at: int, depth: int) -> int:
-    small = _small(len(raw))
+    small = _small()
     while True:
         if found := small.match(raw, at):  # always: it also matches the empty string
             at = found.end()
@@ -147,7 +146,7 @@ def _after_list(raw: bytes, at: int, depth: int) -> int:
     kind, count, at = opened(raw, at)
     if kind != STRUCT:
         return _after_items(raw, at, [kind] * count, depth)
-    small = _small(len(raw))
+    small = _small()
     for _ in range(count):  # without a call for each of 200,000 chunks
         found = small.match(raw, at)
         at = found.end() if found and found.lastindex else _after_struct(raw, at, depth + 1)
@@ -176,12 +175,14 @@ def _after_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
     return at
 
 
-def _small(size: int) -> re.Pattern[bytes]:
-    """The pattern of small fields of a struct; for a footer of few bytes only of its end, which compiles at once."""
-    return _fields() if size > _LONG else _END
+def _small() -> re.Pattern[bytes]:
+    """The pattern of small fields of a struct; at first only of its end, which compiles at once."""
+    return _SMALLEST if next(_FIRST, None) is not None else _fields()
 
 
-_END: Final = re.compile(b"(\x00)?")
+# Compiling the full pattern takes longer than reading a few small footers without it: it is compiled after this many matches.
+_FIRST: Final = iter(range(2048))
+_SMALLEST: Final = re.compile(b"(\x00)?")
 
 
 @cache

@@ -24,10 +24,11 @@ from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import in_memory, inserting
 
 
-@pytest.fixture(autouse=True, scope="module", params=["short footers", "long footers"])
+@pytest.fixture(autouse=True, scope="module", params=["the first footers", "later footers"])
 def _pattern(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test reads its few bytes as those of a short footer, and with the pattern for long ones."""
-    with mock.patch.object(thrift, "_LONG", 0 if request.param == "long footers" else thrift._LONG):
+    """Every test runs with the pattern of the first footers and with the one that is compiled when there are many."""
+    pattern = thrift._SMALLEST if request.param == "the first footers" else thrift._fields()
+    with mock.patch.object(thrift, "_small", return_value=pattern):
         yield
 
 
