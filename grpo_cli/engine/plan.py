@@ -258,6 +258,10 @@ def _no_parameter(method: Estimator, name: str) -> UsageError:
 
 def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
     names = [f.name for f in fields(kind)]
+    if "" in given:
+        raise UnknownName(
+            f"{where} is a part of the plan", f"name a field: {', '.join(f'{where}.{name}' for name in names)}"
+        )
     for name in given:
         if name not in names:
             raise UnknownName.among(f"field of {where}", name, names)

@@ -43,6 +43,7 @@ def render(facts: AuditDocument | AuditPartsDocument, console: Console) -> None:
         sheet.part(facts["plan_by"], part["value"])
         _print(part, sheet)
         sheet.blank()
+    sheet.warnings(facts["warnings"])
 
 
 def _print(facts: Audited, sheet: Sheet) -> None:

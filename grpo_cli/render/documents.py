@@ -876,6 +876,7 @@ class AuditPartsDocument(RunOfParts):
     """The result of `audit --plan-by`."""
 
     parts: list[AuditedPart]
+    warnings: list[str]
 
 
 class PlanAdvantages(Moments):

@@ -60,16 +60,21 @@ class Job:
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:
     """Audit the files, which the workers read; return the facts, which a gate error carries as well."""
     phase("reading")
-    inputs, _ = find_inputs(job.inputs)
+    inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding, over=workers.over_far)
-    return audited(job, tables, phase, workers.begin(tables, phase))
+    return audited(job, tables, phase, workers.begin(tables, phase), skipped)
 
 
 def audited(
-    job: Job, tables: Sequence[Table], phase: Callable[..., None] = lambda *_: None, over: OverTables = map
+    job: Job,
+    tables: Sequence[Table],
+    phase: Callable[..., None] = lambda *_: None,
+    over: OverTables = map,
+    skipped: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The facts of these tables, which `over` reads, if the gate lets them pass."""
+    """The facts of these tables, which `over` reads, if the gate lets them pass; `skipped` warns of files left out."""
     facts = (_of_parts if job.by else _of_all)(job, tables, phase, over)
+    facts["warnings"] = [*facts.get("warnings", ()), *skipped]
     if job.gate is not None:
         job.gate.check(gates, facts)
     return facts

@@ -43,10 +43,10 @@ class Job:
 
 def run(job: Job) -> dict[str, Any]:
     """Compare, write if there is an output, and return the facts."""
-    inputs, _ = find_inputs(job.inputs)
+    inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
     if job.output is None:
-        return dict(compared(job, tables).facts)
+        return _with_warnings(compared(job, tables).facts, skipped)
 
     columns = {_column_name(job.output.column, name): name for name in job.plans}
     if len(columns) < len(job.plans):
@@ -61,12 +61,15 @@ def run(job: Job) -> dict[str, Any]:
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, [computed], tables, targets)
-    return {
-        **comparison.facts,
+    written = {
         "columns": {name: column for column, name in columns.items()},
         "outputs": [target.name for target in targets],
-        "warnings": [*comparison.facts["warnings"], *notes],
     }
+    return _with_warnings(comparison.facts, [*skipped, *notes]) | written
+
+
+def _with_warnings(facts: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    return {**facts, "warnings": [*facts["warnings"], *warnings]}
 
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:

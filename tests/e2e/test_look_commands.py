@@ -54,6 +54,17 @@ def test_the_command_that_shows_the_texts_opens_the_same_groups(place: Path) -> 
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
 
 
+@pytest.mark.parametrize("words", ["inspect", "compare -m grpo -m rloo", "audit", "audit --plan-by env"])
+def test_own_outputs_in_a_folder_are_skipped_with_a_warning(words: str, tmp_path: Path) -> None:
+    rows = [{"prompt_id": k // 4, "reward": k % 4, "advantage": k % 4 - 1.5, "env": k // 8} for k in range(16)]
+    write(tmp_path / "in.jsonl", rows)
+    assert adv("select", "in.jsonl", "--limit", "1", "-q", cwd=tmp_path).status == 0
+    command, *options = words.split()
+    skipped = "skipped 1 file (own outputs, empty, hidden, copies, or named twice): in.selected.jsonl"
+    assert skipped in " ".join(adv(command, ".", *options, cwd=tmp_path).out.split())
+    assert json.loads(adv(command, ".", *options, "--json", cwd=tmp_path).out)["warnings"] == [skipped]
+
+
 def test_wide_characters_fit_beside_the_numbers_of_a_group(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "reward": k, "completion": f"{k} " + "数学の問題" * 20} for k in range(3)]
     write(tmp_path / "in.jsonl", rows)

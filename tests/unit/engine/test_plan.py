@@ -197,7 +197,7 @@ UNKNOWN = [
     ({"divisr.epsilon": 1}, "no part of the plan named 'divisr'; did you mean 'divisor'"),
     ({"": 1}, "no part of the plan named ''"),
     ({"divisor.epsilom": 1}, "no field of divisor named 'epsilom'; did you mean 'epsilon'"),
-    ({"divisor": 1}, "no field of divisor named ''"),
+    ({"divisor": 1}, "divisor is a part of the plan; name a field: divisor.level, "),
     ({"divisor.epsilon.x": 1}, "no field of divisor named 'epsilon.x'"),
     ({"shape.klip.lo": 1}, "no operation of shape named 'klip'; did you mean 'clip'"),
     ({"shape..lo": 1}, "no operation of shape named ''"),

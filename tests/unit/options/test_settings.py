@@ -332,7 +332,7 @@ MALFORMED = [
     ("set", ["divisor.epsilon=1=2"], "divisor.epsilon cannot be '1=2'"),
     ("set", ["shape=clip"], "shape is a list of operations"),
     ("set", ["shape.clip=0:1"], "shape.clip is an operation"),
-    ("set", ["divisor=0"], "no field of divisor named ''"),
+    ("set", ["divisor=0"], "divisor is a part of the plan"),
     ("reward", ["a=b=c"], "the weight of a=b cannot be 'c'"),
     ("reward", ["a="], "the weight of a cannot be ''"),
     ("reward", ["a=nan"], "the weight of a cannot be 'nan'"),
