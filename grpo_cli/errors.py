@@ -33,6 +33,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def reason(error: OSError) -> str:
+    """What the system says of an error, in lower case."""
+    return (error.strerror or str(error)).lower()
+
+
 class Written(NamedTuple):
     """How many outputs are complete when an error ends the run; its text is the end of the message."""
 

@@ -12,7 +12,7 @@ from threading import Timer
 from typing import Any, Final, NoReturn
 
 from grpo_cli.cli.terminal import has_colours
-from grpo_cli.errors import GrpoError, printable
+from grpo_cli.errors import GrpoError, printable, reason
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
 # them again and again. Loading a command makes up to 200,000.
@@ -106,7 +106,7 @@ def _words_of_others(error: BaseException) -> str:
 def _system_words(error: OSError) -> str:
     """The message for an error of the operating system: a full disk, a missing permission, a closed stream."""
     where = f"{error.filename}: " if error.filename else "reading or writing failed: "
-    return f"{where}{(error.strerror or str(error)).lower()}"
+    return f"{where}{reason(error)}"
 
 
 _SIGNALS: Final[list[int]] = []  # the signals received that end the run

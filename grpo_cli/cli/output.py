@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
 from grpo_cli.plugins import Registry
@@ -101,5 +101,5 @@ def _save(path: Path, text: str, *, force: bool) -> None:
         raise UsageError(f"--summary {path} exists; all other outputs were written", cure) from None
     except (DataError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
-        why = (cause.strerror or str(cause)).lower() if isinstance(cause, OSError) else str(error)
+        why = reason(cause) if isinstance(cause, OSError) else str(error)
         raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs were written") from None

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.errors import DataError, UsageError, Written, reason
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -149,7 +149,7 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
             temporary.unlink()
         except OSError as error:
             # The file is complete under its name; the next run in this folder removes the other name.
-            why = (error.strerror or str(error)).lower()
+            why = reason(error)
             _log.warning(
                 "grpo-adv: %s is written; its second name could not be removed: %s (%s)", target, temporary, why
             )

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError, InputChanged, reason
 from grpo_cli.files.atomic import remove_abandoned
 from grpo_cli.files.inputs import Input
 
@@ -127,7 +127,7 @@ def _locked_for_writing(source: Input) -> Iterator[int]:
     try:
         fd = os.open(path, os.O_RDWR)
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = reason(error)
         raise DataError(f"cannot be changed in place: {why}", ELSEWHERE, place=source.name) from error
     with _locked(fd, source):
         yield fd

@@ -22,7 +22,7 @@ from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Self, cast
 
-from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.errors import DataError, InputChanged, UsageError, reason
 from grpo_cli.files.trials import is_job
 
 PACKED: Final = (".gz", ".zst")
@@ -259,7 +259,7 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def _unreadable(name: str, error: OSError) -> DataError:
-    return DataError(f"{name}: {(error.strerror or str(error)).lower()}")
+    return DataError(f"{name}: {reason(error)}")
 
 
 def pinned(path: Path) -> Input:
@@ -296,7 +296,7 @@ def spooled(parts: Iterable[bytes | memoryview], name: str) -> Input:
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             no_room = f"{name}: no space left in {tempfile.gettempdir()} to keep it for the second pass"
             raise DataError(no_room, "set TMPDIR elsewhere") from error
-        raise DataError(f"{name}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise DataError(f"{name}: cannot be read: {reason(error)}") from error
     linux = f"/proc/self/fd/{fd}"
     reopened = linux if os.path.exists(linux) else f"/dev/fd/{fd}"  # noqa: PTH110 - a descriptor, not a file
     return Input(name, reopened, Pin.of(os.fstat(fd)), fd)

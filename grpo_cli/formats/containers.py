@@ -21,7 +21,7 @@ from shutil import copyfile, copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError, InputChanged, reason
 from grpo_cli.files.inputs import Input, natural
 
 _ZIP: Final = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
@@ -238,7 +238,7 @@ def _copy_database(source: Input, copy: Path) -> None:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                why = (error.strerror or str(error)).lower()
+                why = reason(error)
                 raise DataError(f"{log}: {why}", "the rows of the database are not complete without it") from None
         if not beside or Input.at(source.path).pin == now.pin:
             return

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, Given, normalized, settings
 from grpo_cli.options.table import COMPARED, EVERY, OPTIONS, OUTPUT, TOKENS, WITH, Option
@@ -199,7 +199,7 @@ def _bytes(path: str, hint: str) -> bytes:
         with open(path, "rb") as handle:  # noqa: PTH123 - a name as it was given
             raw = handle.read(LARGEST_CONFIG + 1)
     except OSError as error:
-        raise DataError((error.strerror or str(error)).lower(), hint, place=path) from None
+        raise DataError(reason(error), hint, place=path) from None
     if len(raw) > LARGEST_CONFIG:
         raise DataError(f"more than {LARGEST_CONFIG:,} bytes", hint, place=path)
     return raw

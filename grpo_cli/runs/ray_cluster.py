@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from grpo_cli import __version__
-from grpo_cli.errors import DataError, GrpoError
+from grpo_cli.errors import DataError, GrpoError, reason
 from grpo_cli.files.inputs import Pin
 
 Found = TypeVar("Found")
@@ -121,7 +121,7 @@ def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str)
         try:
             found = os.stat(name)  # noqa: PTH116 - a name as it was given
         except OSError as error:
-            return f"{name}: {(error.strerror or str(error)).lower()}"
+            return f"{name}: {reason(error)}"
         if (found.st_size, found.st_mtime_ns) != (size, changed):
             return f"{name} is a different file here"
     lost = next((Path(mark).parent for mark in marks if not Path(mark).exists()), None)
@@ -140,7 +140,7 @@ def _marked(folders: Iterable[Path]) -> Iterator[list[str]]:
             marks.append(name)
         yield marks
     except OSError as error:
-        raise DataError(f"{error.filename}: {(error.strerror or str(error)).lower()}", "choose another -o") from None
+        raise DataError(f"{error.filename}: {reason(error)}", "choose another -o") from None
     finally:
         for mark in marks:
             Path(mark).unlink(missing_ok=True)

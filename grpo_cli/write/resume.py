@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, reason
 from grpo_cli.files.atomic import replacing
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding, FileTable
@@ -140,7 +140,7 @@ def _opened(path: str, flags: int) -> int:
     except FileNotFoundError:
         raise
     except OSError as error:
-        why = "a link" if error.errno == errno.ELOOP else (error.strerror or str(error)).lower()
+        why = "a link" if error.errno == errno.ELOOP else reason(error)
         raise DataError(f"{path}: cannot be opened: {why}", "move it away, or choose another -o DIR/") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.score import Scored
-from grpo_cli.errors import DataError, UsageError, Written
+from grpo_cli.errors import DataError, UsageError, Written, reason
 from grpo_cli.files.atomic import folders_synced, remove_abandoned, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
@@ -167,8 +167,7 @@ def make_folders(targets: Sequence[Target]) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise DataError(f"cannot be created: {reason}", "choose another -o", place=folder) from None
+            raise DataError(f"cannot be created: {reason(error)}", "choose another -o", place=folder) from None
 
 
 def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame:
