@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from itertools import takewhile
+from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
@@ -19,10 +21,12 @@ from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
 from grpo_cli.values.cells import Field, canonical
+from grpo_cli.values.chat import is_message
 from grpo_cli.values.paths import PARENT
 
 _EMPTY: Final = ("", "[]", "{}")
 SHOWN: Final = 40  # characters of a value in a message
+_FIRST: Final = 32  # records of a typed file that are looked at
 
 
 def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = map) -> list[FileTable]:
@@ -129,18 +133,41 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
 
 
 def _key_of_items(table: FileTable, reward: str) -> str:
-    """The column with an id or a prompt for each reward of a record, which is then a batch of groups; "" if there is none."""
-    for name in (*GROUP_TIERS[0], *(text for text in PROMPT_TEXTS if text not in CONVERSATIONS)):
+    """The column with an id or a prompt for each reward of a record, which is then a batch of groups; "" if there is none.
+
+    If a record has one prompt, ids that never repeat are those of its rollouts.
+    """
+    records = _first_records(table, (*GROUP_TIERS[0], *PROMPT_TEXTS), reward)
+    single = {name for record in records for name in PROMPT_TEXTS if _is_one_prompt(record.get(name))}
+    texts = takewhile(lambda name: name not in single, PROMPT_TEXTS)
+    found = {}
+    for name in (*GROUP_TIERS[0], *(name for name in texts if name not in CONVERSATIONS)):
         kinds = (str, list) if name in PROMPT_TEXTS else (str, int)  # no tokens, and no messages of one prompt
-        lists = [record for record in table.sample().records if isinstance(record.get(name), list)]
+        lists = [(record[name], record[reward]) for record in records if isinstance(record.get(name), list)]
         if lists and all(
-            isinstance(record.get(reward), list)
-            and len(record[name]) == len(record[reward])
-            and all(isinstance(item, kinds) for item in record[name])
-            for record in lists
+            isinstance(rewards, list) and len(items) == len(rewards) and all(isinstance(item, kinds) for item in items)
+            for items, rewards in lists
         ):
-            return name
-    return ""
+            found[name] = any(len({*map(str, items)}) < len(items) for items, _ in lists)
+    repeated = [name for name, repeats in found.items() if repeats]
+    is_one = bool(single) and not {*found} & {*PROMPT_TEXTS}
+    return next(iter(repeated if repeated or is_one else found), "")
+
+
+def _is_one_prompt(value: object) -> bool:
+    return bool(value) and (isinstance(value, str) or (isinstance(value, list) and any(map(is_message, value))))
+
+
+def _first_records(table: FileTable, names: Collection[str], reward: str) -> Sequence[Mapping[str, Any]]:
+    """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
+    records = table.sample().records
+    has_lists = any(isinstance(record.get(name), list) for record in records for name in names)
+    if has_lists and not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
+        there = [reward, *(name for name in names if name in table.columns() and name != reward)]
+        frames = table.rows(None, np.arange(rows), there, as_json=True)
+        texts = (row for frame in frames for row in frame.iter_rows(named=True))
+        records = [{name: text and json.loads(text) for name, text in row.items()} for row in texts]
+    return [{**record, reward: next(iter(values_of(record, reward)), None)} for record in records]
 
 
 @dataclass(frozen=True, slots=True)

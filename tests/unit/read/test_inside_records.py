@@ -255,6 +255,33 @@ def test_a_chat_or_tokens_with_as_many_items_as_rewards_are_one_prompt(tmp_path:
         assert facts["groups"] == 2, name
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"prompt": "q", "uid": list("abcd")},
+        {"prompt": CHATS[0], "row_id": [0, 1, 2, 3]},
+        {"prompt": "q", "instructions": list("abcd")},
+        {"prompt": "q", "instructions": list("ab")},
+        {"prompt": ["q"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_record_with_one_prompt_is_a_group_whatever_lists_it_has_beside(
+    suffix: str, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    records = [{**beside, "completions": list("wxyz"), "rewards": [1.0, 0.0, 0.0, 2.0 * k]} for k in (1, 2)]
+    path = tmp_path / f"a.{suffix}"
+    pl.DataFrame(records).write_parquet(path) if suffix == "parquet" else write(path, records)
+    assert look(path).facts["groups"] == 2
+
+
+@pytest.mark.parametrize("beside", [{"uid": list("abcd")}, {"instruction": "solve"}], ids=str)
+def test_prompts_that_repeat_are_the_key_before_ids_that_do_not(beside: dict[str, Any], tmp_path: Path) -> None:
+    record = {**beside, "prompt": list("aabb"), "completions": list("wxyz"), "rewards": [1, 0, 0, 2]}
+    assert look(write(tmp_path / "a.jsonl", [record])).facts["groups"] == 2
+
+
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
     found = look(write(tmp_path / "a.jsonl", [{"uid": 1, "reward": [r]} for r in (0, 1)]), method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [-1, 1]
