@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
@@ -52,7 +53,12 @@ def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = m
     if schema.layout == "wide" and (key := _key_of_items(tables[0], items[0])):
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
-    return [table.of_schema(schema, registry.listed(table.format, items, keys_too=keys_too)) for table in tables]
+    # Columns that only checks read may be lists of another kind.
+    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in schema.unscorable)}
+    needed |= {*binding.group, binding.group_within or "", binding.batch_by or ""}
+    needed |= {*binding.roles.values(), *binding.carried}
+    listed = partial(registry.listed, items=items, keys_too=keys_too, keys=needed)
+    return [table.of_schema(schema, listed(table.format)) for table in tables]
 
 
 def _path_of(table: FileTable, binding: Binding) -> str:

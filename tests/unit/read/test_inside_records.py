@@ -276,6 +276,28 @@ def test_a_record_with_one_prompt_is_a_group_whatever_lists_it_has_beside(
     assert look(path).facts["groups"] == 2
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [{"data_source": ["a"]}, {"env": ["x", "y"]}, {"step": [7]}, {"env": ["x", 1]}, {"sample": [1, 2, 3]}],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_columns_that_only_checks_read_may_have_lists_of_other_lengths(
+    suffix: str, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    records = [{**beside, "prompt": list("aabb"), "completions": list("wxyz"), "rewards": [1.0, 0.0, 0.0, 2.0]}] * 2
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "parquet" and beside.get("env") != ["x", 1]:
+        pl.DataFrame(records).write_parquet(path)
+    else:
+        path = write(tmp_path / "a.jsonl", records)
+    assert look(path).facts["groups"] == 4
+    if "env" not in beside:
+        return
+    with pytest.raises(DataError, match="env has 2 values, rewards 4"):
+        look(path, group=["prompt", "env"])
+
+
 @pytest.mark.parametrize("beside", [{"uid": list("abcd")}, {"instruction": "solve"}], ids=str)
 def test_prompts_that_repeat_are_the_key_before_ids_that_do_not(beside: dict[str, Any], tmp_path: Path) -> None:
     record = {**beside, "prompt": list("aabb"), "completions": list("wxyz"), "rewards": [1, 0, 0, 2]}
