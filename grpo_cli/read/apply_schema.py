@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +18,20 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
-from grpo_cli.read.known_names import CONVERSATIONS, GROUP_TIERS, PROMPT_TEXTS, RESPONSES, REWARD_TIERS, TRUTHS
+from grpo_cli.read.known_names import (
+    CONVERSATIONS,
+    GROUP_TIERS,
+    LIKELY_REWARD,
+    PROMPT_TEXTS,
+    RESPONSES,
+    REWARD_TIERS,
+    TRUTHS,
+)
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
 from grpo_cli.values.cells import Field, canonical
-from grpo_cli.values.chat import is_message
+from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.paths import PARENT
 
 _EMPTY: Final = ("", "[]", "{}")
@@ -123,10 +132,8 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     if not any((counts > 1).any() for counts in lengths):
         return None
     title = f"records with lists of rewards in {' and '.join(names)}"
-    response = next((text for text in RESPONSES if any(isinstance(row.get(text), str) for row in sample.records)), "")
-    lists_of_texts = any(isinstance(row.get(name), list) for row in sample.records for name in row if name not in names)
-    is_one = bool(response) and not lists_of_texts
-    if is_one and response not in TRUTHS and not binding.group and binding.group_size is None:
+    response = _single_response(table, names)
+    if response and response not in TRUTHS and not binding.group and binding.group_size is None:
         raise DataError(
             f"{table.name}: {' and '.join(names)} has lists of rewards, but each record has one {response}",
             f"if they are parts of one reward, write each part to its own column; --group {PARENT} takes each number for a rollout",
@@ -134,8 +141,31 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     note = f"each record has one {response}: if its rewards are parts of one reward, write each part to its own column"
     return Schema(
         name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names),
-        note=note if is_one else "",
+        note=note if response else "",
     )  # fmt: skip
+
+
+def _single_response(table: FileTable, rewards: Sequence[str]) -> str:
+    """The column with the one response of each record; "" if there is none, or a list with an item per reward beside it."""
+    sample = table.sample().records
+    names = [name for name in table.columns() if any(isinstance(record.get(name), list) for record in sample)]
+    names = [name for name in names if name not in rewards]
+    records = _first_records(table, (*names, *RESPONSES), rewards[0])
+    known = [record for record in records if isinstance(record[rewards[0]], list)]
+    for name in names:
+        values = [(record.get(name), len(record[rewards[0]])) for record in known if record.get(name) is not None]
+        if values and all(_is_item_each(name, value, size) for value, size in values):
+            return ""
+    return next((name for name in RESPONSES if any(_is_one_text(record.get(name)) for record in records)), "")
+
+
+def _is_item_each(name: str, value: object, size: int) -> bool:
+    """Whether a list has an item per rollout. The turns of a chat are none, and texts beside rewards may be their names."""
+    if not isinstance(value, list) or len(value) != size:
+        return False
+    if any(map(is_message, value)):
+        return all(map(responds, value))
+    return not (re.search(LIKELY_REWARD, name) and all(isinstance(item, str) for item in value))
 
 
 def _key_of_items(table: FileTable, reward: str) -> str:
@@ -143,8 +173,11 @@ def _key_of_items(table: FileTable, reward: str) -> str:
 
     If a record has one prompt, ids that never repeat are those of its rollouts.
     """
-    records = _first_records(table, (*GROUP_TIERS[0], *PROMPT_TEXTS), reward)
-    single = {name for record in records for name in PROMPT_TEXTS if _is_one_prompt(record.get(name))}
+    names = (*GROUP_TIERS[0], *PROMPT_TEXTS)
+    if not any(isinstance(record.get(name), list) for record in table.sample().records for name in names):
+        return ""
+    records = _first_records(table, names, reward)
+    single = {name for record in records for name in PROMPT_TEXTS if _is_one_text(record.get(name))}
     texts = takewhile(lambda name: name not in single, PROMPT_TEXTS)
     found = {}
     for name in (*GROUP_TIERS[0], *(name for name in texts if name not in CONVERSATIONS)):
@@ -160,15 +193,14 @@ def _key_of_items(table: FileTable, reward: str) -> str:
     return next(iter(repeated if repeated or is_one else found), "")
 
 
-def _is_one_prompt(value: object) -> bool:
-    return bool(value) and (isinstance(value, str) or (isinstance(value, list) and any(map(is_message, value))))
+def _is_one_text(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and any(map(is_message, value)))
 
 
 def _first_records(table: FileTable, names: Collection[str], reward: str) -> Sequence[Mapping[str, Any]]:
     """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
     records = table.sample().records
-    has_lists = any(isinstance(record.get(name), list) for record in records for name in names)
-    if has_lists and not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
+    if not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
         there = [reward, *(name for name in names if name in table.columns() and name != reward)]
         frames = table.rows(None, np.arange(rows), there, as_json=True)
         texts = (row for frame in frames for row in frame.iter_rows(named=True))

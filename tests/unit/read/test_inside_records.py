@@ -219,7 +219,38 @@ def test_a_list_of_rewards_beside_one_response_is_refused_unless_the_key_is_name
 
 
 @pytest.mark.parametrize(
-    "beside", [{"response": ["x", "y"]}, {"response": "x", "texts": ["x", "y"]}, {"solution": "42"}, {}]
+    "beside",
+    [
+        {"prompt": [{"role": "user", "content": "q"}], "response": "x"},
+        {
+            "prompt": [{"role": k, "content": "q"} for k in ("system", "user")],
+            "completion": [{"role": "assistant", "content": "x"}],
+        },
+        {"response": "x"},
+        {"response": "x", "response_ids": [1, 2, 3]},
+        {"response": "x", "reward_names": ["accuracy", "format"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_lists_that_are_not_of_rollouts_do_not_hide_the_one_response(
+    suffix: str, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    records, path = [{**beside, "reward": [0.0, 1.0]}] * 2, tmp_path / f"a.{suffix}"
+    pl.DataFrame(records).write_parquet(path) if suffix == "parquet" else write(path, records)
+    with pytest.raises(DataError, match="has lists of rewards, but each record has one"):
+        look(path)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"response": ["x", "y"]},
+        {"response": "x", "texts": ["x", "y"]},
+        {"response": "x", "length": [5, 6]},
+        {"solution": "42"},
+        {},
+    ],
 )
 def test_a_list_of_rewards_beside_a_list_of_responses_or_a_truth_is_of_rollouts(
     beside: dict[str, Any], tmp_path: Path
