@@ -177,10 +177,13 @@ def _after_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
 
 
 def _small(size: int) -> re.Pattern[bytes]:
-    """The pattern of small fields of a struct; for a footer of few bytes only of its end, which compiles at once."""
-    return _fields() if size > _LONG else _END
+    """The pattern of small fields of a struct; for a few short footers only of its end, which compiles at once."""
+    return _fields() if size > _LONG or next(_FIRST, None) is None else _END
 
 
+_FIRST: Final = iter(
+    range(2048)
+)  # matches in short footers without the full pattern; a folder may have thousands of them
 _END: Final = re.compile(b"(\x00)?")
 
 

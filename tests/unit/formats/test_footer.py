@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import repeat
 from typing import Any
 from unittest import mock
 
@@ -27,8 +28,17 @@ from tests.support.weaving import in_memory, inserting
 @pytest.fixture(autouse=True, scope="module", params=["short footers", "long footers"])
 def _pattern(request: pytest.FixtureRequest) -> Iterator[None]:
     """Every test reads its few bytes as those of a short footer, and with the pattern for long ones."""
-    with mock.patch.object(thrift, "_LONG", 0 if request.param == "long footers" else thrift._LONG):
+    long = request.param == "long footers"
+    with (
+        mock.patch.object(thrift, "_LONG", 0 if long else thrift._LONG),
+        mock.patch.object(thrift, "_FIRST", repeat(0)),
+    ):
         yield
+
+
+def test_a_folder_of_short_footers_is_read_with_the_pattern_for_long_ones_after_the_first() -> None:
+    with mock.patch.object(thrift, "_LONG", 100), mock.patch.object(thrift, "_FIRST", iter(range(2))):
+        assert [thrift._small(99) is thrift._END for _ in range(4)] == [True, True, False, False]
 
 
 # --- an oracle: the protocol decoded into plain values, and encoded from them ------------------------------
