@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -201,10 +202,12 @@ def _first_records(table: FileTable, names: Collection[str], reward: str) -> Seq
     """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
     records = table.sample().records
     if not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
-        there = [reward, *(name for name in names if name in table.columns() and name != reward)]
-        frames = table.rows(None, np.arange(rows), there, as_json=True)
-        texts = (row for frame in frames for row in frame.iter_rows(named=True))
-        records = [{name: text and json.loads(text) for name, text in row.items()} for row in texts]
+        columns: dict[str, list[Any]] = {}
+        for name in dict.fromkeys((reward, *(name for name in names if name in table.columns()))):
+            with suppress(DataError):  # a type that cannot be read has no texts
+                frames = list(table.rows(None, np.arange(rows), [name], as_json=True))
+                columns[name] = [text and json.loads(text) for frame in frames for text in frame[name]]
+        records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     return [{**record, reward: next(iter(values_of(record, reward)), None)} for record in records]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -333,6 +334,14 @@ def test_columns_that_only_checks_read_may_have_lists_of_other_lengths(
 def test_prompts_that_repeat_are_the_key_before_ids_that_do_not(beside: dict[str, Any], tmp_path: Path) -> None:
     record = {**beside, "prompt": list("aabb"), "completions": list("wxyz"), "rewards": [1, 0, 0, 2]}
     assert look(write(tmp_path / "a.jsonl", [record])).facts["groups"] == 2
+
+
+def test_lists_beside_rewards_may_be_of_a_type_that_cannot_be_read(tmp_path: Path) -> None:
+    intervals = pa.array([[(1, 2, 3)]] * 2, pa.list_(pa.month_day_nano_interval()))
+    table = pa.table({"prompt": ["a", "b"], "took": intervals, "rewards": [[1.0, 0.0]] * 2})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert look(tmp_path / "a.arrow").facts["groups"] == 2
 
 
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
