@@ -347,9 +347,11 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
     skipped: dict[str, Path] = {}
     real = real_paths()
     twice: dict[Path, None] = {}  # files that were named again, by the same or another name
-    for at, pattern in enumerate(patterns):
+    known = set[str]()
+    for pattern in patterns:
         matched = _matched(pattern, suffixes)
-        twice |= dict.fromkeys(matched.files if pattern in patterns[:at] else ())
+        twice |= dict.fromkeys(matched.files if pattern in known else ())
+        known.add(pattern)
         for path in sorted(matched.files, key=natural):
             if files.setdefault(real(path), path) != path:
                 twice[path] = None

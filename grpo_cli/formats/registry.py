@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -172,11 +172,11 @@ def nested(known: Format, path: str) -> Format:
     return Documents(known.name, path, lined=True)
 
 
-def listed(known: Format, items: tuple[str, ...], *, keys_too: bool) -> Format:
-    """Records of the known format with lists of rollouts; `items` are the columns of rewards."""
+def listed(known: Format, items: tuple[str, ...], *, keys_too: bool, keys: Collection[str] = ()) -> Format:
+    """Records of the known format with lists of rollouts; `items` are the columns of rewards, `keys` those of the key."""
     from grpo_cli.formats.json_document.lists import Lists
 
-    return Lists(known.name, known, items, keys_too)
+    return Lists(known.name, known, items, keys_too, frozenset(keys))
 
 
 def like(known: Format, name: str, *, beside: bool = False) -> Format:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from itertools import takewhile
+from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.engine.plan import Plan
@@ -14,15 +19,25 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
 from grpo_cli.read.derived_columns import FILE, OWN
 from grpo_cli.read.detect_schema import with_schema
-from grpo_cli.read.known_names import CONVERSATIONS, GROUP_TIERS, PROMPT_TEXTS, RESPONSES, REWARD_TIERS, TRUTHS
+from grpo_cli.read.known_names import (
+    CONVERSATIONS,
+    GROUP_TIERS,
+    LIKELY_REWARD,
+    PROMPT_TEXTS,
+    RESPONSES,
+    REWARD_TIERS,
+    TRUTHS,
+)
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
 from grpo_cli.values.cells import Field, canonical
+from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.paths import PARENT
 
 _EMPTY: Final = ("", "[]", "{}")
 SHOWN: Final = 40  # characters of a value in a message
+_FIRST: Final = 32  # records of a typed file that are looked at
 
 
 def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = map) -> list[FileTable]:
@@ -48,7 +63,12 @@ def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = m
     if schema.layout == "wide" and (key := _key_of_items(tables[0], items[0])):
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
-    return [table.of_schema(schema, registry.listed(table.format, items, keys_too=keys_too)) for table in tables]
+    # Columns that only checks read may be lists of another kind.
+    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in schema.unscorable)}
+    needed |= {*binding.group, binding.group_within or "", binding.batch_by or ""}
+    needed |= {*binding.roles.values(), *binding.carried}
+    listed = partial(registry.listed, items=items, keys_too=keys_too, keys=needed)
+    return [table.of_schema(schema, listed(table.format)) for table in tables]
 
 
 def _path_of(table: FileTable, binding: Binding) -> str:
@@ -113,10 +133,8 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     if not any((counts > 1).any() for counts in lengths):
         return None
     title = f"records with lists of rewards in {' and '.join(names)}"
-    response = next((text for text in RESPONSES if any(isinstance(row.get(text), str) for row in sample.records)), "")
-    lists_of_texts = any(isinstance(row.get(name), list) for row in sample.records for name in row if name not in names)
-    is_one = bool(response) and not lists_of_texts
-    if is_one and response not in TRUTHS and not binding.group and binding.group_size is None:
+    response = _single_response(table, names)
+    if response and response not in TRUTHS and not binding.group and binding.group_size is None:
         raise DataError(
             f"{table.name}: {' and '.join(names)} has lists of rewards, but each record has one {response}",
             f"if they are parts of one reward, write each part to its own column; --group {PARENT} takes each number for a rollout",
@@ -124,23 +142,73 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     note = f"each record has one {response}: if its rewards are parts of one reward, write each part to its own column"
     return Schema(
         name="lists", title=title, tool="", layout="wide", source="", group=(PARENT,), reward=tuple(names),
-        note=note if is_one else "",
+        note=note if response else "",
     )  # fmt: skip
 
 
+def _single_response(table: FileTable, rewards: Sequence[str]) -> str:
+    """The column with the one response of each record; "" if there is none, or a list with an item per reward beside it."""
+    sample = table.sample().records
+    names = [name for name in table.columns() if any(isinstance(record.get(name), list) for record in sample)]
+    names = [name for name in names if name not in rewards]
+    records = _first_records(table, (*names, *RESPONSES), rewards[0])
+    known = [record for record in records if isinstance(record[rewards[0]], list)]
+    for name in names:
+        values = [(record.get(name), len(record[rewards[0]])) for record in known if record.get(name) is not None]
+        if values and all(_is_item_each(name, value, size) for value, size in values):
+            return ""
+    return next((name for name in RESPONSES if any(_is_one_text(record.get(name)) for record in records)), "")
+
+
+def _is_item_each(name: str, value: object, size: int) -> bool:
+    """Whether a list has an item per rollout. The turns of a chat are none, and texts beside rewards may be their names."""
+    if not isinstance(value, list) or len(value) != size:
+        return False
+    if any(map(is_message, value)):
+        return all(map(responds, value))
+    return not (re.search(LIKELY_REWARD, name) and all(isinstance(item, str) for item in value))
+
+
 def _key_of_items(table: FileTable, reward: str) -> str:
-    """The column with an id or a prompt for each reward of a record, which is then a batch of groups; "" if there is none."""
-    for name in (*GROUP_TIERS[0], *(text for text in PROMPT_TEXTS if text not in CONVERSATIONS)):
+    """The column with an id or a prompt for each reward of a record, which is then a batch of groups; "" if there is none.
+
+    If a record has one prompt, ids that never repeat are those of its rollouts.
+    """
+    names = (*GROUP_TIERS[0], *PROMPT_TEXTS)
+    if not any(isinstance(record.get(name), list) for record in table.sample().records for name in names):
+        return ""
+    records = _first_records(table, names, reward)
+    single = {name for record in records for name in PROMPT_TEXTS if _is_one_text(record.get(name))}
+    texts = takewhile(lambda name: name not in single, PROMPT_TEXTS)
+    found = {}
+    for name in (*GROUP_TIERS[0], *(name for name in texts if name not in CONVERSATIONS)):
         kinds = (str, list) if name in PROMPT_TEXTS else (str, int)  # no tokens, and no messages of one prompt
-        lists = [record for record in table.sample().records if isinstance(record.get(name), list)]
+        lists = [(record[name], record[reward]) for record in records if isinstance(record.get(name), list)]
         if lists and all(
-            isinstance(record.get(reward), list)
-            and len(record[name]) == len(record[reward])
-            and all(isinstance(item, kinds) for item in record[name])
-            for record in lists
+            isinstance(rewards, list) and len(items) == len(rewards) and all(isinstance(item, kinds) for item in items)
+            for items, rewards in lists
         ):
-            return name
-    return ""
+            found[name] = any(len({*map(str, items)}) < len(items) for items, _ in lists)
+    repeated = [name for name, repeats in found.items() if repeats]
+    is_one = bool(single) and not {*found} & {*PROMPT_TEXTS}
+    return next(iter(repeated if repeated or is_one else found), "")
+
+
+def _is_one_text(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and any(map(is_message, value)))
+
+
+def _first_records(table: FileTable, names: Collection[str], reward: str) -> Sequence[Mapping[str, Any]]:
+    """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
+    records = table.sample().records
+    if not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
+        columns: dict[str, list[Any]] = {}
+        for name in dict.fromkeys((reward, *(name for name in names if name in table.columns()))):
+            with suppress(DataError):  # a type that cannot be read has no texts
+                frames = list(table.rows(None, np.arange(rows), [name], as_json=True))
+                columns[name] = [text and json.loads(text) for frame in frames for text in frame[name]]
+        records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [{**record, reward: next(iter(values_of(record, reward)), None)} for record in records]
 
 
 @dataclass(frozen=True, slots=True)

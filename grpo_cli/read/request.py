@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
+import polars as pl
+
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -32,7 +34,7 @@ from grpo_cli.read.known_names import (
     TURNS,
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
-from grpo_cli.read.tables import Binding, FileTable, Table, column_names
+from grpo_cli.read.tables import Binding, FileTable, FrameTable, Table, column_names
 from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT, shown
@@ -233,10 +235,12 @@ def _for_checks(
     by_text = not binding.group and len(key) == 1 and key[0] in GROUP_TIERS[-1]
     ids = [name for name in ROW_IDS if by_text and name in names]
     is_open = schema is None and "rollout" not in roles and binding.rollouts != "none"
-    free = {*names} - {*key, *rewards, *named} if is_open else set()
-    turn = next((name for name in TURNS if name in free), "")
-    rollouts = [name for name in (*ROLLOUT_IDS, *(IDS_OF_TURNS if turn else ())) if name in free]
-    sources = [name for name in SOURCES if warn and name in {*names} - {*key, *rewards, *named, *repeats}]
+    others = {*names} - {*key, *rewards, *named}
+    readable = others - _of_python_objects(filled.tables)
+    turn = next((name for name in TURNS if is_open and name in readable), "")
+    rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
+    rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
+    sources = [name for name in SOURCES if warn and name in readable - {*repeats}]
     found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), ())
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
@@ -249,6 +253,12 @@ def _for_checks(
     marks = [mark.column for mark in filled.marks]
     taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marks, *filled.rollouts}
     return found._replace(other_texts=other_texts(filled.tables[0], taken))
+
+
+def _of_python_objects(tables: Sequence[Table]) -> set[str]:
+    """The columns of frames that are of no type, or of several, so that they may not be readable."""
+    frames = (table for table in tables if isinstance(table, FrameTable))
+    return {name for table in frames for name in table.names if table.types.get(name, pl.Object) == pl.Object}
 
 
 def _differs_in_every_row(table: Table, name: str) -> bool:

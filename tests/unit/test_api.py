@@ -78,6 +78,17 @@ def test_pandas_rewards_of_any_dtype(dtype: str) -> None:
     assert grpo_cli.advantages(data, method="dr-grpo").tolist() == CENTRED
 
 
+@pytest.mark.parametrize("name", ["model", "env", "rollout"])
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_python_objects_in_columns_that_only_checks_read_are_left_alone(kind: str, name: str) -> None:
+    columns = {"prompt_id": [1, 1], "turn": [0, 0], "reward": [1.0, 0.0]}
+    objects = [{"a": 1}, "x"] if kind == "pandas" else [object(), object()]
+    made: Any = pd.DataFrame(columns | {name: objects})
+    if kind == "polars":
+        made = pl.DataFrame(columns).with_columns(pl.Series(name, objects, dtype=pl.Object))
+    assert [*grpo_cli.advantages(made, method="dr-grpo")] == [0.5, -0.5]
+
+
 def test_pandas_columns_of_one_name_are_refused() -> None:
     frame = pd.DataFrame([["a", 1.0, 2.0], ["a", 0.0, 1.0]], columns=["prompt_id", "reward", "reward"])
     with pytest.raises(UsageError, match="the frame has two columns 'reward'"):

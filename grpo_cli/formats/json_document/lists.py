@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
@@ -42,11 +43,15 @@ class _Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class Lists(Format):
-    """The format of the records, the columns whose lists are the rollouts, and whether keys are in lists as well."""
+    """The format of the records, the columns whose lists are the rollouts, and whether keys are in lists as well.
+
+    Of columns in `keys`, every list has an item per rollout; another column is split if all of its lists fit.
+    """
 
     base: Format
     items: tuple[str, ...]
     keys_too: bool
+    keys: frozenset[str] = frozenset()
 
     nested = True
 
@@ -126,15 +131,22 @@ class Lists(Format):
         return _spread(name, column, sizes)
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
+        must_fit = name in self.keys or "[]" in name
+        as_is = partial(column.gather, pl.Series(np.repeat(np.arange(len(sizes)), sizes)))
         if isinstance(column.dtype, pl.List):
-            self._refuse_other_lengths(source, name, _lengths(column), sizes, column, single=False)
+            here = _lengths(column)
+            if not must_fit and ((here != sizes) & column.is_not_null().to_numpy()).any():
+                return as_is()
+            self._refuse_other_lengths(source, name, here, sizes, column, single=False)
             return _spread(name, column, sizes)
         if column.dtype != cells.JSON_TEXT:
-            return column[pl.Series(np.repeat(np.arange(len(sizes)), sizes))].alias(name)
+            return as_is()
         flat: list[object] = []
         for at, (text, size) in enumerate(zip(column.to_list(), sizes.tolist(), strict=True)):
             value = None if text is None else json.loads(text)
             if isinstance(value, list) and len(value) != size:
+                if not must_fit:
+                    return as_is()
                 raise self._other_length(source, at, name, len(value), size)
             flat += value if isinstance(value, list) else [value] * size
         return cells.key_series(name, flat)

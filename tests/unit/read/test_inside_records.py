@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -219,7 +220,38 @@ def test_a_list_of_rewards_beside_one_response_is_refused_unless_the_key_is_name
 
 
 @pytest.mark.parametrize(
-    "beside", [{"response": ["x", "y"]}, {"response": "x", "texts": ["x", "y"]}, {"solution": "42"}, {}]
+    "beside",
+    [
+        {"prompt": [{"role": "user", "content": "q"}], "response": "x"},
+        {
+            "prompt": [{"role": k, "content": "q"} for k in ("system", "user")],
+            "completion": [{"role": "assistant", "content": "x"}],
+        },
+        {"response": "x"},
+        {"response": "x", "response_ids": [1, 2, 3]},
+        {"response": "x", "reward_names": ["accuracy", "format"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_lists_that_are_not_of_rollouts_do_not_hide_the_one_response(
+    suffix: str, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    records, path = [{**beside, "reward": [0.0, 1.0]}] * 2, tmp_path / f"a.{suffix}"
+    pl.DataFrame(records).write_parquet(path) if suffix == "parquet" else write(path, records)
+    with pytest.raises(DataError, match="has lists of rewards, but each record has one"):
+        look(path)
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"response": ["x", "y"]},
+        {"response": "x", "texts": ["x", "y"]},
+        {"response": "x", "length": [5, 6]},
+        {"solution": "42"},
+        {},
+    ],
 )
 def test_a_list_of_rewards_beside_a_list_of_responses_or_a_truth_is_of_rollouts(
     beside: dict[str, Any], tmp_path: Path
@@ -253,6 +285,63 @@ def test_a_chat_or_tokens_with_as_many_items_as_rewards_are_one_prompt(tmp_path:
     for name, prompt in (("prompt", [*CHATS[0], *CHATS[1]]), ("prompt", [1, 2]), ("messages", ["x", "y"])):
         facts = look(write(tmp_path / "a.jsonl", [{name: prompt, "reward": [0, 1]}] * 2)).facts
         assert facts["groups"] == 2, name
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"prompt": "q", "uid": list("abcd")},
+        {"prompt": CHATS[0], "row_id": [0, 1, 2, 3]},
+        {"prompt": "q", "instructions": list("abcd")},
+        {"prompt": "q", "instructions": list("ab")},
+        {"prompt": ["q"]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_record_with_one_prompt_is_a_group_whatever_lists_it_has_beside(
+    suffix: str, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    records = [{**beside, "completions": list("wxyz"), "rewards": [1.0, 0.0, 0.0, 2.0 * k]} for k in (1, 2)]
+    path = tmp_path / f"a.{suffix}"
+    pl.DataFrame(records).write_parquet(path) if suffix == "parquet" else write(path, records)
+    assert look(path).facts["groups"] == 2
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [{"data_source": ["a"]}, {"env": ["x", "y"]}, {"step": [7]}, {"env": ["x", 1]}, {"sample": [1, 2, 3]}],
+    ids=str,
+)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_columns_that_only_checks_read_may_have_lists_of_other_lengths(
+    suffix: str, beside: dict[str, Any], tmp_path: Path
+) -> None:
+    records = [{**beside, "prompt": list("aabb"), "completions": list("wxyz"), "rewards": [1.0, 0.0, 0.0, 2.0]}] * 2
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "parquet" and beside.get("env") != ["x", 1]:
+        pl.DataFrame(records).write_parquet(path)
+    else:
+        path = write(tmp_path / "a.jsonl", records)
+    assert look(path).facts["groups"] == 4
+    if "env" not in beside:
+        return
+    with pytest.raises(DataError, match="env has 2 values, rewards 4"):
+        look(path, group=["prompt", "env"])
+
+
+@pytest.mark.parametrize("beside", [{"uid": list("abcd")}, {"instruction": "solve"}], ids=str)
+def test_prompts_that_repeat_are_the_key_before_ids_that_do_not(beside: dict[str, Any], tmp_path: Path) -> None:
+    record = {**beside, "prompt": list("aabb"), "completions": list("wxyz"), "rewards": [1, 0, 0, 2]}
+    assert look(write(tmp_path / "a.jsonl", [record])).facts["groups"] == 2
+
+
+def test_lists_beside_rewards_may_be_of_a_type_that_cannot_be_read(tmp_path: Path) -> None:
+    intervals = pa.array([[(1, 2, 3)]] * 2, pa.list_(pa.month_day_nano_interval()))
+    table = pa.table({"prompt": ["a", "b"], "took": intervals, "rewards": [[1.0, 0.0]] * 2})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert look(tmp_path / "a.arrow").facts["groups"] == 2
 
 
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
