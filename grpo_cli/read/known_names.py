@@ -63,10 +63,10 @@ OWN_STEP: Final = "step"  # the only step-like name that may also count the step
 
 # Where a row is from: several of them under one key are several groups, if all have as many rows.
 SOURCES: Final = (
-    "model", "model_name", "model_id", "policy", "policy_version", "weight_version", "checkpoint", "checkpoint_step", "run_id", "run",
-    "data_source", "dataset", "dataset_name", "env", "env_name", "env_id", "environment", "split", "subset", "batch_idx", "batch_id",
-    "global_steps", "rollout_step", "trainer_step", "optimizer_step", "training_iteration", "update",
+    "model", "model_name", "model_id", "policy", "checkpoint", "run_id", "run", "data_source", "dataset", "dataset_name",
+    "env", "env_name", "environment", "split", "subset", "global_steps",
 )  # fmt: skip
+MOST_SOURCES: Final = 3  # of them are read, since each takes memory
 
 # --- rollouts, samples and judges -----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from grpo_cli.read.known_names import (
     LENGTHS,
     LIKELY_GROUP,
     LIKELY_REWARD,
+    MOST_SOURCES,
     REWARD_TIERS,
     ROLLOUT_IDS,
     ROW_IDS,
@@ -240,7 +241,7 @@ def _for_checks(
     turn = next((name for name in TURNS if is_open and name in readable), "")
     rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
     rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
-    sources = [name for name in SOURCES if warn and name in readable - {*repeats}]
+    sources = [name for name in SOURCES if warn and name in readable - {*repeats}][:MOST_SOURCES]
     found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), ())
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:

@@ -106,15 +106,21 @@ def test_advantages_that_do_not_add_up_in_blocks_cut_nothing(tmp_path: Path) -> 
     assert facts["groups"] == 3 and facts["warnings"][0].startswith("group sizes are multiples of 4 (up to 8)")
 
 
-@pytest.mark.parametrize(
-    "name", ["model", "policy", "run_id", "data_source", "env", "split", "batch_idx", "global_steps"]
-)
+@pytest.mark.parametrize("name", ["model", "policy", "run_id", "data_source", "env", "split", "global_steps"])
 @pytest.mark.parametrize("order", ["aabb", "abab"])
 def test_the_column_that_tells_models_or_data_sets_apart_is_named(order: str, name: str, tmp_path: Path) -> None:
     keys = runs(("p", 4), ("q", 4), ("r", 4))
     (warning,) = warnings_of(tmp_path, keys, {name: order * 3})
     assert warning == f"3 groups have rows of several values of {name}: --group prompt_id,{name} makes a group of each"
     assert not warnings_of(tmp_path, keys, {name: order * 3}, group=["prompt_id", name])
+
+
+@pytest.mark.parametrize(("differs", "warned"), [("model", True), ("dataset", True), ("env", False)])
+def test_of_many_columns_that_say_where_a_row_is_from_three_are_read(
+    differs: str, *, warned: bool, tmp_path: Path
+) -> None:
+    columns = dict.fromkeys(("model", "run_id", "dataset", "env"), "x" * 12) | {differs: "abab" * 3}
+    assert bool(warnings_of(tmp_path, runs(("p", 4), ("q", 4), ("r", 4)), columns)) == warned
 
 
 @pytest.mark.parametrize("models", ["aaab" * 3, "abcd" * 3, "aaaabbbbaaaa", "a" * 12])
