@@ -126,6 +126,15 @@ def test_numbers_with_the_digits_of_float64_must_match_to_1e_6(stored: Any, verd
     assert found(rows(GROUPS, logged.tolist(), stored), group=KEY)["match"]["verdict"] in verdict
 
 
+def test_zeros_of_solved_groups_do_not_hide_the_digits_of_float64() -> None:
+    off = np.random.default_rng(0).uniform(-1.5e-5, 1.5e-5, 320)
+    solved = [[1.0] * 8] * 60
+    frame = rows(
+        [*GROUPS, *solved], [*(np.ravel(STANDARD) + off).reshape(40, 8).tolist(), *([[0.0] * 8] * 60)], np.float64
+    )
+    assert found(frame, group=KEY)["match"]["verdict"] != "match"
+
+
 @pytest.mark.parametrize(
     "rounded", [lambda r: round(r, 6), lambda r: round(40 * r, 4), lambda r: float(np.float32(5 + 0.3 * r))]
 )
