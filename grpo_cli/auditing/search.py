@@ -28,6 +28,7 @@ SLACK: Final = 6  # further rows that may differ in the sample
 MOST: Final = 40  # plans that are confirmed at most
 REFINED: Final = 8  # formulas whose epsilons are tried
 DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
+EXACT: Final = 3  # rewards with more decimals may have been rounded
 BETTER: Final = 0.5  # a tolerance for rounding has to reduce the rows that differ to this share
 LAST_BITS: Final = 0.5  # values were rounded to 16 bits if a larger share has one of the last two bits
 VALUES: Final = 4  # distinct values that are needed to recognise rounding
@@ -57,7 +58,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
         if nearer[0].mismatched < BETTER * best[0].mismatched:
             best, best_tolerance = nearer, tolerance
 
-    tolerances = _rounding_tolerances(logged) if best[0].mismatched else []
+    tolerances = [*_tolerances_of_rewards(narrow), *_rounding_tolerances(logged)] if best[0].mismatched else []
     for tolerance in tolerances:
         try_again(tried, tolerance)
     enough = trials[0].has_evidence_for(Candidate(Plan.of({}), constants=components))
@@ -84,6 +85,14 @@ def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]
         else:
             return [replace(trial.fits([candidate])[0], noisy=noisy)]
     return []
+
+
+def _tolerances_of_rewards(narrow: Narrow) -> list[Tolerance]:
+    """The tolerance of float32 if rewards were rounded to it or to decimals, after advantages were computed from them."""
+    rewards = np.concatenate([narrow.table[f"reward.{k}"].to_numpy() for k in range(len(narrow.reward_names))])
+    rewards = rewards[np.isfinite(rewards)]
+    fine = rewards[np.round(rewards, EXACT) != rewards]
+    return [Tolerance()] if len(fine) and Tolerance.of_type(fine) == Tolerance() else []
 
 
 def _rounding_tolerances(logged: Vector) -> list[Tolerance]:

@@ -43,8 +43,8 @@ class Tolerance:
 
     @classmethod
     def of_type(cls, logged: Vector) -> Tolerance:
-        """The error of the arithmetic that made these values: float32, unless most of them show all digits of float64."""
-        values = logged[np.isfinite(logged)][:SAMPLE]
+        """The error of the arithmetic that made these values: float32, unless most of them show all digits of float64; 0 shows nothing."""
+        values = logged[np.isfinite(logged) & (logged != 0)][:SAMPLE]
         short = np.array([float(f"{value:.{DIGITS}g}") for value in values.tolist()])
         is_float64 = (values != short) & (values != values.astype(np.float32))
         return cls(relative=FLOAT64_ERROR) if len(values) and is_float64.mean() > FAR else cls()

@@ -96,7 +96,7 @@ class Numbers:
         """Mean, standard deviation and extremes; None without values and for a fact that overflows."""
         if not self.count:
             return dict.fromkeys(("mean", "std", "min", "max"))
-        mean = float(self.moments.mean[0]) + float(self.moments.low[0])  # in numpy an overflow would be a warning
+        mean = float(self.moments.mean[0])  # plus `low`, 3 of 10 would be 0.29999999999999993
         variance = self.moments.variance(ddof=1)[0]
         facts = {"mean": mean, "std": math.sqrt(variance), "min": self.least, "max": self.most}
         return {name: float(fact) if math.isfinite(fact) else None for name, fact in facts.items()}

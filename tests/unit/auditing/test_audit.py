@@ -126,6 +126,27 @@ def test_numbers_with_the_digits_of_float64_must_match_to_1e_6(stored: Any, verd
     assert found(rows(GROUPS, logged.tolist(), stored), group=KEY)["match"]["verdict"] in verdict
 
 
+def test_zeros_of_solved_groups_do_not_hide_the_digits_of_float64() -> None:
+    off = np.random.default_rng(0).uniform(-1.5e-5, 1.5e-5, 320)
+    solved = [[1.0] * 8] * 60
+    frame = rows(
+        [*GROUPS, *solved], [*(np.ravel(STANDARD) + off).reshape(40, 8).tolist(), *([[0.0] * 8] * 60)], np.float64
+    )
+    assert found(frame, group=KEY)["match"]["verdict"] != "match"
+
+
+@pytest.mark.parametrize(
+    "rounded", [lambda r: round(r, 6), lambda r: round(40 * r, 4), lambda r: float(np.float32(5 + 0.3 * r))]
+)
+def test_rewards_that_were_rounded_in_the_log_explain_its_advantages(rounded: Callable[[float], float]) -> None:
+    draw = random.Random(1)  # noqa: S311 - any numbers do
+    exact = [[draw.random() for _ in range(8)] for _ in range(40)]
+    frame = rows(
+        [[rounded(r) for r in group] for group in exact], [standard(stdev, 0.0)(group) for group in exact], np.float64
+    )
+    assert found(frame)["match"]["verdict"] == "match"
+
+
 @pytest.mark.parametrize(("ddof", "size"), some(product([0, 1], [40, 1100]), 3))
 def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
     groups = drawn(size, 8)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
+from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import GateError
 from grpo_cli.runs.compute_files import run
 from grpo_cli.stats.facts import BINS, distribution, sizes, worst_and_best
@@ -33,6 +34,13 @@ def test_a_distribution_is_that_of_the_values(values: list[float]) -> None:
     assert (found["min"], found["max"]) == (min(values), max(values))
     assert found["quartiles"] == pytest.approx(np.quantile(values, [0.25, 0.5, 0.75]).tolist())
     assert sum(found["histogram"]["counts"]) == len(values)
+
+
+@given(size=st.integers(1, 200), data=st.data())
+def test_the_mean_of_zeros_and_ones_is_exactly_their_share(size: int, data: st.DataObject) -> None:
+    ones = data.draw(st.integers(0, size))
+    rewards = pl.Series([1.0] * ones + [0.0] * (size - ones))
+    assert distribution(rewards)["mean"] == Numbers.of(rewards).facts()["mean"] == ones / size
 
 
 @given(values=MANY)
