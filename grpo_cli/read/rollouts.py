@@ -217,7 +217,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         if equal and request.binding.rollouts == "once":
             wrong = f"{_in_rows(groups, rollouts)}, if {name} is what its name says:"
             raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
-        warnings.append(f"several rows of a group share a {name}: {cures}")
+        warnings.append(f"several rows of a group share one {name}: {cures}")
     return warnings if request.warn else ()
 
 

@@ -174,7 +174,7 @@ def test_rollouts_in_three_fragments_are_no_draws(tmp_path: Path) -> None:
     assert warnings_of(tmp_path, keys)[0].startswith("6 group keys come back in separate blocks of 3 rows")
     for name in ("trajectory_id", "rollout_id", "episode_id"):
         (said,) = warnings_of(tmp_path, keys, {name: [f"{key}{at}" for key, at in rollouts]})
-        assert said.startswith(f"several rows of a group share a {name}: --rollout {name} counts each rollout once")
+        assert said.startswith(f"several rows of a group share one {name}: --rollout {name} counts each rollout once")
     # The number of the rollout restarts for each prompt.
     (said,) = warnings_of(tmp_path, keys, {"sample_idx": [at for _, at in rollouts]})
     assert "may have been written twice" in said

@@ -281,7 +281,7 @@ def test_a_preset_counts_rows_of_such_a_file_and_says_so(name: str, tmp_path: Pa
     found = look(fan_out.path, preset="slime-grpo")
     assert found.scored.frame[".advantage"].to_list() == pytest.approx(each(fan_out), abs=1e-12)
     (warning,) = found.facts["warnings"]
-    assert warning.startswith(f"several rows of a group share a {IDS[name]}: --rollout {IDS[name]} counts")
+    assert warning.startswith(f"several rows of a group share one {IDS[name]}: --rollout {IDS[name]} counts")
 
 
 def table(tmp_path: Path, rewards: Sequence[float], **columns: Sequence[Any]) -> Path:
@@ -301,7 +301,7 @@ UNEVEN = [0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]
 @pytest.mark.parametrize("column", ["trajectory_id", "traj_id", "episode_id", "session_id"])
 def test_ids_that_repeat_with_several_rewards_are_warned_about(column: str, tmp_path: Path) -> None:
     (warning,) = look(table(tmp_path, UNEVEN, **{column: [0, 0, 1, 1, 2, 2, 3, 3]})).facts["warnings"]
-    assert warning.startswith(f"several rows of a group share a {column}: --rollout {column} counts")
+    assert warning.startswith(f"several rows of a group share one {column}: --rollout {column} counts")
     unique, restarting, of_group = [*range(8)], [0, 1, 2, 3] * 2, ["a"] * 4 + ["b"] * 4
     for ids in (unique, restarting, of_group, ["a"] * 8, [None] * 8):
         assert look(table(tmp_path, UNEVEN, **{column: ids})).facts["warnings"] == []
@@ -342,7 +342,7 @@ def test_a_number_that_rises_inside_of_any_id_shows_turns_of_rollouts(column: st
     assert look(path, rollout=column).facts["group_sizes"]["counts"] == {"2": 2}
     assert look(path, rollout="none").facts["rollouts"] == 8
     (warning, *_) = look(table(tmp_path, UNEVEN, **{column: ids, turn: [0, 1] * 4})).facts["warnings"]
-    assert warning.startswith(f"several rows of a group share a {column}: ")
+    assert warning.startswith(f"several rows of a group share one {column}: ")
 
 
 @pytest.mark.parametrize(
