@@ -59,6 +59,7 @@ class GrpoError(Exception):
 
     def __init__(self, what: str, cure: str = "", *, place: object = "", written: Written | None = None) -> None:
         super().__init__(what, cure)
+        self.cure = cure  # how to fix it; a command that knows a better way sets its own
         self._place = str(place)
         self.written = written  # what became of the outputs; None if they do not matter
         self.options: Callable[[str], str] = str  # rewrites flags as the reader spells options
@@ -78,7 +79,7 @@ class GrpoError(Exception):
     @property
     def hint(self) -> str:
         """How to fix it."""
-        return self._said(self.args[1])
+        return self._said(self.cure)
 
     def _said(self, text: str) -> str:
         return self.options(self._named(text))

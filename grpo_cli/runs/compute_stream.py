@@ -135,7 +135,7 @@ def _explained() -> Iterator[None]:
         yield
     except DataError as error:
         if isinstance(error, NoNumber) and error.is_list:
-            error.args = error.args[0], "a record with a list of rewards is read without --stream"
+            error.cure = "a record with a list of rewards is read without --stream"
         error.options = _without_stream
         raise
 
