@@ -47,6 +47,7 @@ from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.verdicts import verdicts, with_verdicts
 from grpo_cli.write.outputs import Output
+from grpo_cli.write.write_outputs import FOREIGN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -190,7 +191,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
         groups.append(_with_keys(narrow, group_facts(scored).drop("code", "batch", "zero_variance")))
     return Result(
         advantages=like_frame(_on_all_rows(narrows, values).alias("advantage")),
-        status=like_frame(_on_all_rows(narrows, statuses).alias("status")),
+        status=like_frame(_statuses(narrows, statuses).alias("status")),
         groups=pl.concat(groups, how="diagonal_relaxed"),
         plans={narrow.request.value: narrow.plan for narrow in narrows},
     )
@@ -221,7 +222,17 @@ def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, An
 
 def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
     """A plan is complete: an option that would change it is refused rather than ignored."""
-    columns = {"group", "reward", "group_size", "partial", "expect_size", "group_within", "batch_by", "rollout"}
+    columns = {
+        "group",
+        "reward",
+        "group_size",
+        "partial",
+        "expect_size",
+        "group_within",
+        "batch_by",
+        "rollout",
+        "masked_rows",
+    }
     changing = [name for name in given if name not in columns and not name.endswith("_column")]
     if weights_of(given):
         changing.append("a reward's weight")
@@ -238,6 +249,12 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
     for narrow, some in zip(narrows, values, strict=True):
         column = column.scatter(pl.Series(narrow.rows), some)
     return column
+
+
+def _statuses(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
+    """The status of all rows of the frame."""
+    known, foreign = _on_all_rows(narrows, values), narrows[0].foreign
+    return known if foreign is None else known.scatter(pl.Series(foreign), FOREIGN)
 
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from grpo_cli.auditing.search import search
 from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
 from grpo_cli.auditing.whole_log import cause_of_log
 from grpo_cli.engine import presets
+from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
@@ -94,7 +96,11 @@ def audit(
     if said.claim is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
         said = replace(said, claim=counted(said.claim, columns.request.binding.rollouts))
     audited = Audit(columns, logged.name, logged.to_numpy(), said, phase)
-    best = audited.best(_ways_to_group(columns, binding))
+    ways = [_ways_to_group(columns, binding)]
+    if (other := _other_treatment(columns)) is not None:
+        ways.append(_ways_to_group(other, binding))
+    best = audited.best(chain.from_iterable(ways))
+    columns = best.grouping.columns
     if np.nan_to_num(best.grouping.logged).any() and not binding.group:
         if best.fits[0].unexplained > ODD * len(best.grouping.logged):
             best = audited.best(_ways_to_cut(columns, best.grouping), best)
@@ -117,6 +123,7 @@ def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
 class Grouping:
     """The rows under one way to group them, which `note` names."""
 
+    columns: Columns
     narrow: Narrow
     logged: Vector
     note: str
@@ -181,13 +188,13 @@ class Audit:
 
         Evidence is still counted by the groups before merging, in the column `key`.
         """
-        within, flags = grouping.narrow.rule.within, self.columns.request.flags
-        steps = [name for name in self.columns.request.binding.carried if within in {None, "input", name}]
+        within, flags = grouping.narrow.rule.within, grouping.columns.request.flags
+        steps = [name for name in grouping.columns.request.binding.carried if within in {None, "input", name}]
         keys = grouping.narrow.table["group"].alias("key")
         for step, batch in ((name, batch) for name in steps for batch in (name, "input")):
             note = f"each {step} is one group" + ("" if batch == "input" else f", batches by {batch}")
             flags = replace(flags, group=(step,), group_within="input", batch_by=batch, group_size=None)
-            columns = self.columns.under(flags)
+            columns = grouping.columns.under(flags)
             by_step = self._grouped(note, columns, columns.request.rule)
             by_step = replace(by_step, narrow=replace(by_step.narrow, table=by_step.narrow.table.with_columns(keys)))
             if _rises(by_step):
@@ -204,12 +211,35 @@ class Audit:
     def _grouped(self, note: str, columns: Columns, rule: Rule) -> Grouping:
         groups = with_rollouts(group(columns, rule))
         narrow = Narrow.of(groups, check(groups, AUDITED))
+        if narrow.left_out.any():
+            narrow = narrow.at(np.flatnonzero(~narrow.left_out.to_numpy()))
+            narrow = replace(narrow, table=narrow.table.drop(LEFT_OUT))
         if not np.isfinite(self.logged).any():
             raise DataError(
                 f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
-        return Grouping(narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)
+        note = ", ".join(filter(None, [note, _treatment(narrow)]))
+        return Grouping(columns, narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)
+
+
+def _treatment(narrow: Narrow) -> str:
+    """How marked rows are treated, in words; empty if there are none."""
+    if narrow.marked is None or not narrow.marked.counts():
+        return ""
+    return "masked rows count in their groups" if MASKED in narrow.table.columns else "marked rows are left out"
+
+
+def _other_treatment(columns: Columns) -> Columns | None:
+    """The same columns with masked rows left out of their groups, or with rows that were left out in them.
+
+    None if there are none, or if a flag says how they count.
+    """
+    flags = columns.request.flags
+    if columns.marked is None or flags.masked_rows:
+        return None
+    votes = columns.marked.of_kind("masked").any()
+    return columns.under(replace(flags, masked_rows="exclude" if votes else "vote"))
 
 
 def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Columns, Rule]]:

@@ -483,7 +483,7 @@ class Browser(App[list[str]]):
         self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
 
     def action_help(self) -> None:
-        marks = "status: = zero variance, 1 singleton, ? without a reward, < small group"
+        marks = "status: = zero variance, 1 singleton, ? without a reward, < small group, m masked, x left out"
         lines = [f"{key.shown:<6} {key.help}" for key in KEYS]
         self.push_screen(Notice("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
 

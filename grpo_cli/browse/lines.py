@@ -20,7 +20,15 @@ CACHED: Final = 64  # blocks kept
 DIGITS: Final = 3
 MISSING: Final = "·"
 # A status in one character, where there is no room for its word: a sign that needs no colour.
-SIGNS: Final = {"scored": " ", "zero-variance": "=", "singleton": "1", "unscorable": "?", "small-group": "<"}
+SIGNS: Final = {
+    "scored": " ",
+    "zero-variance": "=",
+    "singleton": "1",
+    "unscorable": "?",
+    "small-group": "<",
+    "masked": "m",
+    "left-out": "x",
+}
 _WIDE: Final = 72  # cells from which the words of the status and more numbers have room
 _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and in a wide one
 

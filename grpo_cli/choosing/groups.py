@@ -93,7 +93,11 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
     rows, kept = kept_groups[codes], kept_groups
     share = facts.zero_variance_share(groups.filter(kept_groups))
     if choice.per_group is not None:
-        rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
+        rewards = (
+            inspection.raw.rows.select(pl.when(~narrow.masked).then(".reward").fill_null(float("nan")))
+            .to_series()
+            .to_numpy()
+        )
         picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
         picked = rows & _with_siblings(inspection, picked)
         count = int((rows & ~picked).sum())
@@ -115,6 +119,8 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
             "seed": choice.seed,
             "rows": sum(narrow.lengths),
             "kept_rows": len(places),
+            "kept_masked": int(narrow.masked.to_numpy()[rows].sum()),
+            "kept_left_out": int(narrow.left_out.to_numpy()[rows].sum()),
             "rollouts": sum(narrow.lengths) if rollouts is None else rollouts.n_unique(),
             "kept_rollouts": len(places) if rollouts is None else rollouts.filter(pl.Series(rows)).n_unique(),
             "groups": len(groups),

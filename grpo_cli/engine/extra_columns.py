@@ -47,4 +47,8 @@ _ROWS: Final = (
     Role(name="turns", meaning="number of turns", flag="--turns-column", default=1.0),
 )
 
+# Rows that leave their group, and rows that count in it and are not trained on: columns of a table that has such rows.
+LEFT_OUT: Final = "left_out"
+MASKED: Final = "masked"
+APART: Final = (LEFT_OUT, MASKED)
 ROLES: Final[Mapping[str, Role]] = MappingProxyType({role.name: role for role in _ROWS})

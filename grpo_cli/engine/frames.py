@@ -88,6 +88,10 @@ class Frames:
             setattr(other, name, {**getattr(self, name)})
         return other
 
+    def has(self, name: str) -> bool:
+        """Whether the table has a column."""
+        return name in self._rows
+
     @property
     def groups(self) -> pl.DataFrame:
         """A line for each group."""

@@ -15,6 +15,8 @@ Level = Literal["none", "group", "batch", "constant"]
 # How the rows of a rollout count if the plan does not say: once if their rewards are equal, by the first, the last or
 # their mean, or each; "none" does not look for rollouts.
 Counting = Literal["once", "first", "last", "mean", "each", "none"]
+# Whether rows that are marked as masked or failed count in their groups; "": as the tool that wrote the file treats them.
+MaskedRows = Literal["", "vote", "exclude"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +250,10 @@ class Weight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whiten:
-    """Subtract the batch mean and divide by the batch spread; each row (or each token) counts once."""
+    """Subtract the batch mean and divide by the batch spread; each row (or each token) counts once.
+
+    `masked`: whether masked rows count. By level, they do unless tokens are counted: trainers count those of the loss mask.
+    """
 
     name: ClassVar[str] = "whiten"
     level: Literal["sample", "token"] = "sample"
@@ -257,6 +262,12 @@ class Whiten:
     inside: float = 1e-8
     floor: float = 0.0
     epsilon: float = 0.0
+    masked: Literal["by-level", "count", "skip"] = "by-level"
+
+    @property
+    def skips_masked(self) -> bool:
+        """Whether masked rows do not count in its mean and spread."""
+        return self.masked == "skip" or (self.masked == "by-level" and self.level == "token")
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import ORDERED, Counting
+from grpo_cli.engine.plan_parts import ORDERED, Counting, MaskedRows
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
 
@@ -32,6 +32,7 @@ KEYS: Final[Mapping[str, type]] = MappingProxyType(
         "plan": Mapping,
         "unequal": str,
         "rollouts": str,
+        "masked_rows": str,
         "oddities": list,
         "refused": str,
     }
@@ -51,6 +52,7 @@ class Preset:
     layers: tuple[Mapping[str, Any], ...]
     unequal: str = ""
     rollouts: Counting = "each"  # how rows of one rollout count in the tool; not inherited
+    masked_rows: MaskedRows = ""  # whether rows that are marked as masked or failed count in the tool
     oddities: tuple[str, ...] = ()
     refused: str = ""
     archive: bool = False
@@ -145,6 +147,7 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
         layers=tuple(dict(flat(entries[ancestor].get("plan", {}))) for ancestor in chain),
         unequal=merged.get("unequal", ""),
         rollouts=typed(entries[name].get("rollouts", "each"), Counting, f"rollouts of the preset {name}"),
+        masked_rows=typed(merged.get("masked_rows", ""), MaskedRows, f"masked_rows of the preset {name}"),
         oddities=tuple(merged.get("oddities", ())),
         refused=merged.get("refused", ""),
         archive=merged.get("archive", False),

@@ -24,6 +24,7 @@ from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators import outcome
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.estimators.terms import Terms
+from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.frames import BATCH, GROUP, ROLLOUT, Frames
 from grpo_cli.engine.group_stats import Segments
 from grpo_cli.engine.moments import NEAREST, Vector, spread
@@ -31,7 +32,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError, PluginError
 from grpo_cli.plugins import in_words
 
-STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group")
+STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out")
 # Columns of the result: of each row, and of its group.
 OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")
@@ -63,7 +64,44 @@ class Scored:
 
 
 def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece: int = PIECE) -> Scored:
-    """Compute a plan on a narrow table, `piece` rows at a time; `intermediate` keeps all intermediate columns."""
+    """Compute a plan on a narrow table, `piece` rows at a time; `intermediate` keeps all intermediate columns.
+
+    Rows that are left out of their groups are not computed with; their advantage is null.
+    """
+    if LEFT_OUT not in table.columns:
+        return _scored(plan, table, intermediate=intermediate, piece=piece)
+    left_out = table[LEFT_OUT]
+    others = _scored(plan, table.filter(~left_out).drop(LEFT_OUT), intermediate=intermediate, piece=piece)
+    groups = _of_all_groups(others.groups, table)
+    place = pl.select(pl.when(~left_out).then((~left_out).cum_sum() - 1)).to_series()
+    rows = others.rows.select(pl.exclude(table.columns)).select(pl.all().gather(place))
+    lines = np.searchsorted(groups["code"].to_numpy(), table[GROUP].to_numpy())
+    rows = rows.with_columns(
+        pl.col(".status").fill_null(_literal("left-out")),
+        pl.col(".kept").fill_null(groups[".kept"].gather(lines)),
+        pl.col(".scorable").fill_null(value=False),
+    )
+    return Scored(plan, table.hstack(rows), groups)
+
+
+def _of_all_groups(groups: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+    """A line for each group of the table, which counts all of its rows; some groups may have only rows that were left out."""
+    every = (
+        table.group_by(pl.col(GROUP).alias("code"))
+        .agg(size=pl.len().cast(pl.Int64), batch=pl.col(BATCH).first())
+        .sort("code")
+    )
+    joined = every.join(groups.drop("size", "batch"), on="code", how="left", maintain_order="left")
+    return joined.with_columns(
+        pl.col(".n").fill_null(0),
+        pl.col(".std").fill_null(NAN),
+        pl.col(".constant", ".zero_variance").fill_null(value=False),
+        pl.col(".kept").fill_null(value=True),
+        pl.col(".status").fill_null(_literal("left-out")),
+    ).select(groups.columns)
+
+
+def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool, piece: int) -> Scored:
     frames = Frames(table, piece)
     with _named(plan):
         quantities = _quantities(frames, plan, table)
@@ -83,6 +121,9 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece:
         first = np.empty(len(groups), np.uint32)
         first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
         groups = groups.with_columns(columns[".status"].gather(pl.Series(first)))
+    if MASKED in table.columns:
+        masked = pl.when(table[MASKED] & scorable).then(_literal("masked"))
+        columns = columns.with_columns(pl.coalesce(masked, pl.col(".status")).alias(".status"))
     return Scored(plan, table.hstack(columns), groups)
 
 
@@ -522,7 +563,8 @@ def _post(frames: Frames, op: parts.PostOp, place: int, value: pl.Expr) -> pl.Ex
 
 def _whitened(frames: Frames, op: parts.Whiten, name: str, value: pl.Expr) -> pl.Expr:
     """The whitened value; `--explain` shows the columns with a name."""
-    moments = frames.batch(value, pl.col("length") if op.level == "token" else None)
+    counted = pl.when(~pl.col(MASKED)).then(value) if op.skips_masked and frames.has(MASKED) else value
+    moments = frames.batch(counted, pl.col("length") if op.level == "token" else None)
     frames.let(moments.mean, f"{name}.mean")
     variance = moments.variance(op.ddof)
     sd = frames.let(_sd(op, variance), f"{name}.sd")

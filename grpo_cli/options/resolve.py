@@ -20,6 +20,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
+from grpo_cli.schemas.table import Mark, MarkKind
 
 Given = Mapping[str, Any]
 STDOUT: Final = "-"
@@ -424,11 +425,29 @@ def binding_fields(given: Given) -> dict[str, Any]:
         "roles": roles,
         "rollouts": counting(given),
         "outcomes": _outcomes(part for text in given.get("map", ()) for part in text.split(",")),
+        "marks": _marks(given),
+        "masked_by_preset": preset(given["preset"]).masked_rows if "preset" in given else "",
         "singletons_meant": "singleton" in given,
         "missing_is_error": settings(given).get("rewards.missing") == "error",
         "skip_broken": given.get("on_error") == "skip",
-        **_fields(given, "group_size", "partial", "expect_size", "group_within", "batch_by", "schema", "max_line"),
+        **_fields(
+            given,
+            "group_size",
+            "partial",
+            "expect_size",
+            "group_within",
+            "batch_by",
+            "schema",
+            "max_line",
+            "masked_rows",
+        ),
     }
+
+
+def _marks(given: Given) -> tuple[Mark, ...]:
+    """The marks that flags name."""
+    kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
+    return tuple(Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given)
 
 
 def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:

@@ -12,7 +12,6 @@ from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -24,18 +23,19 @@ from grpo_cli.read.known_names import (
     GROUP_TIERS,
     LIKELY_REWARD,
     PROMPT_TEXTS,
+    REASONS,
     RESPONSES,
     REWARD_TIERS,
     TRUTHS,
 )
+from grpo_cli.read.marks import applied
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
-from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema, Unscorable
-from grpo_cli.values.cells import Field, canonical
+from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Mark, Schema
+from grpo_cli.values.cells import Field
 from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.paths import PARENT
 
-_EMPTY: Final = ("", "[]", "{}")
 SHOWN: Final = 40  # characters of a value in a message
 _FIRST: Final = 32  # records of a typed file that are looked at
 
@@ -64,7 +64,7 @@ def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = m
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
     # Columns that only checks read may be lists of another kind.
-    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in schema.unscorable)}
+    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in (*schema.marks, *binding.marks))}
     needed |= {*binding.group, binding.group_within or "", binding.batch_by or ""}
     needed |= {*binding.roles.values(), *binding.carried}
     listed = partial(registry.listed, items=items, keys_too=keys_too, keys=needed)
@@ -220,7 +220,8 @@ class Filled:
     schema: Schema | None = None
     notes: tuple[str, ...] = ()
     key_words: str = ""  # the key as the schema describes it
-    marks: tuple[Unscorable, ...] = ()  # marks of rows without a reward, if their column exists
+    marks: tuple[Mark, ...] = ()  # of rows that do not count like others
+    reasons: tuple[str, ...] = ()  # columns that name why a row is marked, if they exist
     rollouts: tuple[str, ...] = ()  # columns with the rollout id, if they exist
 
     @property
@@ -229,24 +230,20 @@ class Filled:
         reveals = self.schema is not None and (self.schema.centred or self.schema.one_size)
         return self.schema.advantage if self.schema is not None and reveals else ""
 
-    def declared_unscorable(self, columns: Mapping[str, pl.Series], rewards: Sequence[str]) -> pl.Series | None:
-        """The rows without a reward according to the schema; None if it declares none."""
-        if self.schema is None:
-            return None
-        rows = [_in_state(columns[mark.column], mark) for mark in self.marks if mark.column in columns]
-        if self.schema.missing:
-            no_number = pl.all_horizontal(pl.all().is_null() | ~pl.all().is_finite())
-            rows += [pl.DataFrame([columns[name] for name in rewards]).select(no_number).to_series()]
-        named = [mask.alias(str(at)) for at, mask in enumerate(rows)]  # one column may serve twice
-        return None if not rows else pl.DataFrame(named).select(pl.any_horizontal(pl.all())).to_series()
+    @property
+    def may_lack_rewards(self) -> bool:
+        """Whether the tool writes null or NaN for rows that have no reward."""
+        return self.schema is not None and self.schema.missing
 
 
 def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Filled:
     """Fill in from the schema of the files what the flags leave open."""
     known = [table for table in tables if table.schema is not None]
     schema = known[0].schema if known else None
+    marks = _marks(schema, binding, known)
     if schema is None:
-        return Filled(tables, binding)
+        columns = {name for table in tables if marks for name in table.columns()}
+        return Filled(tables, binding, marks=marks, reasons=tuple(name for name in REASONS if name in columns))
     names = set(known[0].columns())
     binding = _inside(binding, f"{schema.rows}.") if schema.rows else binding
     rewards = binding.rewards or _rewards(schema, known[0])
@@ -269,8 +266,23 @@ def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Fille
     notes = [f"read as {schema.title}: {key}reward = {' + '.join(map(schema.words, rewards))}"]
     if schema.note and not (binding.rewards if schema.rewards is not None else binding.group_size):
         notes.append(schema.note)
-    marks = tuple(mark for mark in schema.unscorable if mark.column.split(".")[0] in names)
-    return Filled(tables, filled, schema, tuple(notes), key_words, marks, rollouts)
+    reasons = tuple(name for name in schema.reasons if _there(schema, name, names))
+    return Filled(tables, filled, schema, tuple(notes), key_words, marks, reasons, rollouts)
+
+
+def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> tuple[Mark, ...]:
+    """The marks of the schema and of flags, with the meaning that flags, the preset or the schema give them."""
+    names = {*tables[0].columns()} if tables else set()
+    rows = f"{schema.rows}." if schema is not None and schema.rows else ""
+    named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
+    of_schema = [] if schema is None else [mark for mark in schema.marks if _there(schema, mark.column, names)]
+    marks = applied(of_schema, named, binding.masked_rows or binding.masked_by_preset)
+    if binding.masked_rows and all(
+        mark.kind == "foreign" or mark in binding.marks for mark in marks if mark.kind != "masked"
+    ):
+        cure = "--masked-column COL names the column that marks them"
+        raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
+    return marks
 
 
 def _inside(binding: Binding, rows: str) -> Binding:
@@ -322,17 +334,3 @@ def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
     derived = schema.derive.get(name)
     source = name if derived is None else derived.source
     return source in OWN or source == PARENT or source in names or source.split(".")[0] in names
-
-
-def _in_state(column: pl.Series, mark: Unscorable) -> pl.Series:
-    """The rows whose state marks a missing reward."""
-    if mark.state == "null":
-        return column.is_null()
-    text = canonical(column).str.strip_chars('"').fill_null("" if mark.state == "filled" else "?")
-    if mark.state == "filled":
-        return ~text.is_in(_EMPTY)
-    if mark.state == "in":
-        return text.is_in(list(mark.values))
-    if mark.state == "zero":
-        return (text.cast(pl.Float64, strict=False) == 0).fill_null(value=False) | (text.str.to_lowercase() == "false")
-    return text.str.to_lowercase() == mark.state

@@ -215,5 +215,6 @@ def _refuse_absent(whole: Columns, request: Request) -> None:
 def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
     """The columns of a part: those that the request of its plan names, in its rows."""
     request = whole.request.parts[name]
-    values = {read.name: whole.values[read.name].gather(rows) for read in request.fields}
-    return replace(whole, request=replace(request, by=whole.request.by, value=value), values=values, rows=rows)
+    read = {field_.name: whole.values[field_.name] for field_ in request.fields}
+    own = replace(whole, request=replace(request, by=whole.request.by, value=value), values=read)
+    return own.at(rows)

@@ -35,6 +35,7 @@ from grpo_cli.read.group_keys import (
 from grpo_cli.read.groups import Groups, is_one_dataset
 from grpo_cli.read.hints import inside_of_record
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
+from grpo_cli.read.marks import refuse_useless, unread
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.prompt_check import is_empty, mixed_error, prompt_of
 from grpo_cli.read.repeated_draws import (
@@ -50,6 +51,7 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 
 Check = Callable[[Groups], Sequence[str] | None]
+CUT_OFF: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
 SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
 FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
@@ -341,8 +343,8 @@ def one_part_each(groups: Groups) -> None:
 def huge_rewards(groups: Groups) -> None:
     """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
     columns = groups.columns
-    for name in columns.request.rewards:
-        column = columns.values[name]
+    for column in columns.rewards():
+        name = column.name
         huge = column.is_finite() & ~column.is_between(-LARGEST, LARGEST)
         if huge.any():
             row = huge.arg_max() or 0
@@ -353,15 +355,17 @@ def huge_rewards(groups: Groups) -> None:
 
 
 def unusable_values(groups: Groups) -> None:
-    """Refuse an extra column of the plan that has no usable value in some row."""
+    """Refuse an extra column of the plan that has no usable value in some row that counts."""
     columns = groups.columns
+    left_out = columns.left_out
     for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.filled.rollouts  # a row without an id is a rollout
         for what, wrong in (
             () if own or (role == "length" and name == "equal") else _unusable(columns.values[name], role)
         ):
-            if wrong.any():
-                row = wrong.arg_max() or 0
+            counted = wrong if left_out is None else wrong & ~left_out
+            if counted.any():
+                row = counted.arg_max() or 0
                 raise DataError(f"{columns.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
 
 
@@ -471,7 +475,7 @@ def nothing_left(groups: Groups) -> None:
 def missing_components(groups: Groups) -> Sequence[str]:
     """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
     columns, rule = groups.columns, groups.columns.request.plan.rewards
-    known = columns.declared_unscorable is not None
+    known = columns.request.filled.may_lack_rewards
     if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
         return ()
     there = pl.DataFrame(
@@ -484,6 +488,25 @@ def missing_components(groups: Groups) -> Sequence[str]:
     counts = ", ".join(f"{name} in {count:,}" for name, count in lacking if count)
     what = "counts as 0" if rule.component_missing == "zero" else "is skipped"
     return [f"rows with only some of the rewards: {len(partial):,} (missing: {counts}); a missing one {what}"]
+
+
+def useless_marks(groups: Groups) -> None:
+    """Refuse a mark of a flag that holds for every row."""
+    refuse_useless(groups.columns.request.filled.marks, groups.columns.values)
+
+
+def unread_marks(groups: Groups) -> Sequence[str]:
+    """Name a column that seems to mark failed or masked rows, if nothing says what such rows are."""
+    columns, names = groups.columns, groups.columns.request.for_checks.marks
+    # A known tool that cuts responses off counts them like others, unless its schema says so.
+    names = [name for name in names if columns.request.schema is None or name not in CUT_OFF]
+    found = unread({name: columns.values[name] for name in names})
+    if found is None:
+        return ()
+    mark, rows = found
+    named = f"{mark.column}={mark.values[0]}" if mark.values else mark.column
+    cures = f"--left-out-column {named} leaves them out of their groups, --masked-column {named} marks them as not trained on"
+    return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {cures}"]
 
 
 def unused_outcomes(groups: Groups) -> Sequence[str]:
@@ -527,11 +550,15 @@ CHECKS: Final[tuple[Check, ...]] = (
     missing_components,
     nothing_left,
     unused_outcomes,
+    useless_marks,
+    unread_marks,
 )
 # With --plan-by these run once for all rows, not for each part.
-CHECKS_OF_FILES: Final[tuple[Check, ...]] = (broken_lines, empty_records, unused_outcomes)
+CHECKS_OF_FILES: Final[tuple[Check, ...]] = (broken_lines, empty_records, unused_outcomes, useless_marks, unread_marks)
 # In a part of a stream all rows may be dropped, and texts of --map may be missing.
-CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {nothing_left, unused_outcomes})
+CHECKS_OF_STREAM: Final = tuple(
+    check_ for check_ in CHECKS if check_ not in {nothing_left, unused_outcomes, useless_marks, unread_marks}
+)
 
 
 # --- after the rows have been scored --------------------------------------------------------------------------
@@ -539,9 +566,12 @@ CHECKS_OF_STREAM: Final = tuple(check_ for check_ in CHECKS if check_ not in {no
 
 def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     """Stop at the first row without a finite reward, if the plan says so."""
-    declared = narrow.declared_unscorable
-    missing = ~scorable if declared is None or narrow.request.binding.missing_is_error else ~(scorable | declared)
-    if plan.rewards.missing != "error" or not missing.any():
+    if plan.rewards.missing != "error":
+        return
+    missing, declared = ~(scorable | narrow.left_out), narrow.without_reward
+    if declared is not None and not narrow.request.binding.missing_is_error:
+        missing &= ~declared
+    if not missing.any():
         return
     row, count = missing.arg_max() or 0, int(missing.sum())
     values = [narrow.table[f"reward.{k}"][row] for k in range(len(narrow.reward_names))]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
+from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, choose_among, united
 from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, column_names, label
@@ -28,6 +30,8 @@ class Columns(Located):
     request: Request
     values: Mapping[str, pl.Series]
     unused: Sequence[str] = ()  # texts of --map that no row has
+    foreign: Index | None = None  # the rows of the tables that are no rollouts
+    foreign_counts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # see `Marked.counts`
 
     @property
     def height(self) -> int:
@@ -35,16 +39,37 @@ class Columns(Located):
         return sum(self.lengths) if self.rows is None else len(self.rows)
 
     @cached_property
-    def declared_unscorable(self) -> pl.Series | None:
-        """The rows without a reward according to the schema; None if it declares none."""
-        return self.request.filled.declared_unscorable(self.values, self.request.rewards)
+    def marked(self) -> Marked | None:
+        """The rows that do not count like others; None if all do."""
+        filled = self.request.filled
+        return marked(filled.marks, filled.reasons, self.values, self.height)
+
+    @property
+    def left_out(self) -> pl.Series | None:
+        """The rows that are left out of their groups; None if there are none."""
+        rows = None if self.marked is None else self.marked.of_kind("left_out")
+        return rows if rows is not None and rows.any() else None
 
     def rewards(self) -> list[pl.Series]:
-        """The reward columns; null where the schema declares a row without a reward."""
-        rewards, unscorable = [self.values[name] for name in self.request.rewards], self.declared_unscorable
-        if unscorable is None or not unscorable.any():
+        """The reward columns; null in rows that are left out of their groups."""
+        rewards, left_out = [self.values[name] for name in self.request.rewards], self.left_out
+        if left_out is None:
             return rewards
-        return pl.select(pl.when(~unscorable).then(reward).alias(reward.name) for reward in rewards).get_columns()
+        return pl.select(pl.when(~left_out).then(reward).alias(reward.name) for reward in rewards).get_columns()
+
+    def at(self, places: Index) -> Columns:
+        """Only the rows at these places."""
+        values = {name: column.gather(places) for name, column in self.values.items()}
+        return replace(self, values=values, rows=places if self.rows is None else self.rows[places])
+
+    def without_foreign(self) -> Columns:
+        """The columns of rollouts: rows that are none, such as those of a judge, are in no group."""
+        foreign = None if self.marked is None else self.marked.of_kind("foreign")
+        if self.marked is None or foreign is None or not foreign.any():
+            return self
+        places = foreign.arg_true().to_numpy()
+        others = self.marked.at(places).counts()
+        return replace(self.at((~foreign).arg_true().to_numpy()), foreign=places, foreign_counts=others)
 
     def logged_advantages(self, name: str) -> pl.Series | None:
         """The logged advantages; None if there are none or they are not plain numbers."""
@@ -127,7 +152,7 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
     )
     if not (request.binding.rewards or request.parts):  # each part has its own reward
         _refuse_empty_reward(columns)
-    return columns
+    return columns.without_foreign()
 
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
@@ -158,15 +183,15 @@ class ReadColumns:
     def joined(self, table: FileTable, parts: Sequence[Scanned]) -> Scanned:
         """Join the sections of a file; a column that no section has is an error unless it is optional."""
         columns = []
-        for field in self.fields:
-            found = [part.frame[field.name] for part in parts]
-            if all(part.dtype == pl.Null for part in found) and field.name not in table.columns():
-                if field.name not in self.optional:
-                    raise absent(field.name, table.name, table.columns())
+        for wanted in self.fields:
+            found = [part.frame[wanted.name] for part in parts]
+            if all(part.dtype == pl.Null for part in found) and wanted.name not in table.columns():
+                if wanted.name not in self.optional:
+                    raise absent(wanted.name, table.name, table.columns())
                 continue
-            if field.kind == "key":
+            if wanted.kind == "key":
                 texts = [part.cast(pl.String) if part.dtype == pl.Null else part for part in found]
-                columns.append(joined_keys(field.name, texts))
+                columns.append(joined_keys(wanted.name, texts))
             else:
                 columns.append(joined(found))
         return Scanned(

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.extra_columns import APART, LEFT_OUT, MASKED, ROLES
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import Coded, encode, firsts
 from grpo_cli.read.groups import Groups
+from grpo_cli.read.marks import Marked
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.rollouts import note as rollout_note
 from grpo_cli.read.tables import Located, label
@@ -34,7 +36,9 @@ class Narrow(Located):
     key: pl.DataFrame  # one line per group: one per row would take most of the memory
     batches: int
     carried: pl.DataFrame  # row by row like `table`
-    declared_unscorable: pl.Series | None  # rows that the schema declares to have no reward
+    marked: Marked | None  # rows that do not count like others
+    foreign: Index | None  # rows of the tables that are no rollouts, and are not in `table`
+    foreign_counts: Mapping[tuple[str, str, str], int]  # see `Marked.counts`
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -44,8 +48,10 @@ class Narrow(Located):
         columns, request = groups.columns, groups.columns.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
+        kinds = [] if columns.marked is None else [columns.marked.of_kind(kind).alias(kind) for kind in APART]
+        kinds = [kind for kind in kinds if kind.any()]
         table = pl.DataFrame(
-            [groups.coded.codes.alias("group"), groups.batches.codes.alias("batch"), *rewards, *roles]
+            [groups.coded.codes.alias("group"), groups.batches.codes.alias("batch"), *rewards, *roles, *kinds]
         ).with_columns(
             pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in request.roles
         )
@@ -65,7 +71,9 @@ class Narrow(Located):
             key=_identity(groups),
             batches=groups.batches.size,
             carried=carried,
-            declared_unscorable=columns.declared_unscorable,
+            marked=columns.marked,
+            foreign=columns.foreign,
+            foreign_counts=columns.foreign_counts,
             notes=(
                 *request.filled.notes,
                 *([] if size is None else [cut]),
@@ -83,7 +91,6 @@ class Narrow(Located):
         """Only the rows at these places; the remaining groups are numbered again."""
         table = self.table[places]
         groups, batches = (encode([table[name]], len(table)) for name in ("group", "batch"))
-        unscorable = self.declared_unscorable
         return replace(
             self,
             table=table.with_columns(group=groups.codes, batch=batches.codes),
@@ -92,13 +99,35 @@ class Narrow(Located):
             key=self.key[table["group"].gather(groups.first).to_numpy()] if self.key.width else self.key,
             batches=batches.size,
             carried=self.carried[places] if self.carried.width else self.carried,
-            declared_unscorable=None if unscorable is None else unscorable[places],
+            marked=None if self.marked is None else self.marked.at(places),
         )
 
     @property
     def plan(self) -> Plan:
         """The plan to compute: the caller's, or a plan that counts rollouts if rows are parts of rollouts."""
         return self.request.plan
+
+    @property
+    def left_out(self) -> pl.Series:
+        """The rows that are left out of their groups."""
+        return self._kind(LEFT_OUT)
+
+    @property
+    def masked(self) -> pl.Series:
+        """The rows that count in their groups and are not trained on."""
+        return self._kind(MASKED)
+
+    def _kind(self, name: str) -> pl.Series:
+        known = self.table.columns
+        return self.table[name] if name in known else pl.repeat(False, len(self.table), eager=True)  # noqa: FBT003 - a value
+
+    @property
+    def without_reward(self) -> pl.Series | None:
+        """The rows without any finite reward, if the tool is known to write such rows; otherwise None."""
+        if not self.request.filled.may_lack_rewards:
+            return None
+        rewards = pl.selectors.starts_with("reward.")
+        return self.table.select(pl.all_horizontal(rewards.is_null() | ~rewards.is_finite())).to_series()
 
     @property
     def group_names(self) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps,
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     IDS_OF_TURNS,
+    KNOWN_MARKS,
     LENGTHS,
     LIKELY_GROUP,
     LIKELY_REWARD,
@@ -93,11 +94,19 @@ class ForChecks(NamedTuple):
     sources: Sequence[str]  # the model, the data set and the like that a row is from, read for warnings
     prompts: Sequence[str]  # texts that differ within a group if it merges several prompts
     other_texts: Sequence[str]  # texts that may be prompts, if no column has the name of a prompt
+    marks: Sequence[str]  # columns that may mark rows, if nothing says which rows are marked
 
     @property
     def columns(self) -> list[str]:
         """The columns to read in full; of the texts, the check fetches a few rows."""
-        return [*self.steps, *self.ids, *self.rollouts, *self.sources, *filter(None, [self.sample, self.turn])]
+        return [
+            *self.steps,
+            *self.ids,
+            *self.rollouts,
+            *self.sources,
+            *self.marks,
+            *filter(None, [self.sample, self.turn]),
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +188,8 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     named = rule.named_columns
     required = {*key, *rewards, *roles.values(), *named}
     for_checks = _for_checks(names, filled, rule, rewards, roles, warn=warn)
-    by_name = [*for_checks.columns, *(mark.column for mark in filled.marks), *filled.rollouts]
+    marks = [mark.column for mark in filled.marks]
+    by_name = [*for_checks.columns, *marks, *filled.reasons, *filled.rollouts]
     kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
@@ -188,6 +198,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
     derived = {} if schema is None else schema.derive
     required |= {name for name in filled.rollouts if name in derived or name == PARENT}
+    required |= {mark.column for mark in filled.marks if mark.flag}
     return Request(
         plan=plan,
         flags=flags,
@@ -242,7 +253,8 @@ def _for_checks(
     rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
     rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
     sources = [name for name in SOURCES if warn and name in readable - {*repeats}][:MOST_SOURCES]
-    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), ())
+    marks = [name for name in KNOWN_MARKS if warn and not filled.marks and name in readable]
+    found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), (), marks)
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
         return found  # each step of a rollout may have its own prompt
@@ -251,8 +263,8 @@ def _for_checks(
     # Other texts are not compared if the key was named, comes from a known tool, or is a prompt itself.
     if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:
         return found
-    marks = [mark.column for mark in filled.marks]
-    taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marks, *filled.rollouts}
+    marked = [mark.column for mark in filled.marks]
+    taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marked, *filled.rollouts}
     return found._replace(other_texts=other_texts(filled.tables[0], taken))
 
 

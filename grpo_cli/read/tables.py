@@ -13,14 +13,14 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.plan_parts import Counting, MaskedRows
 from grpo_cli.errors import DataError, InputChanged, UnknownName, UsageError
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats.interface import Format, Scanned
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.schemas.sample import Sample, values_of
-from grpo_cli.schemas.table import LONG, Schema
+from grpo_cli.schemas.table import LONG, Mark, Schema
 from grpo_cli.values.cells import Field, Kind, typed, words
 from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import Absent, splits
@@ -51,6 +51,9 @@ class Binding:
     singletons_meant: bool = False
     missing_is_error: bool = False  # even for rows that the schema declares to have no reward
     schema: str | None = None  # the name of a schema, or "none"; None: detect it
+    marks: tuple[Mark, ...] = ()  # rows that are masked or left out, by flag
+    masked_rows: MaskedRows = ""  # by flag
+    masked_by_preset: MaskedRows = ""
     rollouts: Counting = "once"  # how rows of one rollout count if the plan does not say so
     compare_prompts: bool = True  # off for streams, which would compare them in every portion
     skip_broken: bool = False  # leave out lines that are not JSON objects

@@ -13,7 +13,7 @@ from grpo_cli.engine.plan_parts import Alone, Counting, Divisor, Groups, PostOp,
 
 Number = float | None
 Scalar = str | int | float | bool | None
-Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group"]
+Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out"]
 
 
 class PlanFields(TypedDict):
@@ -113,6 +113,15 @@ class ReadAs(TypedDict):
     notes: list[str]
 
 
+class MarkedRows(TypedDict):
+    """Rows that do not count like others: left out of their groups, masked, or no rollouts (foreign); and why."""
+
+    kind: Literal["left_out", "masked", "foreign"]
+    mark: str
+    reason: str
+    rows: int
+
+
 class Counts(TypedDict):
     """Rows and groups of a run or of one of its parts."""
 
@@ -123,6 +132,9 @@ class Counts(TypedDict):
     singletons: int
     unscorable: int
     declared_unscorable: int
+    left_out: int
+    masked: int
+    marks: list[MarkedRows]
     zero_variance: ZeroVariance
     unit: Literal["row", "rollout"]
     role_columns: dict[str, str]
@@ -384,6 +396,7 @@ class Inspected(TypedDict):
     combine: Literal["sum", "normalize"]
     rewards: dict[str, RewardColumn]
     components: Components | None
+    mean_without_masked: Number
     difficulty: Difficulty | None
     spread: Spread
     expected: Expected | None
@@ -736,6 +749,8 @@ class SelectDocument(Run, ReadAs, Chosen):
 
     seed: int | None
     kept_rows: int
+    kept_masked: int
+    kept_left_out: int
     rollouts: int
     kept_rollouts: int
     kept_groups: int

@@ -242,7 +242,8 @@ def _rank(op: Rank) -> str:
 
 
 def _whiten(op: Whiten) -> str:
-    over = f"over the {WHITENED[op.level]} of the batch"
+    masked = {"count": ", masked rows count", "skip": ", masked rows do not count"}.get(op.masked, "")
+    over = f"over the {WHITENED[op.level]} of the batch{masked}"
     if not op.divide:
         return f"then A - mu {over}"
     return f"then (A - mu)/{_bracketed(_root(op, ''))} {over}, ddof {op.ddof}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from grpo_cli.engine.extra_columns import ROLES
-from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.plan_parts import Counting, MaskedRows
 from grpo_cli.engine.presets import Preset, differing
 from grpo_cli.engine.presets import presets as known
 from grpo_cli.render import plan_text
@@ -28,6 +28,11 @@ ROLLOUTS: Final[Mapping[Counting, str]] = {
     "last": "a rollout of several rows counts once, with the reward of its last row",
     "mean": "a rollout of several rows counts once, with their mean reward",
     "each": "",
+}
+MASKED_ROWS: Final[Mapping[MaskedRows, str]] = {
+    "": "",
+    "vote": "rows that are marked as masked or failed count in their groups",
+    "exclude": "rows that are marked as masked or failed are left out of their groups",
 }
 STOPS: Final = "stop the run (--missing changes that)"
 
@@ -151,6 +156,7 @@ def _facts(row: Preset) -> Mapping[str, str | list[str]]:
     return {
         "group sizes": row.unequal,
         "rollouts": ROLLOUTS[row.rollouts],
+        "masked rows": MASKED_ROWS[row.masked_rows],
         "oddities": list(row.oddities),
         "options": ", ".join(f"{key} = {exact(value)}" for key, value in row.options.items()),
         "source": [f"{source['repo']}{commit} ({version})", source["path"]],

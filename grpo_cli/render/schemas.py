@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from grpo_cli.render.text import Sheet, clean, marked
-from grpo_cli.schemas.table import LAYOUTS, REFUSED, Schema
+from grpo_cli.schemas.table import LAYOUTS, REFUSED, Mark, Schema
 from grpo_cli.schemas.table import schemas as known
 
 NAME: Final = 23
@@ -77,6 +77,10 @@ def _read(row: Schema) -> str:
     return f"group = {row.grouping}, reward = {reward_of(row)}"
 
 
+def _mark(mark: Mark) -> str:
+    return f"{mark.column} is not empty" if mark.state == "filled" else mark.words
+
+
 def _facts(row: Schema) -> dict[str, Sequence[str] | str]:
     return {
         "written by": row.tool,
@@ -91,10 +95,10 @@ def _facts(row: Schema) -> dict[str, Sequence[str] | str]:
         "rollout": ", else ".join(map(row.words, row.rollout)),
         "length": row.words(row.length) if row.length else "",
         "logged": row.advantage,
-        "no reward": [
-            *(f"{rule.column} is {' or '.join(rule.values) or rule.state}" for rule in row.unscorable),
-            *(["the reward is null or not finite"] if row.missing else []),
-        ],
+        "no reward": "the reward is null or not finite" if row.missing else "",
+        "left out": [_mark(mark) for mark in row.left_out],
+        "masked": [_mark(mark) for mark in row.masked],
+        "no rollouts": [_mark(mark) for mark in row.foreign],
         "passed over": [f"{copy.skip}{f' beside {copy.beside}' if copy.beside else ''}" for copy in row.copies],
         "note": row.note,
         "source": row.source,

@@ -28,6 +28,7 @@ from grpo_cli.render.text import (
     row_count,
     text_outcomes,
 )
+from grpo_cli.stats.facts import marks_of
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent
 from grpo_cli.values.key_text import labels_of
 
@@ -206,9 +207,19 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
     if small := _skipped_groups(facts, "small-group"):
         fewer = f"with fewer than {plan.groups.min_size} scored rows {plan_text.SMALL[plan.groups.small]}"
         yield "small groups", [f"{count(small, 'group')} {fewer}", *_skipped_keys(facts, "small-group", "mean")]
-    if facts["unscorable"]:
+    if facts["left_out"]:
+        why = clean(marks_of(facts, "left_out"))
+        yield "left out", [f"{count(facts['left_out'], 'row')}, advantage null ({why})"]
+    if facts["masked"]:
+        why = clean(marks_of(facts, "masked"))
+        count_in = "counts in its group and is" if facts["masked"] == 1 else "count in their groups and are"
+        yield "masked", [f"{count(facts['masked'], 'row')} {count_in} not trained on ({why})"]
+    if why := clean(marks_of(facts, "foreign")):
+        rows = sum(line["rows"] for line in facts["marks"] if line["kind"] == "foreign")
+        yield "no rollouts", [f"{count(rows, 'row')} of no group, advantage null ({why})"]
+    if without := facts["unscorable"] - facts["left_out"]:
         result = UNSCORABLE.get(plan.rewards.missing, PROPAGATED[plan.nan_reach])
-        lines = [f"{count(facts['unscorable'], 'row')} without a finite reward: {result}"]
+        lines = [f"{count(without, 'row')} without a finite reward: {result}"]
         if empty := _skipped_groups(facts, "unscorable"):
             lines.append(f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward at all")
         yield "unscorable", [*lines, *_skipped_keys(facts, "unscorable", "")]

@@ -43,7 +43,12 @@ def _selected(facts: SelectDocument, width: int) -> Sections:
     yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts)}")]
     if facts["rollouts"] != facts["rows"]:
         yield "rollouts", [_kept(facts["kept_rollouts"], facts["rollouts"])]
-    yield "rows", [_kept(facts["kept_rows"], facts["rows"])]
+    apart = [
+        f"{rows:,} {kind}"
+        for rows, kind in ((facts["kept_masked"], "masked"), (facts["kept_left_out"], "left out"))
+        if rows
+    ]
+    yield "rows", [_kept(facts["kept_rows"], facts["rows"]), *(f"{words} among them" for words in apart)]
     yield "rewards", text_outcomes(facts)
     for i, dropped in enumerate(facts["dropped"]):
         yield "" if i else "left out", _left_out(dropped, width)

@@ -200,6 +200,7 @@ def _rollouts(
 
     def rollouts(prompts: Any, responses: Any) -> Rollouts:
         advantages = inspection.scored.rows[".advantage"].fill_null(float("nan")).to_numpy()
+        advantages = np.where(narrow.masked, 0.0, advantages)  # for tokens: other kinds have no masked rows
         return Rollouts(
             rows=rows,
             codes=codes[rows],
@@ -218,7 +219,10 @@ def _rollouts(
     if not all_rows:
         counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()[rows]
         rows = only(counts, "not the row that represents its rollout")
+    rows = only(~narrow.left_out.to_numpy()[rows], "left out of their groups")
     rows = only(np.isfinite(rewards[rows]), "no finite reward")
+    if not isinstance(columns, TokenColumns):
+        rows = only(~narrow.masked.to_numpy()[rows], "masked")
     names = columns.names
     if isinstance(columns, TokenColumns):
         rows = only(has_tokens(narrow, rows, columns), f"no {' or '.join(names)}")

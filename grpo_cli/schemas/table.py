@@ -1,6 +1,6 @@
 """Schemas: how known tools lay out their files, as data in `schemas.toml`.
 
-A schema says how a file is recognised, which rows form a group, what the reward is and which rows have none. It never
+A schema says how a file is recognised, which rows form a group, what the reward is and which rows do not count. It never
 says anything about arithmetic. Importing this module loads neither polars nor numpy.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
@@ -97,13 +97,36 @@ class Derived:
         return _strict(cls, f"derived column {name} of the schema {schema}", {"name": name, **given})
 
 
+# What a mark may say of a row: it leaves its group before the mean, it counts in its group and is not trained on, or it
+# is no rollout of any group, such as a judge's. See docs/masked.md.
+MarkKind = Literal["left_out", "masked", "foreign"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unscorable:
-    """Rows that a tool marks as having no reward: a column in a certain state."""
+class Mark:
+    """Rows that a tool marks: a column in a certain state."""
 
     column: str
-    state: str  # one of STATES, or "in"
+    kind: MarkKind
+    state: str  # one of STATES, "in", or "truth": whatever people write for it (only by flag)
     values: tuple[str, ...] = ()
+    flag: str = ""  # that named it; empty if the schema did
+
+    @property
+    def words(self) -> str:
+        """The mark as messages name it."""
+        values = " or ".join(self.values)
+        states = {"in": f" is {values}", "filled": "", "truth": "", "zero": " is 0", "null": " is missing"}
+        return f"{self.column}{states.get(self.state, f' is {self.state}')}"
+
+    @classmethod
+    def named(cls, text: str, kind: MarkKind, flag: str) -> Self:
+        """The mark that a flag names: `COL`, or `COL=VALUE`."""
+        column, sign, value = text.partition("=")
+        if not column:
+            raise UsageError(f"{flag} {text!r} names no column", f"write {flag} COL or {flag} COL=VALUE")
+        state, values = ("in", (value,)) if sign else ("truth", ())
+        return cls(column=column, kind=kind, state=state, values=values, flag=flag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,12 +182,20 @@ class Schema:
     ids: tuple[str, ...] = ()  # ids of a row that the tool keeps when it scores the row again
     no_prompts: tuple[str, ...] = ()  # columns that are prompts by name only, such as the input of a judge
     repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and do not separate groups
-    unscorable: tuple[Unscorable, ...] = ()
+    left_out: tuple[Mark, ...] = ()
+    masked: tuple[Mark, ...] = ()
+    foreign: tuple[Mark, ...] = ()
+    reasons: tuple[str, ...] = ()  # columns that name why a row was marked: the first that is not empty counts
     missing: bool = False  # a null or NaN reward means that the row is unscorable
     copies: tuple[Copies, ...] = ()
     refusal: str = ""
     hint: str = ""
     note: str = ""
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """All marks of rows that do not count like others."""
+        return (*self.left_out, *self.masked, *self.foreign)
 
     def words(self, name: str) -> str:
         """A column of this schema as messages name it."""
@@ -209,14 +240,13 @@ _SCHEMAS: Final = Registry(
 
 def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
     what = f"schema {name}"
-    for key, kind in (("derive", Mapping), ("unscorable", Mapping), ("copies", list)):
+    for key, kind in (("derive", Mapping), ("copies", list), *((kind, Mapping) for kind in get_args(MarkKind))):
         if key in entry and not isinstance(entry[key], kind):
             raise UsageError(f"{key} of the {what} cannot be {entry[key]!r}", f"it takes {_TAKES[kind]}")
     made = {"name": name, **entry}
     made["derive"] = {key: Derived.of(name, key, given) for key, given in entry.get("derive", {}).items()}
-    made["unscorable"] = tuple(
-        _unscorable(what, column, state) for column, state in entry.get("unscorable", {}).items()
-    )
+    for kind in get_args(MarkKind):
+        made[kind] = tuple(_mark(what, kind, column, state) for column, state in entry.get(kind, {}).items())
     made["copies"] = tuple(_strict(Copies, f"copies of the {what}", copy) for copy in entry.get("copies", ()))
     if "rewards" in entry:
         made["rewards"] = _strict(RewardNames, f"rewards of the {what}", entry["rewards"])
@@ -225,12 +255,14 @@ def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
     return row
 
 
-def _unscorable(what: str, column: str, state: Any) -> Unscorable:
+def _mark(what: str, kind: MarkKind, column: str, state: Any) -> Mark:
     if isinstance(state, list):
-        return _strict(Unscorable, f"unscorable rows of the {what}", {"column": column, "state": "in", "values": state})
+        if not all(isinstance(value, str) for value in state):
+            raise UsageError(f"{kind} of the {what} cannot be {state!r}", f"it takes {_TAKES[tuple]}")
+        return Mark(column=column, kind=kind, state="in", values=tuple(state))
     if str(state) not in STATES:
         raise UnknownName.among(f"state of {column} in the {what}", str(state), sorted(STATES))
-    return Unscorable(column=column, state=state)
+    return Mark(column=column, kind=kind, state=state)
 
 
 def _strict(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:

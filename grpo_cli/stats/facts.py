@@ -26,6 +26,7 @@ RewardRange = tuple[float | None, float | None]  # the worst and the best reward
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
+MOST_REASONS: Final = 3  # reasons on a line, beside the mark
 # Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
 CONSTANTS: Final = 1000
 BINS: Final = FEW
@@ -216,6 +217,7 @@ class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    marks: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
@@ -230,6 +232,7 @@ class Tally:
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
         """Count rows, and groups with their facts."""
         rows, constant = scored.rows, groups.filter("constant")
+        none, marked = narrow.without_reward, narrow.marked
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
         return cls(
@@ -240,7 +243,9 @@ class Tally:
                 "batches": narrow.batches,
                 "singletons": int((groups["scored"] == 1).sum()),
                 "unscorable": len(rows) - int(rows[".scorable"].sum()),
-                "declared_unscorable": 0 if narrow.declared_unscorable is None else int(narrow.declared_unscorable.sum()),
+                "declared_unscorable": int((narrow.left_out if none is None else narrow.left_out | none).sum()),
+                "left_out": int(narrow.left_out.sum()),
+                "masked": int(narrow.masked.sum()),
                 "constant_rows": int(rows_of(constant).sum()),
                 "comparable": int((groups["scored"] > 1).sum()),
                 "nearly": int(groups["nearly"].sum()),
@@ -249,6 +254,7 @@ class Tally:
                 "null": int((rows[".advantage"].is_null() & rows[".kept"]).sum()),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
+            marks=Counter(narrow.foreign_counts) + (Counter() if marked is None else marked.counts()),
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
             constants=Counter(dict(constant["max"].value_counts().iter_rows())),
             extremes=extremes(groups),
@@ -282,6 +288,7 @@ class Tally:
             skipped[reason] = {"reason": reason, **sums, "keys": [*known["keys"], *skip["keys"]][:LISTED]}
         return Tally(
             counts=self.counts + block.counts,
+            marks=self.marks + block.marks,
             sizes=self.sizes + block.sizes,
             constants=constants,
             extremes=(
@@ -306,7 +313,14 @@ class Tally:
             **{name: self.counts[name] for name in ("rows", "rollouts", "groups")},
             "batches": 1 if self.reading["batch_key"] == "input" else self.counts["batches"],
             "group_sizes": sizes(self.sizes),
-            **{name: self.counts[name] for name in ("singletons", "unscorable", "declared_unscorable")},
+            **{
+                name: self.counts[name]
+                for name in ("singletons", "unscorable", "declared_unscorable", "left_out", "masked")
+            },
+            "marks": [
+                {"kind": kind, "mark": mark, "reason": reason, "rows": rows}
+                for (kind, mark, reason), rows in self.marks.most_common()
+            ],
             "zero_variance": self._zero_variance(),
             "reward": numbers if reward is None else reward,
             "advantage": {
@@ -362,11 +376,12 @@ class Tally:
 
 
 REWARD_GATES: Final = (  # those that need no advantages
-    "rows", "rollouts", "groups", "singletons", "unscorable", "zero_variance_groups", "zero_variance_share", "nearly_constant_groups",
+    "rows", "rollouts", "groups", "singletons", "unscorable", "left_out", "masked", "zero_variance_groups", "zero_variance_share",
+    "nearly_constant_groups",
     "all_best", "all_worst", "group_size_min", "group_size_max", "reward_mean", "reward_std", "reward_min", "reward_max",
 )  # fmt: skip
 GATES: Final = (
-    "rows", "rollouts", "groups", "batches", "singletons", "unscorable", "zero_variance_groups", "zero_variance_share",
+    "rows", "rollouts", "groups", "batches", "singletons", "unscorable", "left_out", "masked", "zero_variance_groups", "zero_variance_share",
     "nearly_constant_groups", "all_best", "all_worst", "skipped_rows", "dropped_rows", "group_size_min", "group_size_max", "reward_mean",
     "reward_std", "reward_min", "reward_max", "advantage_mean", "advantage_std", "advantage_min", "advantage_max",
     "null_advantages", "nan_advantages", "zero_share",
@@ -392,7 +407,10 @@ def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
     """The quantities that only need rewards and groups."""
     constant, size = facts["zero_variance"], facts["group_sizes"]
     return {
-        **{name: facts[name] for name in ("rows", "rollouts", "groups", "singletons", "unscorable")},
+        **{
+            name: facts[name]
+            for name in ("rows", "rollouts", "groups", "singletons", "unscorable", "left_out", "masked")
+        },
         "zero_variance_groups": constant["groups"],
         "zero_variance_share": constant["share"],
         "nearly_constant_groups": constant["nearly"],
@@ -402,6 +420,21 @@ def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
         "group_size_max": size["max"],
         **{f"reward_{name}": facts["reward"][name] for name in ("mean", "std", "min", "max")},
     }
+
+
+def marks_of(facts: Mapping[str, Any], kind: str) -> str:
+    """The marks of these rows with the reasons, in words: `mask_sample is true: timeout 900, oom 272`."""
+    marks: dict[str, dict[str, int]] = {}
+    for line in facts["marks"]:
+        if line["kind"] == kind:
+            marks.setdefault(line["mark"], {})[line["reason"]] = line["rows"]
+    return "; ".join(map(_with_reasons, marks, marks.values()))
+
+
+def _with_reasons(mark: str, reasons: Mapping[str, int]) -> str:
+    named = [f"{reason} {rows:,}" for reason, rows in reasons.items() if reason]
+    more = [f"{len(named) - MOST_REASONS} more"] if len(named) > MOST_REASONS else []
+    return f"{mark}: {', '.join([*named[:MOST_REASONS], *more])}" if named else mark
 
 
 def plain(value: float | None) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.engine.group_stats import finite_means, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -289,6 +290,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         "combine": plan.rewards.combine,
         "rewards": _by_column(inspection, result),
         "components": _components(inspection, rows),
+        "mean_without_masked": _mean_without_masked(inspection),
         "difficulty": difficulty.difficulty(groups),
         "spread": difficulty.spread(groups, Plan().divisor.ddof),
         "expected": difficulty.expected_zero_variance(groups, ties, histogram),
@@ -302,6 +304,12 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         "by": trend_by,
     }
     return replace(inspection, facts=said)
+
+
+def _mean_without_masked(inspection: Inspection) -> float | None:
+    """The mean reward of the other rows, if some are masked."""
+    masked, rewards = inspection.narrow.masked, inspection.raw.rows[".reward"]
+    return Numbers.of(rewards.filter(~masked)).facts()["mean"] if masked.any() else None
 
 
 def _of_units(inspection: Inspection) -> pl.Series:

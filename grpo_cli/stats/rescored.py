@@ -45,7 +45,7 @@ def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspectio
         [narrow.carried[f"{OLD}{k}"].alias(f"reward.{k}") for k in range(len(names))]
     )
     plan = replace(plan, unit=narrow.plan.unit)
-    return score_groups(replace(narrow, table=table, declared_unscorable=None), plan, {})
+    return score_groups(replace(narrow, table=table), plan, {})
 
 
 def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
+from grpo_cli.stats.facts import marks_of
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
@@ -59,13 +60,35 @@ def key_note(facts: Mapping[str, Any]) -> str:
 
 
 def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
-    if facts["unscorable"]:
+    if without := facts["unscorable"] - facts["left_out"]:
         treatment = "stops at them unless --missing says how to treat them"
         if facts["declared_unscorable"] >= facts["unscorable"]:
             treatment = "leaves them out, as the schema says"
-        rows, have = ("row", "has") if facts["unscorable"] == 1 else ("rows", "have")
-        share = percent(facts["unscorable"] / facts["rows"])
-        yield f"{facts['unscorable']:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
+        rows, have = ("row", "has") if without == 1 else ("rows", "have")
+        share = percent(without / facts["rows"])
+        yield f"{without:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
+
+
+def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Rows that failed or are masked, and how much they move the mean reward."""
+    left_out, masked, rows = facts["left_out"], facts["masked"], facts["rows"]
+    mean, others = facts["reward"]["mean"], facts["mean_without_masked"]
+    if left_out:
+        counted = mean is not None and left_out >= CONSTANT * rows
+        zeros = (
+            f" As rewards of 0 they would lower the mean from {mean:.3g} to {mean * (1 - left_out / rows):.3g}."
+            if counted and mean > 0
+            else ""
+        )
+        yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts, 'left_out')}).{zeros}"
+    if masked:
+        means = (
+            f": the mean reward is {mean:.3g} with them and {others:.3g} without"
+            if mean is not None and others is not None
+            else ""
+        )
+        cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
+        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts, 'masked')}). They count in their groups{means}.{cure}"
 
 
 def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -200,6 +223,6 @@ def _rescored(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 RULES: Final = (
-    _against, _rescored, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
+    _against, _rescored, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _marked, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
+from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.compression import suffix_of
@@ -347,7 +348,9 @@ def added(
     """The new columns, with a row for each row of the narrow table; with `tokens`, advantages are lists over tokens."""
     columns = [_typed(values, output.dtype).alias(name) for name, values in {output.column: scored, **others}.items()]
     if tokens is not None:
-        columns[0] = on_tokens(columns[0], tokens)
+        masked = scored.rows[MASKED] if MASKED in scored.rows.columns else pl.Series([False])
+        on_each = pl.select(pl.when(masked).then(0.0).otherwise(columns[0]).cast(columns[0].dtype).alias(output.column))
+        columns[0] = on_tokens(on_each.to_series(), tokens)
     if output.facts:
         frame = scored.frame
         values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))

@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, Self, cast
+from typing import Any, BinaryIO, Final, NamedTuple, Protocol, Self, cast
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from grpo_cli.values.token_lists import portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
 from grpo_cli.write.resume import Ledger
 
+FOREIGN: Final = "not-a-rollout"  # the status of a row that is none
 Ready = Callable[[Path], None]  # is called with the complete file just before it is renamed
 Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
 
@@ -63,6 +64,10 @@ class _Columns(NamedTuple):
     def joined(cls, output: Output, parts: Sequence[Computed]) -> _Columns:
         """The columns of all parts, with rows in the order of the input."""
         each = [cls.of(output, part) for part in parts]
+        return cls._of_parts(output, parts, each).with_foreign(parts[0].narrow, output)
+
+    @classmethod
+    def _of_parts(cls, output: Output, parts: Sequence[Computed], each: Sequence[Self]) -> Self:
         if len(each) == 1:
             return each[0]
         read = np.concatenate([columns.read for columns in each if columns.read is not None])
@@ -74,6 +79,29 @@ class _Columns(NamedTuple):
             return cls(frame, None, read[order] if len(read) < sum(parts[0].narrow.lengths) else None)
         kept = np.concatenate([part.scored.rows[".kept"].to_numpy() for part in parts])
         return cls(frame, np.flatnonzero(kept[order]), read[order])
+
+    def with_foreign(self, narrow: Narrow, output: Output) -> Self:
+        """The columns with the rows that are no rollouts: they are written, and have no advantage."""
+        foreign = narrow.foreign
+        if foreign is None:
+            return self
+        nulls = pl.DataFrame(
+            {name: pl.repeat(None, len(foreign), dtype=kind, eager=True) for name, kind in self.frame.schema.items()}
+        )
+        if output.facts:
+            nulls = nulls.with_columns(pl.lit(FOREIGN).alias(f"{output.column}_status"))
+        read = np.concatenate([self.read, foreign])
+        order = np.argsort(read)
+        place = np.argsort(order)  # of each row, the others first
+        rows = None
+        if self.rows is not None:
+            rows = np.concatenate([place[self.rows], place[len(self.frame) :]])
+            rows = rows if output.duplicate else np.sort(rows)
+        read = read[order]
+        whole = len(read) == sum(narrow.lengths)
+        return self._replace(
+            frame=pl.concat([self.frame, nulls])[pl.Series(order)], rows=rows, read=None if whole else read
+        )
 
 
 @dataclass(frozen=True, slots=True)

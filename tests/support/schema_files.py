@@ -1,7 +1,7 @@
 """One small file per schema, written as its tool writes it, with what a reader has to find in it.
 
 `WRITERS` has an entry for every schema: it writes into a folder and gives the path, the rows, the sizes of the groups
-in order of first appearance, and the rewards (None: unscorable).
+in order of first appearance, and the rewards (None: no reward, or left out).
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ WRITERS: dict[str, Writer] = {
         {"eid": {"batch": b, "task": t, "run": r, "step": 0, "suffix": "x"}, "reward": float(r), "response_length": 3}
         for b in (0, 1) for t in (0, 1) for r in (0, 1)
     ]),
-    "nemo-rl": rows("train_data_step5.jsonl", [4, 4], [0.0, 1.0] * 3 + [0.0, None], [
+    "nemo-rl": rows("train_data_step5.jsonl", [4, 4], [0.0, 1.0] * 4, [
         {"content": ["text"], "rewards": [float(i % 2)], "input_lengths": [5], "token_ids": [[1, 2]],
          "token_loss_mask": [[0, 1]], "sample_loss_mask": [0.0 if i == 7 else 1.0], "advantages": [[0.0, 0.5]],
          "generation_logprobs": [[0.0, -1.0]], "idx": i}
@@ -212,7 +212,7 @@ WRITERS: dict[str, Writer] = {
          "reward": r, "advantage": r - (0.5 if i < 4 else 0.25)}
         for i, r in enumerate([1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0])
     ], column="mine", group_size=4),
-    "verifiers": rows("outputs/evals/env--model/0a/results.jsonl", [3, 3], [1.0, 1.0, 0.0, 0.0, None, None], [
+    "verifiers": rows("outputs/evals/env--model/0a/results.jsonl", [3, 3], [1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [
         {"example_id": e, "prompt": chat("same"), "completion": chat("c"), "answer": "4", "reward": r, "error": error}
         for r, error in ((1.0, None), (0.0, None), (0.0, {"error": "TimeoutError"})) for e in (0, 1)
     ]),
@@ -230,7 +230,7 @@ WRITERS: dict[str, Writer] = {
          "steps": [{"step_idx": 0, "ob_len": 4, "ac_len": 2 + k, "reward": float(k)}], "final_ob_len": 4}
         for i in (0, 1) for g in (0, 1) for k in (0, 1)
     ]),
-    "slime": rows("samples.jsonl", [3, 3], [1.0, 0.0, None, None, None, 0.0], [
+    "slime": rows("samples.jsonl", [3, 3], [1.0, 0.0, None, 1.0, 1.0, 0.0], [
         {"group_index": i // 3, "index": i, "prompt": "p", "response": "r", "response_length": 7, "label": "4",
          "reward": [1, 0.0, None, 1, 1, 0][i], "status": "aborted" if i == 3 else "completed", "remove_sample": i == 4}
         for i in range(6)

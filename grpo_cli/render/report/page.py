@@ -105,7 +105,9 @@ def _tiles(facts: Mapping[str, Any]) -> str:
         "without a gradient": ("-" if zero is None else percent(zero)) + since(zero, "zero_variance", share=True),
         "mean reward": number(mean) + since(mean, "mean"),
         f"{facts['unit']}s in groups that vary": f"{facts['live_rows']:,}",
-        "without a reward": f"{facts['unscorable']:,}",
+        "without a reward": f"{facts['unscorable'] - facts['left_out']:,}",
+        **({"left out": f"{facts['left_out']:,}"} if facts["left_out"] else {}),
+        **({"masked": f"{facts['masked']:,}"} if facts["masked"] else {}),
     }
     return "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles.items())
 

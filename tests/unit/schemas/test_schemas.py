@@ -257,7 +257,7 @@ def test_a_schema_is_data_and_unknown_words_in_it_are_errors() -> None:
         ENTRY + 'colour = "red"\n',
         ENTRY.replace('"number"', '"numbr"'),
         ENTRY.replace('"long"', '"lnog"'),
-        ENTRY + 'unscorable = { error = "fill" }\n',
+        ENTRY + 'left_out = { error = "fill" }\n',
         ENTRY + "[mine.derive.x]\nfrm = 'a'\nmeans = 'm'\n",
         ENTRY + "rewards = { shpe = 'float' }\n",
     ):

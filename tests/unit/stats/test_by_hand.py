@@ -35,6 +35,7 @@ def test_prompts_that_are_solved_always_or_never_leave_every_group_constant() ->
 
 QUIET: dict[str, Any] = {
     "rows": 100, "groups": 10, "singletons": 0, "unscorable": 0, "declared_unscorable": 0, "notes": [], "warnings": [],
+    "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5}, "mean_without_masked": None,
     "group_sizes": {"min": 10, "median": 10, "max": 10},
     "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0},
     "expected": None, "at_size": [], "rewards": {"reward": {"zero_variance_share": 0.0, "weight": 1, "count": 100, "min": 0.0, "max": 1.0}}, "components": None,
@@ -53,6 +54,9 @@ CONSTANT = {"nearly": 0, "other": 0}
         ({"expected": {"observed": 0.6}, "at_size": [{"size": 20, "alive": 0.45, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
         ({"unscorable": 1}, "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
         ({"unscorable": 2, "declared_unscorable": 2}, "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
+        ({"left_out": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}, "5% of the rows are left out of their groups (ok is false: timeout 5)."),
+        ({"left_out": 50, "unscorable": 51, "declared_unscorable": 50, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "", "rows": 50}]}, "50% of the rows are left out of their groups (ok is false). As rewards of 0 they would lower the mean from 0.5 to 0.25."),
+        ({"masked": 4, "mean_without_masked": 0.52, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}, "4% of the rows are masked (remove_sample is true). They count in their groups: the mean reward is 0.5 with them and 0.52 without."),
         ({"singletons": 1}, "1 group has a single reward and nothing to compare it with (10%)."),
         ({"singletons": 10, "notes": ["group = uid (found by name)"]}, "Every group has a single reward: uid is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."),
         ({"length": {"within_groups": -0.3, "rows": 100}}, "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
@@ -92,7 +96,7 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
 def test_the_quantities_of_a_gate_are_those_of_the_summary() -> None:
     numbers = {"mean": 0.5, "std": 0.25, "min": 0.0, "max": 1.0}
     summary = {
-        "rows": 8, "rollouts": 8, "groups": 4, "batches": 1, "singletons": 1, "unscorable": 2, "dropped_rows": 1,
+        "rows": 8, "rollouts": 8, "groups": 4, "batches": 1, "singletons": 1, "unscorable": 2, "left_out": 1, "masked": 1, "dropped_rows": 1,
         "zero_variance": {"groups": 2, "share": 0.5, "nearly": 1, "all_best": 1, "all_worst": 0},
         "group_sizes": {"min": 1, "max": 3}, "status": {"scored": 5}, "reward": numbers,
         "advantage": {**numbers, "null": 2, "nan": 1, "zero": 4},

@@ -1,0 +1,180 @@
+"""Rows that do not count like others: left out of their group, masked, or no rollouts at all.
+
+A schema says what the marks of its tool mean, a preset what its own tool does with such rows, and flags override both.
+See docs/masked.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.plan_parts import MaskedRows
+from grpo_cli.errors import DataError
+from grpo_cli.read.known_names import FAILED_ENDS, KNOWN_MARKS
+from grpo_cli.schemas.table import Mark, MarkKind
+from grpo_cli.values.cells import canonical
+from grpo_cli.values.key_text import cut, plain
+
+TRUE: Final = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
+NOTHING: Final = frozenset({"", "[]", "{}", "null", "none", "nan"})
+FALSE: Final = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING})
+SHOWN: Final = 40  # characters of a value in a message
+LISTED: Final = 3  # values in a message
+REASONS: Final = 20  # reasons that are counted one by one: an error text may differ in every row
+
+
+def applied(of_schema: Sequence[Mark], flags: Sequence[Mark], masked_rows: MaskedRows) -> tuple[Mark, ...]:
+    """The marks with their meaning; what a flag says of a column replaces what the schema says of it."""
+    named = {mark.column for mark in flags}
+    marks = [mark for mark in of_schema if mark.column not in named]
+    if masked_rows == "vote":
+        marks = [replace(mark, kind="masked") if mark.kind == "left_out" else mark for mark in marks]
+    marks += flags
+    if masked_rows == "exclude":
+        marks = [replace(mark, kind="left_out") if mark.kind == "masked" else mark for mark in marks]
+    return tuple(marks)
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Which rows are marked: in each row the place of its mark in `marks`, or null, and the reason as far as one is known."""
+
+    marks: tuple[Mark, ...]
+    rows: pl.DataFrame
+
+    def of_kind(self, kind: MarkKind) -> pl.Series:
+        """The rows that are marked so."""
+        places = [at for at, mark in enumerate(self.marks) if mark.kind == kind]
+        return self.rows["mark"].is_in(places).fill_null(value=False)
+
+    def at(self, places: np.ndarray[tuple[int], Any]) -> Marked:
+        """The same for some of the rows."""
+        return Marked(self.marks, self.rows[places])
+
+    def counts(self) -> Counter[tuple[str, str, str]]:
+        """How many rows each mark holds for, by kind, mark and reason."""
+        marked = self.rows.drop_nulls("mark")
+        reasons = marked["reason"].cast(pl.String).fill_null("")
+        frequent = reasons.value_counts(sort=True).head(REASONS)["reason"]
+        known = marked.with_columns(
+            reason=pl.select(
+                pl.when(reasons.is_in(frequent.implode())).then(reasons).otherwise(pl.lit("others"))
+            ).to_series()
+        )
+        found = known.group_by("mark", "reason", maintain_order=True).len()
+        return Counter(
+            {(self.marks[mark].kind, self.marks[mark].words, reason): rows for mark, reason, rows in found.iter_rows()}
+        )
+
+
+def marked(
+    marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series], height: int
+) -> Marked | None:
+    """The rows that these marks hold for; None if there are none. The first mark that holds for a row counts.
+
+    Of a mark without words of its own, such as `mask_sample`, another column may name the reason.
+    """
+    held = {at: _holds(columns[mark.column], mark) for at, mark in enumerate(marks) if mark.column in columns}
+    # verifiers counts everything if no agent of a run is trainable (verifiers/v1/cli/dashboard/eval.py:311).
+    held = {at: rows for at, rows in held.items() if rows.any() and not (marks[at].kind == "foreign" and rows.all())}
+    if not held:
+        return None
+    first = pl.coalesce(pl.when(rows).then(pl.lit(at, pl.UInt8)) for at, rows in held.items())
+    texts = [_text(columns[name]) for name in reasons if name in columns]
+    own = [_text(columns[marks[at].column]) for at in held if marks[at].state == "filled"]
+    filled = [pl.when(~text.str.to_lowercase().is_in([*NOTHING])).then(text) for text in (*own, *texts)]
+    reason = pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
+    rows = pl.select(pl.repeat(0, height, dtype=pl.UInt8).alias("row"), mark=first).select("mark")
+    named = [at for at, mark in enumerate(marks) if mark.kind != "foreign"]
+    rows = rows.with_columns(reason=pl.when(pl.col("mark").is_in(named)).then(reason))
+    return Marked(tuple(marks), rows.with_columns(pl.col("reason").cast(pl.Categorical(pl.Categories.random()))))
+
+
+def refuse_useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series]) -> None:
+    """Refuse a mark that a flag names and that holds for every row: it says nothing."""
+    for mark in marks:
+        if mark.flag and _holds(columns[mark.column], mark).all():
+            wrong = f"{mark.flag} {mark.words} holds for every row ({_values(columns[mark.column])})"
+            raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
+
+
+def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
+    """The first column that marks some rows by its name and its values, and how many; None if there is none."""
+    for name, state in KNOWN_MARKS.items():
+        if name not in columns:
+            continue
+        text = _text(columns[name]).str.to_lowercase()
+        values = {"truth": tuple(TRUE), "in": FAILED_ENDS}.get(state, ())
+        mark = Mark(column=name, kind="masked", state="in" if values else state, values=values)
+        rows = text.is_in(values) if values else _holds(columns[name], mark)
+        if 0 < rows.sum() < len(rows):
+            shown = {"zero": ("0",), "in": (text.filter(rows)[0],)}.get(state, ())
+            return replace(mark, state="in" if shown else "truth", values=shown), int(rows.sum())
+    return None
+
+
+def _holds(column: pl.Series, mark: Mark) -> pl.Series:
+    """The rows that a mark holds for."""
+    if mark.state == "null":
+        return column.is_null()
+    text = _text(column)
+    lower = text.str.to_lowercase()
+    match mark.state:
+        case "filled":
+            return ~lower.is_in([*NOTHING])
+        case "in":
+            return text.is_in(list(mark.values)) | _equal(text, mark.values)
+        case "zero":
+            return (text.cast(pl.Float64, strict=False) == 0).fill_null(value=False) | (lower == "false")
+        case "truth":
+            return _true(column, lower, mark)
+    return lower == mark.state
+
+
+def _text(column: pl.Series) -> pl.Series:
+    """The values as texts; empty where there is none."""
+    return canonical(column).str.strip_chars('"').fill_null("").alias(column.name)
+
+
+def _equal(text: pl.Series, values: Sequence[str]) -> pl.Series:
+    """The rows whose number equals a value, however both are written: 0 is 0.0; and true is True."""
+    numbers = [number for number in map(_number, values) if number is not None]
+    truths = [value.lower() for value in values if value.lower() in {"true", "false"}]
+    as_numbers = (
+        text.cast(pl.Float64, strict=False).is_in(numbers)
+        if numbers
+        else pl.Series([False]).new_from_index(0, len(text))
+    )
+    return as_numbers.fill_null(value=False) | text.str.to_lowercase().is_in(truths)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:
+    """The rows that are true: 1, yes and the like, or a text or list that is not empty, if no row has a word for true or false."""
+    filled = ~lower.is_in([*NOTHING])
+    words = lower.filter(filled).is_in([*TRUE, *FALSE])
+    if not words.any() and (column.dtype == pl.String or not column.dtype.is_numeric()):
+        return filled
+    if not words.all():
+        wrong = f"{mark.column} is neither true nor false in every row ({_values(column)})"
+        raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
+    return lower.is_in([*TRUE])
+
+
+def _values(column: pl.Series) -> str:
+    """The first values of a column, for messages."""
+    values = _text(column).unique(maintain_order=True)
+    shown = ", ".join(cut(plain(value), SHOWN) or "empty" for value in values[:LISTED])
+    return shown + (", ..." if len(values) > LISTED else "")
