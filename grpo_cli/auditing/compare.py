@@ -22,7 +22,7 @@ from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import columns_of_roles
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.facts import plain, worst_and_best
+from grpo_cli.stats.facts import marked_rows, plain, worst_and_best
 
 VERSION: Final = 1
 LARGEST: Final = 3  # changes that are listed
@@ -56,6 +56,9 @@ def compare(
         "inputs": [table.name for table in narrow.tables],
         "rows": len(narrow.table),
         "groups": narrow.groups.size,
+        "left_out": int(narrow.left_out.sum()),
+        "masked": int(narrow.masked.sum()),
+        "marks": marked_rows(narrow.mark_counts),
         "notes": list(narrow.notes),
         "plans": [_describe(name, result.plan, values[name]) for name, result in scored.items()],
         "against": first,

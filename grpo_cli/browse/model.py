@@ -26,7 +26,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
-from grpo_cli.stats.facts import plain, reward_range, rows_of
+from grpo_cli.stats.facts import marked_lines, marked_rows, plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import trend
 
@@ -65,7 +65,8 @@ class Model:
         found, skipped = find_inputs(job.inputs) if inputs is None else (list(inputs), [])
         tables = open_tables(found, job.binding)
         inspection = scored(tables, job.binding, job.plan, job.view, over=Watching(tables, phase))
-        return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped))
+        marks = marked_lines(marked_rows(inspection.narrow.mark_counts))
+        return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped, *marks))
 
     def under(self, plan: Plan) -> Self:
         """The same rows under another plan; files are read again only if it needs a column that was not read."""

@@ -106,8 +106,9 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
         kept = np.zeros(len(groups), dtype=bool)
         kept[codes[rows]] = True
         share = facts.constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
-    if narrow.rows is not None:
-        dropped.append({"reason": "the last block is incomplete", "rows": sum(narrow.lengths) - len(codes)})
+    if narrow.height > len(codes):
+        dropped.append({"reason": "the last block is incomplete", "rows": narrow.height - len(codes)})
+    dropped += facts.of_foreign(narrow)
     places = np.flatnonzero(rows) if narrow.rows is None else narrow.rows[rows]
     rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
     return Kept(

@@ -25,6 +25,9 @@ class SharedKeywords(TypedDict, total=False):
     batch_by: str | None
     rollout: str | None
     rollout_reward: Literal["first", "last", "mean", "each"] | None
+    masked_column: str | None
+    left_out_column: str | None
+    masked_rows: Literal["vote", "exclude"] | None
     reward: Several | None
     map: Several | None
     combine: Literal["sum", "normalize"] | None

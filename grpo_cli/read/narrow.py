@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -116,6 +117,11 @@ class Narrow(Located):
     def masked(self) -> pl.Series:
         """The rows that count in their groups and are not trained on."""
         return self._kind(MASKED)
+
+    @property
+    def mark_counts(self) -> Counter[tuple[str, str, str]]:
+        """How many rows are marked, by kind, mark and reason."""
+        return Counter(self.foreign_counts) + (Counter() if self.marked is None else self.marked.counts())
 
     def _kind(self, name: str) -> pl.Series:
         known = self.table.columns

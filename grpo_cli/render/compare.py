@@ -10,6 +10,7 @@ from rich.console import Console
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import CompareDocument
 from grpo_cli.render.text import Sheet, clean, count, file_list, number
+from grpo_cli.stats.facts import marked_lines
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
@@ -21,7 +22,8 @@ def render(facts: CompareDocument, console: Console) -> None:
     """Print the comparison."""
     sheet = Sheet(console)
     sheet.row("input", file_list(facts["inputs"]))
-    sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}")
+    total = f"{facts['rows']:,} in {count(facts['groups'], 'group')}"
+    sheet.row("rows", [total, *map(clean, marked_lines(facts["marks"]))])
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts["notes"]])
     sheet.blank()
     for plan in facts["plans"]:

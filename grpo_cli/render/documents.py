@@ -960,6 +960,9 @@ class CompareDocument(Run):
 
     rows: int
     groups: int
+    left_out: int
+    masked: int
+    marks: list[MarkedRows]
     notes: list[str]
     plans: list[ComparedPlan]
     against: str

@@ -31,7 +31,7 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import CHANCES
-from grpo_cli.stats.facts import marks_of
+from grpo_cli.stats.facts import marked_lines
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
@@ -52,11 +52,6 @@ HEADS: Final = {
     "all_best": "best",
     "all_worst": "worst",
     "group_std": "in group",
-}
-MARKED: Final = {
-    "left_out": "left out of their groups",
-    "masked": "masked: they count, and are not trained on",
-    "foreign": "more are no rollouts",
 }
 # Columns of a trend in the order in which they are left out where the terminal is too narrow for all.
 SPARE: Final = ("std", "rows", "all_worst", "all_best", "unscorable", "length", "group_std")
@@ -193,15 +188,7 @@ def _inputs(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "schema", [clean(str(facts["schema"]))]
     without = facts["unscorable"] - facts["left_out"]
     missing = f", {without:,} without a finite reward" if without else ""
-    yield "rows", [f"{row_count(facts)}{missing}", *_marked(facts)]
-
-
-def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Rows that do not count like others, and why."""
-    for kind, meaning in MARKED.items():
-        if why := marks_of(facts, kind):
-            rows = sum(line["rows"] for line in facts["marks"] if line["kind"] == kind)
-            yield f"{rows:,} {meaning} ({clean(why)})"
+    yield "rows", [f"{row_count(facts)}{missing}", *map(clean, marked_lines(facts["marks"]))]
 
 
 def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

@@ -208,13 +208,13 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
         fewer = f"with fewer than {plan.groups.min_size} scored rows {plan_text.SMALL[plan.groups.small]}"
         yield "small groups", [f"{count(small, 'group')} {fewer}", *_skipped_keys(facts, "small-group", "mean")]
     if facts["left_out"]:
-        why = clean(marks_of(facts, "left_out"))
+        why = clean(marks_of(facts["marks"], "left_out"))
         yield "left out", [f"{count(facts['left_out'], 'row')}, advantage null ({why})"]
     if facts["masked"]:
-        why = clean(marks_of(facts, "masked"))
+        why = clean(marks_of(facts["marks"], "masked"))
         count_in = "counts in its group and is" if facts["masked"] == 1 else "count in their groups and are"
         yield "masked", [f"{count(facts['masked'], 'row')} {count_in} not trained on ({why})"]
-    if why := clean(marks_of(facts, "foreign")):
+    if why := clean(marks_of(facts["marks"], "foreign")):
         rows = sum(line["rows"] for line in facts["marks"] if line["kind"] == "foreign")
         yield "no rollouts", [f"{count(rows, 'row')} of no group, advantage null ({why})"]
     if without := facts["unscorable"] - facts["left_out"]:

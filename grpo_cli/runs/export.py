@@ -24,6 +24,7 @@ from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
+from grpo_cli.stats.facts import of_foreign
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, choose_target, identities, refuse_summary
 from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
@@ -107,6 +108,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         write_records(pieces, names, records.columns, handle, target.format)
         refuse_changed(tables)
     left_out += [{"reason": reason, "rows": rows} for reason, rows in records.left_out if rows]
+    left_out += of_foreign(narrow)
     height = len(records.columns)
     return {
         "version": VERSION,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.groups import Choice, Kept, select_rows
@@ -23,11 +24,15 @@ from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, plan_of
 from grpo_cli.read.build_table import rewards_before_outputs
+from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, in_one_type, refuse_changed
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
+from grpo_cli.schemas.table import NESTED
 from grpo_cli.stats.inspection import Inspection, View
+from grpo_cli.values.cells import Field
+from grpo_cli.values.paths import PARENT
 from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, identities, is_folder, refuse_summary
 from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
@@ -94,7 +99,20 @@ def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tu
     """The groups of these tables, and the rows that are kept."""
     view = View(length=job.length, named=job.choice.names)
     groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=over)
-    return groups, select_rows(groups, job.choice)
+    return groups, _with_records(groups.narrow, select_rows(groups, job.choice))
+
+
+def _with_records(narrow: Narrow, kept: Kept) -> Kept:
+    """The kept rows with those of the same records that are no rollouts, such as a judge's: records stay whole."""
+    if narrow.foreign is None:
+        return kept
+    rows = [kept.rows]
+    for at, foreign in narrow.by_file(narrow.foreign):
+        table, start = narrow.tables[at], int(narrow.ends[at]) - narrow.lengths[at]
+        if table.schema is not None and table.schema.layout == NESTED:
+            records = table.scan([Field(PARENT, "key")]).frame[PARENT].to_numpy()
+            rows.append(start + foreign[np.isin(records[foreign], records[kept.by_input[at]])])
+    return replace(kept, rows=np.sort(np.concatenate(rows)))
 
 
 def _write(

@@ -26,6 +26,11 @@ RewardRange = tuple[float | None, float | None]  # the worst and the best reward
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
+MARKED: Final = {
+    "left_out": "left out of their groups",
+    "masked": "masked: they count, and are not trained on",
+    "foreign": "more are no rollouts",
+}
 MOST_REASONS: Final = 3  # reasons on a line, beside the mark
 # Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
 CONSTANTS: Final = 1000
@@ -232,7 +237,7 @@ class Tally:
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
         """Count rows, and groups with their facts."""
         rows, constant = scored.rows, groups.filter("constant")
-        none, marked = narrow.without_reward, narrow.marked
+        none = narrow.without_reward
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
         return cls(
@@ -250,11 +255,11 @@ class Tally:
                 "comparable": int((groups["scored"] > 1).sum()),
                 "nearly": int(groups["nearly"].sum()),
                 "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
-                "dropped_rows": sum(narrow.lengths) - int(rows[".kept"].sum()),
+                "dropped_rows": narrow.height - int(rows[".kept"].sum()),
                 "null": int((rows[".advantage"].is_null() & rows[".kept"]).sum()),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
-            marks=Counter(narrow.foreign_counts) + (Counter() if marked is None else marked.counts()),
+            marks=narrow.mark_counts,
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
             constants=Counter(dict(constant["max"].value_counts().iter_rows())),
             extremes=extremes(groups),
@@ -317,10 +322,7 @@ class Tally:
                 name: self.counts[name]
                 for name in ("singletons", "unscorable", "declared_unscorable", "left_out", "masked")
             },
-            "marks": [
-                {"kind": kind, "mark": mark, "reason": reason, "rows": rows}
-                for (kind, mark, reason), rows in self.marks.most_common()
-            ],
+            "marks": marked_rows(self.marks),
             "zero_variance": self._zero_variance(),
             "reward": numbers if reward is None else reward,
             "advantage": {
@@ -422,10 +424,29 @@ def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
-def marks_of(facts: Mapping[str, Any], kind: str) -> str:
+def marked_rows(counted: Counter[tuple[str, str, str]]) -> list[dict[str, Any]]:
+    """The rows that do not count like others: their kind, mark and reason, and how many they are."""
+    lines = counted.most_common()
+    return [{"kind": kind, "mark": mark, "reason": reason, "rows": rows} for (kind, mark, reason), rows in lines]
+
+
+def of_foreign(narrow: Narrow) -> list[dict[str, Any]]:
+    """The rows that are no rollouts, as a reason why rows are not chosen."""
+    marks, rows = marks_of(marked_rows(narrow.mark_counts), "foreign"), sum(narrow.lengths) - narrow.height
+    return [{"reason": f"no rollouts ({marks})", "rows": rows}] if rows else []
+
+
+def marked_lines(marks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each kind of such rows: how many, what they are, and why."""
+    for kind, meaning in MARKED.items():
+        if rows := sum(line["rows"] for line in marks if line["kind"] == kind):
+            yield f"{rows:,} {meaning} ({marks_of(marks, kind)})"
+
+
+def marks_of(lines: Sequence[Mapping[str, Any]], kind: str) -> str:
     """The marks of these rows with the reasons, in words: `mask_sample is true: timeout 900, oom 272`."""
     marks: dict[str, dict[str, int]] = {}
-    for line in facts["marks"]:
+    for line in lines:
         if line["kind"] == kind:
             marks.setdefault(line["mark"], {})[line["reason"]] = line["rows"]
     return "; ".join(map(_with_reasons, marks, marks.values()))

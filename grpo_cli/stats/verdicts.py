@@ -80,7 +80,7 @@ def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
             if counted and mean > 0
             else ""
         )
-        yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts, 'left_out')}).{zeros}"
+        yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts['marks'], 'left_out')}).{zeros}"
     if masked:
         means = (
             f": the mean reward is {mean:.3g} with them and {others:.3g} without"
@@ -88,7 +88,7 @@ def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
             else ""
         )
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
-        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts, 'masked')}). They count in their groups{means}.{cure}"
+        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts['marks'], 'masked')}). They count in their groups{means}.{cure}"
 
 
 def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:
