@@ -15,6 +15,7 @@ from grpo_cli.options.config import with_config
 from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS
 from grpo_cli.runs.compute_files import Job
+from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
 
 if TYPE_CHECKING:
@@ -54,6 +55,9 @@ EFFECTS: dict[str, Effect] = {
     "batch_by": Effect("step", {"binding.batch_by": "step"}),
     "rollout": Effect("traj", {"binding.roles.rollout": "traj", "plan.unit.take": "last"}),
     "rollout_reward": Effect("mean", {"plan.unit.take": "mean", "binding.rollouts": "mean"}),
+    "masked_column": Effect("m=0", {"binding.marks": (asdict(Mark.named("m=0", "masked", "--masked-column")),)}),
+    "left_out_column": Effect("bad", {"binding.marks": (asdict(Mark.named("bad", "left_out", "--left-out-column")),)}),
+    "masked_rows": Effect("exclude", {"binding.masked_rows": "exclude"}),
     "reward": Effect(
         ["acc=1", "format=0.5", "x.y"],
         {"binding.rewards": ("acc", "format", "x.y"), "plan.rewards.weights": (1.0, 0.5, 1.0)},
@@ -91,7 +95,7 @@ EFFECTS: dict[str, Effect] = {
     "whiten": Effect(
         "token",
         {f"plan.post.whiten.{name}": value for name, value in
-         {"level": "token", "divide": True, "ddof": 1, "inside": 1e-8, "floor": 0.0, "epsilon": 0.0}.items()},
+         {"level": "token", "divide": True, "ddof": 1, "inside": 1e-8, "floor": 0.0, "epsilon": 0.0, "masked": "by-level"}.items()},
     ),
     "whiten_epsilon": Effect(0.5, {"plan.post.whiten.inside": 0.5}, {"whiten": "sample"}),
     "clip": Effect("-5:5", {"plan.post.clip.lo": -5.0, "plan.post.clip.hi": 5.0}),
