@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedRandom, FileIO
@@ -39,15 +39,14 @@ def replacing(
     *,
     force: bool,
     retried: bool = False,
-    ready: Callable[[Path], None] | None = None,
     sync_folder: bool = True,
 ) -> Iterator[BinaryIO]:
     """Give a file to write; it is renamed to `path` if the body succeeds, and removed if not.
 
     With `retried`, an existing file with the same bytes was written by an earlier attempt, and is not refused.
-    `ready` is called with the complete temporary file just before it is renamed. A symlink stays, and the file
-    that it points to is replaced. A device or a pipe (`/dev/null`) has no old content to protect, so it is
-    written directly. Its directory is synced as well, unless the caller does that (see `folders_synced`).
+    A symlink stays, and the file that it points to is replaced. A device or a pipe (`/dev/null`) has no old content
+    to protect, so it is written directly. Its directory is synced as well, unless the caller does that (see
+    `folders_synced`).
     """
     named, target = Path(path), Path(os.path.realpath(path))
     # By name: a pipe of the shell has no real path.
@@ -69,8 +68,6 @@ def replacing(
                 mode = _refuse_existing(target, force=force)
                 if mode is not None:
                     temporary.chmod(mode & 0o7777)
-                if ready is not None:
-                    ready(temporary)
                 _rename(temporary, target, force=force)
         except BaseException:
             with suppress(OSError):

@@ -468,7 +468,7 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
 
 def output_fields(given: Given) -> dict[str, Any]:
     """How to write: the fields of an Output."""
-    names = ("force", "in_place", "resume", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
+    names = ("force", "in_place", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
     to = given.get("output")
     return {"to": STDOUT if to in _STDOUTS else to, **_fields(given, *names)}
 

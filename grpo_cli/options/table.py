@@ -140,8 +140,6 @@ _ROWS: Final = (
     Option(name="in_place", type=bool, panel=OUTPUT,
            help="Modify the input files themselves: Parquet is extended in place, other formats are rewritten and replaced.",
            brief="Add the column to the input files themselves"),
-    Option(name="resume", type=bool, panel=OUTPUT,
-           help="Skip outputs in DIR/ that an interrupted --resume run with the same plan and inputs has finished."),
     Option(name="column", type=str, metavar="NAME", panel=OUTPUT, found=True, help="Name of the advantage column (default: advantage).",
            brief="Name of the advantage column"),
     Option(name="replace", type=bool, panel=OUTPUT, help="Overwrite the column if the input already has it.",

@@ -228,12 +228,11 @@ class Written(TypedDict):
     advantage_column: str
     more_columns: list[str]
     outputs: list[str]
-    kept_outputs: NotRequired[int]
     seconds: NotRequired[float]
 
 
 class ComputeDocument(Run, ReadAs, Counts, Computed, Written):
-    """The summary of `compute`; `kept_outputs` and `seconds` are missing if a gate stopped it."""
+    """The summary of `compute`; `seconds` is missing if a gate stopped it."""
 
 
 class ComputedPart(ReadAs, Counts, Computed):

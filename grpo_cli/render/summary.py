@@ -22,7 +22,6 @@ from grpo_cli.render.text import (
     exact,
     file_list,
     largest,
-    listing,
     marked,
     number,
     row_count,
@@ -255,9 +254,6 @@ def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]
         yield "written", [f"nothing ({took})" if took else "nothing"]
         return
     files = file_list(outputs)
-    if kept := facts.get("kept_outputs"):
-        finished = f"{count(len(outputs) - kept, 'file')}, {kept} finished by an earlier run"
-        files = f"{finished}: {listing(map(clean, outputs))}"
     names = [facts["advantage_column"], *facts.get("more_columns", ())] if "advantage_column" in facts else []
     columns = f"column{'s' if names[1:] else ''} {', '.join(map(clean, names))}" if names else ""
     yield "written", [", ".join(text for text in (files, columns, took) if text)]

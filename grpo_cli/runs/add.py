@@ -80,7 +80,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
 
     warnings = _other_ids(table, other, frame.columns)
     weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
-    writing = Writing(table, target, scanned.index, weaving, 0, None)
+    writing = Writing(table, target, scanned.index, weaving, 0)
     phase("writing", 0, None)
     if is_folder(output.to):
         make_folders([target])

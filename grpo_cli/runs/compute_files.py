@@ -43,13 +43,11 @@ from grpo_cli.write.outputs import (
     identities,
     is_folder,
     refuse_columns,
-    refuse_path,
     refuse_read_columns,
     refuse_summary,
     refuse_token_lists,
 )
 from grpo_cli.write.refill import refill
-from grpo_cli.write.resume import NAME, Ledger, identity
 from grpo_cli.write.token_lists import TokenColumns, token_facts, tokens_of_rows
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
@@ -109,7 +107,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     output = job.output
 
     phase("reading")
-    tables, skipped, ledger, targets = _prepare(job, workers)
+    tables, skipped, targets = _prepare(job, workers)
     folders = {target.path.absolute().parent for target in targets if target.path is not None}
     stages = workers.begin(tables, phase, folders)
     warn = not job.silent or job.gate is not None
@@ -134,9 +132,8 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         if job.gate is not None:
             job.gate.check(gates, facts, Written())
 
-    facts["kept_outputs"] = 0 if ledger is None else sum(map(ledger.has, targets))
     if targets:
-        notes = write(output, parts, tables, targets, ledger, stages.phase, stages.write)
+        notes = write(output, parts, tables, targets, stages.phase, stages.write)
         facts["warnings"] = [*facts.get("warnings", ()), *notes]
     facts["outputs"] = [target.name for target in targets]
     facts["seconds"] = round(time.perf_counter() - started, 3)
@@ -160,8 +157,8 @@ def scored_unless_refused(narrow: Narrow, *, intermediate: bool = False) -> Scor
     return scored
 
 
-def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], Ledger | None, list[Target]]:
-    """The input files, warnings about skipped ones, the notes of an earlier run with --resume, and the outputs.
+def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], list[Target]]:
+    """The input files, warnings about skipped ones, and the outputs.
 
     Everything that can be refused before rows are read is refused here.
     """
@@ -170,25 +167,14 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], Le
     tables = open_tables(inputs, job.binding, over=workers.over_far)
     if output.duplicate:
         _refuse_duplicates(job, tables)
-    ledger = _ledger(job, tables)
     with build_table.rewards_before_outputs(tables, job.binding, job.plan):
-        targets = [] if job.dry_run else choose_targets(tables, output, None if ledger is None else ledger.owns)
+        targets = [] if job.dry_run else choose_targets(tables, output)
     if job.summary is not None:
-        outputs = [*(target.path for target in targets), *([] if ledger is None else [ledger.path])]
-        refuse_summary(job.summary, identities(tables), outputs, force=output.force)
+        refuse_summary(job.summary, identities(tables), [target.path for target in targets], force=output.force)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)
-    return tables, skipped, ledger, targets
-
-
-def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
-    """The notes of an earlier run with --resume in the output directory; None if this run keeps no notes."""
-    if not job.output.resume or job.output.in_place or not is_folder(job.output.to):
-        return None
-    folder = Path(str(job.output.to))
-    refuse_path(folder / NAME, identities(tables), force=True, makes_folders=True)
-    return Ledger.of(folder, identity(job.plan, job.binding, job.parts, job.output, tables))
+    return tables, skipped, targets
 
 
 def _refuse_duplicates(job: Job, tables: Sequence[FileTable]) -> None:

@@ -74,7 +74,6 @@ def _refuse(job: Job) -> None:
         (binding.schema not in {None, NONE}, "--stream reads one plain row per line", whole),
         (job.parts is not None, "--stream computes one plan, and --plan-by has several", whole),
         (binding.skip_broken, "--on-error skip looks at all lines first", whole),
-        (job.output.resume, "--resume needs an output directory", "leave out --resume or --stream"),
         (job.output.long, "--stream writes every line back", f"{whole} and --long"),
         (job.output.to not in {None, STDOUT}, "--stream writes standard output", "leave out -o"),
         (job.output.only or job.output.in_place, "--stream writes every line back", f"{whole}, --only and --in-place"),

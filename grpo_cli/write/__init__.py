@@ -1,1 +1,1 @@
-"""Writing results: choosing outputs, inserting columns or writing new files, resuming, and verifying."""
+"""Writing results: choosing outputs, inserting columns, writing new files, verifying."""

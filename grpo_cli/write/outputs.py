@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,6 @@ class Output:
     to: str | None = None
     force: bool = False
     in_place: bool = False
-    resume: bool = False
     column: str = "advantage"
     also: tuple[str, ...] = ()  # further columns of advantages
     replace: bool = False
@@ -79,16 +78,12 @@ class Target:
         return self.url or (str(self.path) if self.path else "stdout")
 
 
-def choose_targets(
-    tables: Sequence[FileTable], output: Output, owned: Callable[[Path], bool] | None = None
-) -> list[Target]:
-    """One target per input, checked before anything is computed; an `owned` file may be replaced without --force."""
+def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
+    """One target per input, checked before anything is computed."""
     if output.in_place:
         return _in_place_targets(tables, output)
     targets = _named_targets(tables, output)
     _refuse_shared(targets)
-    if output.resume and (not is_folder(output.to) or is_url(str(output.to))):
-        raise UsageError("--resume keeps its notes in the output directory", "give -o DIRECTORY/")
     in_place = "" if output.word == "selected" else ", or add the column to it with --in-place"
     inputs = identities(tables)
     objects = {table.source.path for table in tables if not table.source.is_local}
@@ -99,9 +94,7 @@ def choose_targets(
         if target.path is None:
             _refuse_stdout(inputs)
             continue
-        force = output.force or (owned is not None and owned(target.path))
-        left = "not left by a run with --resume: " if output.resume else ""
-        refuse_path(target.path, inputs, force=force, makes_folders=is_folder(output.to), hint=left, in_place=in_place)
+        refuse_path(target.path, inputs, force=output.force, makes_folders=is_folder(output.to), in_place=in_place)
     return targets
 
 
@@ -144,7 +137,6 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
         (output.only, "--only"),
         (output.duplicate, "--duplicate"),
         (output.long, "--long"),
-        (output.resume, "--resume"),
     ):
         if value:
             raise UsageError(f"--in-place and {flag} cannot be combined", "leave one of them out")
@@ -275,12 +267,11 @@ def refuse_path(
     force: bool,
     flag: str = "-o",
     makes_folders: bool = False,
-    hint: str = "",
     in_place: str = "",
 ) -> None:
     """Refuse an output path that is an input under any name, that exists, or whose directory does not exist.
 
-    `force` lets an existing file be replaced, but never an input; `hint` and `in_place` are further ways out.
+    `force` lets an existing file be replaced, but never an input; `in_place` is a further way out.
     """
     if not makes_folders and not path.absolute().parent.is_dir():
         named = path if flag == "-o" else f"{flag} {path}"
@@ -296,7 +287,7 @@ def refuse_path(
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
     if path.is_file() and not force:  # a device has no content to lose
-        raise UsageError(f"{path} exists", f"{hint}add --force to replace it, or give another name with {flag}")
+        raise UsageError(f"{path} exists", f"add --force to replace it, or give another name with {flag}")
 
 
 def refuse_summary(path: Path, inputs: Identities, outputs: Sequence[Path | None], *, force: bool) -> None:

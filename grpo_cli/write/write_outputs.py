@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, Self, cast
 
@@ -18,7 +17,7 @@ import polars as pl
 
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError, Written, reason
-from grpo_cli.files.atomic import folders_synced, remove_abandoned, replacing
+from grpo_cli.files.atomic import folders_synced, replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
@@ -29,10 +28,8 @@ from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FileTable
 from grpo_cli.values.token_lists import portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
-from grpo_cli.write.resume import Ledger
 
 FOREIGN: Final = "not-a-rollout"  # the status of a row that is none
-Ready = Callable[[Path], None]  # is called with the complete file just before it is renamed
 Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
 
 
@@ -106,14 +103,13 @@ class _Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The results for one file; `before` counts the outputs before it, `ledger` has the notes of --resume."""
+    """The results for one file; `before` counts the outputs before it."""
 
     table: FileTable
     target: Target
     index: Index
     weaving: Weaving
     before: int
-    ledger: Ledger | None
 
 
 class Writer(Protocol):
@@ -132,7 +128,7 @@ def in_turn(
         for writing in writings:
             if writing.before:
                 phase("writing", writing.before, len(targets))
-            with one_of_several(writing.before, len(targets), noted=writing.ledger is not None):
+            with one_of_several(writing.before, len(targets)):
                 notes += write_one(output, writing)
     return notes
 
@@ -142,11 +138,10 @@ def write(
     parts: Sequence[Computed],
     tables: Sequence[FileTable],
     targets: Sequence[Target],
-    ledger: Ledger | None = None,
     phase: Phase = lambda *_: None,
     writer: Writer = in_turn,
 ) -> list[str]:
-    """Write every output that the ledger does not list as finished; return notes for the user.
+    """Write every output; return notes for the user.
 
     The parts have the same tables; each row is in at most one part.
     """
@@ -158,28 +153,23 @@ def write(
         table.source.check()
     if is_folder(output.to):
         make_folders(targets)
-    if ledger is not None:
-        ledger.begin()
 
     def writings() -> Iterator[Writing]:
         each = zip(tables, targets, narrow.scans, _of_files(output, columns, narrow.lengths), strict=True)
         for at, (table, target, scanned, (part, take)) in enumerate(each):
-            if ledger is not None and target.path is not None and ledger.has(target):
-                remove_abandoned(target.path.parent)  # writing there would remove them, but nothing is written
-                continue
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
-            yield Writing(table, target, scanned.index, weaving, at, ledger)
+            yield Writing(table, target, scanned.index, weaving, at)
 
     return writer(output, targets, writings())
 
 
 @contextmanager
-def one_of_several(at: int, total: int, *, noted: bool = False) -> Iterator[None]:
+def one_of_several(at: int, total: int) -> Iterator[None]:
     """Around the writing of one output: an error says that `at` of `total` were written before it."""
     try:
         yield
     except DataError as error:
-        if error.written is not None and (at or noted):
+        if error.written is not None and at:
             error.written = Written(at, total)
         raise
 
@@ -239,11 +229,6 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
     `retried`: an earlier attempt may have written it already, see `replacing`.
     """
     table, target, index, weaving = writing.table, writing.target, writing.index, writing.weaving
-    force, ready = output.force or output.in_place, None
-    if writing.ledger is not None and target.path is not None:
-        force |= writing.ledger.owns(target.path)
-        # Noted just before the file is renamed, so that a killed run never leaves an output that is not in the notes.
-        ready = partial(writing.ledger.finished, target.path)
     table.source.check()
     if output.long and not table.format.nested:
         raise DataError("every row is already one rollout", "leave out --long", place=table.name)
@@ -253,7 +238,7 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=force, ready=ready, sync_folder=False, retried=retried) as handle:
+    with lock, sink(target, force=output.force or output.in_place, sync_folder=False, retried=retried) as handle:
         if output.only:
             target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -269,19 +254,17 @@ def sink(
     target: Target,
     *,
     force: bool,
-    ready: Ready | None = None,
     sync_folder: bool = True,
     retried: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open an output: a file that appears when it is complete, or standard output; compressed as its name says.
 
-    `ready` is called with the whole file just before it gets its name. Its directory is synced with it, unless the
-    caller does that.
+    Its directory is synced with it, unless the caller does that.
     """
     if target.url:
         opened = uploading(target.url, force=force or retried)
     elif target.path is not None:
-        opened = replacing(target.path, force=force, retried=retried, ready=ready, sync_folder=sync_folder)
+        opened = replacing(target.path, force=force, retried=retried, sync_folder=sync_folder)
     else:
         opened = _standard_output(target.format)
     with opened as plain, packing(plain, target.packing) as packed, _KeepsError(packed) as kept:

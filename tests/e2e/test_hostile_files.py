@@ -186,14 +186,3 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     assert done.status == 1
     assert "b.jsonl: no space left; 1 of 3 outputs had been written, the others were not; free some" in done.err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.jsonl"]
-
-
-def test_existing_notes_of_resume_are_not_denied_when_the_first_output_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "a.jsonl", ROWS)
-    syncs_fail(monkeypatch, lambda call: call > 2)  # after the notes and their directory
-    done = adv("compute", "a.jsonl", "-o", "out/", "--resume", "-q", cwd=tmp_path)
-    assert done.status == 1
-    assert "a.jsonl: no space left, no output was written; free some" in done.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [".grpo-adv.resume"]

@@ -21,7 +21,7 @@ ROWS = [{"prompt_id": k // 4, "reward": k % 4, "prompt": "p", "completion": "c"}
 READERS = [row.name for row in COMMANDS.values() if "config" in row.options]
 NOT_ALLOWED = {
     "stream", "max_line", "config", "no_config",  # what is read
-    "output", "force", "in_place", "resume", "replace", "summary", "write", "install",  # what is written
+    "output", "force", "in_place", "replace", "summary", "write", "install",  # what is written
     "engine", "ray_address", "before", "rescored", "against", "presets", "schemas", "source",  # other machines and other files
 }  # fmt: skip
 LINES = {

@@ -39,7 +39,7 @@ MORE = [
     "compute rewards.jsonl -o out.jsonl --config options.toml",
     "compute tokens.jsonl -o out.jsonl --missing zero --truncated-column cut --set shape.truncated.factor=0.5",
     "compute rewards.jsonl -o out.jsonl --overlong 40:20:0.5 --length-column length",
-    "compute rewards.jsonl -o folder/ --resume --reward-clip 0:1 --kl-coef 0.1 --kl-column length",
+    "compute rewards.jsonl -o folder/ --reward-clip 0:1 --kl-coef 0.1 --kl-column length",
     "compute tokens.jsonl -o out.jsonl --missing propagate",
     "compute rewards.jsonl -o out.jsonl --presets ours.toml --preset ours",
     "inspect steps.jsonl -g prompt_id,step --duplicates --text-column prompt_id --by step --show '#1'",

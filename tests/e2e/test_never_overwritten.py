@@ -74,16 +74,6 @@ def test_no_command_replaces_a_file_that_is_created_at_the_last_moment(
     assert target.read_text() == "theirs"
 
 
-def test_the_notes_of_resume_are_not_written_over_an_input(place: Path) -> None:
-    before = (place / "in.jsonl").read_bytes()
-    (place / "out").mkdir()
-    (place / "out" / ".grpo-adv.resume").symlink_to("../in.jsonl")
-    done = adv("compute", "in.jsonl", "-o", "out/", "--resume", "--force", cwd=place)
-    assert done.status == 2
-    assert ".grpo-adv.resume is an input: it is never overwritten" in done.err
-    assert (place / "in.jsonl").read_bytes() == before
-
-
 @pytest.mark.parametrize("command", [("compute",), ("select", "--limit", "1")], ids=["compute", "select"])
 @pytest.mark.parametrize("existing", [True, False])
 def test_a_summary_is_not_an_output_through_a_symlink(command: tuple[str, ...], place: Path, *, existing: bool) -> None:
@@ -95,14 +85,6 @@ def test_a_summary_is_not_an_output_through_a_symlink(command: tuple[str, ...], 
     assert done.status == 2
     assert "--summary and an output are both link.json" in done.err
     assert not existing or (place / "out.jsonl").read_text() == "old"
-
-
-def test_a_summary_is_not_the_notes_of_resume(place: Path) -> None:
-    summary = "out/.grpo-adv.resume"
-    (place / "out").mkdir()
-    done = adv("compute", "in.jsonl", "-o", "out/", "--resume", "--summary", summary, cwd=place)
-    assert done.status == 2
-    assert f"--summary and an output are both {summary}" in done.err
 
 
 def test_two_outputs_are_not_one_file_through_symlinks(place: Path) -> None:

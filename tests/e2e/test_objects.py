@@ -479,7 +479,6 @@ def test_what_only_a_file_can_be_is_refused(s3: Any, tmp_path: Path) -> None:
         ),
         (["report", url], "a report of objects has no default name; give -o report.html"),
         (["compute", url, "--in-place"], "is in an object store and cannot be changed in place"),
-        (["compute", url, "-o", "s3://bucket/out/", "--resume"], "--resume keeps its notes in the output directory"),
     ):
         done = adv(*words, cwd=tmp_path)
         assert done.status == 2

@@ -26,7 +26,6 @@ POSITIONS: Final = int(os.environ.get("FAULT_POSITIONS", "0")) or None
 TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 # A file that is whole under its own name, and still has its temporary one, is written.
 NOTICE: Final = re.compile(r"grpo-adv: \S+ is written; its second name could not be removed: .+\n")
-NOTES: Final = ".grpo-adv.resume"  # they have times and inodes, which differ from run to run
 ROWS: Final = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": "x" * (at % 50)} for at in range(400)]
 FRAME: Final = pl.DataFrame(ROWS)
 
@@ -136,7 +135,6 @@ WRITING: Final = [
     Case("compute in.arrow --in-place", others, again="--replace"),
     Case("compute shards --group-within file -o out/", shards),
     Case("compute shards --group-within file -o out/ --force", shards_and_an_old_output),
-    Case("compute shards --group-within file -o out/ --resume", shards, again=""),
     Case("compute shards --group-within file --in-place", shards, again="--replace"),
     Case("compare in.jsonl -m grpo -m rloo --write -o out.jsonl"),
     Case("select in.jsonl --limit 3"),
@@ -197,7 +195,7 @@ def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after
     """What is wrong with the files and the message of a spoiled run; empty if nothing is."""
     found, in_place, said = contents(place), "--in-place" in case.words, NOTICE.sub("", ended.err)
     for name, raw in found.items():
-        if name in temporary(found) or name.endswith(NOTES):
+        if name in temporary(found):
             continue
         known = [files[name] for files in (before, after) if name in files]
         if not any(same(name, raw, wanted, longer=in_place) for wanted in known):
@@ -205,7 +203,7 @@ def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after
     if lost := before.keys() - found.keys():
         return f"{lost} are gone"
     if ended.status == 0:
-        wrong = [name for name, raw in after.items() if not name.endswith(NOTES) and found.get(name) != raw]
+        wrong = [name for name, raw in after.items() if found.get(name) != raw]
         return f"all is said to be done, but {wrong} are not" * bool(wrong) or said
     if ended.status > 0 and not (said.startswith("error: ") and said.count("\n") == 1):
         return f"not one line: {ended.err}"
@@ -223,8 +221,8 @@ def repaired(case: Case, place: Path, faults: Faults, after: dict[str, bytes]) -
         return f"the next run: {ended}"
     if left := temporary(found):
         return f"the next run leaves {left}"
-    kept, in_place = [name for name in after if not name.endswith(NOTES)], "--in-place" in case.words
-    wrong = [name for name in kept if not same(name, found[name], after[name], longer=in_place)]
+    in_place = "--in-place" in case.words
+    wrong = [name for name in after if not same(name, found[name], after[name], longer=in_place)]
     return f"after the next run {wrong} are wrong" * bool(wrong)
 
 

@@ -34,7 +34,7 @@ COMMANDS: Final = {
     "compute --force": "compute in.jsonl -o old.jsonl --force --summary s.json",
     "compute --in-place, Parquet": "compute in.parquet --in-place",
     "compute --in-place, JSON lines": "compute in.jsonl --in-place",
-    "compute to a folder": "compute shards --group-within file -o out/ --resume",
+    "compute to a folder": "compute shards --group-within file -o out/",
     "select": "select in.jsonl --limit 6000 -o out.jsonl",
     "export sft": "export in.jsonl --to sft -o out.parquet",
     "export pairs": "export in.jsonl --to pairs -o old.jsonl --force",
@@ -54,8 +54,8 @@ class Ended:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files except the notes of --resume; summaries without the time that the run took."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".grpo-adv.resume"]
+    """All files; summaries without the time that the run took."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): SECONDS.sub(b"", path.read_bytes()) for path in files}
 
 
@@ -127,8 +127,7 @@ def test_a_signal_at_any_moment_leaves_old_files_or_new_ones_and_a_status_that_s
         problem = wrong(ended, number, before, whole.files)
         if ended.files.keys() - before.keys() - whole.files.keys():
             cleaned += 1
-            more = [] if "--resume" in words else ["--replace" if "--in-place" in words else "--force"]
-            again = adv(*words, *more, cwd=place)
+            again = adv(*words, "--replace" if "--in-place" in words else "--force", cwd=place)
             left = contents(place).keys() - before.keys() - whole.files.keys()
             problem = problem or again.err or f"the next run leaves {left}" * bool(left)
         if problem:

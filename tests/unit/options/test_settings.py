@@ -38,7 +38,6 @@ EFFECTS: dict[str, Effect] = {
     "output": Effect("out.csv", {"output.to": "out.csv"}),
     "force": Effect(value=True, changes={"output.force": True}),
     "in_place": Effect(value=True, changes={"output.in_place": True}),
-    "resume": Effect(value=True, changes={"output.resume": True}),
     "column": Effect("adv", {"output.column": "adv"}),
     "replace": Effect(value=True, changes={"output.replace": True}),
     "dtype": Effect("f32", {"output.dtype": "f32"}),

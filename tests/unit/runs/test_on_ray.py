@@ -202,15 +202,6 @@ def test_groups_that_look_like_two_draws_are_named_beside_records_without_rollou
     assert ["come back" in " ".join(facts["warnings"]), "no rollouts" in " ".join(facts["warnings"])] == [True, True]
 
 
-def test_a_run_goes_on_after_an_interruption(tmp_path: Path, folder: Path) -> None:
-    words = job(folder, output=f"{tmp_path}/out/", group="prompt_id", group_within="input", resume=True)
-    with ray_runs.on_tasks() as workers:
-        assert compute_files.run(words, workers=workers).facts["kept_outputs"] == 0
-        (tmp_path / "out" / "shard_3.parquet").unlink()
-        assert compute_files.run(words, workers=workers).facts["kept_outputs"] == 4
-    assert compute_files.run(words).facts["kept_outputs"] == 5
-
-
 def test_outputs_in_place_and_beside(tmp_path: Path, folder: Path) -> None:
     expected = tmp_path / "expected"
     compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{expected}/"))

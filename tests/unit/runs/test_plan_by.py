@@ -298,7 +298,7 @@ def test_environments_of_known_layouts_are_parts(layout: str, tmp_path: Path) ->
 
 # --- what is said --------------------------------------------------------------------------------------------
 
-OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "kept_outputs", "config", "version"}
+OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "config", "version"}
 
 
 @pytest.mark.parametrize("command", ["compute", "inspect"])
@@ -392,15 +392,6 @@ def test_parquet_names_the_plan_of_each_value(tmp_path: Path) -> None:
     methods = {value: plan["method"] for value, plan in entry["plans"].items()}
     assert methods == {"math": "grpo", "code": "rloo", "chat": "grpo"}
     assert entry["rewards"] == {"math": ["reward"], "code": ["reward"], "chat": ["reward", "format"]}
-
-
-def test_resume_keeps_nothing_of_other_plans(tmp_path: Path) -> None:
-    write(tmp_path / "in/a.parquet", rollouts())
-    config = toml(tmp_path / "plans.toml")
-    words = ["compute", "in", "-o", "out/", "--resume", "--config", config.name, *SHARED]
-    assert [facts_of(*words, cwd=tmp_path)["kept_outputs"] for _ in range(2)] == [0, 1]
-    toml(config, {**PLANS, "math": {"method": "rloo"}})
-    assert facts_of(*words, cwd=tmp_path)["kept_outputs"] == 0
 
 
 def test_a_report_has_the_figures_and_groups_of_each_part(tmp_path: Path) -> None:

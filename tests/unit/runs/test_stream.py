@@ -275,8 +275,6 @@ def test_a_broken_line_is_shown_with_the_way_that_helps() -> None:
         streamed(lines(("a", [0])) + b"xx\n")
     with pytest.raises(UsageError, match="--on-error skip looks at all lines first"):
         run(job("-", group="prompt_id", on_error="skip"), io.BytesIO(), io.BytesIO())
-    with pytest.raises(UsageError, match="--resume"):
-        streamed(lines(("a", [0])), resume=True)
 
 
 def test_a_warning_with_numbers_is_shown_once_and_says_how_many_blocks_have_it() -> None:

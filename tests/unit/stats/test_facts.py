@@ -114,7 +114,7 @@ def test_facts_that_are_not_shown_are_not_computed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("grpo_cli.stats.facts.summarize", lambda *_: pytest.fail("somebody summed up"))
     silent = run(replace(job(source, output=str(tmp_path / "silent.jsonl")), silent=True))
     assert (tmp_path / "silent.jsonl").read_bytes() == (tmp_path / "loud.jsonl").read_bytes()
-    assert set(silent.facts) == {"outputs", "kept_outputs", "warnings", "seconds"} < set(loud.facts)
+    assert set(silent.facts) == {"outputs", "warnings", "seconds"} < set(loud.facts)
 
 
 def test_a_gate_applies_to_silent_runs_too(tmp_path: Path) -> None:
