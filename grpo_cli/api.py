@@ -30,7 +30,7 @@ from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.options.config import beside
 from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, weights_of
+from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, refuse_twice, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.detect_schema import frame_with_schema
@@ -217,7 +217,9 @@ def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, An
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
         if name not in known:
             raise unknown_option("option", name, known)
-    return dict(normalized(name, value) for name, value in options.items() if value is not None)
+    given = dict(normalized(name, value) for name, value in options.items() if value is not None)
+    refuse_twice(given)
+    return given
 
 
 def _refuse_arithmetic(given: Mapping[str, Any]) -> None:

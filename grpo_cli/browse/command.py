@@ -21,7 +21,7 @@ KINDS: Final = {"select": "the rows as they are in their files"} | {
 def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
     """The command that opens this view, and the one that writes its groups; both include the options from --config."""
     view = {name: value for name, value in given.items() if name not in {"config", "where", "sort", "show"}}
-    view |= {"where": where} if where else {}
+    view |= {"where": [where]} if where else {}
     view |= {"sort": sort} if sort != ORDER else {}
     view |= {"show": show} if show is not None else {}
     lines = [command_line("browse", view)]
@@ -35,4 +35,4 @@ def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) ->
     command, _, to = kind.partition(" --to ")
     left_out = {"config", "quiet", "debug", "where"}
     options = {name: given[name] for name in given if name in COMMANDS[command].takes and name not in left_out}
-    return command, options | ({"to": to} if to else {}) | ({"where": where} if where else {}) | {"output": output}
+    return command, options | ({"to": to} if to else {}) | ({"where": [where]} if where else {}) | {"output": output}

@@ -28,6 +28,7 @@ def browse(given: dict[str, Any]) -> None:
     from grpo_cli.browse.model import ORDER, Model
     from grpo_cli.cli.export import export
     from grpo_cli.cli.select import select
+    from grpo_cli.options.conditions import Filter
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
 
@@ -38,6 +39,8 @@ def browse(given: dict[str, Any]) -> None:
         model = Model.of(job, phase)
     from grpo_cli.browse.app import Browser
 
+    if "where" in given:
+        given["where"] = Filter.parse(given["where"]).text
     model.shown(given.get("where", ""), given.get("sort", ORDER))
     if "show" in given:
         model.code_of(given["show"])

@@ -271,6 +271,10 @@ def _converting(parameter: Any) -> Any:
 
     converting = copy(parameter)
     converting.process_value = process_value
+    if not getattr(parameter, "is_flag", True):  # of an option with one value, typer's parser keeps the last
+        repeated = copy(parameter)
+        repeated.multiple = True
+        converting.add_to_parser = repeated.add_to_parser
     return converting
 
 
@@ -283,6 +287,12 @@ def _value(row: Option, value: Any) -> Any:
         return None
     if get_origin(row.type) is list:
         return list(value)
+    if isinstance(value, list):
+        if len(value) > 1:
+            raise UsageError(
+                f"{row.flag} is given more than once: {' and '.join(map(repr, value))}", "it takes one value"
+            )
+        value = value[0]
     sentence = meant(row.name, value) if row.choices else ""
     if sentence and value not in row.choices:
         raise UsageError(f"{row.flag} cannot be {value!r}", sentence)

@@ -12,7 +12,7 @@ import operator
 import re
 import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -34,17 +34,23 @@ _ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = Map
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A parsed condition."""
+    """A parsed condition; `any_of` are those of which one is enough, if there are several."""
 
     text: str
     tree: ast.expr
+    any_of: tuple[Filter, ...] = ()
 
     @classmethod
-    def parse(cls, text: str, known: Collection[str] = ()) -> Filter:
+    def parse(cls, text: str | Sequence[str], known: Collection[str] = ()) -> Filter:
         """Parse a condition, or raise an error that shows where it fails; its names must be `known`, if that is given.
 
-        Without known names it is a condition on the facts of a group.
+        Without known names it is a condition on the facts of a group. Of several, a group has to meet all (--where),
+        and a run that meets one of them fails (--fail-on).
         """
+        if not isinstance(text, str):
+            parts = [cls.parse(part, known) for part in text]
+            tree = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
+            return parts[0] if len(parts) == 1 else cls(_text(tree), tree, tuple(parts) if known else ())
         example = _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
         try:
             tree = ast.parse(re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip()), mode="eval").body
@@ -93,9 +99,9 @@ class Filter:
         """Raise a gate error with the facts if the condition holds for their quantities, or for those of a part."""
         for part in facts.get("parts", [facts]):
             values = gates(part)
-            if self.holds(values):
-                shown = ", ".join(f"{name} is {values[name]:.6g}" for name in self.names if values[name] is not None)
-                error = GateError(f"the --fail-on condition {self.text!r} holds", shown, written=written)
+            if held := next((gate for gate in self.any_of or [self] if gate.holds(values)), None):
+                shown = ", ".join(f"{name} is {values[name]:.6g}" for name in held.names if values[name] is not None)
+                error = GateError(f"the --fail-on condition {held.text!r} holds", shown, written=written)
                 error.facts = facts
                 if part is not facts:
                     error.inside(f"{facts['plan_by']} = {part['value']}")
@@ -108,8 +114,7 @@ class Filter:
     @property
     def parts(self) -> list[Filter]:
         """The conditions that all have to hold, one by one."""
-        parts = ((ast.unparse(node), node) for node in _conjuncts(self.tree))
-        return [Filter(text.replace("pass_at_", "pass@"), node) for text, node in parts]
+        return [Filter(_text(node), node) for node in _conjuncts(self.tree)]
 
 
 _OF_RUN: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
@@ -132,6 +137,11 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
     joined = (node for node in ast.walk(tree) if isinstance(node, (ast.BoolOp, ast.UnaryOp)))
     if not all(map(_is_condition, (tree, *(node for node in joined if not isinstance(node.op, ast.USub))))):
         raise UsageError(f"{text!r} compares nothing", example)
+
+
+def _text(node: ast.expr) -> str:
+    """A condition as it is written."""
+    return ast.unparse(node).replace("pass_at_", "pass@")
 
 
 def _is_condition(node: ast.expr) -> bool:

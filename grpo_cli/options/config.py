@@ -17,7 +17,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import FORMULA, Given, normalized, settings
+from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, settings
 from grpo_cli.options.table import COMPARED, EVERY, OPTIONS, OUTPUT, TOKENS, WITH, Option
 from grpo_cli.schemas.table import schemas
 
@@ -45,6 +45,7 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, search: 
     command `takes`, and those of `compute` that do not apply to it: one file may serve several commands.
     """
     _check_values(given)
+    refuse_twice(given)
     if "plans" in given:
         given = {**given, "plans": normalized("plans", given["plans"])[1]}
     if "config" in given and "no_config" in given:

@@ -101,7 +101,7 @@ class InspectKeywords(PlanKeywords, total=False):
 class SelectKeywords(SharedKeywords, total=False):
     """Of `select`."""
 
-    where: str | None
+    where: Several | None
     solved_at: float | None
     top: int | None
     by: str | None
@@ -134,6 +134,6 @@ class ExportKeywords(CompareKeywords, total=False):
     tokens: str | None
     mask: str | None
     prompt_tokens: str | None
-    where: str | None
+    where: Several | None
     limit: int | None
     seed: int | None

@@ -107,6 +107,7 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
         if name in given and not isinstance(value, list):
             raise UsageError(f"{spelled} is given twice for one plan", "give it once")
         given[name] = [*given[name], *value] if name in given else value
+    refuse_twice(given)
     return given
 
 
@@ -303,6 +304,21 @@ def settings(given: Given) -> dict[str, Any]:
     if "expr" in given:
         fields.setdefault("estimator.name", "expression")
     return fields
+
+
+def refuse_twice(given: Given) -> None:
+    """Refuse two options that set one field of the plan: only the last would count."""
+    setters: dict[str, str] = {}
+    for name, value in given.items():
+        for item in [[each] for each in value] if name in {"param", "set"} else [value]:
+            for field in settings({name: item}):
+                if name == "expr" and field == "estimator.name":  # its method may be given as well
+                    continue
+                words = " ".join(EVERY[name].words(item))
+                for other, before in setters.items():
+                    if f"{field}.".startswith(f"{other}.") or other.startswith(f"{field}."):
+                        raise UsageError(f"{before} and {words} both set {other}", "leave one of them out")
+                setters[field] = words
 
 
 def _weights(rewards: list[str]) -> dict[str, Any]:

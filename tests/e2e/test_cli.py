@@ -93,6 +93,16 @@ def test_a_gate_that_holds_exits_3_and_writes_nothing(place: Path) -> None:
     assert files(place) == before
 
 
+@pytest.mark.parametrize("gates", [("rows > 1", "rows > 99"), ("rows > 99", "rows > 1")])
+def test_of_several_gates_any_that_holds_stops_the_run(gates: tuple[str, str], place: Path) -> None:
+    before = files(place)
+    done = adv("compute", "rewards.jsonl", "--fail-on", gates[0], "--fail-on", gates[1], cwd=place)
+    assert done.status == 3
+    assert "the --fail-on condition 'rows > 1' holds, nothing was written; rows is 46" in done.err
+    assert files(place) == before
+    assert adv("compute", "rewards.jsonl", "--fail-on", "rows > 98", "--fail-on", "rows > 99", cwd=place).status == 0
+
+
 @pytest.mark.parametrize(
     "command",
     [["presets"], ["methods"], ["presets", "--json"], ["inspect", "rewards.jsonl"], ["--help"], ["compute", "--help"]],

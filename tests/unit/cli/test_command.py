@@ -19,6 +19,7 @@ from grpo_cli.cli.command import Line, read
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UsageError
+from grpo_cli.options.config import with_config
 from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
@@ -60,9 +61,10 @@ def least(command: Command) -> dict[str, Any]:
 
 
 def line(command: Command, *more: str) -> list[str]:
-    needed = [
-        word for name in command.options if EVERY[name].required for word in (EVERY[name].flag, value_of(EVERY[name]))
-    ]
+    """A line of the command, with what it has to be given before `more` unless that is in it."""
+    rows = [EVERY[name] for name in command.options if EVERY[name].required]
+    missing = [row for row in rows if not any(word.partition("=")[0] == row.flag for word in more)]
+    needed = [word for row in missing for word in (row.flag, value_of(row))]
     return [command.name, *(["in.jsonl"] if command.argument else []), *needed, *more]
 
 
@@ -99,8 +101,45 @@ def test_what_may_be_repeated_is_a_list_in_the_order_of_the_line() -> None:
     assert given("compute", "b", "-g", "x", "a", "--group=y", "--", "-c")["inputs"] == ["b", "a", "-c"]
 
 
-def test_of_an_option_that_is_repeated_the_last_one_counts() -> None:
-    assert given("compute", "a", "--ddof", "1", "--ddof", "0")["ddof"] == 0
+def two_values(option: Option) -> tuple[str, str]:
+    choices = get_args(option.type)
+    return (choices[0], choices[1]) if len(choices) > 1 else ("1:2", "2:3") if ":" in option.takes else ("1", "2")
+
+
+@EACH_OPTION
+def test_no_value_of_an_option_that_is_given_twice_is_lost(command: Command, option: Option) -> None:
+    one, two = two_values(option)
+    if option.type is bool:
+        words, values = [option.flag, option.flag], True
+    else:
+        words, values = [option.flag, one, f"{option.flag}={two}"], [one, two]
+    if get_origin(option.type) is list or option.type is bool:
+        assert given(*line(command, *words))[option.name] == values
+        return
+    with pytest.raises(UsageError) as error:
+        read(line(command, *words))
+    assert str(error.value) == f"{option.flag} is given more than once: {one!r} and {two!r}; it takes one value"
+
+
+def test_the_two_spellings_of_an_option_are_one_option() -> None:
+    assert given("compute", "a", "--explain", "--dry-run", "--explain")["explain"] is True
+    with pytest.raises(UsageError, match="--output is given more than once: 'x' and 'y'"):
+        read(["compute", "a", "-o", "x", "--output", "y"])
+    assert given("select", "a", "-w", "mean > 0", "--where", "std > 0")["where"] == ["mean > 0", "std > 0"]
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_what_is_given_once_on_the_line_wins_over_the_config_file(command: Command, tmp_path: Path) -> None:
+    """A file is one more giver of a value, and weaker than the line: it is no second time."""
+    rows = [EVERY[name] for name in command.options if get_origin(EVERY[name].type) is not list]
+    rows = [row for row in rows if row.type is not bool and row.name not in {"config", "presets", "schemas"}]
+    for row in rows if "config" in command.takes else ():
+        one, two = two_values(row)
+        weak = one if row.type not in {int, float} else row.type(one)
+        (tmp_path / "c.toml").write_text(f"{row.flag.removeprefix('--')} = {json.dumps(weak)}")
+        config = str(tmp_path / "c.toml")
+        found = with_config(given(*line(command, "--config", config, row.flag, two)), command.takes)
+        assert found[row.name] == given(*line(command, row.flag, two))[row.name]
 
 
 def test_short_options_may_stand_together() -> None:

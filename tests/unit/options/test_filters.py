@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import GateError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.stats.facts import GATES
 from tests.support import conditions as meaning
@@ -246,3 +246,37 @@ def test_only_a_text_is_called_a_text() -> None:
         holds("n < 'a'")
     with pytest.raises(pl.exceptions.PolarsError):  # a defect of the tool: the condition is not blamed
         holds("n < 3", n=[1, 2])
+
+
+# --- several conditions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["mean > 0", "mean > 1", "mean > 1 or std == 0", "not mean > 1", "mean > 0 # why"])
+@pytest.mark.parametrize("second", ["n == 8", "n == 7", "n == 7 or mean > 0", "n > 1 and n < 9"])
+def test_of_several_conditions_on_a_group_all_have_to_hold(first: str, second: str) -> None:
+    whole = Filter.parse([first, second])
+    assert whole.holds(VALUES) is (holds(first) and holds(second))
+    assert Filter.parse(whole.text).holds(VALUES) is whole.holds(VALUES)
+
+
+@pytest.mark.parametrize("first", ["rows > 4", "rows > 9", "rows > 9 or groups > 1"])
+@pytest.mark.parametrize("second", ["groups > 3", "groups > 1 and rows > 4"])
+def test_of_several_conditions_on_a_run_one_is_enough(first: str, second: str) -> None:
+    values = {"rows": 8, "groups": 2}
+    whole = Filter.parse([first, second], ["rows", "groups"])
+    assert whole.holds(values) is (Filter.parse(first).holds(values) or Filter.parse(second).holds(values))
+    assert Filter.parse(whole.text).holds(values) is whole.holds(values)
+
+
+def test_a_gate_names_the_condition_that_holds() -> None:
+    gate = Filter.parse(["rows < 4", "groups > 1", "rows > 7"], ["rows", "groups"])
+    with pytest.raises(GateError, match=re.escape("the --fail-on condition 'groups > 1' holds; groups is 2")):
+        gate.check(dict, {"rows": 8, "groups": 2})
+    gate.check(dict, {"rows": 6, "groups": 1})
+
+
+def test_each_of_several_conditions_is_one_by_itself() -> None:
+    with pytest.raises(UsageError, match="is not a condition"):
+        Filter.parse(["mean > 0) or (mean < 1", "std > 0"])
+    with pytest.raises(UnknownName, match="no quantity named 'group'; did you mean 'groups'"):
+        Filter.parse(["rows > 1", "group > 1"], ["rows", "groups"])

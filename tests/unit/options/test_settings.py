@@ -244,6 +244,42 @@ def test_a_flag_wins_field_by_field(text: str, flags: dict[str, Any], path: str,
     assert "plan.post.whiten.level" not in found
 
 
+@pytest.mark.parametrize("option", ["where", "fail-on"])
+def test_conditions_of_the_line_replace_those_of_the_file(option: str, tmp_path: Path) -> None:
+    name = option.replace("-", "_")
+    (tmp_path / "c.toml").write_text(f"{option} = ['rows > 1', 'rows > 2']")
+    takes, config = COMMANDS["inspect"].takes, str(tmp_path / "c.toml")
+    assert with_config({"config": config}, takes)[name] == ["rows > 1", "rows > 2"]
+    assert with_config({"config": config, name: ["rows > 3"]}, takes)[name] == ["rows > 3"]
+
+
+BOTH_SET: list[tuple[dict[str, Any], str]] = [
+    ({"epsilon": 1.0, "set": ["divisor.epsilon=2"]}, "--epsilon 1.0 and --set divisor.epsilon=2 both set divisor.epsilon"),
+    ({"set": ["alone.sd=one", "alone.sd=nan"]}, "--set alone.sd=one and --set alone.sd=nan both set alone.sd"),
+    ({"param": ["k=1", "k = 2"]}, "--param k=1 and --param k = 2 both set estimator.k"),
+    ({"singleton": "raw", "set": ["alone.result=nan"]}, "--singleton raw and --set alone.result=nan both set alone.result"),
+    ({"whiten": "none", "set": ["post.whiten.level=token"]}, "--whiten none and --set post.whiten.level=token both set post.whiten"),
+    ({"param": ["name=rloo"], "method": "grpo"}, "--param name=rloo and --method grpo both set estimator.name"),
+    ({"reward": ["a=2"], "set": ["rewards.weights=3"]}, "--reward a=2 and --set rewards.weights=3 both set rewards.weights"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "words"), BOTH_SET)
+def test_a_field_that_two_options_set_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{words}; leave one of them out")):
+        with_config(given)
+
+
+@pytest.mark.parametrize("given", [
+    {"epsilon": 1.0, "set": ["divisor.floor=2", "alone.sd=nan"]}, {"param": ["k=1", "epsilon=2"]},
+    {"method": "expression", "expr": "reward"}, {"reward": ["a", "b"], "set": ["rewards.weights=3,4"]},
+    {"singleton": "raw", "set": ["alone.sd=nan"]}, {"reward_clip": "0:1", "clip": "0:1"},
+    {"preset": "trl-grpo", "epsilon": 1.0, "set": ["rewards.missing=exclude"]},
+])  # fmt: skip
+def test_options_that_set_other_fields_go_together(given: dict[str, Any]) -> None:
+    assert with_config(given) == given
+
+
 def test_a_preset_gives_way_to_the_options() -> None:
     preset = {"estimator.name": "grpo", "divisor.epsilon": 1e-4, "rewards.missing": "zero"}
     assert plan_of({"preset": "trl-grpo"}) == Plan.of(preset)
