@@ -19,7 +19,7 @@ import polars as pl
 
 from grpo_cli.engine.column_stats import PIECE, over
 from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_sums
-from grpo_cli.engine.moments import Moments, Vector
+from grpo_cli.engine.moments import Moments, Vector, exact_sums
 from grpo_cli.errors import DataError
 
 GROUP: Final = "group"
@@ -130,6 +130,19 @@ class Frames:
     def sum(self, value: pl.Expr) -> pl.Expr:
         """The sum over each group; nulls are left out."""
         return self._sum(self._computed(value))
+
+    def total(self, values: Sequence[pl.Expr]) -> pl.Expr:
+        """The exact sum of the values in each row, rounded once: the same in any order of them; nulls count as 0."""
+
+        def added(parts: pl.Series) -> pl.Series:
+            return pl.Series(exact_sums([part.to_numpy() for part in parts.struct.unnest()]))
+
+        name = self._named("")
+        parts = pl.struct(value.fill_null(0.0).alias(str(at)) for at, value in enumerate(values))
+        # Not by `let`: polars cannot tell that a function of Python works row by row.
+        self._later[name] = parts.map_batches(added, pl.Float64, is_elementwise=True)
+        self.keep([pl.col(name)])
+        return pl.col(name)
 
     def average(self, value: pl.Expr) -> pl.Expr:
         """The mean over each group; nulls are left out, NaN if there is nothing else."""

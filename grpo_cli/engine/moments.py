@@ -6,15 +6,19 @@ threads and with any other batches in the file.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
 
 CHUNK: Final = 65_536
+_BLOCK: Final = 1 << 14  # rows whose intermediate arrays stay in the cache
 _WORD: Final = 16  # numpy sorts 16-bit integers in linear time
 NEAREST: Final = 1e-150  # the squares of a smaller spread lose digits or underflow
 
@@ -124,6 +128,37 @@ def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
         away -= np.repeat(low, lengths)
         away *= away
         return np.array([weight, mean, low, total(away)])
+
+
+def exact_sums(columns: Sequence[Vector]) -> Vector:
+    """The sum of each row, rounded once, as `math.fsum` gives it: the same in any order of the columns."""
+    starts = range(0, max(len(columns[0]), 1), _BLOCK)
+    return np.concatenate([_exact_sums([column[start : start + _BLOCK] for column in columns]) for start in starts])
+
+
+def _exact_sums(columns: Sequence[Vector]) -> Vector:
+    with np.errstate(invalid="ignore", over="ignore"):
+        total, lost = _added(columns)
+        rest, lost_again = _added(lost)
+        doubt = np.abs(lost_again).sum(axis=0)
+        # More than what `rest` lacks, and than the rounding of the two bounds.
+        margin = 2 * doubt + 2.0**-51 * np.abs(rest)
+        unsure = (doubt > 0) & (total + (rest - margin) != total + (rest + margin))
+        sums = np.where(np.isfinite(total), total + rest, total)
+    for row in np.flatnonzero(unsure).tolist():
+        sums[row] = math.fsum(column[row] for column in columns)
+    return sums
+
+
+def _added(columns: Sequence[Vector]) -> tuple[Vector, list[Vector]]:
+    """The columns added one by one, and what each addition lost to rounding, exactly (Knuth's two-sum)."""
+    total, lost = columns[0], []
+    for column in columns[1:]:
+        more = total + column
+        part = more - total
+        lost.append((total - (more - part)) + (column - part))
+        total = more
+    return total, lost
 
 
 def spread(variance: pl.Expr, *, inside: float = 0.0, floor: float = 0.0, epsilon: float = 0.0) -> pl.Expr:

@@ -228,7 +228,7 @@ def _before_post(
 ) -> pl.Expr:
     """From the residuals to the input of the post operations."""
     scaled = [_scaled(frames, plan, t, residuals[name], name) for name, t in quantities.items()]
-    value = weighted(scaled, weights(plan, len(scaled))) if plan.rewards.combine == "normalize" else scaled[0]
+    value = weighted(frames, scaled, weights(plan, len(scaled))) if plan.rewards.combine == "normalize" else scaled[0]
     if plan.weight.by != "none":
         value = value * frames.let(_weight(frames, plan), ".weight")
     return frames.let(_select(frames, plan, frames.let(value)))
@@ -272,11 +272,13 @@ def weights(plan: Plan, components: int) -> tuple[float, ...]:
     return plan.rewards.weights or (1.0,) * components
 
 
-def weighted(values: Sequence[pl.Expr], weights: Sequence[float]) -> pl.Expr:
+def weighted(frames: Frames, values: Sequence[pl.Expr], weights: Sequence[float]) -> pl.Expr:
     """The weighted sum of the components that are not null; null if all are."""
-    if len(values) == 1:
-        return values[0] * weights[0]
-    total = pl.sum_horizontal(value * weight for value, weight in zip(values, weights, strict=True))
+    parts = [value * weight for value, weight in zip(values, weights, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    two = len(parts) == 2  # noqa: PLR2004 - two numbers have the same sum in either order
+    total = pl.sum_horizontal(parts) if two else frames.total(parts)
     return pl.when(pl.any_horizontal(value.is_not_null() for value in values)).then(total)
 
 
@@ -289,7 +291,7 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
     rule = plan.rewards
     zeros = rule.component_missing == "zero" and components > 1
     filled = [value.fill_null(0.0) for value in known] if zeros else known
-    total = weighted(filled, weights(plan, components))
+    total = weighted(frames, filled, weights(plan, components))
     there = pl.all_horizontal if rule.component_missing == "propagate" else pl.any_horizontal
     scorable = frames.let(there(value.is_not_null() for value in known))  # a row without any reward has none, not 0
     # Often only the last row of a rollout has the reward, which scores the others as well.
