@@ -44,7 +44,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         kind: str,
         group: str,
         built_in: Callable[[], Mapping[str, Row]],
-        made: Callable[[str, Mapping[str, Any]], Row],
+        made: Callable[[str, dict[str, Any]], Row],
         like: type,
     ) -> None:
         self._kind = kind
@@ -102,7 +102,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         return self._files.get(name) or _packages(self._points().get(name, ()))
 
     @contextmanager
-    def beside(self, file: str, entries: Mapping[str, Any]) -> Iterator[None]:
+    def beside(self, file: str, entries: dict[str, Any]) -> Iterator[None]:
         """Add the rows of a file for the duration of a block."""
         before = self._files, self._of_files
         try:
@@ -119,7 +119,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         finally:
             self._files, self._of_files = before
 
-    def _row(self, name: str, entries: Mapping[str, Any]) -> Row:
+    def _row(self, name: str, entries: dict[str, Any]) -> Row:
         if not _NAME.fullmatch(name) or name == _NO_NAME:
             raise UsageError(f"a {self._kind} cannot be named {name!r}", "names have letters, digits and . _ + -")
         if not isinstance(entries[name], self._like):

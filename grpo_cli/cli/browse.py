@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
+from select import POLLERR, POLLHUP, poll
 from threading import Thread
 from typing import Any
 
+from grpo_cli.cli.entry import SIGNALLED
 from grpo_cli.cli.output import progress
 from grpo_cli.errors import UsageError
 
@@ -22,7 +26,8 @@ def browse(given: dict[str, Any]) -> None:
         raise missing_extra("browse needs textual", "browse")
     if "-" in given["inputs"]:
         raise UsageError("browse reads keys from standard input", "name a file")
-    if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
+    # Textual draws on standard error.
+    if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
     Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
     from grpo_cli.browse.model import ORDER, Model
@@ -45,8 +50,18 @@ def browse(given: dict[str, Any]) -> None:
     if "show" in given:
         model.code_of(given["show"])
     browser = Browser(model, given, {"select": select, "export": export})
+    Thread(target=_leave_with_terminal, args=[browser.finish], daemon=True).start()
     for line in browser.run() or ():
         print(line)
     browser.finish()
     sys.stdout.flush()
     os._exit(0)  # without waiting for what is still being read
+
+
+def _leave_with_terminal(finish: Callable[[], None]) -> None:
+    """End the process when the terminal is gone: textual would read its end again and again, and wait for its output."""
+    waiting = poll()
+    waiting.register(sys.stdin, 0)
+    if any(state & (POLLHUP | POLLERR) for _, state in waiting.poll()):
+        finish()
+        os._exit(SIGNALLED + signal.SIGHUP)

@@ -7,6 +7,7 @@ Plan, not written down again. An entry may inherit from another.
 from __future__ import annotations
 
 import tomllib
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -38,6 +39,7 @@ KEYS: Final[Mapping[str, type]] = MappingProxyType(
     }
 )
 SOURCE: Final = frozenset({"repo", "path", "commit", "version", "date"})
+_MOST: Final = 32  # presets that one inherits from, directly or not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,11 @@ class Preset:
         """The fields of its plan by dotted name."""
         return _fields(self.plan.as_dict())
 
+    @cached_property
+    def but_epsilon(self) -> str:
+        """The fields without the epsilon of the divisor, as a text: thousands of presets are compared in pairs."""
+        return repr([field for field in self.fields.items() if field[0] != "divisor.epsilon"])
+
 
 def preset(name: str) -> Preset:
     """The preset of that name; an error explains if it is unknown or cannot be computed from reward tables."""
@@ -88,7 +95,7 @@ def presets() -> Registry[Preset]:
 
 
 @cache
-def _entries() -> Mapping[str, Any]:
+def _entries() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("presets.toml").read_text(encoding="utf-8"))
 
 
@@ -106,9 +113,9 @@ def _made(entries: Mapping[str, Any]) -> Mapping[str, Preset]:
     return MappingProxyType({name: _preset(entries, name) for name in entries})
 
 
-def _of_others(name: str, entries: Mapping[str, Any]) -> Preset:
+def _of_others(name: str, entries: dict[str, Any]) -> Preset:
     """A preset of a file or a package, which may inherit from built-in ones; its plan is valid."""
-    row = _preset({**_entries(), **entries}, name)
+    row = _preset(ChainMap(entries, _entries()), name)
     if not row.refused:
         _ = row.plan
     return row
@@ -118,12 +125,6 @@ _PRESETS: Final = Registry("preset", "grpo_adv.presets", _built_in, _of_others, 
 
 
 def _preset(entries: Mapping[str, Any], name: str) -> Preset:
-    for key, value in entries[name].items():
-        if key not in KEYS:
-            raise UnknownName.among(f"key of the preset {name}", key, sorted(KEYS))
-        if not isinstance(value, KEYS[key]):
-            wanted = "a table" if KEYS[key] is Mapping else f"of the type {KEYS[key].__name__}"
-            raise UsageError(f"{key} of the preset {name} cannot be {value!r}", f"it is {wanted}")
     chain = _chain(entries, name)
     merged: dict[str, Any] = {}
     for ancestor in chain:
@@ -157,14 +158,32 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
 
 def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
     """The entry and its ancestors, the farthest first."""
-    chain = [name]
-    while parent := entries[chain[0]].get("inherits"):
+    chain = list[str]()
+    child, parent = "", name
+    while parent:
         if parent not in entries:
-            raise UnknownName.among(f"preset that {chain[0]} inherits from", parent, entries)
+            raise UnknownName.among(f"preset that {child} inherits from", parent, entries)
         if parent in chain:
-            raise UsageError(f"the preset {name} inherits from itself", "break the cycle")
+            raise UsageError(f"the preset {parent} inherits from itself", "break the cycle")
+        if len(chain) > _MOST:
+            wrong = f"the preset {name} has more than {_MOST} presets before it"
+            raise UsageError(wrong, "let it inherit from one of the first")
+        _check(parent, entries[parent])
         chain.insert(0, parent)
+        child, parent = parent, entries[parent].get("inherits", "")
     return chain
+
+
+def _check(name: str, entry: Any) -> None:
+    """Refuse an entry with keys that there are not, or with values of another type."""
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"the preset {name} is not a table, but {type(entry).__name__}")
+    for key, value in entry.items():
+        if key not in KEYS:
+            raise UnknownName.among(f"key of the preset {name}", key, sorted(KEYS))
+        if not isinstance(value, KEYS[key]):
+            wanted = "a table" if KEYS[key] is Mapping else f"of the type {KEYS[key].__name__}"
+            raise UsageError(f"{key} of the preset {name} cannot be {value!r}", f"it is {wanted}")
 
 
 def _merged(entries: Mapping[str, Any], chain: list[str], key: str) -> dict[str, Any]:
@@ -181,11 +200,7 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> Mapping[str, Any]:
 
 def differences(plan: Plan, base: Plan) -> dict[str, tuple[Any, Any]]:
     """Fields in which a plan differs from its preset: name -> (the preset's value, the plan's)."""
-    return differing(*(_fields(each.as_dict()) for each in (plan, base)))
-
-
-def differing(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Fields that are not the same: name -> (before, after)."""
+    after, before = (_fields(each.as_dict()) for each in (plan, base))
     return {
         key: (before.get(key), after.get(key))
         for key in dict.fromkeys((*before, *after))

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan_parts import Counting, MaskedRows
-from grpo_cli.engine.presets import Preset, differing
+from grpo_cli.engine.presets import Preset
 from grpo_cli.engine.presets import presets as known
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, exact, marked
@@ -103,19 +103,21 @@ def as_dict(name: str) -> dict[str, Any]:
 
 def equal(row: Preset) -> list[str]:
     """The presets that compute the same in every case."""
-    return [other.name for other in _others(row) if (other.plan, other.rollouts) == (row.plan, row.rollouts)]
+    return [other.name for other in _alike(row) if (other.plan, other.rollouts) == (row.plan, row.rollouts)]
 
 
 def equal_up_to_epsilon(row: Preset) -> list[str]:
     """The presets that differ only in the epsilon of the divisor."""
-    return [other.name for other in _others(row) if {*differing(other.fields, row.fields)} == {"divisor.epsilon"}]
+    return [other.name for other in _alike(row) if other.plan != row.plan]
 
 
 # --- pieces ------------------------------------------------------------------------------------------------
 
 
-def _others(row: Preset) -> list[Preset]:
-    return [other for other in known().at_hand.values() if other.name != row.name and not other.refused]
+def _alike(row: Preset) -> list[Preset]:
+    """The other presets whose plans differ in the epsilon of the divisor, or in nothing."""
+    others = (other for other in known().at_hand.values() if other is not row and not other.refused)
+    return [other for other in others if other.but_epsilon == row.but_epsilon]
 
 
 def _line(row: Preset) -> list[str]:

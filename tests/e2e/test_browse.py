@@ -6,10 +6,13 @@ import fcntl
 import os
 import pty
 import re
+import signal
 import struct
+import subprocess
 import sys
 import termios
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -24,14 +27,21 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def in_a_terminal(*arguments: str, keys: str, until: str, cwd: Path) -> tuple[int, str]:
-    """Run a command in a terminal of 80x24, press the keys when a text is shown; its status and all that it wrote."""
+def started(*arguments: str, cwd: Path, hang_up: signal.Handlers = signal.SIG_DFL) -> tuple[int, int]:
+    """A command in a terminal of 80x24, and what it does when that hangs up; its process and the other end of the terminal."""
     pid, terminal = pty.fork()
     if not pid:
+        signal.signal(signal.SIGHUP, hang_up)
         os.chdir(cwd)
         os.environ.update(TERM="xterm-256color", NO_COLOR="1")
         os.execv(sys.executable, [sys.executable, "-m", "grpo_cli", *arguments])  # noqa: S606 - no shell is meant
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    return pid, terminal
+
+
+def in_a_terminal(*arguments: str, keys: str, until: str, cwd: Path) -> tuple[int, str]:
+    """Run a command in a terminal of 80x24, press the keys when a text is shown; its status and all that it wrote."""
+    pid, terminal = started(*arguments, cwd=cwd)
     written, pressed = b"", False
     while True:
         try:
@@ -59,6 +69,20 @@ def test_a_screen_is_shown_without_colours_and_left_with_q(place: Path) -> None:
     assert not any(code in {"38", "48"} for code in coloured)
 
 
+@pytest.mark.parametrize("hang_up", [signal.SIG_DFL, signal.SIG_IGN], ids=["", "nohup"])
+def test_it_ends_with_its_terminal(hang_up: signal.Handlers, place: Path) -> None:
+    pid, terminal = started("browse", "sample_data/chats.jsonl", cwd=place, hang_up=hang_up)
+    patience = Timer(60, os.kill, (pid, signal.SIGKILL))
+    patience.start()
+    written = b""
+    while b"What is 17 + 25?" not in written:
+        written += os.read(terminal, 1 << 16)
+    os.close(terminal)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    patience.cancel()
+    assert status == 128 + signal.SIGHUP
+
+
 def test_it_starts_at_a_group_and_prints_the_requested_commands(place: Path) -> None:
     status, text = in_a_terminal(
         "browse", "sample_data/chats.jsonl", "--show", "hex-255", "-w", "size < 4", keys="oqq", until="hexadecimal", cwd=place
@@ -66,6 +90,17 @@ def test_it_starts_at_a_group_and_prints_the_requested_commands(place: Path) -> 
     assert status == 0
     assert text.rstrip().endswith("grpo-adv select sample_data/chats.jsonl --where 'size < 4' --output NEW_FILE")
     assert "grpo-adv browse sample_data/chats.jsonl --where 'size < 4' --show hex-255" in text
+
+
+def test_a_screen_that_nobody_would_see_is_not_opened(place: Path) -> None:
+    ours, theirs = os.openpty()
+    words = [sys.executable, "-m", "grpo_cli", "browse", "sample_data/chats.jsonl"]
+    done = subprocess.run(
+        words, cwd=place, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert (done.returncode, done.stderr[:29]) == (2, b"error: browse needs a terminal"[:29])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ plan.divisor.epsilon = 1e-4
         ("source.comit = 'x'", "comit"),
         ("inherits = 'bas'", "base"),
         ("inherits = 'other'", "inherits from itself"),
+        (
+            "inherits = 'next'\n[next]\ninherits = 'last'\n[last]\ninherits = 'next'",
+            "the preset next inherits from itself",
+        ),
+        ("inherits = 'last'\n[last]\ninherits = 3", "inherits of the preset last cannot be 3"),
+        ("inherits = 'last'\n[last]\nplan = 3", "plan of the preset last cannot be 3"),
     ],
 )
 def test_an_entry_that_means_nothing_is_refused(more: str, said: str) -> None:
@@ -53,6 +60,37 @@ def test_an_entry_inherits_what_it_does_not_say() -> None:
     made = parsed(f"{ENTRY}[other]\ninherits = 'base'\noptions.x = 1\nplan.divisor.level = 'batch'\n")["other"]
     assert (made.framework, made.source["repo"], made.options, made.parents) == ("F", "o/r", {"x": 1}, ("base",))
     assert (made.plan.divisor.level, made.plan.divisor.epsilon) == ("batch", 1e-4)
+
+
+def chained(length: int) -> str:
+    links = (f"[p{at}]\ninherits = '{f'p{at - 1}' if at else 'trl-grpo'}'\n" for at in range(length))
+    return "".join(links)
+
+
+def test_a_chain_of_parents_has_an_end(tmp_path: Path) -> None:
+    write(tmp_path / "x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
+    (tmp_path / "long.toml").write_text(chained(3000), encoding="utf-8")
+    (tmp_path / "short.toml").write_text(chained(24), encoding="utf-8")
+    started = time.process_time()
+    refused = adv("compute", "x.jsonl", "--presets", "long.toml", "-o", "-", cwd=tmp_path)
+    assert time.process_time() - started < 5
+    assert refused.status == 2
+    assert refused.err == (
+        "error: long.toml: the preset p32 has more than 32 presets before it; let it inherit from one of the first\n"
+    )
+    assert adv("compute", "x.jsonl", "--presets", "short.toml", "--preset", "p23", "-o", "-", cwd=tmp_path).status == 0
+
+
+def test_a_file_of_many_presets_is_read_in_linear_time(tmp_path: Path) -> None:
+    write(tmp_path / "x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
+    took = []
+    for many in (1000, 8000):
+        presets_of = "".join(f"[p{at}]\ninherits = 'trl-grpo'\n" for at in range(many))
+        (tmp_path / "many.toml").write_text(presets_of, encoding="utf-8")
+        started = time.process_time()
+        assert adv("compute", "x.jsonl", "--presets", "many.toml", "-o", "-", "-q", cwd=tmp_path).status == 0
+        took.append(time.process_time() - started)
+    assert took[1] < 12 * took[0] + 0.5
 
 
 def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(tmp_path: Path) -> None:
