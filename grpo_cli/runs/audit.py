@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +22,10 @@ from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, tog
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names
 from grpo_cli.runs.workers import HERE, Workers
-from grpo_cli.values.cells import Field
+from grpo_cli.schemas.table import LISTED
+from grpo_cli.values.cells import Field, number_series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ def _logged(table: Table, name: str) -> pl.Series:
     try:
         return table.scan([Field(name, "number")]).frame[name].cast(pl.Float64)
     except DataError:
-        lists = table.scan([Field(name, "numbers")]).frame[name]
+        lists = _token_lists(table, name)
     values = lists.list.eval(pl.element().filter(pl.element() != 0)).list
     spread = values.max() - values.min()
     uneven = spread > FLOAT32_ERROR * pl.select(pl.max_horizontal(values.max().abs(), 1.0)).to_series()
@@ -129,3 +131,17 @@ def _logged(table: Table, name: str) -> pl.Series:
         wrong = f"{table.place(row)}: {name} has different values for the tokens of one row"
         raise DataError(wrong, "advantages of a critic cannot be audited: rewards alone do not determine them")
     return pl.select(pl.when(lists.list.len() > 0).then(values.mean().fill_null(0.0)).alias(name)).to_series()
+
+
+def _token_lists(table: Table, name: str) -> pl.Series:
+    """The list of every row. A record with lists of rollouts has a list of lists: NeMo-RL writes `[[0.5, 0.5]]`."""
+    field = Field(name, "numbers")
+    try:
+        return table.scan([field]).frame[name]
+    except DataError:
+        if not (isinstance(table, FileTable) and table.schema and table.schema.layout in LISTED):
+            raise
+    scanned = table.scan([])
+    frames = table.rows(scanned.index, np.arange(len(scanned.frame)), [name], as_json=True)
+    values = [None if text is None else json.loads(text) for frame in frames for text in frame[name]]
+    return number_series(field, values, table.place)

@@ -323,6 +323,30 @@ def test_a_list_of_one_value_a_token_is_that_value() -> None:
     assert found(frame.with_columns(advantage=pl.Series(masked)))["match"]["mismatched_rows"] == 0
 
 
+def nemo_rl(path: Path, rewards: Sequence[float], advantages: Sequence[float], **lists: Sequence[float]) -> Path:
+    """Records as the logger of NeMo-RL slices them (7ea279abf, nemo_rl/utils/logger.py:1071): a list of tokens in a list of one row."""
+    records = [
+        {"content": ["text"], "rewards": [r], "input_lengths": [4], "token_loss_mask": [[0, 1, 1, 0]], "idx": at,
+         "sample_loss_mask": [1.0], "advantages": [lists.get(f"row_{at}", [0.0, a, a, 0.0])]}
+        for at, (r, a) in enumerate(zip(rewards, advantages, strict=True))
+    ]  # fmt: skip
+    write(path, records)
+    return path
+
+
+def test_the_dump_of_nemo_rl_leads_back_to_its_preset(tmp_path: Path) -> None:
+    source, logged = table("tables", TABLE), table("expected", TABLE)["nemo_rl.grpo"].to_list()
+    path = nemo_rl(tmp_path / "train_data_step5.jsonl", source["reward"].to_list(), logged)
+    done = adv("audit", str(path), "--group-size", "8", "--json")
+    assert json.loads(done.out)["match"]["preset_names"][0] == "nemo-rl-grpo"
+
+
+def test_tokens_of_one_row_that_differ_are_named_in_a_dump_of_nemo_rl_as_well(tmp_path: Path) -> None:
+    path = nemo_rl(tmp_path / "train_data_step5.jsonl", [0.0, 1.0] * 2, [-1.0, 1.0] * 2, row_2=[0.0, 0.5, -0.5, 0.0])
+    done = adv("audit", str(path), "--group-size", "4")
+    assert "train_data_step5.jsonl:3, rollout 1: advantages has different values for the tokens of one row" in done.err
+
+
 def test_values_that_differ_inside_a_row_are_refused() -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0], "advantage": [[0.1, 0.2], [0.3, 0.3]]})
     with pytest.raises(DataError, match="frame row 1: advantage has different values for the tokens"):
