@@ -211,6 +211,7 @@ class Audit:
     def _grouped(self, note: str, columns: Columns, rule: Rule) -> Grouping:
         groups = with_rollouts(group(columns, rule))
         narrow = Narrow.of(groups, check(groups, AUDITED))
+        note = ", ".join(filter(None, [note, _treatment(narrow)]))
         if narrow.left_out.any():
             narrow = narrow.at(np.flatnonzero(~narrow.left_out.to_numpy()))
             narrow = replace(narrow, table=narrow.table.drop(LEFT_OUT))
@@ -219,7 +220,6 @@ class Audit:
                 f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
-        note = ", ".join(filter(None, [note, _treatment(narrow)]))
         return Grouping(columns, narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)
 
 

@@ -275,14 +275,21 @@ def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> 
     names = {*tables[0].columns()} if tables else set()
     rows = f"{schema.rows}." if schema is not None and schema.rows else ""
     named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
-    of_schema = [] if schema is None else [mark for mark in schema.marks if _there(schema, mark.column, names)]
-    marks = applied(of_schema, named, binding.masked_rows or binding.masked_by_preset)
-    if binding.masked_rows and all(
-        mark.kind == "foreign" or mark in binding.marks for mark in marks if mark.kind != "masked"
+    of_schema = () if schema is None else schema.marks
+    if (
+        binding.masked_rows
+        and all(mark.kind != "masked" for mark in named)
+        and not {"masked", "left_out"} & {mark.kind for mark in of_schema}
     ):
         cure = "--masked-column COL names the column that marks them"
         raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
-    return marks
+    # A mark may first occur late in a file of lines: a scan finds it.
+    there = [
+        mark
+        for mark in of_schema
+        if schema is None or mark.column not in schema.derive or _there(schema, mark.column, names)
+    ]
+    return applied(there, named, binding.masked_rows or binding.masked_by_preset)
 
 
 def _inside(binding: Binding, rows: str) -> Binding:

@@ -123,6 +123,8 @@ def _holds(column: pl.Series, mark: Mark) -> pl.Series:
     """The rows that a mark holds for."""
     if mark.state == "null":
         return column.is_null()
+    if column.dtype == pl.Boolean and mark.state != "in":
+        return (~column if mark.state in {"false", "zero"} else column).fill_null(value=False)
     text = _text(column)
     lower = text.str.to_lowercase()
     match mark.state:

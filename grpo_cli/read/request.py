@@ -188,17 +188,19 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     named = rule.named_columns
     required = {*key, *rewards, *roles.values(), *named}
     for_checks = _for_checks(names, filled, rule, rewards, roles, warn=warn)
+    derived = {} if schema is None else schema.derive
     marks = [mark.column for mark in filled.marks]
+    marks = [name for name in marks if {name, name.split(".")[0]} & {*names} or name in derived]
     by_name = [*for_checks.columns, *marks, *filled.reasons, *filled.rollouts]
     kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
+    kinds |= {mark.column: "key" for mark in filled.marks if mark.flag}
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # The logged advantage is read if it reveals the groups.
     logged: dict[str, Kind] = {filled.logged_column: "number"} if filled.logged_column else {}
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
-    derived = {} if schema is None else schema.derive
     required |= {name for name in filled.rollouts if name in derived or name == PARENT}
-    required |= {mark.column for mark in filled.marks if mark.flag}
+    required |= {mark.column for mark in filled.marks if mark.flag or mark.column in derived}
     return Request(
         plan=plan,
         flags=flags,

@@ -207,8 +207,13 @@ class FileTable(_Table):
             frame = pl.DataFrame([column if field is wanted else others.frame[field.name] for field in fields])
             return others.with_frame(frame, texts)
 
+    @property
+    def _marks(self) -> set[str]:
+        """Columns that mark rows, which only some rows may have."""
+        return set() if self.schema is None else {mark.column for mark in self.schema.marks if "." not in mark.column}
+
     def _scanned_as_is(self, fields: Sequence[Field]) -> Scanned:
-        watched = {*STEPS, *self.refused} - {*self.columns(), *(field.name for field in fields)}
+        watched = {*STEPS, *self._marks, *self.refused} - {*self.columns(), *(field.name for field in fields)}
         scanned = self.format.scan(self.source, fields, watched)
         self._refuse([name for name in self.refused if name in scanned.late_names])
         return scanned
