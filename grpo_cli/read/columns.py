@@ -42,7 +42,7 @@ class Columns(Located):
     def marked(self) -> Marked | None:
         """The rows that do not count like others; None if all do."""
         filled = self.request.filled
-        return marked(filled.marks, filled.reasons, self.values, self.height)
+        return marked(filled.marks, filled.reasons, self.values)
 
     @property
     def left_out(self) -> pl.Series | None:

@@ -59,23 +59,15 @@ class Marked:
 
     def counts(self) -> Counter[tuple[str, str, str]]:
         """How many rows each mark holds for, by kind, mark and reason."""
-        marked = self.rows.drop_nulls("mark")
-        reasons = marked["reason"].cast(pl.String).fill_null("")
-        frequent = reasons.value_counts(sort=True).head(REASONS)["reason"]
-        known = marked.with_columns(
-            reason=pl.select(
-                pl.when(reasons.is_in(frequent.implode())).then(reasons).otherwise(pl.lit("others"))
-            ).to_series()
-        )
-        found = known.group_by("mark", "reason", maintain_order=True).len()
-        return Counter(
-            {(self.marks[mark].kind, self.marks[mark].words, reason): rows for mark, reason, rows in found.iter_rows()}
-        )
+        found = self.rows.drop_nulls("mark").group_by("mark", "reason").len().sort("len", descending=True)
+        counted = Counter[tuple[str, str, str]]()
+        for at, (place, reason, rows) in enumerate(found.iter_rows()):
+            mark = self.marks[place]
+            counted[mark.kind, mark.words, (reason or "") if at < REASONS else "other reasons"] += rows
+        return counted
 
 
-def marked(
-    marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series], height: int
-) -> Marked | None:
+def marked(marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series]) -> Marked | None:
     """The rows that these marks hold for; None if there are none. The first mark that holds for a row counts.
 
     Of a mark without words of its own, such as `mask_sample`, another column may name the reason.
@@ -85,15 +77,15 @@ def marked(
     held = {at: rows for at, rows in held.items() if rows.any() and not (marks[at].kind == "foreign" and rows.all())}
     if not held:
         return None
-    first = pl.coalesce(pl.when(rows).then(pl.lit(at, pl.UInt8)) for at, rows in held.items())
+    first = pl.select(mark=pl.coalesce(pl.when(rows).then(pl.lit(at, pl.UInt8)) for at, rows in held.items()))
     texts = [_text(columns[name]) for name in reasons if name in columns]
     own = [_text(columns[marks[at].column]) for at in held if marks[at].state == "filled"]
     filled = [pl.when(~text.str.to_lowercase().is_in([*NOTHING])).then(text) for text in (*own, *texts)]
-    reason = pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
-    rows = pl.select(pl.repeat(0, height, dtype=pl.UInt8).alias("row"), mark=first).select("mark")
     named = [at for at, mark in enumerate(marks) if mark.kind != "foreign"]
-    rows = rows.with_columns(reason=pl.when(pl.col("mark").is_in(named)).then(reason))
-    return Marked(tuple(marks), rows.with_columns(pl.col("reason").cast(pl.Categorical(pl.Categories.random()))))
+    reason = pl.when(pl.col("mark").is_in(named)).then(
+        pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
+    )
+    return Marked(tuple(marks), first.with_columns(reason=reason.cast(pl.Categorical(pl.Categories.random()))))
 
 
 def refuse_useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series]) -> None:
