@@ -59,7 +59,8 @@ class Marked:
 
     def counts(self) -> Counter[tuple[str, str, str]]:
         """How many rows each mark holds for, by kind, mark and reason."""
-        found = self.rows.drop_nulls("mark").group_by("mark", "reason").len().sort("len", descending=True)
+        found = self.rows.drop_nulls("mark").group_by("mark", "reason", maintain_order=True).len()
+        found = found.sort("len", descending=True, maintain_order=True)
         counted = Counter[tuple[str, str, str]]()
         for at, (place, reason, rows) in enumerate(found.iter_rows()):
             mark = self.marks[place]

@@ -377,6 +377,8 @@ def metadata(
         "batch": narrow.batch_name,
         "rewards": rewards if by else list(narrow.reward_names),
     }
+    if narrow.marked is not None:
+        entry["marks"] = {mark.words: mark.kind for mark in narrow.marked.marks}
     if narrow.outcomes:
         entry["map"] = dict(narrow.outcomes)
     if output.tokens is not None:
