@@ -73,7 +73,7 @@ class DerivedColumns:
         return as_number(value) if letter is None else letter
 
     def _parts(self, made: Derived, value: Any) -> float | None:
-        """The sum over the parts with a value; None if no part has a value."""
+        """The sum over the parts with a value; what the schema says, or None, if no part has a value."""
         parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(parts) > 1:
             names = ", ".join(map(str, parts))
@@ -81,7 +81,7 @@ class DerivedColumns:
             raise DataError(f"several could be the reward: {names}", cure)
         scored = [self._part(made, part) for part in parts.values() if part is not None]
         known = [number for number in scored if number is not None]
-        return sum(known) if known else None
+        return sum(known) if known else as_number(made.otherwise)
 
     def _part(self, made: Derived, part: Any) -> float | None:
         number = self._number(part.get(made.value) if isinstance(part, dict) else part)

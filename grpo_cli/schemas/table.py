@@ -83,7 +83,7 @@ class Derived:
     source: str  # the column; @path is the path of the file
     means: str  # its name in messages
     pattern: str = ""  # a regular expression, whose first group is the value
-    otherwise: str | None = None  # the value if the expression does not match
+    otherwise: str | None = None  # the value if the expression does not match, or if no part has a value
     total: bool = False  # the sum of a list of numbers
     count: bool = False  # the length of a list
     value: str = ""  # in an object or a list of objects: the field that is summed
