@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import polars as pl
 
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
@@ -45,6 +46,11 @@ class Columns(Located):
         if unscorable is None or not unscorable.any():
             return rewards
         return pl.select(pl.when(~unscorable).then(reward).alias(reward.name) for reward in rewards).get_columns()
+
+    def at(self, places: Index) -> Columns:
+        """Only the rows at these places."""
+        values = {name: column.gather(places) for name, column in self.values.items()}
+        return replace(self, values=values, rows=places if self.rows is None else self.rows[places])
 
     def logged_advantages(self, name: str) -> pl.Series | None:
         """The logged advantages; None if there are none or they are not plain numbers."""

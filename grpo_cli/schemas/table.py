@@ -108,7 +108,7 @@ class Unscorable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Files without rows, or whose rows are also in files that match `beside`."""
+    r"""Files without rows, or whose rows are also in files that match `beside`; `\g<name>` in it is a part of their name."""
 
     skip: str
     beside: str = ""
@@ -152,6 +152,7 @@ class Schema:
     response: str = ""  # the column of the response
     messages: str = ""  # instead of both: a conversation that ends with the response
     advantage: str = ""
+    updates: str = ""  # the column with the id of a row in files that say more about rows, in a folder beside a stream
     centred: bool = False  # the logged advantage is reward - baseline, undivided
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
     length: str = ""
