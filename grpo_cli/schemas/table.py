@@ -157,6 +157,7 @@ class Schema:
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
     length: str = ""
     rollout: tuple[str, ...] = ()  # ids of the rollout that a row is part of: the first that is not null counts
+    parts: bool = False  # a row is a part of a rollout, which no preset counts by itself
     ids: tuple[str, ...] = ()  # ids of a row that the tool keeps when it scores the row again
     no_prompts: tuple[str, ...] = ()  # columns that are prompts by name only, such as the input of a judge
     repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and do not separate groups

@@ -1,7 +1,7 @@
-"""The run folder of prime-rl since it appends traces to a stream.
+"""The run folder of prime-rl since it appends traces to a stream, and its data set on the Hub with a row per branch.
 
 Written by what PrimeIntellect-ai/prime-rl does: `monitors/file/monitor.py` (048a6e23), `traces/chunks.py` (551bfc39),
-`traces/update.py` (65a18584), `orchestrator/annotations.py` (96e0cf47).
+`traces/update.py` (65a18584), `orchestrator/annotations.py` (96e0cf47), `tools/convert_traces_to_hf_dataset.py` (41ad2015).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import polars as pl
 
 from tests.support.bad_files import zst
 
@@ -134,3 +136,30 @@ def evaluation(*, step: int, groups: int = 2) -> list[dict[str, Any]]:
         episode(f"eval{step}g{g}", [trace(f"eval{step}g{g}t{k}", float(k % 2), kind="eval", step=step)], kind="eval", step=step)
         for k in range(4) for g in range(groups)
     ]  # fmt: skip
+
+
+def branches(
+    path: Path, rewards: Sequence[Sequence[float]], *, extra: Mapping[tuple[int, int], int] | None = None
+) -> Path:
+    """The data set on the Hub: a row for each branch of a trace; `extra` says which traces have more than one."""
+    rows = [
+        {
+            "episode_id": f"e{g}{k}", "episode_ok": True, "episode_has_error": False, "episode_errors": "[]",
+            "env_id": "gsm8k", "env_name": "gsm8k", "group_id": f"g{g}", "run_type": "train", "run_id": "r",
+            "run_name": None, "work_type": "train", "step": 4, "policy_start": 3, "policy_end": 3,
+            "trace_id": f"t{g}{k}", "trace_version": 1, "verifiers_version": "0.2.0", "verifiers_commit": None,
+            "task_type": "Task", "task_data": "{}", "task_key": f"k{g}", "task_hash": f"k{g}", "agent": "solver",
+            "trainable": True, "agent_config": "{}", "agent_runtime": "null", "tools": "[]", "reward": reward,
+            "rewards": "{}", "metrics": "{}", "info": "{}", "is_completed": True, "ok": True,
+            "stop_condition": "agent_completed", "has_error": False, "error_type": None, "error_message": None,
+            "error_status_code": None, "errors": "[]", "is_truncated": False, "num_branches": count, "num_turns": 1,
+            "num_input_tokens": 3, "num_output_tokens": 5 + k, "num_total_tokens": 8 + k, "branch_index": branch,
+            "messages": _chat(f"q{g}", f"a{k}.{branch}"), "calls": "[]",
+            "branch_num_input_tokens": 3, "branch_num_output_tokens": 5 + k, "branch_num_total_tokens": 8 + k,
+        }
+        for g, some in enumerate(rewards) for k, reward in enumerate(some)
+        for count in [1 + (extra or {}).get((g, k), 0)] for branch in range(count)
+    ]  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame(rows).write_parquet(path)
+    return path

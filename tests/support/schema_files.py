@@ -98,6 +98,11 @@ def prime_stream(folder: Path) -> Written:
     return Written(run / "monitors/file/traces/stream.jsonl", [4] * 6, [one for some in rewards for one in some])
 
 
+def prime_branches(folder: Path) -> Written:
+    path = prime_runs.branches(folder / "default" / "train.parquet", [[1.0, 0.0], [0.5, 0.25, 0.0]])
+    return Written(path, [2, 3], [1.0, 0.0, 0.5, 0.25, 0.0])
+
+
 def rllm(folder: Path) -> Written:
     top = folder / "episodes" / "train_step_1_epoch_0"
     top.mkdir(parents=True)
@@ -206,6 +211,7 @@ WRITERS: dict[str, Writer] = {
         prime_episode("g0", 1.0), prime_episode("g0", 0.0), prime_episode("g1", None), prime_episode("g1", 1.0, ok=False),
     ]),
     "prime-rl-stream": prime_stream,
+    "prime-rl-branches": prime_branches,
     "verifiers-traces": rows("outputs/gsm8k/traces.jsonl", [3, 2], [0.0, 1.0, 0.0, 1.0, None], [
         *(verifiers_episode(task, f"{task}-{k}", float(k)) for task in ("a", "b") for k in (0, 1)),
         verifiers_episode("a", "failed", 0.0, ok=False),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import polars as pl
 import pytest
 
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding
 from tests.support.command import adv
 from tests.support.jobs import inspected, look
-from tests.support.prime_runs import Run, episode, evaluation, sealed, shipped, training
+from tests.support.prime_runs import Run, branches, episode, evaluation, sealed, shipped, training
 from tests.support.schema_files import lines
 
 NAMES = ["monitors/file/traces/stream/00000.jsonl.zst", "monitors/file/traces/stream/00001.jsonl.zst",
@@ -189,3 +191,29 @@ def test_the_advantage_in_the_traces_of_older_versions_is_found_without_its_name
     path = lines(tmp_path / "rollouts/step_1/train/effective/traces.jsonl", run.episodes)
     facts = audited(path)
     assert (facts["column"], facts["match"]["mismatched_rows"]) == ("info.advantage", 0)
+
+
+# --- a row per branch --------------------------------------------------------------------------------------------
+
+REWARDS = [[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 1.0, 0.0]]
+
+
+def test_a_trace_with_several_branches_counts_once(tmp_path: Path) -> None:
+    path = branches(tmp_path / "default/train.parquet", REWARDS, extra={(0, 0): 2, (1, 2): 1})
+    for options in ({"method": "dr-grpo"}, {"preset": "prime-rl-grpo"}):
+        found = look(path, **options)
+        assert (found.facts["rollouts"], found.facts["rows"], found.facts["warnings"]) == (8, 11, [])
+        expected = [
+            reward - fmean(some)
+            for g, some in enumerate(REWARDS) for k, reward in enumerate(some)
+            for _ in range(1 + {(0, 0): 2, (1, 2): 1}.get((g, k), 0))
+        ]  # fmt: skip
+        assert found.scored.frame[".advantage"].to_list() == pytest.approx(expected)
+
+
+def test_every_branch_gets_the_advantage_of_its_trace(tmp_path: Path) -> None:
+    path = branches(tmp_path / "train.parquet", REWARDS, extra={(0, 0): 2})
+    done = adv("compute", str(path), "--preset", "prime-rl-grpo", "-o", str(tmp_path / "out.parquet"))
+    assert done.status == 0, done.err
+    rows = pl.read_parquet(tmp_path / "out.parquet").filter(trace_id="t00")
+    assert rows["advantage"].to_list() == pytest.approx([0.625] * 3)
