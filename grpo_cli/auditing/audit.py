@@ -56,15 +56,10 @@ GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows"
 def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
     """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
     if column is None:
-        column = next((name for name in ADVANTAGES if name in names), None)
+        declared = [table.schema.advantage] if table.schema is not None and table.schema.advantage else []
+        column = next((name for name in (*ADVANTAGES, *declared) if name.partition(".")[0] in names), None)
         if column is None:
-            records = table.sample().records
-            others = [name for name in names if name not in {*binding.group, *binding.rewards}]
-            numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
-            raise DataError(
-                f"{table.name}: no column has advantages",
-                f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
-            )
+            raise no_advantages(names, binding, table)
     elif column not in names and column.partition(".")[0] not in names:
         raise UnknownName.among("column", column, names)
     length = next((name for name in LENGTHS if name in names), None)
@@ -79,6 +74,17 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
         batch_by=binding.batch_by or "input",
         carried=steps,
         singletons_meant=True,
+    )
+
+
+def no_advantages(names: Sequence[str], binding: Binding, table: Table) -> DataError:
+    """The error if no column has them: it lists the columns of numbers."""
+    records = table.sample().records
+    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
+    numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
+    return DataError(
+        f"{table.name}: no column has advantages",
+        f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
     )
 
 

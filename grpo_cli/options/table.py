@@ -544,7 +544,7 @@ _COMMANDS: Final = (
         name="audit",
         help="Find the formula behind the advantages in a file, and the rows that disagree with it.",
         argument=_INPUTS,
-        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "config", "no_config", "fail_on", "json", "quiet", "debug"),
+        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", "quiet", "debug"),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "reward_clip", "column", "fail_on", "json", "quiet",
         ),

@@ -260,6 +260,8 @@ def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Fille
         within = schema.within or None
     if batch is None and plan.uses_batch and (schema.batch in {"file", "input"} or _there(schema, schema.batch, names)):
         batch = schema.batch
+    if schema.parts and binding.rollouts == "each":
+        binding = replace(binding, rollouts="once")
     filled = replace(binding, group=group, rewards=rewards, group_within=within, batch_by=batch, roles=roles)
     key_words = "" if binding.group else _key_words(schema, binding)
     key = f"group = {key_words or ', '.join(group)}, " if key_words or group else ""

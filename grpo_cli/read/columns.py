@@ -71,6 +71,11 @@ class Columns(Located):
         others = self.marked.at(places).counts()
         return replace(self.at((~foreign).arg_true().to_numpy()), foreign=places, foreign_counts=others)
 
+    def at(self, places: Index) -> Columns:
+        """Only the rows at these places."""
+        values = {name: column.gather(places) for name, column in self.values.items()}
+        return replace(self, values=values, rows=places if self.rows is None else self.rows[places])
+
     def logged_advantages(self, name: str) -> pl.Series | None:
         """The logged advantages; None if there are none or they are not plain numbers."""
         found = self.values.get(name)

@@ -84,14 +84,19 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
     names = {path: str(path) for path in files}
     passed: dict[Name, None] = {}
     for rule in (rule for known in schemas().at_hand.values() for rule in known.copies):
-        skip = re.compile(rule.skip)
-        hit = [path for path, name in names.items() if path not in named and skip.search(name)]
-        others = [name for path, name in names.items() if not skip.search(name)] if hit and rule.beside else []
-        if hit and (not rule.beside or any(re.search(rule.beside, name) for name in others)):
-            passed |= dict.fromkeys(hit)
+        hits = {path: hit for path, name in names.items() if (hit := re.search(rule.skip, name))}
+        others = [name for path, name in names.items() if path not in hits]
+        beside: dict[Name, str] = {path: _filled(rule.beside, hit) for path, hit in hits.items() if path not in named}
+        there = {each for each in {*beside.values()} if any(re.search(each, name) for name in others)}
+        passed |= {path: None for path, each in beside.items() if each in there}
     if len(passed) == len(files):
         return list(files), []
     return [path for path in files if path not in passed], list(passed)
+
+
+def _filled(pattern: str, hit: re.Match[str]) -> str:
+    """A pattern with the parts of another name that it refers to."""
+    return re.sub(r"\\g<(\w+)>", lambda part: re.escape(hit[part[1]]), pattern)
 
 
 def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.audit import audit, gates, what_is_read
+from grpo_cli.auditing.audit import audit, gates, no_advantages, what_is_read
 from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.engine.plan import OTHERS, Plan
@@ -21,11 +21,14 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, together
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
+from grpo_cli.read.groups import group
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names
+from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Field, number_series
+from grpo_cli.values.paths import Absent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +88,30 @@ def audited(
 def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
     columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
-    logged = pl.concat(list(over(partial(_logged, name=column), tables)))
+    logged = _logged_in(tables, column, job, over)
     return _audited(job, columns, logged, phase)
 
 
 def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> dict[str, Any]:
     said = Said(weights=job.weights, shape=job.shape, claim=job.claim, claimed=job.claimed)
-    return audit(columns, job.binding, logged, said, phase)
+    trained = _trained(columns, logged)
+    facts = audit(trained, job.binding, logged, said, phase)
+    if rest := columns.height - trained.height:
+        facts["notes"].append(f"left out {rest:,} rows of groups that have not been trained on, or not whole")
+    return facts
+
+
+def _trained(columns: Columns, logged: pl.Series) -> Columns:
+    """Only the groups whose advantages are all known, if they are written after the rows."""
+    schema = columns.request.schema
+    if schema is None or logged.name != schema.advantage or not any(map(updates_of, columns.tables)):
+        return columns
+    known = logged.is_finite().fill_null(value=False)
+    known = known if columns.rows is None else known.gather(columns.rows)
+    scored = pl.select(pl.any_horizontal(reward.is_finite() for reward in columns.rewards())).to_series()
+    of_group = pl.select(group=group(columns, columns.request.rule).coded.codes, known=known, waits=scored & ~known)
+    whole = of_group.select((pl.col("known").any() & ~pl.col("waits").any()).over("group")).to_series()
+    return columns.at(whole.arg_true().to_numpy()) if whole.any() else columns
 
 
 def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
@@ -102,7 +122,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
         plans[name] = part.claim or Plan(shape=tuple(part.shape)), binding
     parts = PlanBy(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
-    logged = pl.concat(list(over(partial(_logged, name=column), tables)))
+    logged = _logged_in(tables, column, job, over)
     found, rows = [], np.arange(len(logged))
     for columns in each:
         value = columns.request.value
@@ -117,8 +137,21 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     return {**{name: found[0][name] for name in ("version", "inputs")}, "plan_by": job.by, "parts": found}
 
 
+def _logged_in(tables: Sequence[Table], name: str, job: Job, over: OverTables) -> pl.Series:
+    """The advantage of every row of the tables."""
+    try:
+        return pl.concat(list(over(partial(_logged, name=name), tables)))
+    except Absent:
+        if job.column is not None:
+            raise
+        # Some files of a tool have the column that its schema names, others do not.
+        raise no_advantages(column_names(tables), job.binding, tables[0]) from None
+
+
 def _logged(table: Table, name: str) -> pl.Series:
     """The advantage of every row; of a list with an entry per token, the one value of its unmasked tokens."""
+    if (later := updated(table, name)) is not None:
+        return later
     try:
         return table.scan([Field(name, "number")]).frame[name].cast(pl.Float64)
     except DataError:

@@ -131,7 +131,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copies:
-    """Files without rows, or whose rows are also in files that match `beside`."""
+    r"""Files without rows, or whose rows are also in files that match `beside`; `\g<name>` in it is a part of their name."""
 
     skip: str
     beside: str = ""
@@ -175,10 +175,12 @@ class Schema:
     response: str = ""  # the column of the response
     messages: str = ""  # instead of both: a conversation that ends with the response
     advantage: str = ""
+    updates: str = ""  # the column with the id of a row in files that say more about rows, in a folder beside a stream
     centred: bool = False  # the logged advantage is reward - baseline, undivided
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
     length: str = ""
     rollout: tuple[str, ...] = ()  # ids of the rollout that a row is part of: the first that is not null counts
+    parts: bool = False  # a row is a part of a rollout, which no preset counts by itself
     ids: tuple[str, ...] = ()  # ids of a row that the tool keeps when it scores the row again
     no_prompts: tuple[str, ...] = ()  # columns that are prompts by name only, such as the input of a judge
     repeats: tuple[str, ...] = ()  # step-like columns that count rollouts and do not separate groups

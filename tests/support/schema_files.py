@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from tests.support import harbor as harbor_files
+from tests.support import prime_runs
 
 Sizes = Sequence[int]
 Rewards = Sequence[float | None]
@@ -89,6 +90,17 @@ def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, e
     made = {"version": 1, "id": trace, "task": kind, "agent": {"name": "agent"}, "nodes": [], "rewards": rewards}
     more = {"env": {"id": "gsm8k"}, "task": kind, "ok": ok, "errors": []}
     return {"id": f"{episode}-{trace}", **more, "traces": [{**made, "ok": ok}]}
+
+
+def prime_stream(folder: Path) -> Written:
+    run = prime_runs.training().write(folder / "run")
+    rewards = [[1.0] * 3, [0.0, 0.25, 0.5], [0.0] * 3, [None] * 3] * 2
+    return Written(run / "monitors/file/traces/stream.jsonl", [4] * 6, [one for some in rewards for one in some])
+
+
+def prime_branches(folder: Path) -> Written:
+    path = prime_runs.branches(folder / "default" / "train.parquet", [[1.0, 0.0], [0.5, 0.25, 0.0]])
+    return Written(path, [2, 3], [1.0, 0.0, 0.5, 0.25, 0.0])
 
 
 def rllm(folder: Path) -> Written:
@@ -198,6 +210,8 @@ WRITERS: dict[str, Writer] = {
     "prime-rl": rows("rollouts/step_1/train/effective/traces.jsonl", [2, 2], [2.5, 0.5, 0.5, None], [
         prime_episode("g0", 1.0), prime_episode("g0", 0.0), prime_episode("g1", None), prime_episode("g1", 1.0, ok=False),
     ]),
+    "prime-rl-stream": prime_stream,
+    "prime-rl-branches": prime_branches,
     "verifiers-traces": rows("outputs/gsm8k/traces.jsonl", [3, 2], [0.0, 1.0, 0.0, 1.0, None], [
         *(verifiers_episode(task, f"{task}-{k}", float(k)) for task in ("a", "b") for k in (0, 1)),
         verifiers_episode("a", "failed", 0.0, ok=False),
