@@ -34,6 +34,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
 from grpo_cli.read.rollouts import counted, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
 from grpo_cli.read.tables import Binding, Table
+from grpo_cli.schemas.sample import values_of
 from grpo_cli.stats.facts import plain
 from grpo_cli.values.cells import Kind
 
@@ -55,8 +56,11 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
     """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
     if column is None:
         column = next((name for name in ADVANTAGES if name in names), None)
+        records = table.sample().records
+        declared = table.schema.advantage if table.schema else ""
+        if column is None and any(value is not None for record in records for value in values_of(record, declared)):
+            column = declared
         if column is None:
-            records = table.sample().records
             others = [name for name in names if name not in {*binding.group, *binding.rewards}]
             numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
             raise DataError(
