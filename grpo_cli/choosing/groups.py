@@ -219,7 +219,9 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[di
         drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")
     if choice.top_p is not None:
         left = np.flatnonzero(numbers == 0)
-        drop(left[_beyond_share(quantities["std"][left], choice.top_p, choice.top_p_slack)], f"--top-p {choice.top_p:g}")
+        drop(
+            left[_beyond_share(quantities["std"][left], choice.top_p, choice.top_p_slack)], f"--top-p {choice.top_p:g}"
+        )
     left = np.flatnonzero(numbers == 0)
     if choice.top is not None and len(left) > choice.top:
         drop(
