@@ -46,16 +46,19 @@ class Choice:
     solved_at: float | None = None  # least reward that counts as solved (pass@K); None: the highest in the input
     top: int | None = None
     by: str = "std"  # what --top sorts by; -FACT takes the smallest
-    top_p: float | None = None  # the share of the variance within groups to keep
+    top_p: float | None = None  # the share of the sum of the groups' variances to keep
+    top_p_slack: float = 0.0  # how far below it the sum may stay
     limit: int | None = None
     per_group: int | None = None
     pick: Pick = "spread"
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        refuse_below(self, limit=1, per_group=1, top=1, seed=0)
+        refuse_below(self, limit=1, per_group=1, top=1, seed=0, top_p_slack=0)
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
+        if self.top_p_slack and self.top_p is None:
+            raise UsageError("--top-p-slack is part of --top-p", "add --top-p P")
         if self.by != "std" and self.top is None:
             raise UsageError("--by is the order for --top", "add --top N")
         if all(limit is None for limit in (self.where, self.limit, self.per_group, self.top, self.top_p)):
@@ -223,7 +226,9 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[di
         drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")
     if choice.top_p is not None:
         left = np.flatnonzero(numbers == 0)
-        drop(left[_beyond_share(quantities[left], choice.top_p)], f"--top-p {choice.top_p:g}")
+        drop(
+            left[_beyond_share(quantities["std"][left], choice.top_p, choice.top_p_slack)], f"--top-p {choice.top_p:g}"
+        )
     left = np.flatnonzero(numbers == 0)
     if choice.top is not None and len(left) > choice.top:
         drop(
@@ -248,13 +253,13 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
     return np.where(np.isnan(values), np.inf, values if by.startswith("-") else -values)
 
 
-def _beyond_share(quantities: pl.DataFrame, share: float) -> Index:
-    """The groups outside the smallest set that has this share of the variance within groups."""
-    squares = ((quantities["scored"] - 1) * quantities["std"] ** 2).fill_null(0.0).fill_nan(0.0).to_numpy()
-    order = np.argsort(-squares, kind="stable")
-    total = np.cumsum(squares[order])
-    enough = int(np.searchsorted(total, share * total[-1] * (1 - 1e-12))) + 1 if len(total) and total[-1] > 0 else 0
-    return order[enough:]
+def _beyond_share(stds: pl.Series, share: float, slack: float) -> Index:
+    """The groups outside the smallest set whose variances add up to this share of all, less the slack."""
+    variances = (stds**2).fill_null(0.0).fill_nan(0.0).to_numpy()
+    order = np.argsort(-variances, kind="stable")
+    total = np.cumsum(variances[order])
+    least = share * total[-1] * (1 - 1e-12) - slack if len(total) else 0.0
+    return order[int(np.searchsorted(total, least)) + 1 if least > 0 else 0 :]
 
 
 def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:

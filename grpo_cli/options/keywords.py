@@ -106,6 +106,7 @@ class SelectKeywords(SharedKeywords, total=False):
     top: int | None
     by: str | None
     top_p: float | None
+    top_p_slack: float | None
     limit: int | None
     per_group: int | None
     pick: Literal["best", "worst", "spread", "random"] | None

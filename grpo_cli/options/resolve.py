@@ -514,7 +514,7 @@ def view_fields(given: Given) -> dict[str, Any]:
 
 def choice_fields(given: Given) -> dict[str, Any]:
     """Which groups and rows are kept: the fields of a Choice."""
-    same = ("limit", "per_group", "pick", "seed", "top_p")
+    same = ("limit", "per_group", "pick", "seed", "top_p", "top_p_slack")
     return _with_where(_fields(given, *same, top="most", by="most_by", solved_at="solved_from"), given)
 
 

@@ -55,9 +55,9 @@ def centred(r: Values) -> Values:
     return [x - mean(r) for x in r]
 
 
-def group_norm(r: Values, ddof: int = 1, floor: float = 0.0) -> Values:
-    """Centred, in units of sqrt(max(var, floor)) + 1e-6."""
-    return [x / (math.sqrt(at_least(variance(r, ddof), floor)) + 1e-6) for x in centred(r)]
+def group_norm(r: Values, ddof: int = 1, floor: float = 0.0, epsilon: float = 1e-6) -> Values:
+    """Centred, in units of sqrt(max(var, floor)) + epsilon."""
+    return [x / (math.sqrt(at_least(variance(r, ddof), floor)) + epsilon) for x in centred(r)]
 
 
 def others(r: Values) -> Values:
@@ -266,11 +266,14 @@ FORMULAS: dict[str, Formula] = {
     "rlinf-reinpp": whitened(raw, ddof=0, inside=0.0, floor=1e-8),
     "areal-grpo": unless_singleton(areal, nothing),
     "areal-grpo --scale batch": areal_lite,
-    "areal-loo": unless_singleton(areal_others, areal_singleton),
+    "areal-loo": unless_singleton(areal_others, nothing),
+    "areal-202605-loo": unless_singleton(areal_others, areal_singleton),
+    "areal-reward-normalization": unless_singleton(lambda r: group_norm(r, ddof=0, epsilon=1e-8), nothing),
     "areal-batch-loo": over_batch(areal_others),
     "areal-gsm8k-grpo": scaled(unless_singleton(areal, nothing)),
     "areal-gsm8k-drgrpo": scaled(unless_singleton(centred, nothing)),
-    "areal-gsm8k-rloo": scaled(unless_singleton(others, kept)),
+    "areal-gsm8k-rloo": scaled(unless_singleton(others, nothing)),
+    "areal-202605-gsm8k-rloo": scaled(unless_singleton(others, kept)),
     "areal-gsm8k-liteppo": scaled(areal_lite),
     "nemo-rl-grpo": unless_singleton(nemo, nothing),
     "nemo-rl-gdpo": by_rows(unless_singleton(nemo, nothing)),

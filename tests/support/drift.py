@@ -3,8 +3,9 @@
 python -m tests.support.drift CHECKOUT [--repo OWNER/NAME]
 
 Compares the place that each preset names (a file, some of its lines or one function) as it was at the recorded commit
-with the file as it is in the checkout. The repository is that of the remote `origin` unless it is named. Exit status 1
-if a place has changed or is gone; places that only moved are the same.
+with the file as it is in the checkout. The repository is that of the remote `origin` unless it is named; a preset of
+another name is of the same repository, which was renamed or moved, if its commit is in the checkout. Exit status 1 if a
+place has changed or is gone; places that only moved are the same.
 """
 
 from __future__ import annotations
@@ -37,12 +38,17 @@ class Place:
 
 
 def drift(checkout: Path, repo: str, known: Mapping[str, Preset]) -> list[Place]:
-    """Every place of the repository's presets, in the order of the table."""
+    """Every place of the repository's presets, in the order of the table; no old version from before it was renamed."""
     places = defaultdict(list)
     for row in known.values():
-        if row.source["repo"].lower() == repo.lower():
-            places[row.source["path"], row.source.get("commit", "")].append(row.name)
+        commit = row.source.get("commit", "")
+        if row.source["repo"].lower() == repo.lower() or (not row.archive and _has(checkout, commit)):
+            places[row.source["path"], commit].append(row.name)
     return [_compared(checkout, path, commit, tuple(names)) for (path, commit), names in places.items()]
+
+
+def _has(checkout: Path, commit: str) -> bool:
+    return bool(commit) and _git(checkout, "cat-file", "-e", commit) is not None
 
 
 def _compared(checkout: Path, place: str, commit: str, names: tuple[str, ...]) -> Place:
@@ -105,7 +111,10 @@ def main(words: Sequence[str]) -> int:
     repo = given.repo or "/".join(re.split("[/:]", remote)[-2:])
     places = drift(given.checkout, repo, presets())
     if not places:
-        sys.stderr.write(f"no preset names {repo or 'a repository without a remote'}: give --repo OWNER/NAME\n")
+        what = repo or "a repository without a remote"
+        sys.stderr.write(
+            f"no preset names {what} or a commit of this checkout: git fetch it, or give --repo OWNER/NAME\n"
+        )
         return 2
     for place in places:
         sys.stdout.write(f"{place.verdict}: {place.path} ({', '.join(place.names)})\n")

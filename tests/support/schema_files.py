@@ -201,6 +201,12 @@ WRITERS: dict[str, Writer] = {
          "reward": float(k), "prompt": "p", "completion": "c"}
         for k in range(3)
     ]),
+    "areal-normalized": rows("rollout/2/4.jsonl", [2], [0.0, 1.0], [
+        {"task_id": 4, "sample_idx": k, "seqlen": 9, "prompt_len": 3, "head_version": 1, "tail_version": 2,
+         "version_rle": [[1, 2], [2, 4]], "reward": 2.0 * k - 1, "prompt": "p", "completion": "c",
+         "segments": [{"role": "gen", "len": 6, "text": "c"}], "original_reward": float(k)}
+        for k in range(2)
+    ]),
     "skyrl": rows("dumped_evals/global_step_20_evals/gsm8k.jsonl", [2, 2], [1.0, 0.5, 0.25, 0.0], [
         {"input_prompt": chat(p), "output_response": "o", "score": s, "stop_reason": "stop", "env_class": "gsm8k",
          "env_extras": {}, "data_source": "gsm8k"}

@@ -415,6 +415,29 @@ def test_a_tool_whose_table_it_is_comes_first_with_its_options(tmp_path: Path) -
     assert "matches trl-grpo --scale batch" in done.out
 
 
+def test_the_advantages_that_a_layout_declares_are_found_without_a_name(tmp_path: Path) -> None:
+    """AReaL's dump of normalised rewards: `reward` is the advantage, `original_reward` the reward."""
+
+    def normalised(group: Group) -> Group:
+        return [(r - fmean(group)) / (pstdev(group) + 1e-8) for r in group]
+
+    lines = [
+        {
+            "task_id": task,
+            "sample_idx": k,
+            "seqlen": 9,
+            "head_version": 1,
+            "reward": advantage,
+            "original_reward": reward,
+        }
+        for task, group in enumerate(GROUPS)
+        for k, (reward, advantage) in enumerate(zip(group, normalised(group), strict=True))
+    ]
+    done = adv("audit", str(write(tmp_path / "rollout" / "2" / "4.jsonl", lines)), "--json")
+    found = json.loads(done.out)
+    assert (found["column"], found["match"]["name"]) == ("reward", "areal-reward-normalization"), done.err
+
+
 def test_a_clip_of_the_reward_holds_for_every_formula(tmp_path: Path) -> None:
     frame = rows(GROUPS, [standard(stdev, 1e-6)([min(r, 0.7) for r in group]) for group in GROUPS])
     assert "no match" in said(frame, tmp_path, "--group", "prompt_id")

@@ -47,19 +47,28 @@ def test_without_a_fact_the_spread_decides_and_a_group_without_one_is_last() -> 
     assert kept(GROUPS, top=99) == [0, 1, 2, 3, 4, 5]
 
 
+def variance(group: list[float]) -> float:
+    """That of the sample; 0 for a single row."""
+    return sum((r - fmean(group)) ** 2 for r in group) / max(1, len(group) - 1)
+
+
 @given(
     st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5), min_size=1, max_size=7),
     st.sampled_from([0.1, 0.5, 0.9, 0.99, 1.0]),
+    st.sampled_from([None, 0.01, 0.3]),
 )
-def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(groups: list[list[float]], share: float) -> None:
-    squares = [sum((r - fmean(one)) ** 2 for r in one) for one in groups]
-    left = kept(groups, top_p=share)
-    held = sum(squares[k] for k in left)
-    assert held >= share * sum(squares) - 1e-9
-    least = next(
-        n for n in range(len(groups) + 1) if sum(sorted(squares, reverse=True)[:n]) >= share * sum(squares) - 1e-9
-    )
-    assert len(left) == (least if sum(squares) else 0)
+def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(
+    groups: list[list[float]], share: float, slack: float | None
+) -> None:
+    """As in RAGEN-2 (arXiv:2604.06268), whose slack is 0.01: a group counts with its variance, whatever its size."""
+    variances = [variance(one) for one in groups]
+    target = share * sum(variances) - (slack or 0.0)
+    left = kept(groups, top_p=share, **({} if slack is None else {"top_p_slack": slack}))
+    wanted: list[int] = []
+    for at in sorted(range(len(groups)), key=lambda at: -variances[at]):
+        if target > 0 and sum(variances[k] for k in wanted) < target - 1e-9:
+            wanted.append(at)
+    assert left == sorted(wanted)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
@@ -73,8 +82,8 @@ def test_pass_at_k_is_the_share_of_samples_of_k_rows_with_a_solved_one(k: int, b
 
 
 def test_conditions_come_first_then_the_share_then_the_ranking_then_the_limit() -> None:
-    squares = [sum((r - fmean(one)) ** 2 for r in one) for one in (GROUPS[2], GROUPS[1], GROUPS[4])]
-    assert sum(squares[:2]) > 0.7 * sum(squares) > squares[0]
+    variances = [variance(one) for one in (GROUPS[4], GROUPS[2], GROUPS[1])]
+    assert sum(variances[:2]) > 0.7 * sum(variances) > variances[0]
     options: dict[str, Any] = {"where": "pass@1 < 1 and std > 0", "solved_at": 1.0, "top_p": 0.7}
     chosen = grpo_cli.select(table([*GROUPS, *GROUPS]), top=3, limit=2, **options)
     reasons = {one["reason"]: one["groups"] for one in chosen.facts["dropped"]}
@@ -88,6 +97,8 @@ def test_conditions_come_first_then_the_share_then_the_ranking_then_the_limit() 
     [
         ({"top": 0}, "cannot be 0; it takes 1 or more"),
         ({"top_p": 1.5}, "cannot be 1.5; it takes a share above 0"),
+        ({"top_p": 0.9, "top_p_slack": -1.0}, "cannot be -1.0; it takes 0 or more"),
+        ({"limit": 1, "top_p_slack": 0.01}, "top_p_slack is part of top_p; add top_p=P"),
         ({"limit": 1, "by": "mean"}, "by is the order for top"),
         ({}, "nothing says what to keep"),
     ],

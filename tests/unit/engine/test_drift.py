@@ -11,7 +11,10 @@ from grpo_cli.engine.presets import parsed, presets
 from tests.support.drift import PLACE, drift, main
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+
+    from grpo_cli.engine.presets import Preset
 
 FILE = (
     "import torch\n\n\ndef advantage(r):\n    mean = r.mean()\n    return r - mean\n\n\ndef other(r):\n    return r\n"
@@ -34,11 +37,15 @@ def checkout(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path, git(tmp_path, "rev-parse", "HEAD")
 
 
+def known(path: str, commit: str, *, archive: bool = False) -> Mapping[str, Preset]:
+    source = f'{{ repo = "o/r", path = "{path}", commit = "{commit}", date = "2026-01-01" }}'
+    about = f"framework = 'F'\nestimator = 'E'\nsource = {source}\narchive = {str(archive).lower()}"
+    return parsed(f"[p]\n{about}\nplan.estimator.name = 'grpo'\n")
+
+
 def verdict(checkout: tuple[Path, str], path: str, commit: str = "") -> str:
     place, first = checkout
-    source = f'{{ repo = "o/r", path = "{path}", commit = "{commit or first}", date = "2026-01-01" }}'
-    known = parsed(f"[p]\nframework = 'F'\nestimator = 'E'\nsource = {source}\nplan.estimator.name = 'grpo'\n")
-    [found] = drift(place, "O/R", known)
+    [found] = drift(place, "O/R", known(path, commit or first))
     assert bool(found.differences) == (found.verdict == "changed")
     return found.verdict.partition(":")[0]
 
@@ -82,6 +89,14 @@ def test_the_repository_is_that_of_the_remote(checkout: tuple[Path, str], capsys
     git(place, "remote", "add", "origin", "https://github.com/huggingface/trl.git")
     assert main([str(place)]) == 0
     assert "trl/trainer/grpo_trainer.py:2679-2730 (trl-grpo" in capsys.readouterr().out
+
+
+def test_a_repository_that_was_renamed_is_known_by_the_commit_that_a_preset_names(checkout: tuple[Path, str]) -> None:
+    place, first = checkout
+    (place / "a.py").write_text(FILE.replace("r - mean", "r"))
+    assert [found.verdict for found in drift(place, "new/name", known("a.py", first))] == ["changed"]
+    assert drift(place, "new/name", known("a.py", first, archive=True)) == []
+    assert drift(place, "new/name", known("a.py", "0" * 40)) == []
 
 
 def test_every_preset_names_a_place_that_can_be_compared() -> None:
