@@ -94,8 +94,8 @@ def verifiers_episode(task: str, trace: str, score: float, *, ok: bool = True, e
 
 def prime_stream(folder: Path) -> Written:
     run = prime_runs.training().write(folder / "run")
-    rewards = [[1.0] * 3, [0.0, 0.25, 0.5], [0.0] * 3, [None] * 3] * 2
-    return Written(run / "monitors/file/traces/stream.jsonl", [4] * 6, [one for some in rewards for one in some])
+    rewards = [1.0, 1.0, 1.0, 0.0, 0.25, 0.5, 0.0, 0.0, 0.0, None, None, None]
+    return Written(run / "monitors/file/traces/stream.jsonl", [4] * 6, rewards * 2)
 
 
 def prime_branches(folder: Path) -> Written:
