@@ -57,11 +57,6 @@ class Columns(Located):
             return rewards
         return pl.select(pl.when(~left_out).then(reward).alias(reward.name) for reward in rewards).get_columns()
 
-    def at(self, places: Index) -> Columns:
-        """Only the rows at these places."""
-        values = {name: column.gather(places) for name, column in self.values.items()}
-        return replace(self, values=values, rows=places if self.rows is None else self.rows[places])
-
     def without_foreign(self) -> Columns:
         """The columns of rollouts: rows that are none, such as those of a judge, are in no group."""
         foreign = None if self.marked is None else self.marked.of_kind("foreign")

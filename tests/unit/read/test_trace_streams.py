@@ -52,7 +52,7 @@ def test_of_a_run_all_chunks_are_read_in_order(tmp_path: Path) -> None:
 def test_a_folder_inside_a_run_is_as_good(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(training().write(tmp_path / "run", chunks=2) / folder)
     facts = audited(Path())
-    assert (facts["rows"], facts["match"]["mismatched_rows"]) == (24, 0)
+    assert (facts["rows"], facts["match"]["mismatched_rows"]) == (18, 0)
 
 
 def test_a_chunk_and_its_compressed_twin_are_read_once(tmp_path: Path) -> None:
@@ -87,9 +87,11 @@ def test_groups_are_whole_though_their_episodes_arrive_mixed_and_in_several_chun
     assert found.facts["schema"] == "prime-rl trace stream"
 
 
-def test_evaluations_of_different_steps_are_different_groups(tmp_path: Path) -> None:
+def test_evaluations_in_the_stream_of_a_training_are_of_no_group(tmp_path: Path) -> None:
     run = Run([*training().episodes, *evaluation(step=1), *evaluation(step=2)]).write(tmp_path / "run")
-    assert inspected(run).facts["group_sizes"]["counts"] == {"4": 10}
+    facts = inspected(run).facts
+    assert facts["group_sizes"]["counts"] == {"4": 6}
+    assert [line["kind"] for line in facts["marks"] if "eval" in line["mark"]] == ["foreign"]
 
 
 def test_a_stream_of_evaluations_alone_can_be_inspected(tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_outputs_have_the_bytes_of_their_chunks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunks", [0, 2])
 def test_audit_finds_the_advantages_in_the_updates(chunks: int, index: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
     facts = audited(training().write(tmp_path / "run", chunks=chunks, index=index))
-    assert (facts["column"], facts["rows"], facts["match"]["mismatched_rows"]) == ("info.advantage", 24, 0)
+    assert (facts["column"], facts["rows"], facts["match"]["mismatched_rows"]) == ("info.advantage", 18, 0)
     assert facts["match"]["plan"]["method"] in {"grpo", "dr-grpo"}
     assert facts["match"]["plan"]["divisor"]["level"] == "none"
 
@@ -145,8 +147,8 @@ def test_groups_that_have_not_been_trained_on_are_not_compared_and_counted(tmp_p
     waiting = {"s3g0t0", "s3g1t0", "s3g1t1", "s3g1t2"}  # one group waits in part, one as a whole
     updates = [update for update in run.updates if update["trace_id"] not in waiting]
     facts = audited(Run([*run.episodes, *evaluation(step=1)], updates).write(tmp_path / "run"))
-    assert (facts["rows"], facts["match"]["mismatched_rows"]) == (28, 0)
-    assert facts["notes"][-1] == "left out 16 rows of groups that have not been trained on, or not whole"
+    assert (facts["rows"], facts["match"]["mismatched_rows"]) == (21, 0)
+    assert facts["notes"][-1] == "left out 8 rows of groups that have not been trained on, or not whole"
 
 
 def test_a_wrong_advantage_is_still_found(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_another_column_than_the_advantage_is_that_of_the_stream(tmp_path: Path)
     for one in run.episodes:
         one["traces"][0]["info"]["mine"] = 0.0
     facts = audited(Run(run.episodes, run.updates[:3]).write(tmp_path / "run"), "--column", "info.mine")
-    assert (facts["column"], facts["rows"], facts["match"]["verdict"]) == ("info.mine", 24, "nothing")
+    assert (facts["column"], facts["rows"], facts["match"]["verdict"]) == ("info.mine", 18, "nothing")
 
 
 def test_a_stream_without_updates_has_no_advantages(tmp_path: Path) -> None:
