@@ -276,13 +276,13 @@ def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> 
     rows = f"{schema.rows}." if schema is not None and schema.rows else ""
     named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
     of_schema = [] if schema is None else [mark for mark in schema.marks if _there(schema, mark.column, names)]
-    marks = applied(of_schema, named, binding.masked_rows or binding.masked_by_preset)
-    if binding.masked_rows and all(
-        mark.kind == "foreign" or mark in binding.marks for mark in marks if mark.kind != "masked"
-    ):
+    counts = [
+        mark for mark in (*of_schema, *named) if mark.kind == "masked" or (mark.kind == "left_out" and not mark.flag)
+    ]
+    if binding.masked_rows and not counts:
         cure = "--masked-column COL names the column that marks them"
         raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
-    return marks
+    return applied(of_schema, named, binding.masked_rows or binding.masked_by_preset)
 
 
 def _inside(binding: Binding, rows: str) -> Binding:
