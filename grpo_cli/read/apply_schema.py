@@ -278,11 +278,10 @@ def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> 
     rows = f"{schema.rows}." if schema is not None and schema.rows else ""
     named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
     of_schema = () if schema is None else schema.marks
-    if (
-        binding.masked_rows
-        and all(mark.kind != "masked" for mark in named)
-        and not {"masked", "left_out"} & {mark.kind for mark in of_schema}
-    ):
+    counts = [
+        mark for mark in (*of_schema, *named) if mark.kind == "masked" or (mark.kind == "left_out" and not mark.flag)
+    ]
+    if binding.masked_rows and not counts:
         cure = "--masked-column COL names the column that marks them"
         raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
     # A mark may first occur late in a file of lines: a scan finds it.

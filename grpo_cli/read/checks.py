@@ -35,7 +35,7 @@ from grpo_cli.read.group_keys import (
 from grpo_cli.read.groups import Groups, is_one_dataset
 from grpo_cli.read.hints import inside_of_record
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
-from grpo_cli.read.marks import refuse_useless, unread
+from grpo_cli.read.marks import unread, useless
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.prompt_check import is_empty, mixed_error, prompt_of
 from grpo_cli.read.repeated_draws import (
@@ -490,9 +490,9 @@ def missing_components(groups: Groups) -> Sequence[str]:
     return [f"rows with only some of the rewards: {len(partial):,} (missing: {counts}); a missing one {what}"]
 
 
-def useless_marks(groups: Groups) -> None:
-    """Refuse a mark of a flag that holds for every row."""
-    refuse_useless(groups.columns.request.filled.marks, groups.columns.values)
+def useless_marks(groups: Groups) -> Sequence[str]:
+    """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
+    return useless(groups.columns.request.filled.marks, groups.columns.values)
 
 
 def unread_marks(groups: Groups) -> Sequence[str]:

@@ -72,15 +72,14 @@ MOST_SOURCES: Final = 3  # of them are read, since each takes memory
 
 # --- rows that may not count --------------------------------------------------------------------------------
 
-# Columns by which trainers and samplers mark rows, and the values that do so ("truth": a word for true, "filled": not
-# empty). An end by its stop token or its length is ordinary: only other ends are a mark.
+# Columns by which trainers and samplers mark rows, and how: by a truth or a text that is not empty, by a 0, or by an end that
+# is a failure. An end by its stop token or its length is ordinary.
 FAILED_ENDS: Final = ("error", "abort", "aborted", "failed", "timeout", "timed_out", "cancelled", "canceled")
 KNOWN_MARKS: Final[Mapping[str, str]] = MappingProxyType({
     **dict.fromkeys(("mask_sample", "remove_sample", "is_masked"), "truth"),
     "sample_loss_mask": "zero",
-    **dict.fromkeys(("failure_kind", "failure_reason", "error", "errors"), "filled"),
-    **dict.fromkeys(("has_error", "is_truncated"), "truth"),
-    "finish_reason": "in",
+    **dict.fromkeys(("failure_kind", "failure_reason", "error", "errors", "has_error", "is_truncated"), "truth"),
+    "finish_reason": "end",
 })  # fmt: skip
 REASONS: Final = ("failure_kind", "failure_reason", "stop_condition", "finish_reason")  # why a row is marked
 

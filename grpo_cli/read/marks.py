@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,14 +24,20 @@ from grpo_cli.values.key_text import cut, plain
 
 TRUE: Final = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
 NOTHING: Final = frozenset({"", "[]", "{}", "null", "none", "nan"})
+WORDS: Final = {"true": "1", "false": "0"}
 FALSE: Final = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING})
+PRECEDENCE: Final[Sequence[MarkKind]] = ("foreign", "left_out", "masked")
 SHOWN: Final = 40  # characters of a value in a message
 LISTED: Final = 3  # values in a message
 REASONS: Final = 20  # reasons that are counted one by one: an error text may differ in every row
 
 
 def applied(of_schema: Sequence[Mark], flags: Sequence[Mark], masked_rows: MaskedRows) -> tuple[Mark, ...]:
-    """The marks with their meaning; what a flag says of a column replaces what the schema says of it."""
+    """The marks with their meaning; what a flag says of a column replaces what the schema says of it.
+
+    A row that several marks hold for is what the first of them says: those of rows that are no rollouts come first, then
+    those of rows that are left out.
+    """
     named = {mark.column for mark in flags}
     marks = [mark for mark in of_schema if mark.column not in named]
     if masked_rows == "vote":
@@ -38,7 +45,7 @@ def applied(of_schema: Sequence[Mark], flags: Sequence[Mark], masked_rows: Maske
     marks += flags
     if masked_rows == "exclude":
         marks = [replace(mark, kind="left_out") if mark.kind == "masked" else mark for mark in marks]
-    return tuple(marks)
+    return tuple(sorted(marks, key=lambda mark: PRECEDENCE.index(mark.kind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +96,17 @@ def marked(marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, 
     return Marked(tuple(marks), first.with_columns(reason=reason.cast(pl.Categorical(pl.Categories.random()))))
 
 
-def refuse_useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series]) -> None:
-    """Refuse a mark that a flag names and that holds for every row: it says nothing."""
-    for mark in marks:
-        if mark.flag and _holds(columns[mark.column], mark).all():
-            wrong = f"{mark.flag} {mark.words} holds for every row ({_values(columns[mark.column])})"
+def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series]) -> list[str]:
+    """Warnings of values of flags that no row has; a flag's mark that holds for every row says nothing and is refused."""
+    warnings = []
+    for mark in (mark for mark in marks if mark.flag):
+        rows = _holds(columns[mark.column], mark)
+        if rows.all():
+            wrong = f"{mark.flag}: {mark.words} in every row ({_values(columns[mark.column])})"
             raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
+        if mark.values and not rows.any():
+            warnings.append(f"{mark.flag}: {mark.words} in no row ({_values(columns[mark.column])})")
+    return warnings
 
 
 def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
@@ -102,13 +114,17 @@ def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
     for name, state in KNOWN_MARKS.items():
         if name not in columns:
             continue
-        text = _text(columns[name]).str.to_lowercase()
-        values = {"truth": tuple(TRUE), "in": FAILED_ENDS}.get(state, ())
-        mark = Mark(column=name, kind="masked", state="in" if values else state, values=values)
-        rows = text.is_in(values) if values else _holds(columns[name], mark)
-        if 0 < rows.sum() < len(rows):
-            shown = {"zero": ("0",), "in": (text.filter(rows)[0],)}.get(state, ())
-            return replace(mark, state="in" if shown else "truth", values=shown), int(rows.sum())
+        values = {"zero": ["0"], "truth": []}.get(state)
+        if values is None:
+            text = _text(columns[name])
+            values = text.filter(text.str.to_lowercase().is_in(FAILED_ENDS))[:1].to_list()
+        if not values and state == "end":
+            continue
+        mark = Mark(column=name, kind="masked", state="in" if values else "truth", values=tuple(values))
+        with suppress(DataError):  # numbers and other texts mark nothing
+            rows = _holds(columns[name], mark)
+            if 0 < rows.sum() < len(rows):
+                return mark, int(rows.sum())
     return None
 
 
@@ -126,32 +142,27 @@ def _holds(column: pl.Series, mark: Mark) -> pl.Series:
         case "in":
             return text.is_in(list(mark.values)) | _equal(text, mark.values)
         case "zero":
-            return (text.cast(pl.Float64, strict=False) == 0).fill_null(value=False) | (lower == "false")
+            return _equal(text, ("0",))
         case "truth":
             return _true(column, lower, mark)
     return lower == mark.state
 
 
 def _text(column: pl.Series) -> pl.Series:
-    """The values as texts; empty where there is none."""
-    return canonical(column).str.strip_chars('"').fill_null("").alias(column.name)
+    """The values as texts without space around them; empty where there is none."""
+    return canonical(column).str.strip_chars('" \t\r\n').fill_null("").alias(column.name)
 
 
 def _equal(text: pl.Series, values: Sequence[str]) -> pl.Series:
-    """The rows whose number equals a value, however both are written: 0 is 0.0; and true is True."""
-    numbers = [number for number in map(_number, values) if number is not None]
-    truths = [value.lower() for value in values if value.lower() in {"true", "false"}]
-    as_numbers = (
-        text.cast(pl.Float64, strict=False).is_in(numbers)
-        if numbers
-        else pl.Series([False]).new_from_index(0, len(text))
-    )
-    return as_numbers.fill_null(value=False) | text.str.to_lowercase().is_in(truths)
+    """The rows whose number equals a value, however both are written: 0 is 0.0 and false."""
+    numbers = pl.Series([number for value in values if (number := _number(value)) is not None], dtype=pl.Float64)
+    found = text.str.to_lowercase().replace(WORDS).cast(pl.Float64, strict=False)
+    return found.is_in(numbers.implode()).fill_null(value=False)
 
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return float(WORDS.get(text.lower(), text))
     except ValueError:
         return None
 
@@ -159,8 +170,9 @@ def _number(text: str) -> float | None:
 def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:
     """The rows that are true: 1, yes and the like, or a text or list that is not empty, if no row has a word for true or false."""
     filled = ~lower.is_in([*NOTHING])
-    words = lower.filter(filled).is_in([*TRUE, *FALSE])
-    if not words.any() and (column.dtype == pl.String or not column.dtype.is_numeric()):
+    said = lower.filter(filled)
+    words = said.is_in([*TRUE, *FALSE])
+    if not words.any() and said.cast(pl.Float64, strict=False).is_null().any():
         return filled
     if not words.all():
         wrong = f"{mark.column} is neither true nor false in every row ({_values(column)})"

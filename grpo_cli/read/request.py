@@ -255,7 +255,8 @@ def _for_checks(
     rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
     rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
     sources = [name for name in SOURCES if warn and name in readable - {*repeats}][:MOST_SOURCES]
-    marks = [name for name in KNOWN_MARKS if warn and not filled.marks and name in readable]
+    unread = readable - {*roles.values(), *filled.reasons}
+    marks = [name for name in KNOWN_MARKS if warn and not filled.marks and name in unread]
     found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), (), marks)
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:

@@ -74,12 +74,10 @@ def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
     left_out, masked, rows = facts["left_out"], facts["masked"], facts["rows"]
     mean, others = facts["reward"]["mean"], facts["mean_without_masked"]
     if left_out:
-        counted = mean is not None and left_out >= CONSTANT * rows
-        zeros = (
-            f" As rewards of 0 they would lower the mean from {mean:.3g} to {mean * (1 - left_out / rows):.3g}."
-            if counted and mean > 0
-            else ""
-        )
+        scored, zeros = rows - facts["unscorable"], ""
+        if mean is not None and mean > 0 and left_out >= CONSTANT * rows:
+            lower = mean * scored / (scored + left_out)
+            zeros = f" As rewards of 0 they would lower the mean from {mean:.3g} to {lower:.3g}."
         yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts['marks'], 'left_out')}).{zeros}"
     if masked:
         means = (
