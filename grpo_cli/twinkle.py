@@ -36,13 +36,6 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 Restore = Callable[[Array], Any]
 
 
-class _Default(str):
-    """A scale that the caller did not give, so that std_cal_level may replace it."""
-
-    __slots__ = ()
-
-
-GROUP: Final = _Default("group")
 # Settings that need a column: its role, and the option that has it.
 _COLUMNS: Final = (("shape.rank.penalty", "logprob", "logprobs"), ("shape.kl.coef", "kl", "kl_values"))
 
@@ -105,12 +98,12 @@ class Advantage:
     of_residual: ClassVar[bool] = False  # the std is that of the centred rewards; groups of one give 0
 
     def __call__(
-        self, rewards: Any, num_generations: SupportsIndex = 1, scale: Scale | str = GROUP, **kwargs: Any
+        self, rewards: Any, num_generations: SupportsIndex = 1, scale: Scale | str | None = None, **kwargs: Any
     ) -> Any:
         """Return one advantage per reward, in the order and of the kind that came in.
 
         `rewards`: blocks of `num_generations` rows, one block per prompt; of two dimensions the last is
-        summed. `scale`: what the residual is divided by, the std of its group, of the batch, or nothing; "gdpo"
+        summed. `scale`: what the residual is divided by, the std of its group (the default), of the batch, or nothing; "gdpo"
         standardises each reward column in its group, adds them up and standardises the sum over the batch.
         `kwargs`: the fields of `Options`. With return_rows=True the result is (advantages, row numbers).
         """
@@ -228,15 +221,13 @@ class ReinforcePlusPlusAdvantage(Advantage):
     of_residual = True
 
 
-def _scale_level(scale: str, options: Options) -> Scale:
+def _scale_level(scale: str | None, options: Options) -> Scale:
     """One level from Twinkle's `scale` and Trinity's `std_cal_level`."""
-    level: Scale = typed(scale, Scale, "scale")
-    other = options.std_cal_level
-    if other is None or other == level:
-        return level
-    if not isinstance(scale, _Default):
-        raise UsageError(f"scale={level!r} contradicts std_cal_level={other!r}", "give one of them")
-    return other
+    level: Scale = typed(scale or options.std_cal_level or "group", Scale, "scale")
+    if options.std_cal_level not in {None, level}:
+        wrong = f"scale={level!r} contradicts std_cal_level={options.std_cal_level!r}"
+        raise UsageError(wrong, "give one of them")
+    return level
 
 
 def _gdpo(options: Options, values: Floats) -> dict[str, Any]:
