@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.estimators.terms import Terms
     from grpo_cli.engine.plan import Plan
     from grpo_cli.errors import DataError, GateError, GrpoError, UnknownName, UsageError
-    from grpo_cli.twinkle import GRPOAdvantage, RLOOAdvantage
+    from grpo_cli.twinkle import GRPOAdvantage, ReinforcePlusPlusAdvantage, RLOOAdvantage
 
 __version__: Final = "0.1.0"
 
@@ -38,6 +38,7 @@ __all__ = [
     "Param",
     "Plan",
     "RLOOAdvantage",
+    "ReinforcePlusPlusAdvantage",
     "Result",
     "Selection",
     "Terms",
@@ -62,6 +63,7 @@ _HOME: Final = {
     "export": "api", "report": "api", "add_columns": "api",
     "Estimator": "engine.estimators.registry", "Param": "engine.estimators.registry", "Terms": "engine.estimators.terms",
     "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle",
+    "ReinforcePlusPlusAdvantage": "twinkle",
     "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "UnknownName": "errors", "UsageError": "errors",
 }  # fmt: skip
 

@@ -1,14 +1,15 @@
-"""Twinkle's `GRPOAdvantage` and `RLOOAdvantage`: the same call, the same rules, the engine's numbers.
+"""Twinkle's advantage classes: the same call, the same rules, the engine's numbers.
 
     advantages = GRPOAdvantage()(rewards, num_generations=4, scale="group")
 
 Lists, numpy arrays and torch tensors come back as what they were; torch is never imported unless a tensor
 comes in. Differences from Twinkle, all of them on purpose: float64 inside, so a constant group gives exactly
 0 (its float32 gives up to 6); a list gives a list; an infinite reward counts as NaN; an unknown keyword is an
-error and not ignored. The keywords are those of Trinity's `GRPOGroupedAdvantage`, see `Options`.
+error and not ignored. The keywords are those of Trinity's `GRPOGroupedAdvantage` and of Twinkle's newer files,
+see `Options`.
 
-Source: modelscope/twinkle src/twinkle/advantage/{grpo,rloo}.py@1a1d8845,
-Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantage.py@9051d637.
+Source: modelscope/twinkle src/twinkle/advantage/{grpo,rloo}.py@1a1d8845; {_utils,reinforce_plus_plus}.py@d4ec2a61,
+newer than any release; Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantage.py@9051d637.
 """
 
 from __future__ import annotations
@@ -28,30 +29,27 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.write.refill import refill
 
-Scale = Literal["group", "batch", "none"]
+Scale = Literal["group", "batch", "none", "gdpo"]
 Array = np.ndarray[Any, np.dtype[Any]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 # Turns the float64 advantages (or the int64 row numbers) into the kind that came in.
 Restore = Callable[[Array], Any]
 
 
-class _Default(str):
-    """A scale that the caller did not give, so that std_cal_level may replace it."""
-
-    __slots__ = ()
-
-
-GROUP: Final = _Default("group")
+# Settings that need a column: its role, and the option that has it.
+_COLUMNS: Final = (("shape.rank.penalty", "logprob", "logprobs"), ("shape.kl.coef", "kl", "kl_values"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Trinity's options, with Twinkle's epsilon.
+    """Trinity's options, with Twinkle's epsilon, and those of Twinkle's newer files (d4ec2a61).
 
     `std_threshold`: groups with std <= it, and singletons, are left out of the result, which is then shorter.
     `duplicate_experiences`: for every group left out a surviving one, drawn by `seed`, is appended.
     `rank_penalty`: the mean and the std come from r (1 - penalty rank/n), likely responses ranking high.
     `std_cal_level`: Trinity's word for `scale`. `return_rows`: also give the row that each advantage is of.
+    `reward_weights`: one for each reward column; a NaN then counts as 0 in the sum of its row.
+    `kl_in_reward`: `beta` times `kl_values`, the KL of every row, is subtracted from the reward first.
     """
 
     epsilon: float = 1e-8
@@ -62,6 +60,10 @@ class Options:
     logprobs: object = None
     seed: int = 0
     return_rows: bool = False
+    reward_weights: object = None
+    kl_in_reward: bool = False
+    beta: float = 0.0
+    kl_values: object = None
 
     def __post_init__(self) -> None:
         """Refuse options that would silently have no meaning."""
@@ -72,6 +74,8 @@ class Options:
             raise UsageError(wrong, "pass return_rows=True and take (advantages, row numbers)")
         if self.rank_penalty is not None and self.logprobs is None:
             raise UsageError("rank_penalty needs logprobs", "pass logprobs=, the mean log-prob of every row")
+        if self.kl_in_reward and self.kl_values is None:
+            raise UsageError("kl_in_reward needs kl_values", "pass kl_values=, the KL of every row")
         for name in ("epsilon", "std_threshold", "seed"):
             if (getattr(self, name) or 0) < 0:
                 raise UsageError(f"{name} cannot be {getattr(self, name):g}", "it takes 0 or more")
@@ -84,21 +88,23 @@ class Options:
             if name not in hints:
                 raise UnknownName.among("option", name, hints)
         values = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        return cls(**{n: v if n == "logprobs" else typed(v, hints[n], n) for n, v in values.items()})
+        return cls(**{n: v if hints[n] is object else typed(v, hints[n], n) for n, v in values.items()})
 
 
 class Advantage:
-    """The call of both classes; a subclass names its method."""
+    """The call of all classes; a subclass names its method."""
 
     method: ClassVar[str]
+    of_residual: ClassVar[bool] = False  # the std is that of the centred rewards; groups of one give 0
 
     def __call__(
-        self, rewards: Any, num_generations: SupportsIndex = 1, scale: Scale | str = GROUP, **kwargs: Any
+        self, rewards: Any, num_generations: SupportsIndex = 1, scale: Scale | str | None = None, **kwargs: Any
     ) -> Any:
         """Return one advantage per reward, in the order and of the kind that came in.
 
         `rewards`: blocks of `num_generations` rows, one block per prompt; of two dimensions the last is
-        summed. `scale`: what the residual is divided by, the std of its group, of the batch, or nothing.
+        summed. `scale`: what the residual is divided by, the std of its group (the default), of the batch, or nothing; "gdpo"
+        standardises each reward column in its group, adds them up and standardises the sum over the batch.
         `kwargs`: the fields of `Options`. With return_rows=True the result is (advantages, row numbers).
         """
         options = Options.of(kwargs)
@@ -107,20 +113,55 @@ class Advantage:
         columns = _reward_columns(values)
         rows = len(values)
         size = self._block_size(num_generations, rows)
-        settings, block = _settings(level, size, rows, options)
-        if "shape.rank.penalty" in settings:
-            columns["logprob"], _ = _as_float64(options.logprobs, "logprobs")
-            if columns["logprob"].shape != (rows,):
-                wrong = f"logprobs have shape {columns['logprob'].shape} for {rows} rewards"
-                raise UsageError(wrong, "pass one mean log-prob for every row")
+        settings, block = self._settings(level, size, options, values)
+        for setting, role, name in _COLUMNS:
+            if setting in settings:
+                columns[role] = _one_per_row(getattr(options, name), name, rows)
         codes = (np.arange(rows) // block).astype(np.uint32)
-        advantages, kept = _score({"estimator.name": self.method} | settings, columns, codes)
+        advantages, kept = _score(settings, columns, codes)
         if options.duplicate_experiences:
             source = refill(codes, kept, options.seed)
         else:
             source = np.flatnonzero(kept).astype(np.int64)
         result = restore(advantages[source])
         return (result, restore(source)) if options.return_rows else result
+
+    def _settings(self, level: Scale, size: int, options: Options, values: Floats) -> tuple[dict[str, Any], int]:
+        """The settings of the plan, and how many rows make a group.
+
+        At size 1 Twinkle measures a row against the batch (unless the scale is group): the batch is the group
+        then, and a singleton gives 0. With a std_threshold Trinity's rule holds: singletons are left out.
+        """
+        settings: dict[str, Any] = {
+            "estimator.name": self.method,
+            "divisor.level": level,
+            "divisor.ddof": 1,
+            "divisor.epsilon": options.epsilon,
+            "rewards.missing": "propagate",
+            "rewards.component_missing": "propagate",
+        }
+        if options.reward_weights is not None:
+            settings |= {"rewards.weights": _weights(options, values), "rewards.missing": "as-zero"}
+            settings["rewards.component_missing"] = "zero"
+        if options.kl_in_reward:
+            settings["shape.kl.coef"] = options.beta
+        if self.of_residual:
+            settings |= {"divisor.level": "none" if level == "gdpo" else level, "divisor.of": "residual"}
+        elif level == "gdpo":
+            return settings | _gdpo(options, values), size
+        if options.rank_penalty is not None and size > 1:
+            settings |= {"shape.rank.penalty": options.rank_penalty, "shape.rank.numerator": "raw"}
+        if options.std_threshold is not None:
+            settings |= {"groups.zero_variance": "drop", "groups.std_threshold": options.std_threshold}
+            return settings | {"alone.result": "drop"}, size
+        if size > 1:
+            return settings, size
+        if self.of_residual:
+            return settings | {"alone.baseline": "own", "alone.sd": "one", "alone.result": "keep"}, 1
+        if level == "group":
+            return settings | {"divisor.level": "none", "alone.baseline": "zero", "alone.result": "keep"}, 1
+        one_group = {"divisor.level": "group" if level == "batch" else "none"}
+        return settings | one_group, max(len(values), 1)
 
     def _block_size(self, num_generations: SupportsIndex, rows: int) -> int:
         """The number of rows in a block; rows must divide into blocks."""
@@ -168,41 +209,61 @@ class RLOOAdvantage(Advantage):
         return size
 
 
-def _scale_level(scale: str, options: Options) -> Scale:
-    """One level from Twinkle's `scale` and Trinity's `std_cal_level`."""
-    level: Scale = typed(scale, Scale, "scale")
-    other = options.std_cal_level
-    if other is None or other == level:
-        return level
-    if not isinstance(scale, _Default):
-        raise UsageError(f"scale={level!r} contradicts std_cal_level={other!r}", "give one of them")
-    return other
+class ReinforcePlusPlusAdvantage(Advantage):
+    """Reward minus the mean of its group, divided by the std of these differences, in the group or the batch.
 
+        A = (r - mean) / (std of r - mean + 1e-8);  scale="none" and "gdpo": r - mean
 
-def _settings(level: Scale, size: int, rows: int, options: Options) -> tuple[dict[str, Any], int]:
-    """The settings of the plan, and how many rows make a group.
-
-    At size 1 Twinkle measures a row against the batch (unless the scale is group): the batch is the group
-    then, and a singleton gives 0. With a std_threshold Trinity's rule holds: singletons are left out.
+    From a file of Twinkle that is newer than any release. A group of one gives 0.
     """
-    settings: dict[str, Any] = {
-        "divisor.level": level,
-        "divisor.ddof": 1,
-        "divisor.epsilon": options.epsilon,
-        "rewards.missing": "propagate",
-        "rewards.component_missing": "propagate",
+
+    method = "grpo"
+    of_residual = True
+
+
+def _scale_level(scale: str | None, options: Options) -> Scale:
+    """One level from Twinkle's `scale` and Trinity's `std_cal_level`."""
+    level: Scale = typed(scale or options.std_cal_level or "group", Scale, "scale")
+    if options.std_cal_level not in {None, level}:
+        wrong = f"scale={level!r} contradicts std_cal_level={options.std_cal_level!r}"
+        raise UsageError(wrong, "give one of them")
+    return level
+
+
+def _gdpo(options: Options, values: Floats) -> dict[str, Any]:
+    """The settings of scale="gdpo"."""
+    if values.ndim == 1:
+        raise UsageError("scale='gdpo' needs rewards of shape (rows, reward columns)", "pass one column per reward")
+    beside = {"kl_in_reward": options.kl_in_reward or None, "std_threshold": options.std_threshold}
+    for name, given in {**beside, "rank_penalty": options.rank_penalty}.items():
+        if given is not None:
+            raise UsageError(f"scale='gdpo' does not take {name}", "Twinkle ignores it there: leave it out")
+    return {
+        "estimator.name": "grpo",
+        "divisor.level": "group",
+        "rewards.combine": "normalize",
+        "rewards.missing": "zero",
+        "rewards.component_missing": "skip",
+        "post": [
+            {"op": "nan_to_zero"},
+            {"op": "whiten", "level": "sample", "inside": 0.0, "epsilon": options.epsilon},
+        ],
     }
-    if options.rank_penalty is not None and size > 1:
-        settings |= {"shape.rank.penalty": options.rank_penalty, "shape.rank.numerator": "raw"}
-    if options.std_threshold is not None:
-        settings |= {"groups.zero_variance": "drop", "groups.std_threshold": options.std_threshold}
-        return settings | {"alone.result": "drop"}, size
-    if size > 1:
-        return settings, size
-    if level == "group":
-        return settings | {"alone.result": "raw"}, 1
-    one_group = {"divisor.level": "group" if level == "batch" else "none"}
-    return settings | one_group, max(rows, 1)
+
+
+def _weights(options: Options, values: Floats) -> tuple[float, ...]:
+    weights, _ = _as_float64(options.reward_weights, "reward_weights")
+    if weights.shape != values.shape[1:]:
+        wrong = f"{weights.size} reward_weights for rewards of shape {values.shape}"
+        raise UsageError(wrong, "pass one weight for each reward column")
+    return tuple(weights.tolist())
+
+
+def _one_per_row(given: object, name: str, rows: int) -> Floats:
+    values, _ = _as_float64(given, name)
+    if values.shape != (rows,):
+        raise UsageError(f"{name} have shape {values.shape} for {rows} rewards", "pass one number for every row")
+    return values
 
 
 def _score(settings: Mapping[str, Any], columns: Mapping[str, Floats], codes: Codes) -> tuple[Floats, Mask]:
@@ -299,4 +360,4 @@ def _number(item: Any, where: str) -> float:
     raise TypeError(f"{where} is {item!r}, not a number")
 
 
-__all__ = ["GRPOAdvantage", "Options", "RLOOAdvantage"]
+__all__ = ["GRPOAdvantage", "Options", "RLOOAdvantage", "ReinforcePlusPlusAdvantage"]

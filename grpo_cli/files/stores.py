@@ -344,7 +344,8 @@ def _split(url: str) -> tuple[str, str]:
     if scheme == "hf":
         kind, *names = rest.split("/")
         if kind != "datasets" or len(names) < 2:  # noqa: PLR2004 - owner and name
-            raise UsageError(f"{url}: not the name of a data set", "write hf://datasets/OWNER/NAME/PATH")
+            bucket = "a bucket of the hub is s3://NAME/PATH with AWS_ENDPOINT_URL=https://s3.hf.co/OWNER"
+            raise UsageError(f"{url}: not the name of a data set", f"write hf://datasets/OWNER/NAME/PATH; {bucket}")
         return f"hf://datasets/{names[0]}/{names[1]}", "/".join(names[2:])
     place, _, key = rest.partition("/")
     if not place:

@@ -582,6 +582,23 @@ def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, m
         done = adv("inspect", "hf://datasets/owner/runs@v1.0/data/b_2.jsonl", "--json", cwd=tmp_path)
         assert json.loads(done.out)["rows"] < len(ROWS)
         assert "not the name of a data set" in adv("inspect", "hf://models/x", cwd=tmp_path).err
+        assert (
+            "AWS_ENDPOINT_URL=https://s3.hf.co/OWNER"
+            in adv("inspect", "hf://buckets/owner/runs/a.jsonl", cwd=tmp_path).err
+        )
+
+
+def test_an_endpoint_of_s3_may_have_a_path_as_that_of_the_hubs_buckets_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hostile(web({"/owner/runs/a.jsonl": LINES})) as gateway:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"{gateway.address}/owner")
+        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        stores._boto3.cache_clear()
+        done = adv("inspect", "s3://runs/a.jsonl", "--json", cwd=tmp_path)
+    stores._boto3.cache_clear()
+    assert json.loads(done.out)["rows"] == len(ROWS), done.err
 
 
 def test_tasks_look_at_objects_and_read_and_write_them(

@@ -437,7 +437,7 @@ def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
 
 
 def test_dir_and_help_list_the_public_names() -> None:
-    names = ["DataError", "Estimator", "GRPOAdvantage", "GateError", "GrpoError", "Look", "Param", "Plan", "RLOOAdvantage", "Result", "Selection",
+    names = ["DataError", "Estimator", "GRPOAdvantage", "GateError", "GrpoError", "Look", "Param", "Plan", "RLOOAdvantage", "ReinforcePlusPlusAdvantage", "Result", "Selection",
              "Terms", "UnknownName", "UsageError", "__version__", "add_columns", "advantages", "audit", "compare", "compute", "export", "inspect", "report", "select"]  # fmt: skip
     assert dir(grpo_cli) == names
     page = pydoc.plain(pydoc.render_doc(grpo_cli))

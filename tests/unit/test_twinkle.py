@@ -1,6 +1,7 @@
 """Twinkle's call: its numbers, its rules, Trinity's options, and the kind of thing that goes in coming out.
 
-Numbers named golden were returned by the code of modelscope/twinkle 1a1d8845 and Trinity-RFT 9051d637.
+Numbers named golden were returned by the code of modelscope/twinkle 1a1d8845 (its newer options: d4ec2a61) and
+Trinity-RFT 9051d637.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import polars as pl
 import pytest
 
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.twinkle import GRPOAdvantage, RLOOAdvantage
+from grpo_cli.twinkle import GRPOAdvantage, ReinforcePlusPlusAdvantage, RLOOAdvantage
 from tests.unit.test_rooms import loaded_by
 
-grpo, rloo = GRPOAdvantage(), RLOOAdvantage()
+grpo, rloo, plus = GRPOAdvantage(), RLOOAdvantage(), ReinforcePlusPlusAdvantage()
 
 DOCUMENTED = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 SOLVED = [1.0, 1.0, 1.0, 1.0]
@@ -202,6 +203,72 @@ def test_other_shapes_are_refused(rewards: Any, message: str) -> None:
         grpo(rewards, 1)
 
 
+WEIGHTS = [1.0, 0.5, 2.0]
+HOLES = [[nan, 1.0, 1.333996], [nan] * 3, *THREE[2:5], [1.0, 0.5, nan], *THREE[6:]]
+KL: dict[str, Any] = {"kl_in_reward": True, "beta": 0.1, "kl_values": [0.5, 0.1, 0.2, 0.0, 0.3, 0.4, 0.1, 0.0]}
+
+
+@pytest.mark.parametrize(
+    ("advantage", "rewards", "scale", "options", "expected"),
+    [
+        (grpo, THREE, "gdpo", {}, [1.2959928, -1.5401792, -0.6275324, 0.8717189, 0.9497163, 0.310914, -0.6561685, -0.6044618]),
+        (rloo, THREE, "gdpo", {"reward_weights": WEIGHTS},
+         [1.3696703, -1.4777034, -0.5618488, 0.6698819, 0.8752555, 0.512815, -0.391084, -0.9969865]),
+        (grpo, HOLES, "gdpo", {"reward_weights": WEIGHTS},
+         [1.250336, 0.0, -1.5623382, 0.3120022, 1.3252876, 0.0, -0.2994407, -1.0258469]),
+        (grpo, THREE, "group", {"reward_weights": WEIGHTS},
+         [1.1159505, -1.1753807, -0.4011959, 0.4606261, 0.9468964, 0.6451304, -0.3378001, -1.2542268]),
+        (grpo, HOLES, "none", {"reward_weights": WEIGHTS},
+         [1.64276, -1.525232, -1.130462, 1.012934, 1.914988, 0.679278, -0.452662, -2.141604]),
+        (rloo, THREE, "batch", {"reward_weights": WEIGHTS},
+         [1.7997064, -1.8955501, -0.6470132, 0.742857, 1.1315957, 0.770968, -0.4036905, -1.4988732]),
+        (grpo, DOCUMENTED, "group", KL, [-0.8910395, 0.8574154, -0.8406033, 0.8742274, 1.4991105, -0.5469728, -0.486198, -0.4659398]),
+        (rloo, DOCUMENTED, "none", KL, [-0.7066667, 0.68, -0.6666667, 0.6933333, 0.9866667, -0.36, -0.32, -0.3066667]),
+        (plus, THREE, "batch", {"reward_weights": WEIGHTS, **KL},
+         [1.3634516, -1.4467885, -0.4955314, 0.5788682, 0.8616948, 0.5805327, -0.3042103, -1.1380172]),
+        (plus, DOCUMENTED, "group", {}, [-0.8660254, 0.8660254, -0.8660254, 0.8660254, 1.5, -0.5, -0.5, -0.5]),
+        (plus, DOCUMENTED, "batch", {}, [-1.0, 1.0, -1.0, 1.0, 1.5, -0.5, -0.5, -0.5]),
+        (plus, DOCUMENTED, "none", {}, [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
+        (plus, DOCUMENTED, "gdpo", {}, [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
+    ],
+)  # fmt: skip
+def test_the_options_of_the_newer_files_give_the_golden_numbers(
+    advantage: Any, rewards: Any, scale: str, options: dict[str, Any], expected: list[float]
+) -> None:
+    assert advantage(rewards, 4, scale, **options) == _close(expected)
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_reinforce_plus_plus_gives_a_group_of_one_0(scale: str) -> None:
+    assert plus([1.0, 2.0, 6.0], 1, scale) == plus([3.0, 3.0, 3.0], 1, scale) == [0.0] * 3
+    assert plus([3.0], 1, scale) == [0.0]
+
+
+def test_gdpo_gives_groups_of_one_0() -> None:
+    assert grpo([[1.0, 2.0], [2.0, 1.0]], 1, "gdpo") == [0.0, 0.0]
+
+
+def test_nan_goes_as_far_as_the_divisor_of_reinforce_plus_plus() -> None:
+    assert plus([nan, 1.0, 0.0, 1.0], 2) == _close([nan, nan, -sqrt(0.5), sqrt(0.5)])
+    assert all(map(isnan, plus([nan, 1.0, 0.0, 1.0], 2, "batch")))
+
+
+def test_one_generation_keeps_its_reward_less_the_kl() -> None:
+    assert grpo([1.0, 2.0], 1, kl_in_reward=True, beta=0.5, kl_values=[1.0, 2.0]) == [0.5, 1.0]
+
+
+def test_a_kl_without_kl_in_reward_is_not_used_as_in_twinkle() -> None:
+    assert grpo(DOCUMENTED, 4, **(KL | {"kl_in_reward": False})) == grpo(DOCUMENTED, 4)
+
+
+@pytest.mark.parametrize(
+    "options", [KL, {"std_threshold": 0.0}, {"rank_penalty": 0.1, "logprobs": [0.0] * 8}], ids=lambda given: next(iter(given))
+)
+def test_gdpo_refuses_what_twinkle_ignores_beside_it(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"scale='gdpo' does not take {next(iter(options))}"):
+        grpo(THREE, 4, "gdpo", **options)
+
+
 # --- Trinity's options -------------------------------------------------------------------------------------
 
 
@@ -300,7 +367,10 @@ def test_numpy_scalars_are_options_too() -> None:
     ("options", "message"),
     [
         ({"epsilom": 1}, "no option named 'epsilom'; did you mean 'epsilon'"),
-        ({"scale": "grp"}, "scale cannot be 'grp'; choose from group, batch, none"),
+        ({"scale": "grp"}, "scale cannot be 'grp'; choose from group, batch, none, gdpo"),
+        ({"scale": "gdpo"}, r"scale='gdpo' needs rewards of shape \(rows, reward columns\)"),
+        ({"reward_weights": [1.0, 2.0]}, r"2 reward_weights for rewards of shape \(8,\)"),
+        ({"kl_in_reward": True, "beta": 0.1}, "kl_in_reward needs kl_values"),
         ({"std_cal_level": "all"}, "std_cal_level cannot be 'all'; choose from group, batch"),
         ({"epsilon": "small"}, "epsilon cannot be 'small'; it takes a number"),
         ({"epsilon": -1}, "epsilon cannot be -1"),
