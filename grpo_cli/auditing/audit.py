@@ -67,10 +67,8 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
         # Then formulas that weight by length are tried, too.
         binding = replace(binding, roles={**binding.roles, "length": length})
     steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
-    is_open = binding.group_within is None and binding.group_size is None
     return column, replace(
         binding,
-        group_within="input" if is_open else binding.group_within,
         batch_by=binding.batch_by or "input",
         carried=steps,
         singletons_meant=True,

@@ -271,10 +271,13 @@ def _converting(parameter: Any) -> Any:
 
     converting = copy(parameter)
     converting.process_value = process_value
-    if not getattr(parameter, "is_flag", True):  # of an option with one value, typer's parser keeps the last
-        repeated = copy(parameter)
-        repeated.multiple = True
-        converting.add_to_parser = repeated.add_to_parser
+
+    def add_to_parser(parser: Any, _: Any) -> None:
+        """Keep every value of an option: of one that takes a single value, typer would keep the last."""
+        parser.add_option(obj=converting, opts=converting.opts, dest=converting.name, action="append")
+
+    if not getattr(parameter, "is_flag", True):
+        converting.add_to_parser = add_to_parser
     return converting
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
-from grpo_cli.read.derived_columns import FILE, OWN
+from grpo_cli.read.derived_columns import FILE, OWN, PATH
 from grpo_cli.read.detect_schema import with_schema
 from grpo_cli.read.known_names import (
     CONVERSATIONS,
@@ -26,6 +26,7 @@ from grpo_cli.read.known_names import (
     REASONS,
     RESPONSES,
     REWARD_TIERS,
+    STEP_LIKE,
     TRUTHS,
 )
 from grpo_cli.read.marks import applied
@@ -245,6 +246,8 @@ def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Fille
         columns = {name for table in tables if marks for name in table.columns()}
         return Filled(tables, binding, marks=marks, reasons=tuple(name for name in REASONS if name in columns))
     names = set(known[0].columns())
+    if binding.group_within is not None:
+        schema = replace(schema, group=_key_within(schema))
     binding = _inside(binding, f"{schema.rows}.") if schema.rows else binding
     rewards = binding.rewards or _rewards(schema, known[0])
     group = binding.group or _group(schema, binding, names, alone=len(known) == 1)
@@ -335,6 +338,19 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
     *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
     return (*(name for name in outer if _there(schema, name, names)), *([last] if last else []))
+
+
+def _key_within(schema: Schema) -> tuple[str, ...]:
+    """The key without what else says where it is unique, which --group-within replaces: steps, runs, files and records.
+
+    A record that is a group stays one.
+    """
+    outer, last = (schema.group, ()) if schema.blocks else (schema.group[:-1], schema.group[-1:])
+    if last == (PARENT,):
+        return schema.group
+    places = {*STEP_LIKE, "eval_id", schema.batch, FILE, PARENT}
+    places |= {name for name, derived in schema.derive.items() if derived.source == PATH}
+    return (*(name for name in outer if name not in places), *last)
 
 
 def _there(schema: Schema, name: str, names: Collection[str]) -> bool:

@@ -65,20 +65,23 @@ class DerivedColumns:
         if made.count:
             return self._each(field.name, values, lambda value: float(len(value)))
         if made.value:
-            return self._each(made.source, values, lambda value: self._parts(made, value))
+            as_is = made.single and field.kind == "key"  # --map says which number it is
+            return self._each(made.source, values, lambda value: self._parts(made, value, as_is=as_is), as_is=as_is)
         return self._matched(made, values)
 
     def _number(self, value: Any) -> float | None:
         letter = self.schema.letters.get(value) if isinstance(value, str) else None
         return as_number(value) if letter is None else letter
 
-    def _parts(self, made: Derived, value: Any) -> float | None:
-        """The sum over the parts with a value; what the schema says, or None, if no part has a value."""
+    def _parts(self, made: Derived, value: Any, *, as_is: bool) -> Any:
+        """The sum over the parts with a value, or the value of the only part; what the schema says, or None, if no part has one."""
         parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
         if made.single and len(parts) > 1:
             names = ", ".join(map(str, parts))
             cure = f"choose one with --reward {made.source}.NAME.{made.value}"
             raise DataError(f"several could be the reward: {names}", cure)
+        if as_is:
+            return next((part.get(made.value) if isinstance(part, dict) else part for part in parts.values()), None)
         scored = [self._part(made, part) for part in parts.values() if part is not None]
         known = [number for number in scored if number is not None]
         return sum(known) if known else as_number(made.otherwise)
@@ -90,15 +93,15 @@ class DerivedColumns:
         weight = as_number(part.get(made.weight))
         return number * (1.0 if weight is None else weight)
 
-    def _each(self, name: str, column: pl.Series, number: Callable[[Any], float | None]) -> pl.Series:
-        """A number for every value that is not null, computed once for each distinct value."""
+    def _each(self, name: str, column: pl.Series, number: Callable[[Any], Any], *, as_is: bool = False) -> pl.Series:
+        """A number, or what it is read from, for every value that is not null, computed once for each distinct value."""
         values = column.to_list()
         if isinstance(
             column.dtype, pl.Categorical
         ):  # JSON values that are nested or of several types are stored as text
             values = [None if value is None else json.loads(value) for value in values]
-        known: dict[Any, float | None] = {}
-        numbers: list[float | None] = []
+        known: dict[Any, Any] = {}
+        numbers = []
         for row, value in enumerate(values):
             key = value if isinstance(value, str) else json.dumps(value, default=str)
             if value is not None and key not in known:
@@ -114,7 +117,7 @@ class DerivedColumns:
                         place=self.place(row),
                     ) from None
             numbers.append(None if value is None else known[key])
-        return pl.Series(name, numbers, dtype=pl.Float64)
+        return key_series(name, numbers) if as_is else pl.Series(name, numbers, dtype=pl.Float64)
 
     def _matched(self, made: Derived, column: pl.Series) -> pl.Series:
         """The part of each text that the pattern of the schema extracts."""

@@ -59,9 +59,9 @@ def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
     again = known is not None and known.are_of(keys, columns.height)
     coded = known if known is not None and again else encode(keys, columns.height, keep=True)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
-    if rule.within == "file" or (not rule.key and several):
+    if rule.within == "file" or (rule.within != "input" and not rule.key and several):
         coded = within(coded, [columns.file])
-    elif rule.within_columns:
+    if rule.within_columns:
         coded = within(coded, [columns.values[name] for name in rule.within_columns])
     by_key, cut_size, short = coded, None, None
     if rule.size is not None:

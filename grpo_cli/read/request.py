@@ -176,6 +176,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     _check_weights(plan, rewards)
     roles = columns_of_roles(binding, plan, names=names)
     key_is_named = bool(flags.group or flags.group_size)
+    is_said = key_is_named or flags.group_within is not None  # one key is then one group
     rule = Rule(
         key=key,
         key_is_named=key_is_named,
@@ -183,7 +184,7 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
         size=binding.group_size,
         partial=binding.partial,
         batch_by=binding.batch_by,
-        logged_column=schema.advantage if schema is not None and schema.one_size and not key_is_named else "",
+        logged_column=schema.advantage if schema is not None and schema.one_size and not is_said else "",
     )
     named = rule.named_columns
     required = {*key, *rewards, *roles.values(), *named}

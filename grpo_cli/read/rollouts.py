@@ -40,9 +40,7 @@ def with_rollouts(groups: Groups) -> Groups:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if named is None and not known:
         return groups
-    # If the flag names the column of the schema, rows without an id are still no mistake.
-    names = known if named is None or named in known else (named,)
-    ids = _ids(groups.columns, names)
+    ids = _ids(groups.columns, known if "rollout" not in request.flags.roles else (named,))
     if named is None and not _come_back(ids):
         return groups
     rollouts = _coded(groups, ids)
@@ -110,9 +108,9 @@ def note(groups: Groups) -> list[str]:
 
 def _shown(groups: Groups) -> str:
     """The ids as messages name them."""
-    filled = groups.columns.request.filled
-    named = groups.columns.request.roles["rollout"]
-    known = filled.rollouts if named in filled.rollouts else (named,)
+    request = groups.columns.request
+    filled = request.filled
+    known = filled.rollouts if "rollout" not in request.flags.roles else (request.roles["rollout"],)
     return ", else ".join(words(name) if filled.schema is None else filled.schema.words(name) for name in known)
 
 

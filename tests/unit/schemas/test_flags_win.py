@@ -1,0 +1,197 @@
+"""A flag wins over everything that a schema says, in every schema."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import DataError
+from grpo_cli.options.resolve import binding_fields
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.request import Request, choose
+from grpo_cli.read.tables import Binding
+from grpo_cli.read.texts import TextColumns, text_columns
+from grpo_cli.schemas.table import schemas
+from tests.support.command import adv
+from tests.support.jobs import compute, near
+from tests.support.schema_files import WRITERS, Written, lines
+
+# What is left of each schema's key where --group-within says in what it is unique: no step, no run, no file.
+LEFT: dict[str, tuple[str, ...]] = {
+    "trl": ("prompt",), "trl-trackio": ("prompt",), "ms-swift": ("prompt",), "ms-swift-megatron": ("prompt",), "ms-swift-ray": ("prompt",),
+    "verl": ("input",), "verl-v1": ("uid_of_prompt",), "trinity": ("eid.task",), "nemo-rl": (), "nemo-gym": ("_ng_task_index",),
+    "nemo-gym-no-index": ("responses_create_params",), "areal": ("task_id",), "skyrl": ("data_source", "input_prompt"),
+    "prime-rl": ("group.id",), "verifiers-traces": ("task.key",), "prime-rl-rollouts": ("example_id",),
+    "prime-platform": ("env_name", "problem_id"), "verifiers": ("example_id",), "verifiers-id": ("id",), "verifiers-prompt": ("prompt",),
+    "tinker": ("split", "group_idx"), "slime": ("group_index",), "roll": ("id",), "rllm": ("task_hash", "name"),
+    "open-instruct": ("prompt_idx",), "lm-eval": ("filter", "doc_id"), "inspect": ("id",), "inspect-table": ("id",),
+    "harbor": ("eval", "task"), "eval-protocol": ("input_metadata.row_id",), "openr1": ("uuid",),
+    "graded-completions": ("@file", "@parent"), "wide": ("@file", "@parent"), "atropos": ("@file", "@parent"),
+    "atropos-trajectories": ("prompt_used",), "human-eval": ("task_id",), "tau-bench": ("task_id",), "tau2": ("task_id",),
+    "evalplus": ("task_id",), "mt-bench": ("question_id", "turn"), "livecodebench": ("question_id",), "qwen-math": ("idx",),
+    "rlhflow": ("@file", "@parent"), "rlhflow-answers": ("@file", "@parent"), "simpo": ("@file", "@parent"),
+    "tree-of-thought": ("idx",), "reasoning-gym": ("@file", "@parent"),
+    "math-rollouts": ("model_id", "unique_id", "branch_path", "run_id"),
+}  # fmt: skip
+EACH_SCHEMA = pytest.mark.parametrize("name", sorted(WRITERS))
+LENGTHS = Plan.of({"estimator.name": "opo"})
+
+
+def asked(written: Written, plan: Plan | None = None, **given: Any) -> Request:
+    """What would be read of a file with these options."""
+    binding = Binding(**binding_fields({**written.flags, **given}))
+    tables = open_tables(find_inputs([str(written.path)])[0], binding)
+    return choose(tables, binding, plan or Plan())
+
+
+def test_every_schema_is_in_the_table() -> None:
+    assert {*LEFT} == {*WRITERS}
+
+
+@pytest.mark.parametrize("within", ["input", "file", "worker"])
+@EACH_SCHEMA
+def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, within: str, tmp_path: Path) -> None:
+    request = asked(WRITERS[name](tmp_path), group_within=within)
+    left = tuple(part for part in LEFT[name] if part != "@file" or len(request.filled.tables) > 1)
+    assert request.key == left
+    assert request.rule.within == within
+    assert within == "input" or request.note.endswith(f" within {within}")
+
+
+@EACH_SCHEMA
+def test_the_groups_of_group_within_input_are_those_of_the_key_that_is_left(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    found = compute(written.path, dry_run=True, **written.flags, group_within="input")
+    named = {"group": [",".join(LEFT[name])]} if LEFT[name] else {}
+    wanted = compute(written.path, dry_run=True, **written.flags, **named, group_within="input")
+    assert found.narrow.table["group"].to_list() == wanted.narrow.table["group"].to_list()
+    assert found.scored.frame[".advantage"].to_list() == near(wanted.scored.frame[".advantage"].to_list())
+
+
+@EACH_SCHEMA
+def test_a_flag_wins_over_what_the_schema_fills_in(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    batch = Plan.of({"post.whiten.level": "sample"})
+    assert asked(written, group=["mine", "other"]).key == ("mine", "other")
+    assert asked(written, group=["mine"], group_within="step").rule.within == "step"
+    assert asked(written, reward=["mine", "other=2"]).rewards == ("mine", "other")
+    assert asked(written, batch, batch_by="mine").rule.batch_by == "mine"
+    assert asked(written, batch, batch_by="input").rule.batch_by == "input"
+    assert asked(written, LENGTHS, length_column="mine").roles["length"] == "mine"
+    assert asked(written, rollout="mine").roles["rollout"] == "mine"
+    assert asked(written, rollout="none").filled.rollouts == ()
+    assert asked(written, group_size=2).rule.size == 2
+    assert asked(written, schema="none", group=["mine"], reward=["other"]).schema is None
+
+
+@EACH_SCHEMA
+def test_columns_of_texts_that_are_named_win(name: str, tmp_path: Path) -> None:
+    written = WRITERS[name](tmp_path)
+    tables = open_tables(find_inputs([str(written.path)])[0], Binding(**binding_fields(written.flags)))
+    assert text_columns(tables, TextColumns(messages="mine")) == TextColumns(messages="mine")
+    both = TextColumns(prompt="mine", response="other")
+    assert text_columns(tables, both) == both
+    for one in (TextColumns(prompt="mine"), TextColumns(response="other")):
+        with suppress(DataError):  # the other one has to be named as well
+            found = text_columns(tables, one)
+            assert "mine" in {found.prompt, one.response and "mine"}
+            assert "other" in {found.response, one.prompt and "other"}
+            assert not found.messages
+
+
+LETTERS = [
+    ("inspect", {"map": ["C=5", "P=2", "I=-1"]}, [5.0, -1.0, 2.0, None]),
+    ("inspect-table", {"map": ["C=5", "P=2", "I=-1,N=-1"]}, None),
+    ("evalplus", {"map": ["pass=5", "fail=-1", "timeout=-1"], "reward": ["plus_status"]}, None),
+]
+
+
+@pytest.mark.parametrize(("name", "flags", "wanted"), LETTERS)
+def test_the_numbers_of_map_win_over_those_of_a_schema(
+    name: str, flags: dict[str, Any], wanted: list[float | None] | None, tmp_path: Path
+) -> None:
+    written = WRITERS[name](tmp_path)
+    of_schema, of_flag = (
+        schemas()[name].letters,
+        dict(pair.split("=") for text in flags["map"] for pair in text.split(",")),
+    )
+    options = {**written.flags, **flags, "dry_run": True, "missing": "exclude"}
+    usual = compute(written.path, **{key: value for key, value in options.items() if key != "map"})
+    named = compute(written.path, **options)
+    numbers = {of_schema[text]: float(number) for text, number in of_flag.items()}
+    rewards = [None if reward is None else numbers[reward] for reward in usual.scored.frame[".reward"].to_list()]
+    assert named.scored.frame[".reward"].to_list() == near(rewards)
+    assert wanted in (None, rewards)
+
+
+def test_a_letter_that_map_does_not_name_is_refused(tmp_path: Path) -> None:
+    written = WRITERS["inspect"](tmp_path)
+    with pytest.raises(DataError, match="is 'I', which --map does not name"):
+        compute(written.path, dry_run=True, map=["C=5", "P=2"])
+
+
+def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema(tmp_path: Path) -> None:
+    """slime's rows have a rollout_id and an index: here the flag names the second, by which each row is a rollout."""
+    rows = [
+        {"group_index": 0, "index": k, "rollout_id": k // 2, "prompt": "p", "response": "r", "reward": float(k // 2), "response_length": 1,
+         "label": "", "status": "completed", "metadata": {}, "tokens": [1]}
+        for k in range(4)
+    ]  # fmt: skip
+    path = lines(tmp_path / "rows.jsonl", rows)
+    assert compute(path, dry_run=True, schema="slime").facts["rollouts"] == 2
+    assert compute(path, dry_run=True, schema="slime", rollout="rollout_id").facts["rollouts"] == 2
+    assert compute(path, dry_run=True, schema="slime", rollout="index").facts["rollouts"] == 4
+
+
+# --- one prompt whose rows are spread over steps -----------------------------------------------------------------
+
+REWARDS = (1.0, 0.0, 1.0, 0.0)
+HALF = 0.5 / ((1 / 3) ** 0.5 + 1e-6)  # (1 - 0.5) / (std + epsilon), ddof 1
+SPREAD: dict[str, list[dict[str, Any]]] = {
+    "verl": [{"input": "p", "output": f"o{k}", "gts": "1", "score": r, "step": k} for k, r in enumerate(REWARDS)],
+    "trl": [{"step": k, "prompt": "p", "completion": f"o{k}", "acc": r, "advantage": 0.0} for k, r in enumerate(REWARDS)],
+    "prime-platform": [
+        {"run_id": "r", "step": k, "problem_id": 1, "sample_id": k, "env_name": "math", "prompt": "p", "completion": f"o{k}", "reward": r,
+         "advantage": 0.0}
+        for k, r in enumerate(REWARDS)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_rows_of_several_steps_are_one_group_with_group_within_input(name: str, tmp_path: Path) -> None:
+    path = lines(tmp_path / "rows.jsonl", SPREAD[name])
+    options = ["--schema", name, "--group-within", "input"]
+    shown = ["--column", "mine", "-o", "-", "-q"]
+    wanted = near([HALF, -HALF, HALF, -HALF])
+    assert [row["mine"] for row in adv("compute", str(path), *options, *shown).rows] == wanted
+    frame = pl.DataFrame(SPREAD[name])
+    assert grpo_cli.advantages(frame, schema=name, group_within="input").to_list() == wanted
+    pairs = adv("export", str(path), *options, "--to", "pairs", "--pairs", "all", "-o", "-").rows
+    assert len(pairs) == 4, "each of two solved with each of two failed"
+    told = adv("compute", str(path), *options, "--explain").out
+    assert "within step" not in told.partition("method")[0]
+
+
+def test_blocks_go_on_in_the_next_file_if_the_whole_input_is_one(tmp_path: Path) -> None:
+    for name, rewards in (("a", [1, 0, 1]), ("b", [0])):
+        lines(tmp_path / f"{name}.jsonl", [{"reward": reward} for reward in rewards])
+    words = ["compute", "a.jsonl", "b.jsonl", "--group-size", "4", "-o", "out/"]
+    assert "the last block has 3 rows, not 4" in adv(*words, cwd=tmp_path).err
+    assert adv(*words, "--group-within", "input", cwd=tmp_path).status == 0
+    rows = [json.loads(line) for name in "ab" for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
+    assert [row["advantage"] for row in rows] == near([HALF, -HALF, HALF, -HALF])
+
+
+def test_blocks_within_a_column_end_with_their_file_as_well(tmp_path: Path) -> None:
+    for name, steps in (("a", [1, 2, 1, 2]), ("b", [1, 2, 1, 2])):
+        lines(tmp_path / f"{name}.jsonl", [{"step": step, "reward": k} for k, step in enumerate(steps)])
+    found = compute(tmp_path / "a.jsonl", tmp_path / "b.jsonl", dry_run=True, group_size=2, group_within="step")
+    assert found.narrow.table["group"].to_list() == [0, 1, 0, 1, 2, 3, 2, 3]
