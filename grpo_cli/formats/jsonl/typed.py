@@ -23,7 +23,7 @@ from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.lines import last_braces, number_at, rows_at
 from grpo_cli.parallel import ahead
 from grpo_cli.values.column_types import EXACT, Contents, typed_series, with_inner_texts
-from grpo_cli.values.json_text import refuse_doubled
+from grpo_cli.values.json_text import refuse_doubled_inside
 from grpo_cli.values.slices import Exported
 
 Types = Mapping[str, pa.DataType | None]  # None is for the texts of values that have no common type
@@ -137,7 +137,7 @@ def _exact_rows(source: Input, block: Block, data: bytes) -> list[dict[str, Any]
 
     found = []
     for at, row in rows_at(data, place):
-        refuse_doubled(row, row, partial(place, at))
+        refuse_doubled_inside(row, partial(place, at))
         found.append(row)
     return found
 
