@@ -31,7 +31,7 @@ from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
 from grpo_cli.formats.parquet.column_chunks import leaf_paths
 from grpo_cli.formats.parquet.footer import Unspliceable
-from grpo_cli.formats.parquet.verify import same_chunks
+from grpo_cli.formats.parquet.verify import first_difference, spliced_after
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import refuse_doubled
@@ -179,9 +179,13 @@ class Parquet(Format):
                 writer.write_table(_table(frame).cast(schema), row_group_size=max(len(frame), 1))
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare the bytes of the column chunks; if they differ, compare the values."""
-        if not same_chunks(old, new, added):
+        """Compare all bytes before the old footer; of a file that was re-encoded, the values."""
+        length = spliced_after(old, new, added)
+        if length is None:
             return super().compared(new, old, added)
+        at = first_difference(old, new, length)
+        if at is not None:
+            return "bytes", f"{new.name}: the byte at offset {at:,} differs from {old.name}"
         try:
             self.scan(new, [Field(name, "key") for name in added])  # nothing else has read the new columns
         except (DataError, OSError) as error:
