@@ -63,5 +63,5 @@ def first_difference(old: Input, new: Input, length: int) -> int | None:
             size = min(_BLOCK, length - start)
             was, now = first.read(size), second.read(size)
             if was != now:
-                return start + len(commonprefix([was, now]))
+                return start + len(commonprefix([was, now]))  # noqa: RUF071 - of bytes, not of paths
     return None
