@@ -192,7 +192,11 @@ class Delimited(Format):
                     hint,
                 )
             for column, found in zip(wanted, texts, strict=True):
-                found.append(text_of(raw[column]) if raw[column] else None)
+                cell = raw[column]
+                if self.strict and cell.decode(errors="ignore").encode() != cell:
+                    place = f"{block.name} row {row + len(ends)}"
+                    raise DataError("a cell is not UTF-8", "write the file in UTF-8", place=place)
+                found.append(text_of(cell) if cell else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
         made = convert(series, lambda at: f"{block.name} row {row + at + 1}")
         return _ReadBlock(BlockRows(block.size, np.array(ends, np.min_scalar_type(block.size))), made)

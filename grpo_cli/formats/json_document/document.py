@@ -28,7 +28,7 @@ from grpo_cli.formats.jsonl.lines import is_blank
 from grpo_cli.formats.verify import Record, first_difference, json_record
 from grpo_cli.values import cells, json_text
 from grpo_cli.values.cells import Field
-from grpo_cli.values.column_types import series_of
+from grpo_cli.values.column_types import refuse_broken_names, series_of
 from grpo_cli.values.json_text import refuse_doubled, refuse_doubled_inside
 from grpo_cli.values.paths import PARENT, absent
 
@@ -236,6 +236,7 @@ class Documents(Format):
         nearest = _nearest(rows)
         found = [self._flat(row, nearest, partial(self.place, source, at)) for at, row in enumerate(rows)]
         names = dict.fromkeys(name for row in found for name in row)
+        refuse_broken_names(names, source.name)
         yield pl.DataFrame({name: series_of(name, [row.get(name) for row in found]) for name in names})
 
     def _flat(self, row: Rollout, nearest: Mapping[str, int], place: Callable[[], str]) -> dict[str, Any]:
