@@ -594,11 +594,14 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         )
         return table, _as_pandas(frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
+        places = {
+            name: at for at, name in enumerate(frame.column_names)
+        }  # of two with one name, which nothing may read, one
         table = FrameTable(
             frame.column_names,
             lambda names, rows: _from_arrow(frame.select(names)[:rows]),
             texts=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
-            types=_from_arrow(frame[:0]).schema,
+            types=_from_arrow(frame[:0].select([*places.values()])).schema,
         )
         return table, _as_arrow
     if _is_dataset(frame):
@@ -632,9 +635,6 @@ def _is_dataset(frame: Any) -> bool:
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
-    if not frame.columns.is_unique:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise UsageError(f"the frame has two columns {twice!r}", "rename one of them")
     try:
         return pl.from_pandas(frame)
     except (TypeError, ValueError) as error:  # pyarrow's errors are among them

@@ -33,6 +33,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def short(value: object, most: int = 60) -> str:
+    """A value in a message, cut if it is long. What a reader may paste (a hint) is never cut."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def reason(error: OSError) -> str:
     """What the system says of an error, in lower case."""
     return (error.strerror or str(error)).lower()

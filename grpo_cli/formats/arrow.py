@@ -32,6 +32,7 @@ from grpo_cli.formats.columnar import (
 from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, plain_keys
+from grpo_cli.values.paths import refuse_doubled
 
 _FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
@@ -51,17 +52,16 @@ class Arrow(Format):
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         schema = _schema(source)
-        ways = [steps(source, field, schema) for field in fields]
-        names = sorted({way[0] for way in ways}, key=schema.names.index)
-        with _opened(source, [schema.names.index(name) for name in names]) as reader:
+        ways = steps(source, [field.name for field in fields], schema)
+        with _opened(source, _positions(schema, ways)) as reader:
             table = reader.read_all()
             frame, place = frame_of(table), partial(self.place, source)
-            pairs = zip(fields, ways, strict=True)
-            columns = {field.name: cells.typed(field, reach(frame, way), place) for field, way in pairs}
+            columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
             return Scanned(pl.DataFrame(columns or None, height=table.num_rows))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         with _opened(source) as reader:
+            refuse_doubled(reader.schema.names, reader.schema.names, source.name)
             frame = frame_of(reader.read_all())
         yield frame
 
@@ -84,10 +84,9 @@ class Arrow(Format):
     ) -> Iterator[pl.DataFrame]:
         """Some columns of single rows, read from the record batches up to the last with a wanted row."""
         schema = _schema(source)
-        ways = {name: steps(source, Field(name, "key"), schema) for name in columns}
-        tops = sorted({way[0] for way in ways.values()}, key=schema.names.index)
+        ways = steps(source, columns, schema)
         at = 0
-        with _opened(source, [schema.names.index(name) for name in tops]) as reader:
+        with _opened(source, _positions(schema, ways)) as reader:
             for batch, _ in _batches(reader):
                 first, last = np.searchsorted(numbers, [at, at + batch.num_rows])
                 for low in range(first, last, _TEXTS):
@@ -155,6 +154,12 @@ def _schema(source: Input) -> pa.Schema:
     with _opened(source) as reader:
         _ = reader.schema.names  # a name that is not UTF-8 fails here, where it becomes a message
         return reader.schema
+
+
+def _positions(schema: pa.Schema, ways: Mapping[str, Sequence[str]]) -> list[int]:
+    """The numbers of the columns that these steps begin with."""
+    tops = {way[0] for way in ways.values()}
+    return [at for at, name in enumerate(schema.names) if name in tops]
 
 
 # --- re-encoding ----------------------------------------------------------------------------------------

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from threading import Lock
 from typing import Any, Final
 
@@ -16,8 +16,8 @@ import pyarrow as pa
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
-from grpo_cli.values.cells import Field, plain_keys
-from grpo_cli.values.paths import absent, resolve
+from grpo_cli.values.cells import plain_keys
+from grpo_cli.values.paths import absent, refuse_doubled, resolve
 from grpo_cli.values.token_lists import with_lists
 
 _SHOWN: Final = 24  # bytes at the start of a file of another kind
@@ -83,23 +83,30 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
 
-def steps(source: Input, field: Field, schema: pa.Schema) -> list[str]:
-    """The steps to a field: a column, then fields of its structs; `rollouts[]` is two steps, to the items of a list."""
-    found = resolve(field.name, schema, _child)
-    if found is None:
-        raise absent(field.name, source.name, schema.names)
-    return [step for name in found for step in ([name[:-2], EACH] if name.endswith(EACH) else [name])]
+def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, list[str]]:
+    """The steps to each name: a column, then fields of its structs; `rollouts[]` is two steps, to the items of a list."""
+    columns = schema.names
+    types = dict(zip(reversed(columns), reversed(schema.types), strict=True))  # of two with one name the first
+    ways = dict[str, list[str]]()
+    for name in names:
+        found = resolve(name, types, partial(_child, source))
+        if found is None:
+            raise absent(name, source.name, columns)
+        ways[name] = [step for part in found for step in ([part[:-2], EACH] if part.endswith(EACH) else [part])]
+    refuse_doubled((way[0] for way in ways.values()), columns, source.name)
+    return ways
 
 
-def _child(parent: Any, name: str) -> Any:
+def _child(source: Input, parent: Any, name: str) -> Any:
     if name.endswith(EACH):
-        items = _child(parent, name[:-2])
+        items = _child(source, parent, name[:-2])
         return items.value_type if items is not None and _is_list(items) else None
-    if isinstance(parent, pa.Schema):
-        return next((field.type for field in parent if field.name == name), None)
+    if isinstance(parent, dict):
+        return parent.get(name)
     if not pa.types.is_struct(parent):
         return None
-    inner = (parent.field(at) for at in range(parent.num_fields))
+    inner = [parent.field(at) for at in range(parent.num_fields)]
+    refuse_doubled([name], [child.name for child in inner], source.name, "fields")
     return next((child.type for child in inner if child.name == name), None)
 
 

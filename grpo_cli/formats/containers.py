@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Final
 
 from grpo_cli.errors import DataError, InputChanged, reason
 from grpo_cli.files.inputs import Input, natural
+from grpo_cli.values.paths import refuse_doubled
 
 _ZIP: Final = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
 _HEADS: Final = ("_journal/start.json", "start.json", "results.json", "header.json")  # the last one has all of it
@@ -314,9 +315,7 @@ def table(source: Input) -> Iterator[bytes]:
     if not isinstance(data, list) or not isinstance(found["columns"], list):
         raise DataError(f"{source.name}: its columns or its data are not a list", "name each field once")
     columns = list(map(str, found["columns"]))
-    twice = [name for name in columns if columns.count(name) > 1]
-    if twice:
-        raise DataError(f"{source.name}: {twice[0]} is named twice in its columns", "name each column once")
+    refuse_doubled(columns, columns, source.name)
     for number, row in enumerate(data, 1):
         if not isinstance(row, list) or len(row) != len(columns):
             size = len(row) if isinstance(row, list) else "no"

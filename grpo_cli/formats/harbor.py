@@ -26,6 +26,7 @@ from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
 from grpo_cli.formats.jsonl.format import Jsonl, lines_of
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
+from grpo_cli.values.json_text import DECODER, refuse_doubled_inside
 from grpo_cli.values.paths import value_at
 
 # Harbor's ErrorPolicy.reward_valid: the agent itself ended the trial, so what it left was measured.
@@ -150,7 +151,8 @@ def _ask_for_texts(columns: Iterable[str]) -> bool:
 
 def _result(folder: Path) -> Object:
     try:
-        found = json.loads((folder / RESULT).read_bytes())
+        found = json.loads((folder / RESULT).read_bytes(), object_pairs_hook=DECODER.object_pairs_hook)
+        refuse_doubled_inside(found, str)
         why = _oddity(found)
     except (OSError, ValueError, RecursionError) as error:
         why = str(error).lower()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, ClassVar, Final, Literal
 
 import numpy as np
@@ -67,6 +67,7 @@ class Format(ABC):
     """
 
     name: str  # its name in messages
+    strict: bool = field(default=False, kw_only=True)  # a text that is not UTF-8 is an error, not escaped
 
     holds_lists: ClassVar[bool] = True  # a record may be a prompt with the list of its rollouts' rewards
     has_types: ClassVar[bool] = True  # 1 and the text 1 are different values

@@ -23,7 +23,7 @@ from grpo_cli.schemas.sample import Sample, values_of
 from grpo_cli.schemas.table import LONG, Mark, Schema
 from grpo_cli.values.cells import Field, Kind, typed, words
 from grpo_cli.values.key_text import cut, plain
-from grpo_cli.values.paths import Absent, splits
+from grpo_cli.values.paths import Absent, refuse_doubled, splits
 
 Found = TypeVar("Found")
 
@@ -256,6 +256,7 @@ class FrameTable(_Table):
         for name, head in heads.items():
             if head not in self.names:
                 raise UnknownName.among("column", name, self.names)
+        refuse_doubled(heads.values(), self.names, self.name)
         frame = self.take(list(dict.fromkeys(heads.values())), rows)
         columns = [(wanted, self._reach(frame, wanted.name, heads[wanted.name])) for wanted in fields]
         for wanted, series in columns:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError
+from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError, short
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Scanned, Weaving
@@ -19,12 +20,17 @@ from grpo_cli.read.known_names import GROUP_TIERS, PAIR_IDS
 from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import JSON_TEXT, Field
+from grpo_cli.values.column_types import Contents
 from grpo_cli.write.outputs import Output, Target, choose_targets, identities, is_folder, refuse_columns, refuse_summary
 from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
 _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added"
+_ONE_KIND: Final = (
+    "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
+)
+_DIGITS: Final = 17  # with more, a float is not the number that was written
 _WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
 _NUMBER: Final = rf"^(?:{_WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 _TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
@@ -56,8 +62,11 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     else:
         source = registry.as_text(_only(job.columns))
         other = FileTable(source, registry.of(source))
-        frame, has_types = other.format.read(source), other.format.has_types
-    frame = _chosen(frame, job.chosen)
+        frame, has_types = replace(other.format, strict=True).read(source), other.format.has_types
+    names = _chosen(frame.columns, job.chosen)
+    if other is not None and has_types and not other.format.binary:
+        _refuse_changed_values(other, frame, names.values())
+    frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
     if job.summary is not None:
@@ -149,22 +158,48 @@ def _typed(texts: pl.Series) -> pl.Series:
         return next((way for way in ways if way.null_count() == texts.null_count()), texts)
     whole = there.filter(there.str.contains(f"^{_WHOLE}$")).cast(pl.Float64)
     exact = (whole.abs() < 2.0**53).all()
-    return texts.cast(pl.Float64) if exact and there.str.contains(_NUMBER).all() else texts
+    if not exact or not there.str.contains(_NUMBER).all():
+        return texts
+    digits = (
+        there.str.replace("[eE].*", "")
+        .str.replace(".", "", literal=True)
+        .str.strip_chars_start("-0")
+        .str.strip_chars_end("0")
+    )
+    numbers = there.cast(pl.Float64)
+    lost = (digits.str.len_bytes() > _DIGITS) | (numbers.is_infinite() & ~there.str.contains("inf"))
+    return texts if lost.any() else texts.cast(pl.Float64)
 
 
-def _chosen(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-    """The columns to add, under their new names."""
-    new: dict[str, pl.Series] = {}
-    for text in names or frame.columns:
-        name, _, other = (text, "", "") if text in frame.columns else text.partition("=")
-        if name not in frame.columns:
-            raise UnknownName.among("column", name, frame.columns)
+def _refuse_changed_values(other: FileTable, frame: pl.DataFrame, names: Iterable[str]) -> None:
+    """Refuse columns of texts that stand for other values: those without a common type, or half of a surrogate pair."""
+    for name in names:
+        if frame[name].dtype != pl.String:
+            continue
+        key = other.scan([Field(name, "key")]).frame[name]
+        if key.dtype != JSON_TEXT:  # all of its values are texts
+            continue
+        contents = Contents()
+        for row, text in enumerate(key):
+            contents.add(Contents.of([text and json.loads(text)]))
+            if contents.type() is None:
+                wrong = f"{name} is {short(text)}, which cannot be added as it is"
+                raise DataError(wrong, _ONE_KIND, place=other.place(row))
+
+
+def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
+    """The columns to add, by their new names."""
+    new: dict[str, str] = {}
+    for text in chosen or columns:
+        name, _, other = (text, "", "") if text in columns else text.partition("=")
+        if name not in columns:
+            raise UnknownName.among("column", name, columns)
         if (other or name) in new:
             raise UsageError(f"two columns would be {other or name!r}", "--column NAME=NEW gives another name")
-        new[other or name] = frame[name].alias(other or name)
+        new[other or name] = name
     if not new:
         raise DataError("there is no column to add", "--from takes a file with columns")
-    return pl.DataFrame(new)
+    return new
 
 
 def _addable(series: pl.Series, target: Target) -> pl.Series:

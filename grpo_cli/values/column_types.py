@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import polars as pl
 
+from grpo_cli.errors import DataError
 from grpo_cli.values.cells import is_unicode, json_as_is, json_text
 
 if TYPE_CHECKING:
@@ -101,6 +102,15 @@ class Contents:
         if self.low >= -(2**63) and self.high < 2**63:
             return pa.int64()
         return pa.uint64() if self.low >= 0 and self.high < 2**64 else None
+
+
+def refuse_broken_names(names: Iterable[str], file: str) -> None:
+    """Refuse a name with half of a surrogate pair, which JSON allows and a column cannot have."""
+    for name in names:
+        if not is_unicode([name]):
+            raise DataError(
+                f"the name {name!r} is not Unicode, and cannot be that of a column", "rename the field", place=file
+            )
 
 
 def series_of(name: str, values: Sequence[Any]) -> pl.Series:

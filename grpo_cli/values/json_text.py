@@ -80,7 +80,21 @@ def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable
     for name in names:
         twice = _twice(row, name)
         if twice is not None:
-            raise DataError(f"{twice} is named twice in one object", "write each field once", place=place())
+            raise named_twice(twice, place())
+
+
+def refuse_doubled_inside(value: Any, place: Callable[[], str]) -> None:
+    """Refuse a value in which an object, however deep, names a field twice: its text would lose one of them."""
+    if isinstance(value, Doubled) and value.twice:
+        raise named_twice(min(value.twice), place())
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
+        refuse_doubled_inside(item, place)
+
+
+def named_twice(name: str, place: str = "") -> DataError:
+    """The error for an object that names a field twice."""
+    return DataError(f"{name} is named twice in one object", "write each field once", place=place)
 
 
 def _twice(row: Mapping[str, Any], name: str) -> str | None:
@@ -148,14 +162,14 @@ def spans_of(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def rewritten(text: str, fresh: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Replace the values of all fields with these names; also return the new fields that the object does not have.
-
-    Of two fields with the same name both are replaced, since readers differ in which one counts.
-    """
+    """Replace the values of all fields with these names; also return the new fields that the object does not have."""
     spans = [span for span in spans_of(text) if span[0] in fresh]
+    there = set[str]()
     for name, start, end in reversed(spans):
+        if name in there:
+            raise named_twice(name)
+        there.add(name)
         text = text[:start] + fresh[name] + text[end:]
-    there = {name for name, _, _ in spans}
     return text, {name: value for name, value in fresh.items() if name not in there}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
@@ -51,6 +52,16 @@ class Absent(DataError):
         error = cls(f"no column {column!r}", cure, place=file)
         error.column = column
         return error
+
+
+def refuse_doubled(wanted: Iterable[str], names: Sequence[str], file: str, what: str = "columns") -> None:
+    """Refuse a wanted name that several columns have: readers differ in which of them they take."""
+    counts = Counter(names)
+    doubled = next((name for name in wanted if counts[name] > 1), None)
+    if doubled is not None:
+        *first, last = (str(at) for at, name in enumerate(names, 1) if name == doubled)
+        said = f"{what} {', '.join(first)} and {last} are named {doubled!r}"
+        raise DataError(said, "rename all but one of them", place=file)
 
 
 def shown(name: str) -> str:

@@ -24,6 +24,7 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable
+from grpo_cli.values.paths import refuse_doubled
 from grpo_cli.values.token_lists import on_tokens
 from grpo_cli.write.token_lists import TokenColumns
 
@@ -309,6 +310,9 @@ def refuse_columns(tables: Sequence[FileTable], output: Output) -> list[FileTabl
     """The tables, which now refuse rows that already have an output column, so that none is hidden silently."""
     if not output.column:
         raise UsageError("a column without a name", "give --column a name, or leave it out")
+    if output.replace:
+        for table in tables:
+            refuse_doubled(output.names, table.format.columns(table.source), table.name)
     if output.replace or output.only:
         return list(tables)
     return [table.refusing(output.names) for table in tables]

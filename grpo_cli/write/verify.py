@@ -1,7 +1,7 @@
 """Check the guarantee that an output without its added columns is the input.
 
-JSON lines, CSV records and Parquet column chunks are compared byte by byte, re-encoded Parquet and Arrow files value by
-value. Rows and their order must be the same; the first difference is reported.
+JSON lines, CSV records and everything before the footer of a Parquet file are compared byte by byte, re-encoded Parquet and
+Arrow files value by value. Rows and their order must be the same; the first difference is reported.
 """
 
 from __future__ import annotations

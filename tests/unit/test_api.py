@@ -89,10 +89,17 @@ def test_python_objects_in_columns_that_only_checks_read_are_left_alone(kind: st
     assert [*grpo_cli.advantages(made, method="dr-grpo")] == [0.5, -0.5]
 
 
-def test_pandas_columns_of_one_name_are_refused() -> None:
-    frame = pd.DataFrame([["a", 1.0, 2.0], ["a", 0.0, 1.0]], columns=["prompt_id", "reward", "reward"])
-    with pytest.raises(UsageError, match="the frame has two columns 'reward'"):
-        grpo_cli.compute(frame)
+@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
+def test_columns_of_one_name_are_refused_if_they_are_read(kind: str) -> None:
+    def frame(*names: str) -> Any:
+        columns = [["a", "a"], [1.0, 0.0], [0.0, 1.0], [2.0, 1.0]]
+        if kind == "pyarrow":
+            return pa.table(columns, names=list(names))
+        return pd.DataFrame(list(zip(*columns, strict=True)), columns=list(names))
+
+    with pytest.raises(DataError, match="frame: columns 2 and 4 are named 'reward'"):
+        grpo_cli.compute(frame("prompt_id", "reward", "other", "reward"))
+    assert len(grpo_cli.advantages(frame("prompt_id", "reward", "other", "other"))) == 2
 
 
 def test_pandas_columns_need_not_be_named_by_text() -> None:

@@ -26,7 +26,7 @@ from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
-from grpo_cli.values.paths import absent
+from grpo_cli.values.paths import absent, refuse_doubled
 from grpo_cli.values.slices import Buffer, Ints, filled
 
 Convert = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some columns
@@ -155,7 +155,7 @@ class Delimited(Format):
         """Some columns of each block, converted from their texts; the header is the first block, without rows."""
         with self._opened(source) as (header, handle):
             names = header.names
-            at = [_position(source, names, name) for name in wanted]
+            at = _positions(source, names, wanted)
 
             def read(block: Block) -> Block | _ReadBlock:
                 try:
@@ -192,7 +192,11 @@ class Delimited(Format):
                     hint,
                 )
             for column, found in zip(wanted, texts, strict=True):
-                found.append(text_of(raw[column]) if raw[column] else None)
+                cell = raw[column]
+                if self.strict and cell.decode(errors="ignore").encode() != cell:
+                    place = f"{block.name} row {row + len(ends)}"
+                    raise DataError("a cell is not UTF-8", "write the file in UTF-8", place=place)
+                found.append(text_of(cell) if cell else None)
         series = [pl.Series(found, dtype=pl.String) for found in texts]
         made = convert(series, lambda at: f"{block.name} row {row + at + 1}")
         return _ReadBlock(BlockRows(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
@@ -387,10 +391,11 @@ def _once_each(names: Sequence[str]) -> list[str]:
     return [f"{name} ({at + 1})" if name in names[:at] else name for at, name in enumerate(names)]
 
 
-def _position(source: Input, names: Sequence[str], name: str) -> int:
-    if name not in names:
-        raise absent(name, source.name, names)
-    if names.count(name) > 1:
-        twice = f"{source.name}: {names.count(name)} columns are named {name!r}"
-        raise DataError(twice, "rename one of them")
-    return names.index(name)
+def _positions(source: Input, names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """The number of each wanted column."""
+    refuse_doubled(wanted, names, source.name)
+    places = {name: at for at, name in enumerate(names)}
+    for name in wanted:
+        if name not in places:
+            raise absent(name, source.name, names)
+    return [places[name] for name in wanted]

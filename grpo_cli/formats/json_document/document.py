@@ -28,7 +28,8 @@ from grpo_cli.formats.jsonl.lines import is_blank
 from grpo_cli.formats.verify import Record, first_difference, json_record
 from grpo_cli.values import cells, json_text
 from grpo_cli.values.cells import Field
-from grpo_cli.values.column_types import series_of
+from grpo_cli.values.column_types import refuse_broken_names, series_of
+from grpo_cli.values.json_text import refuse_doubled, refuse_doubled_inside
 from grpo_cli.values.paths import PARENT, absent
 
 _OUTLINES: Final = 64  # files whose outline is remembered
@@ -209,19 +210,23 @@ class Documents(Format):
 
         def texts(document: _Text, kept: Iterable[int]) -> Iterator[str]:
             for at in kept:
+                if weaving.replace:
+                    refuse_doubled(document.rows[at].value, names, partial(self.place, source, row + at))
                 text = document.text[document.rows[at].start : document.rows[at].end]
                 values = next(cells, None)  # None: the count below refuses it
                 yield text if values is None else walk.put(text, names, values, replace=weaving.replace)
 
         for document in self.texts(source):
             kept = [at for at in range(len(document.rows)) if take is None or (row + at) in take]
-            row, new = row + len(document.rows), new + len(kept)
-            if self.lined and take is not None and not kept and document.text.strip():
-                continue  # also a record without rollouts
-            pieces = walk.woven(document.text, document.rows, frozenset(kept), texts(document, kept))
-            sink.write(document.mark)
-            while some := list(islice(pieces, _PIECES)):
-                sink.write("".join(some).encode("utf-8", "surrogateescape"))
+            new += len(kept)
+            if not (
+                self.lined and take is not None and not kept and document.text.strip()
+            ):  # a record without rollouts stays out
+                pieces = walk.woven(document.text, document.rows, frozenset(kept), texts(document, kept))
+                sink.write(document.mark)
+                while some := list(islice(pieces, _PIECES)):
+                    sink.write("".join(some).encode("utf-8", "surrogateescape"))
+            row += len(document.rows)
         InputChanged.unless_same(new, weaving.added.height if names or take is None else len(take or ()), source.name)
         return ()
 
@@ -229,16 +234,19 @@ class Documents(Format):
         """A row per rollout with its fields and those of the objects around it, except lists."""
         rows = [row for document in self.texts(source) for row in document.rows]
         nearest = _nearest(rows)
-        found = [self._flat(row, nearest) for row in rows]
+        found = [self._flat(row, nearest, partial(self.place, source, at)) for at, row in enumerate(rows)]
         names = dict.fromkeys(name for row in found for name in row)
+        refuse_broken_names(names, source.name)
         yield pl.DataFrame({name: series_of(name, [row.get(name) for row in found]) for name in names})
 
-    def _flat(self, row: Rollout, nearest: Mapping[str, int]) -> dict[str, Any]:
+    def _flat(self, row: Rollout, nearest: Mapping[str, int], place: Callable[[], str]) -> dict[str, Any]:
         around: dict[str, Any] = {}
         for far, scope in zip(range(len(row.scopes), 0, -1), row.scopes, strict=True):
+            refuse_doubled(scope, scope.twice, place)
             around |= {
                 name: value for name, value in scope.items() if nearest[name] == far and not isinstance(value, list)
             }
+        refuse_doubled_inside([around, row.value], place)
         return {**around, **row.value}
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type:
 EACH: Final = "[]"
 EVERY: Final = "*"
 
-Scope = dict[str, Any]
+Scope = Doubled
 
 
 class Rollout(NamedTuple):

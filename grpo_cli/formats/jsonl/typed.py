@@ -22,8 +22,8 @@ from grpo_cli.formats.blocks import BOM, Block, again, blocks
 from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.lines import last_braces, number_at, rows_at
 from grpo_cli.parallel import ahead
-from grpo_cli.values.column_types import EXACT, Contents, typed_series, with_inner_texts
-from grpo_cli.values.json_text import refuse_doubled
+from grpo_cli.values.column_types import EXACT, Contents, refuse_broken_names, typed_series, with_inner_texts
+from grpo_cli.values.json_text import refuse_doubled_inside
 from grpo_cli.values.slices import Exported
 
 Types = Mapping[str, pa.DataType | None]  # None is for the texts of values that have no common type
@@ -62,6 +62,7 @@ def _types(source: Input, some: Iterable[Block], *, inner_texts: bool) -> tuple[
         sizes.append(size)
         for name, contents in found.items():
             columns.setdefault(name, Contents()).add(contents)
+    refuse_broken_names(columns, source.name)
     if inner_texts and columns.keys() >= {*_ONE_TYPE}:
         for name in _ONE_TYPE[1:]:
             columns[_ONE_TYPE[0]].add(columns[name])
@@ -137,7 +138,7 @@ def _exact_rows(source: Input, block: Block, data: bytes) -> list[dict[str, Any]
 
     found = []
     for at, row in rows_at(data, place):
-        refuse_doubled(row, row, partial(place, at))
+        refuse_doubled_inside(row, partial(place, at))
         found.append(row)
     return found
 

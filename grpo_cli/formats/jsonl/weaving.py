@@ -16,14 +16,15 @@ from typing import BinaryIO
 import numpy as np
 import polars as pl
 
+from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, Block, BlockRows, again, blocks, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl.fields import Spot
-from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends
+from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends, rows
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
-from grpo_cli.values.json_text import column_texts, row_texts
+from grpo_cli.values.json_text import column_texts, refuse_doubled, row_texts
 from grpo_cli.values.slices import Buffer, Ints, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
 
@@ -46,7 +47,20 @@ def weave(
         newline = ending(first) or b"\n"
         sink.write(BOM if first.startswith(BOM) else b"")
     insert = partial(_inserted, spot=Spot.of(weaving.added.columns) if weaving.replace else None, small=small)
-    weave_blocks(source, found, sink, weaving, marked=b"}", newline=newline, spans=_spans, insert=insert)
+    try:
+        weave_blocks(source, found, sink, weaving, marked=b"}", newline=newline, spans=_spans, insert=insert)
+    except DataError as error:
+        if not error.place:  # a line names a field twice; its block does not know its number
+            _refuse_doubled_in(source, weaving.added.columns)
+        raise
+
+
+def _refuse_doubled_in(source: Input, names: Sequence[str]) -> None:
+    def place(at: int) -> str:
+        return f"{source.name}:{at + 1}"
+
+    for at, row in rows(raw_lines(source), place):
+        refuse_doubled(row, names, partial(place, at))
 
 
 def _counted(block: Block) -> tuple[Block, BlockRows]:

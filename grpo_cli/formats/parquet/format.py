@@ -31,9 +31,10 @@ from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
 from grpo_cli.formats.parquet.column_chunks import leaf_paths
 from grpo_cli.formats.parquet.footer import Unspliceable
-from grpo_cli.formats.parquet.verify import same_chunks
+from grpo_cli.formats.parquet.verify import first_difference, spliced_after
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
+from grpo_cli.values.paths import refuse_doubled
 
 _BATCH: Final = 512  # rows that are decoded at once
 _SLICED: Final = 4096  # with at most this many rows, only the pages around them are decoded
@@ -85,15 +86,18 @@ class Parquet(Format):
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         with _opened(source) as handle:
             file = pq.ParquetFile(handle)
-            ways = [steps(source, field, file.schema_arrow) for field in fields]
-            frame = _top_columns(source, handle, file.schema, list(dict.fromkeys(way[0] for way in ways)))
-        pairs, place = zip(fields, ways, strict=True), partial(self.place, source)
-        return Scanned(pl.DataFrame({field.name: cells.typed(field, reach(frame, way), place) for field, way in pairs}))
+            ways = steps(source, [field.name for field in fields], file.schema_arrow)
+            frame = _top_columns(source, handle, file.schema, list(dict.fromkeys(way[0] for way in ways.values())))
+        place = partial(self.place, source)
+        columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
+        return Scanned(pl.DataFrame(columns))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         with _opened(source) as handle:
             file = pq.ParquetFile(handle)
-            frame = _top_columns(source, handle, file.schema, list(file.schema_arrow.names))
+            names = file.schema_arrow.names
+            refuse_doubled(names, names, source.name)
+            frame = _top_columns(source, handle, file.schema, names)
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
@@ -111,7 +115,7 @@ class Parquet(Format):
         with _opened(source) as handle:
             # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
             file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
-            ways = {name: steps(source, Field(name, "key"), file.schema_arrow) for name in columns}
+            ways = steps(source, columns, file.schema_arrow)
             tops = list(dict.fromkeys(way[0] for way in ways.values()))
             sliced = None
             if source.is_local and len(numbers) <= _SLICED:
@@ -175,9 +179,13 @@ class Parquet(Format):
                 writer.write_table(_table(frame).cast(schema), row_group_size=max(len(frame), 1))
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        """Compare the bytes of the column chunks; if they differ, compare the values."""
-        if not same_chunks(old, new, added):
+        """Compare all bytes before the old footer; of a file that was re-encoded, the values."""
+        length = spliced_after(old, new, added)
+        if length is None:
             return super().compared(new, old, added)
+        at = first_difference(old, new, length)
+        if at is not None:
+            return "bytes", f"{new.name}: the byte at offset {at:,} differs from {old.name}"
         try:
             self.scan(new, [Field(name, "key") for name in added])  # nothing else has read the new columns
         except (DataError, OSError) as error:

@@ -80,7 +80,7 @@ def test_a_table_is_never_written_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"columns": ["a", "a"], "data": [[1, 2]]}, "a is named twice in its columns"),
+        ({"columns": ["a", "a"], "data": [[1, 2]]}, "columns 1 and 2 are named 'a'"),
         ({"columns": ["a", "b"], "data": [[1, 2], [1]]}, r"t\.json row 2: 1 values for 2 columns"),
         ({"columns": ["a", "b"], "data": [{"a": 1}]}, r"t\.json row 1: no values for 2 columns"),
         ({"columns": ["reward"], "data": []}, r"t\.json: no rows"),

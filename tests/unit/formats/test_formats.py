@@ -233,7 +233,6 @@ def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("line", "replaced"),
     [
-        ('{"advantage":1,"advantage":2}', '{"advantage":0.5,"advantage":0.5}'),
         ('{"x":{"advantage":1}}', '{"x":{"advantage":1},"advantage":0.5}'),
         ('{"adv\\u0061ntage" : [1, {"a":"}"}] , "z":1e3}', '{"adv\\u0061ntage" : 0.5 , "z":1e3}'),
         ('{"a":"\\"advantage\\":1","advantage": NaN}', '{"a":"\\"advantage\\":1","advantage": 0.5}'),
@@ -246,6 +245,11 @@ def test_the_scan_of_jsonl_agrees_with_the_json_module(data: bytes) -> None:
 )  # fmt: skip
 def test_replace_rewrites_the_top_level_value_wherever_it_is(line: str, replaced: str) -> None:
     assert woven(JSONL, line, adding([0.5], replace=True)).decode() == replaced
+
+
+def test_a_field_that_is_replaced_occurs_once() -> None:
+    with pytest.raises(DataError, match=r"^in:2: advantage is named twice in one object"):
+        woven(JSONL, '{"advantage":1}\n{"advantage":1,"x":0,"advantage":2}', adding([0.5, 0.5], replace=True))
 
 
 def test_bytes_that_are_not_utf_8_go_out_as_they_came_in() -> None:
@@ -380,7 +384,7 @@ def test_taken_records_follow_the_header() -> None:
         ('k,r\na,1\n"b,2\n', "in row 2: a quoted cell is never closed"),
         ("k,r\na,bad\n", "in row 1: r is 'bad', expected a number"),
         ("k,reward\na,1\n", "in: no column 'r'"),
-        ("r,r\n1,1\n", "in: 2 columns are named 'r'"),
+        ("r,r\n1,1\n", "in: columns 1 and 2 are named 'r'"),
         ("", "in: no rows"),
         ("\n\n", "in: no rows"),
     ],

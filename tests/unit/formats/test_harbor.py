@@ -257,6 +257,16 @@ def test_a_job_that_cannot_be_read_is_refused_in_one_line(top: Path) -> None:
         look(top)
 
 
+def test_a_reward_that_a_result_names_twice_is_refused(top: Path) -> None:
+    here = harbor.trial(top, "t", "a", {"reward": 1.0})
+    twice = (here / "result.json").read_text(encoding="utf-8").replace('"reward": 1.0', '"reward": 1.0, "reward": 0.0')
+    (here / "result.json").write_text(twice, encoding="utf-8")
+    with pytest.raises(
+        DataError, match=r"a/result\.json: not the result of a trial: reward is named twice in one object"
+    ):
+        look(top)
+
+
 @pytest.mark.parametrize(
     ("odd", "why"),
     [

@@ -355,3 +355,68 @@ def test_ids_in_another_order_are_refused(suffix: str, order: str, refused: bool
         assert (done.status, done.err, (tmp_path / "a.jsonl").read_text()) == (1, said, before)
     else:
         assert (done.status, json.loads(done.out)["warnings"]) == (0, [])
+
+
+# --- what cannot be inserted as it is --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+@pytest.mark.parametrize(
+    ("first", "second", "place", "shown"),
+    [
+        ("1", "1" + "0" * 30, 2, "1" + "0" * 30),
+        ('"a"', '"\\ud800"', 2, r'"\ud800"'),
+        ('"\\ud800"', '"a"', 1, r'"\ud800"'),
+        ("1", '"1"', 2, '"1"'),
+        ("true", "1", 2, "1"),
+        ("[1]", '["a"]', 2, '["a"]'),
+        ("9007199254740993", "0.5", 2, "0.5"),
+        ("null", "1" + "0" * 99, 2, "1" + "0" * 56 + "..."),
+    ],
+)
+def test_a_value_that_would_become_another_is_refused_with_its_row(
+    kind: str, first: str, second: str, place: int, shown: str, tmp_path: Path
+) -> None:
+    lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
+    rows = [f'{{"x": {value}, "y": 0}}' for value in (first, second)]
+    text = "\n".join(rows) if kind == "jsonl" else f"[{', '.join(rows)}]"
+    (tmp_path / f"c.{kind}").write_text(text, encoding="utf-8")
+    done = adv("add", "in.jsonl", "--from", f"c.{kind}", "-o", "out.jsonl", cwd=tmp_path)
+    where = f"c.jsonl:{place}" if kind == "jsonl" else f"c.json row {place}"
+    assert done.status == 1
+    assert f"error: {where}: x is {shown}, which cannot be added as it is" in done.err
+    assert (
+        "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
+        in done.err
+    )
+    assert not (tmp_path / "out.jsonl").exists()
+    assert adv("add", "in.jsonl", "--from", f"c.{kind}", "--column", "y", "-o", "out.jsonl", cwd=tmp_path).status == 0
+
+
+@pytest.mark.parametrize("target", ["jsonl", "csv"])
+def test_a_cell_that_is_not_utf8_is_refused_with_its_row(target: str, tmp_path: Path) -> None:
+    write(tmp_path / f"in.{target}", [{"a": 1}] * 2)
+    (tmp_path / "c.csv").write_bytes(b"x\nok\n\xff\n")
+    done = adv("add", f"in.{target}", "--from", "c.csv", "-o", f"out.{target}", cwd=tmp_path)
+    assert done.err == "error: c.csv row 2: a cell is not UTF-8; write the file in UTF-8\n"
+
+
+@pytest.mark.parametrize("cell", ["0.12345678901234567890", "1e400", "-1e999"])
+def test_numbers_that_would_lose_digits_stay_texts(cell: str, tmp_path: Path) -> None:
+    lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
+    (tmp_path / "c.csv").write_text(f"x,y\n{cell},0.30000000000000004\n1.50000000000000000000,inf\n", encoding="utf-8")
+    done = adv("add", "in.jsonl", "--from", "c.csv", "--column", "x", "-o", "-", cwd=tmp_path)
+    assert [json.loads(line)["x"] for line in done.out.splitlines()] == [cell, "1.50000000000000000000"]
+    assert adv("add", "in.jsonl", "--from", "c.csv", "-o", "o.parquet", cwd=tmp_path).status == 0
+    assert pl.read_parquet(tmp_path / "o.parquet")["y"].to_list() == [0.30000000000000004, math.inf]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+def test_a_name_that_is_not_unicode_is_refused(kind: str, tmp_path: Path) -> None:
+    lines(tmp_path / "in.jsonl", [{"a": 1}])
+    (tmp_path / f"c.{kind}").write_text('{"\\ud800": 1}' if kind == "jsonl" else '[{"\\ud800": 1}]', encoding="utf-8")
+    done = adv("add", "in.jsonl", "--from", f"c.{kind}", "-o", "out.jsonl", cwd=tmp_path)
+    assert (
+        done.err
+        == f"error: c.{kind}: the name '\\ud800' is not Unicode, and cannot be that of a column; rename the field\n"
+    )

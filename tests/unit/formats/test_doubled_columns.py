@@ -1,0 +1,127 @@
+"""Two columns with one name: an error where the name is read or replaced, in every format; otherwise both stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import ipc
+
+from tests.support.command import adv
+
+Table = list[tuple[str, list[Any]]]  # names and values of the columns, in order
+
+PLAIN: Final[Table] = [("prompt_id", [1, 1]), ("reward", [0.0, 1.0]), ("note", ["a", "b"]), ("advantage", [9.0, 9.0])]
+SECOND: Final[dict[str, list[Any]]] = dict(PLAIN) | {"reward": [1.0, 0.0], "note": ["c", "d"], "advantage": [8.0, 8.0]}
+TEXT: Final = ("jsonl", "json")
+BINARY: Final = ("parquet", "arrow", "ipc")
+TABLES: Final = ("csv", "tsv", *BINARY)
+
+
+def write(path: Path, table: Table) -> None:
+    """The columns as a file of the kind that its suffix names (`.ipc`: the stream form of Arrow)."""
+    names = [name for name, _ in table]
+    rows = list(zip(*(values for _, values in table), strict=True))
+    kind = path.suffix[1:]
+    if kind in {"csv", "tsv"}:
+        mark = "," if kind == "csv" else "\t"
+        path.write_text("".join(mark.join(map(str, cells)) + "\n" for cells in [names, *rows]), encoding="utf-8")
+        return
+    if kind in TEXT:
+        objects = [
+            "{" + ", ".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in zip(names, row, strict=True)) + "}"
+            for row in rows
+        ]
+        path.write_text("\n".join(objects) if kind == "jsonl" else f"[{', '.join(objects)}]", encoding="utf-8")
+        return
+    made = pa.table([pa.array(values) for _, values in table], names=names)
+    if kind == "parquet":
+        pq.write_table(made, path)
+        return
+    with (ipc.new_file if kind == "arrow" else ipc.new_stream)(path, made.schema) as writer:
+        writer.write_table(made)
+
+
+def with_second(name: str) -> Table:
+    """The columns, and last a second one with this name."""
+    return [*PLAIN, (name, SECOND[name])]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    ("name", "places"), [("prompt_id", "1 and 5"), ("reward", "2 and 5"), ("advantage", "4 and 5")]
+)
+def test_a_column_that_is_read_or_replaced_occurs_once(kind: str, name: str, places: str, tmp_path: Path) -> None:
+    write(tmp_path / f"in.{kind}", with_second(name))
+    done = adv("compute", f"in.{kind}", "--replace", "-o", f"out.{kind}", cwd=tmp_path)
+    assert done.status == 1
+    assert done.err == f"error: in.{kind}: columns {places} are named {name!r}; rename all but one of them\n"
+    assert not (tmp_path / f"out.{kind}").exists()
+
+
+@pytest.mark.parametrize("kind", TEXT)
+@pytest.mark.parametrize("name", ["prompt_id", "reward", "advantage"])
+def test_a_field_that_is_read_or_replaced_occurs_once_in_an_object(kind: str, name: str, tmp_path: Path) -> None:
+    write(tmp_path / f"in.{kind}", with_second(name))
+    done = adv("compute", f"in.{kind}", "--replace", "-o", f"out.{kind}", cwd=tmp_path)
+    where = "in.jsonl:1" if kind == "jsonl" else "in.json row 1"
+    assert (done.status, done.err) == (
+        1,
+        f"error: {where}: {name} is named twice in one object; write each field once\n",
+    )
+    assert not (tmp_path / f"out.{kind}").exists()
+
+
+def test_a_replaced_field_that_only_a_late_line_names_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    lines = [json.dumps({"prompt_id": at // 2, "reward": at % 2, "advantage": 0.5}) for at in range(3000)]
+    lines[2345] = '{"prompt_id": 1172, "advantage": 1, "reward": 1, "advantage": 2}'
+    (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    done = adv("compute", "in.jsonl", "--replace", "-o", "out.jsonl", cwd=tmp_path)
+    assert (done.status, done.err) == (
+        1, "error: in.jsonl:2346: advantage is named twice in one object; write each field once\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", *TEXT])
+def test_other_columns_may_have_one_name_and_keep_it(kind: str, tmp_path: Path) -> None:
+    write(tmp_path / f"in.{kind}", with_second("note"))
+    assert adv("compute", f"in.{kind}", "--column", "new", "-o", f"out.{kind}", cwd=tmp_path).status == 0
+    done = adv("verify", f"out.{kind}", "--against", f"in.{kind}", cwd=tmp_path)
+    assert done.status == 0, done.err
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_conversion_reads_every_column(kind: str, tmp_path: Path) -> None:
+    write(tmp_path / f"in.{kind}", with_second("note"))
+    done = adv("compute", f"in.{kind}", "--column", "new", "-o", "out.jsonl", cwd=tmp_path)
+    assert done.status == 1
+    assert done.err.startswith(f"error: in.{kind}: columns 3 and 5 are named 'note'; rename all but one of them")
+
+
+@pytest.mark.parametrize(("kind", "where"), [("jsonl", "in.jsonl:1"), ("json", "in.json row 1")])
+def test_a_conversion_reads_every_field(kind: str, where: str, tmp_path: Path) -> None:
+    write(tmp_path / f"in.{kind}", with_second("note"))
+    done = adv("compute", f"in.{kind}", "--column", "new", "-o", "out.parquet", cwd=tmp_path)
+    assert done.status == 1
+    assert done.err.startswith(f"error: {where}: note is named twice in one object; write each field once")
+
+
+@pytest.mark.parametrize(("kind", "where"), [("jsonl", "in.jsonl:1"), ("json", "in.json row 1")])
+def test_a_conversion_reads_every_field_of_inner_objects(kind: str, where: str, tmp_path: Path) -> None:
+    row = '{"prompt_id": 1, "reward": 1, "notes": [{"x": 1, "y": 0, "x": 2}]}'
+    (tmp_path / f"in.{kind}").write_text(f"[{row}]" if kind == "json" else row, encoding="utf-8")
+    done = adv("compute", f"in.{kind}", "--singleton", "zero", "-o", "out.parquet", cwd=tmp_path)
+    assert done.err.startswith(f"error: {where}: x is named twice in one object; write each field once")
+
+
+@pytest.mark.parametrize("kind", BINARY)
+def test_a_field_of_a_struct_that_is_read_occurs_once(kind: str, tmp_path: Path) -> None:
+    two = pa.StructArray.from_arrays([pa.array([0.0, 1.0]), pa.array([1.0, 0.0])], names=["score", "score"])
+    write(tmp_path / f"in.{kind}", [("prompt_id", [1, 1]), ("of", two)])
+    done = adv("compute", f"in.{kind}", "--reward", "of.score", "-o", f"out.{kind}", cwd=tmp_path)
+    assert done.status == 1
+    assert done.err == f"error: in.{kind}: fields 1 and 2 are named 'score'; rename all but one of them\n"
