@@ -18,6 +18,7 @@ from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.in_place import ELSEWHERE, refuse_checksums
+from grpo_cli.files.inputs import is_readable
 from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
@@ -166,8 +167,9 @@ def is_folder(to: str | None) -> bool:
 
 
 def _is_device(to: str) -> bool:
-    """Whether a name is a device such as /dev/null, which has no suffix."""
-    return not is_url(to) and Path(to).exists() and not Path(to).is_file()
+    """Whether a name is a device such as /dev/null, or a pipe, and has no suffix that sets the format."""
+    named = is_url(to) or is_readable(to, registry.SUFFIXES)
+    return not named and Path(to).exists() and not Path(to).is_file()
 
 
 def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
