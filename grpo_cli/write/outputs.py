@@ -230,7 +230,7 @@ def _names_in_folder(folder: str, tables: Sequence[FileTable]) -> list[str]:
 
 def _absolute(name: str) -> str:
     """The absolute path of a file; for an object its bucket and key as a path."""
-    return f"/{name.partition('://')[2]}" if is_url(name) else os.path.abspath(name)  # noqa: PTH100 - links stay links
+    return os.path.abspath(f"/{name.partition('://')[2]}" if is_url(name) else name)  # noqa: PTH100 - links stay links
 
 
 # --- what is never overwritten -----------------------------------------------------------------------------
