@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -30,7 +30,8 @@ def inside(folder: Path, name: str) -> Path:
     path, parts = folder / name, Path(name).parts
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise DataError(f"names {name!r}, which is not inside of it", "remove what names it", place=folder)
-    if any(step.is_symlink() for step in accumulate(parts, Path.joinpath, initial=folder) if step != folder):
+    steps = accumulate([f"{folder}", *parts], "{}/{}".format)
+    if any(map(os.path.islink, islice(steps, 1, None))):  # not of Path, which takes ten times as long
         home, real = (Path(os.path.realpath(each)) for each in (folder, path))
         blobs = [above.with_name(_BLOBS) for above in home.parents if above.name == _LINKED]
         if not any(map(real.is_relative_to, (home, *blobs))):
