@@ -52,7 +52,7 @@ def replacing(
     # By name: a pipe of the shell has no real path.
     mode = _mode(named)
     if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        with _explained(named), named.open("wb") as device:
+        with _explained(named), open(named, "wb", opener=_without_waiting) as device:
             yield device
         return
     _refuse_existing(target, force=force or retried)
@@ -75,6 +75,18 @@ def replacing(
             raise
         if sync_folder:
             _sync_directory(target.parent)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a device or a pipe; a pipe that nothing reads is an error, not a wait without end."""
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        raise DataError("a pipe that nothing reads", "start its reader first, or give -o FILE", place=path) from None
+    os.set_blocking(fd, True)
+    return fd
 
 
 def _refuse_existing(target: Path, *, force: bool) -> int | None:

@@ -23,6 +23,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, reason
+from grpo_cli.files.named import content, inside, regular
 from grpo_cli.files.trials import is_job
 
 PACKED: Final = (".gz", ".zst")
@@ -99,11 +100,10 @@ class Input:
         if self.fd is not None and not self.path.startswith("/proc/"):
             return file_of(partial(_pread, self.fd), self.pin.size)
         try:
-            handle = open(self.path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+            handle = regular(self.path)
         except OSError as error:
             raise _unreadable(self.name, error) from None
-        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-            handle.close()
+        if handle is None:  # it was a file when it was pinned
             raise InputChanged.between_readings(self.name)
         if self.on_read is None:
             return handle
@@ -251,11 +251,6 @@ def _pread(fd: int, buffer: memoryview, at: int) -> int:
     block = os.pread(fd, len(buffer), at)
     buffer[: len(block)] = block
     return len(block)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking, should a pipe have taken its place."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _unreadable(name: str, error: OSError) -> DataError:
@@ -428,6 +423,7 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
         for name in shards or ():
             if name not in names:
                 raise DataError(f"{Path(folder, name)}: no such file, but {STATE} lists it", "was the copy complete?")
+            inside(Path(folder), name)
         has_data = any(map(is_arrow_data, names))
         for path in (Path(folder, name) for name in names):
             if is_note(path.name, beside_arrow=has_data):
@@ -451,11 +447,7 @@ def is_note(name: str, *, beside_arrow: bool) -> bool:
 
 def _shards(folder: Path) -> list[str] | None:
     """The files of a data set that `save_to_disk` wrote into this folder; None for any other folder."""
-    note = folder / STATE
-    try:
-        return shards_named(note.read_bytes()) if note.is_file() else None
-    except OSError:
-        return None
+    return shards_named(content(folder / STATE, MAX_LINE)) if (folder / STATE).is_file() else None
 
 
 def shards_named(state: bytes) -> list[str] | None:
@@ -468,12 +460,15 @@ def shards_named(state: bytes) -> list[str] | None:
 
 def _refuse_splits(folder: Path) -> None:
     """Refuse several splits that were saved together: the user has to name one of these data sets."""
-    note = folder / _SPLITS
-    try:
-        noted = json.loads(note.read_bytes())["splits"] if note.is_file() else None
-    except (OSError, ValueError, RecursionError, LookupError, TypeError):
+    if not (folder / _SPLITS).is_file():
         return
-    splits = [name for name in map(str, noted) if (folder / name).is_dir()] if isinstance(noted, list) else []
+    try:
+        noted = json.loads(content(folder / _SPLITS, MAX_LINE))["splits"]
+    except DataError:
+        raise
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return
+    splits = [name for name in map(str, noted) if inside(folder, name).is_dir()] if isinstance(noted, list) else []
     if len(splits) > 1:
         listed = f"{len(splits)} splits: {', '.join(splits)}"
         raise DataError(f"{folder}: a data set with {listed}", f"name one of them, as {folder / splits[0]}")
@@ -485,7 +480,7 @@ def _of_hub_cache(folder: Path, below: list[str]) -> list[str]:
         return ["snapshots"]
     now = folder.parent / "refs" / "main"
     if folder.name == "snapshots" and now.is_file():
-        commit = now.read_bytes().strip()
+        commit = content(now, MAX_LINE).strip()
         return [name for name in below if os.fsencode(name) == commit]
     return below
 

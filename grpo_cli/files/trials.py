@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from grpo_cli.files.named import regular
+
 RESULT: Final = "result.json"
 CONFIG: Final = "config.json"
 _BOTH: Final = (RESULT, CONFIG)  # a running trial has only the second
@@ -57,8 +59,11 @@ def _has_result(folder: Path) -> bool:
 def _is_trial(folder: Path) -> bool:
     """Whether the result in a folder is that of a trial; a job has one as well."""
     try:
-        with (folder / RESULT).open("rb") as handle:
-            head = handle.read(_HEAD)
+        handle = regular(folder / RESULT)
     except OSError:
         return False
+    if handle is None:
+        return False
+    with handle:
+        head = handle.read(_HEAD)
     return all(name in head for name in _NAMED)

@@ -15,14 +15,15 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from shutil import copyfile, copyfileobj
+from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Final
 
-from grpo_cli.errors import DataError, InputChanged, reason
+from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import Input, natural
+from grpo_cli.files.named import inside, opened
 from grpo_cli.values.paths import refuse_doubled
 
 _ZIP: Final = b"PK\x03\x04"  # at the beginning of an archive; its list of members is at the end
@@ -39,6 +40,9 @@ _METHODS: Final = {
 _TIMES: Final = 200
 _OF_LIST: Final = 64  # bytes that Python needs for a list or an object
 _OF_ITEM: Final = 40  # bytes that Python needs for each of its items
+_JOURNAL: Final = (
+    b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # at the beginning of a journal of SQLite, and after a name at its end
+)
 _TRIES: Final = 3  # attempts to copy a database between two commits of its writer
 _PAUSE: Final = 0.1  # seconds between these attempts
 _LAST: Final = 22 + 65_535  # bytes of the end of a zip, with the longest comment
@@ -224,7 +228,9 @@ def _copy_database(source: Input, copy: Path) -> None:
     would be read.
     """
     real = os.path.realpath(source.path)
-    beside = [f"{real}-journal", f"{real}-wal"] if type(source) is Input and source.fd is None else []
+    beside = (
+        [Path(f"{real}{end}") for end in ("-journal", "-wal")] if type(source) is Input and source.fd is None else []
+    )
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
@@ -232,18 +238,24 @@ def _copy_database(source: Input, copy: Path) -> None:
         with source.open() as handle, copy.open("wb") as sink:
             copyfileobj(handle, sink)
         for log in beside:
-            mine = Path(f"{copy}-{log.rpartition('-')[2]}")
+            mine = Path(f"{copy}-{log.name.rpartition('-')[2]}")
             mine.unlink(missing_ok=True)
-            try:
-                copyfile(log, mine)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                why = reason(error)
-                raise DataError(f"{log}: {why}", "the rows of the database are not complete without it") from None
+            with suppress(FileNotFoundError), opened(inside(log.parent, log.name)) as handle, mine.open("wb") as sink:
+                copyfileobj(handle, sink)
+                _refuse_named_journal(handle, log)
         if not beside or Input.at(source.path).pin == now.pin:
             return
     raise InputChanged.between_readings(source.name)
+
+
+def _refuse_named_journal(handle: BinaryIO, log: Path) -> None:
+    """Refuse a journal that names another one at its end: SQLite would read that file, wherever it is, and delete it."""
+    handle.seek(max(handle.tell() - len(_JOURNAL), 0))
+    names_another = handle.read() == _JOURNAL
+    handle.seek(0)
+    if names_another and handle.read(1) != b"\0":  # a journal of zeros is of a transaction that is complete
+        wrong = "is of a transaction in several databases, and names another file"
+        raise DataError(wrong, "open the database with sqlite3 first: .backup COPY.db", place=log)
 
 
 def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]:

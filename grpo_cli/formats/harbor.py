@@ -20,6 +20,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.inputs import InMemory, Input, spooled
+from grpo_cli.files.named import content, inside
 from grpo_cli.files.trials import RESULT, trials_of
 from grpo_cli.formats.blocks import raw_lines
 from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
@@ -59,7 +60,7 @@ def trials(source: Input) -> Iterator[bytes]:
 
     Every line has every reward that any trial has, null where it lacks it.
     """
-    found = [_facts(folder) for folder in trials_of(Path(source.path))]
+    found = [_facts(folder, source.max_line) for folder in trials_of(Path(source.path))]
     names = dict.fromkeys(name for _, rewards, _ in found for name in rewards)
     if not names:
         why = f"none of its {len(found)} finished trials has a reward"
@@ -83,10 +84,10 @@ def _conversations(source: Input, lines: Iterable[bytes]) -> Iterator[tuple[Obje
     """The row of each line, and its conversation."""
     for line in lines:
         row = json.loads(line)
-        trial, *parts = map(Path, row[_TEXTS])
-        if not (trial / RESULT).is_file():
+        trial, *parts = row[_TEXTS]
+        if not Path(trial, RESULT).is_file():
             raise InputChanged.between_readings(source.name)
-        yield row, _messages(parts)
+        yield row, _messages(Path(trial), parts, source.max_line)
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,13 @@ def _ask_for_texts(columns: Iterable[str]) -> bool:
     return any(re.split(r"[.\[]", name)[0] == _TEXTS for name in columns)
 
 
-def _result(folder: Path) -> Object:
+def _result(folder: Path, most: int) -> Object:
     try:
-        found = json.loads((folder / RESULT).read_bytes(), object_pairs_hook=DECODER.object_pairs_hook)
+        found = json.loads(content(inside(folder, RESULT), most), object_pairs_hook=DECODER.object_pairs_hook)
         refuse_doubled_inside(found, str)
         why = _oddity(found)
+    except DataError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         why = str(error).lower()
     if not why:
@@ -176,9 +179,9 @@ def _oddity(found: Any) -> str:
     return ""
 
 
-def _facts(folder: Path) -> tuple[Object, Object, Object]:
+def _facts(folder: Path, most: int) -> tuple[Object, Object, Object]:
     """The row of a trial: the columns before its rewards, the rewards by name, and the columns after them."""
-    result = _result(folder)
+    result = _result(folder, most)
     rewards, steps = value_at(result, "verifier_result", "rewards") or {}, value_at(result, "step_results") or ()
     errors = [value_at(each, "exception_info", "exception_type") for each in (result, *steps)]
     errors = [error for error in errors if error is not None]
@@ -186,7 +189,10 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
     source = result.get("source") or "adhoc"
     used = [value_at(each, "agent_result") or {} for each in (result, *steps)]
     totals = {name: [each[name] for each in used if each.get(name) is not None] for name in _COUNTED}
-    parts = [folder / "steps" / str(value_at(step, "step_name")) / "agent" for step in steps] or [folder / "agent"]
+    named = [str(value_at(step, "step_name")) for step in steps]
+    for name in named:
+        inside(folder / "steps", name)
+    parts = [f"steps/{name}/agent" for name in named] or ["agent"]
     keys = {
         "task": result["task_name"],
         "trial": result.get("trial_name"),
@@ -205,27 +211,29 @@ def _facts(folder: Path) -> tuple[Object, Object, Object]:
         "source_trial_id": value_at(
             result, "config", "source_trial", "trial_id"
         ),  # the trial that a regrade scored again
-        _TEXTS: [os.path.join(os.getcwd(), path) for path in (folder, *parts)],  # noqa: PTH109, PTH118 - of 10,000 trials
+        _TEXTS: [os.path.join(os.getcwd(), folder), *parts],  # noqa: PTH109, PTH118 - of 10,000 trials
     }
     return keys, rewards, facts
 
 
-def _messages(parts: Iterable[Path]) -> list[dict[str, Any]] | None:
+def _messages(trial: Path, parts: Iterable[str], most: int) -> list[dict[str, Any]] | None:
     """The conversation of a trial up to the last answer; None if its agent has left no whole trajectory."""
     try:
-        turns = [turn for part in parts for step in _atif(part) for turn in _turns(step)]
-    except (OSError, ValueError, RecursionError, TypeError, AttributeError, KeyError):
+        turns = [turn for part in parts for step in _atif(trial, part, most) for turn in _turns(step)]
+    except DataError:
+        raise
+    except (FileNotFoundError, ValueError, RecursionError, TypeError, AttributeError, KeyError):
         return None
     while turns and turns[-1]["role"] != "assistant":
         turns.pop()
     return turns or None
 
 
-def _atif(folder: Path) -> Iterator[Object]:
+def _atif(trial: Path, part: str, most: int) -> Iterator[Object]:
     """The steps of a trajectory and of the files that continue it, without what these repeat."""
     name, seen = "trajectory.json", set[str]()
     while name and name not in seen:
-        found = json.loads((folder / name).read_bytes())
+        found = json.loads(content(inside(trial, f"{part}/{name}"), most))
         yield from (step for step in found["steps"] if not (seen and step.get("is_copied_context")))
         seen.add(name)
         name = Path(found.get("continued_trajectory_ref") or "").name

@@ -19,6 +19,7 @@ from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.in_place import ELSEWHERE, refuse_checksums
+from grpo_cli.files.inputs import is_readable
 from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
@@ -160,8 +161,9 @@ def is_folder(to: str | None) -> bool:
 
 
 def _is_device(to: str) -> bool:
-    """Whether a name is a device such as /dev/null, which has no suffix."""
-    return not is_url(to) and Path(to).exists() and not Path(to).is_file()
+    """Whether a name is a device such as /dev/null, or a pipe, and has no suffix that sets the format."""
+    named = is_url(to) or is_readable(to, registry.SUFFIXES)
+    return not named and Path(to).exists() and not Path(to).is_file()
 
 
 def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
@@ -222,7 +224,7 @@ def _names_in_folder(folder: str, tables: Sequence[FileTable]) -> list[str]:
 
 def _absolute(name: str) -> str:
     """The absolute path of a file; for an object its bucket and key as a path."""
-    return f"/{name.partition('://')[2]}" if is_url(name) else os.path.abspath(name)  # noqa: PTH100 - links stay links
+    return os.path.abspath(f"/{name.partition('://')[2]}" if is_url(name) else name)  # noqa: PTH100 - links stay links
 
 
 # --- what is never overwritten -----------------------------------------------------------------------------

@@ -134,6 +134,25 @@ def test_a_listing_that_is_none_is_one_line(body: bytes, tmp_path: Path) -> None
         )
 
 
+@pytest.mark.parametrize("path", ["data/../../../../evil.jsonl", "data//evil.jsonl", "data/./b/../../evil.jsonl"])
+def test_a_listed_file_is_not_written_outside_of_the_output_folder(path: str, tmp_path: Path) -> None:
+    listed = [*LISTED, {"type": "file", "path": path, "size": len(LINES)}]
+
+    def rule(request: Request) -> Answer:
+        if request.path == TREE:
+            return Answer(body=json.dumps(listed).encode())
+        return part(request, LINES) if request.path.endswith(".jsonl") else Answer(404)
+
+    place = tmp_path / "a" / "b" / "c"
+    place.mkdir(parents=True)
+    with hostile(rule) as server:
+        words = ["compute", "hf://datasets/owner/runs/data", "-o", "out/", "--group-within", "file"]
+        done = adv(*words, cwd=place, HF_ENDPOINT=server.address)
+    written = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert done.status == 0, done
+    assert written and all(one.is_relative_to(place / "out") for one in written)
+
+
 def test_a_hub_that_refuses_leaves_no_connection_open(tmp_path: Path) -> None:
     with hostile(lambda _: Answer(403, body=b"no")) as server:
         done = asked(server.address, tmp_path)

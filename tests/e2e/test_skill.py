@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import adv
+from tests.support.command import adv, process
 from tests.support.documents import DOCS
 from tests.support.samples import samples_in
 
@@ -48,6 +49,42 @@ def test_it_is_installed_in_the_given_folder_and_not_over_another(tmp_path: Path
     assert again.err == "error: skills/grpo-adv/SKILL.md: exists; add --force to replace it, or choose another folder\n"
     assert adv("skill", "--install", "skills", "--force", cwd=tmp_path).status == 0
     assert target.read_text() == SKILL
+
+
+@pytest.mark.parametrize("name", ["grpo-adv", "grpo-adv/SKILL.md"])
+@pytest.mark.parametrize("more", [[], ["--force"]], ids=["", "force"])
+@pytest.mark.parametrize("there", [True, False], ids=["", "dangling"])
+def test_it_is_not_installed_through_a_link_inside_of_the_folder(
+    name: str, more: list[str], tmp_path: Path, *, there: bool
+) -> None:
+    link, other = tmp_path / "skills" / name, tmp_path / "other"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(other)
+    if there and name == "grpo-adv":
+        other.mkdir()
+    elif there:
+        other.write_text("mine")
+    done = adv("skill", "--install", "skills", *more, cwd=tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"error: skills/{name}: is a link; remove it, or choose another folder\n"
+    assert not other.exists() or other.is_dir() or other.read_text() == "mine"
+    assert [path.name for path in other.iterdir()] == [] if other.is_dir() else other.exists() == there
+
+
+def test_the_folder_of_skills_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    (tmp_path / "skills").symlink_to("dotfiles")
+    assert adv("skill", "--install", "skills", cwd=tmp_path).status == 0
+    assert (tmp_path / "dotfiles" / "grpo-adv" / "SKILL.md").read_text() == SKILL
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "skills" / "grpo-adv").mkdir(parents=True)
+    os.mkfifo(tmp_path / "skills" / "grpo-adv" / "SKILL.md")
+    for more in ([], ["--force"]):
+        done = process("skill", "--install", "skills", *more, cwd=tmp_path, timeout=60)
+        assert done.status == 2
+        assert "skills/grpo-adv/SKILL.md: is not a file; remove it, or choose another folder" in done.err
 
 
 def test_the_list_for_agents_names_every_page_for_users() -> None:

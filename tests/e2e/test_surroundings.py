@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, taken
+from tests.support.command import adv, process, taken
 from tests.support.jobs import compute, rows_of, write
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
@@ -82,6 +83,45 @@ def test_the_shells_own_names_of_pipes_are_outputs(target: str, place: Path) -> 
     done = subprocess.run(["/bin/bash", "-c", command], cwd=place, capture_output=True, text=True, check=True)
     assert done.stdout.count('"advantage":') == 2
     assert done.stderr == ""
+
+
+INTO_A_PIPE = {
+    "o.jsonl": ["compute", "a.jsonl", "-o", "TO"],
+    "o.csv.gz": ["compute", "a.jsonl", "-o", "TO"],
+    "o.parquet": ["compute", "a.jsonl", "-o", "TO"],
+    "o.arrow": ["compute", "a.jsonl", "-o", "TO"],
+    "selected.jsonl": ["select", "a.jsonl", "--limit", "1", "-o", "TO"],
+    "records.jsonl": ["export", "a.jsonl", "--to", "prompts", "--prompt", "prompt_id", "-o", "TO"],
+    "summary.json": ["select", "a.jsonl", "--limit", "1", "-o", "-", "--summary", "TO"],
+    "r.html": ["report", "a.jsonl", "-o", "TO"],
+    "compared.jsonl": ["compare", "a.jsonl", "-m", "grpo", "-m", "rloo", "--write", "-o", "TO"],
+    "added.jsonl": ["add", "a.jsonl", "--from", "a.jsonl", "--column", "reward=more", "-o", "TO"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTO_A_PIPE)
+def test_a_named_pipe_is_written_like_a_file_if_it_is_read(name: str, place: Path) -> None:
+    pipe, words = f"pipe.{name}", INTO_A_PIPE[name]
+    assert adv(*(name if word == "TO" else word for word in words), cwd=place).status == 0
+    os.mkfifo(place / pipe)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit((place / pipe).read_bytes)
+        done = adv(*(pipe if word == "TO" else word for word in words), cwd=place)
+        assert done.status == 0, done.err
+        got = reader.result(timeout=60)
+    (place / "got").write_bytes(got)
+    if name in {"summary.json", "r.html"}:  # they have times and their own name
+        assert len(got) > 100
+    else:
+        assert got == (place / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", INTO_A_PIPE)
+def test_a_named_pipe_that_nothing_reads_is_refused_at_once(name: str, place: Path) -> None:
+    os.mkfifo(place / name)
+    done = process(*(name if word == "TO" else word for word in INTO_A_PIPE[name]), cwd=place, timeout=60)
+    assert done.status == 1
+    assert f"{name}" in done.err and "a pipe that nothing reads" in done.err
 
 
 def test_a_summary_that_cannot_be_written_is_an_error(place: Path) -> None:

@@ -37,10 +37,10 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def process(*arguments: str, cwd: Path, stdin: str = "", **env: str) -> Done:
+def process(*arguments: str, cwd: Path, stdin: str = "", timeout: float = 600, **env: str) -> Done:
     done = subprocess.run(
         [sys.executable, "-m", "grpo_cli", *arguments],
-        cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, **TERMINAL, **env},
+        cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, **TERMINAL, **env}, timeout=timeout,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     return Done(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,76 @@
+"""Files that another file, or a folder, names: they are inside of that folder, and reading them neither waits nor ends in memory.
+
+Whoever made a file wrote the paths in it; that of a user is not checked here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from grpo_cli.errors import DataError, reason
+
+_COPY: Final = "copy the folder without links (cp -rL), or remove it"
+_LINKED, _BLOBS = (
+    "snapshots",
+    "blobs",
+)  # folders in the cache of the Hugging Face hub: of links, and of what they lead to
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of what a folder names; DataError if that is absolute, climbs, or is a link that leads out of the folder.
+
+    In the cache of the Hugging Face hub, links lead to the blobs of the same repository.
+    """
+    path, parts = folder / name, Path(name).parts
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise DataError(f"names {name!r}, which is not inside of it", "remove what names it", place=folder)
+    steps = accumulate([f"{folder}", *parts], "{}/{}".format)
+    if any(map(os.path.islink, islice(steps, 1, None))):  # not of Path, which takes ten times as long
+        home, real = (Path(os.path.realpath(each)) for each in (folder, path))
+        blobs = [above.with_name(_BLOBS) for above in home.parents if above.name == _LINKED]
+        if not any(map(real.is_relative_to, (home, *blobs))):
+            raise DataError(f"a link to {real}, out of {folder}", _COPY, place=path)
+    return path
+
+
+def content(path: Path, most: int) -> bytes:
+    """The bytes of a file; FileNotFoundError if there is none, DataError if it cannot be read, or has more than `most`."""
+    with opened(path) as handle:
+        if os.fstat(handle.fileno()).st_size > most:
+            raise DataError(f"more than {most:,} bytes", "--max-line BYTES reads more, in memory", place=path)
+        return handle.read()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """An open file; FileNotFoundError if there is none, DataError for anything else and what cannot be read."""
+    try:
+        handle = regular(path)
+        if handle is None:
+            raise DataError("is not a file", _COPY, place=path)
+        with handle:
+            yield handle
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(reason(error), place=path) from None
+
+
+def regular(path: Path | str) -> BinaryIO | None:
+    """An open file; None if it is a device, a pipe, or anything else that is not a file."""
+    handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+        return handle
+    handle.close()
+    return None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
