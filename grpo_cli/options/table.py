@@ -138,7 +138,7 @@ _ROWS: Final = (
            brief="Output file, DIR/, or - for stdout"),
     Option(name="force", type=bool, panel=OUTPUT, help="Overwrite an existing output file."),
     Option(name="in_place", type=bool, panel=OUTPUT,
-           help="Modify the input files themselves: Parquet is extended in place, other formats are rewritten and replaced.",
+           help="Replace the input files by their outputs: each is written beside its input, and renamed.",
            brief="Add the column to the input files themselves"),
     Option(name="column", type=str, metavar="NAME", panel=OUTPUT, found=True, help="Name of the advantage column (default: advantage).",
            brief="Name of the advantage column"),
