@@ -247,7 +247,7 @@ def test_every_call_that_changes_a_file_may_fail(case: Case, tmp_path: Path, fau
             if problem:
                 wrong.append(f"{kind} at {position} of {len(calls)}, {calls[position - 1]}: {problem}")
             runs += 1
-    print(f"{case.words}: {runs} runs, {len(calls)} calls")  # noqa: T201 - the figures of docs/guarantees.md
+    print(f"{case.words}: {runs} runs, {len(calls)} calls")  # noqa: T201 - the figures of CONTRIBUTING.md
     assert not wrong, "\n".join(wrong)
 
 
