@@ -2,7 +2,7 @@
 # Another environment: make test BIN=/path/to/bin/
 BIN ?= .venv/bin/
 
-.PHONY: test lint types docs bench nightly
+.PHONY: test lint types docs tokens bench nightly
 
 test: ## what must pass before a commit
 	$(BIN)pytest
@@ -18,6 +18,9 @@ docs: ## make the generated tables and the types of keywords anew, then build th
 	$(BIN)python -m tests.support.documents
 	$(BIN)python -m tests.support.keywords
 	$(BIN)mkdocs build --strict
+
+tokens: ## the size of the code, by room
+	$(BIN)python -m benchmarks.tokens
 
 bench: ## needs about 20 GB below build/ and most of an hour; see benchmarks/README.md
 	mkdir -p build/bench

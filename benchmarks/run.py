@@ -137,12 +137,11 @@ CASES: Final = {case.name: case for case in _cases()}
 
 
 class Taken(NamedTuple):
-    """What one process took: wall and processor seconds, peak megabytes, bytes that it wrote (calls, not disk)."""
+    """What one process took: wall and processor seconds, peak megabytes."""
 
     wall: float
     processor: float
     memory: float
-    written: int
 
 
 def measured(arguments: list[str], given: Path | None = None, printed: Path | None = None) -> Taken:
@@ -156,12 +155,11 @@ def measured(arguments: list[str], given: Path | None = None, printed: Path | No
         process = subprocess.Popen(arguments, env=here, stdin=stdin, stdout=stdout)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         seconds = time.perf_counter() - started
-    counted = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().splitlines())
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed with {process.returncode}")
-    return Taken(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, int(counted["wchar"]))
+    return Taken(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 @dataclass(frozen=True)
@@ -255,7 +253,7 @@ class Bench:
         )
 
     def alone(self) -> Iterator[str]:
-        """What has no peer: sizes against each other, and bytes against those that are due."""
+        """What has no peer: sizes against each other."""
         few, many = Shape.named("together").rows, Shape.named("large").rows
         taken = {}
         for shape in ("together", "large"):
@@ -264,22 +262,6 @@ class Bench:
         times = taken["large"].wall / taken["together"].wall / (many / few)
         each = taken["large"].memory * (1 << 20) / (many * self.scale)
         yield f"{many:,} rows together: {taken['large'].wall:.2f} s, {times:.2f} x {many // few} times {few:,} rows; {each:.0f} bytes a row"
-        source, path = self.source("wide-parquet"), self.scratch / "in-place.parquet"
-        shutil.copyfile(source, path)
-        before = path.stat().st_size
-        one = measured([sys.executable, "-m", "grpo_cli", "compute", str(path), "--in-place", "--quiet"])
-        column, footer = _new_parts(path)
-        wrote = f"{one.written:,} bytes written into a file of {before:,}"
-        yield f"wide-parquet in place: {one.wall:.2f} s, {wrote}; the new column has {column:,}, the footer {footer:,}"
-
-
-def _new_parts(path: Path) -> tuple[int, int]:
-    """Bytes of the last column, and of the footer."""
-    import pyarrow.parquet as pq  # only here: see Shape.named
-
-    meta = pq.read_metadata(path)
-    chunks = [meta.row_group(group).column(meta.num_columns - 1) for group in range(meta.num_row_groups)]
-    return sum(chunk.total_compressed_size for chunk in chunks), meta.serialized_size
 
 
 def main() -> None:

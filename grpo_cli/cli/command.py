@@ -40,8 +40,8 @@ class Line:
         """Load the body of the command and call it; errors name only flags that the command has."""
         from grpo_cli.options.config import beside, with_config
 
-        given = with_config(self.given, self.command.takes, search=True)
-        if "config" in given and "config" not in self.given:
+        given = with_config(self.given, self.command.takes, variable=True)
+        if "config" in self.command.takes and not {"config", "no_config"} & {*self.given} and sys.stderr is not None:
             self._name_file(given)
         for row in self.command.takes.values():
             if row.required and row.name not in given:
@@ -58,7 +58,16 @@ class Line:
             raise
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
-        """Print what the file of the working folder sets, even with --quiet: someone else may have written it."""
+        """Print what the file of GRPO_ADV_CONFIG sets, or that one of the working folder is not read, even with --quiet."""
+        from grpo_cli.options.config import unread
+
+        if "config" not in given:
+            if name := unread():
+                note = (
+                    f"note: the options in {name} are not read; --config {name} reads them, --no-config hides this note"
+                )
+                print(note, file=sys.stderr)
+            return
         set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
         words = [word for name in set_there for word in EVERY[name].words(given[name])]
         said = f"{shlex.join(words)}; --no-config leaves it out"
@@ -66,8 +75,7 @@ class Line:
             said = f"nothing for {self.command.name}"
         elif given.get("quiet"):
             said = f"{len(set_there)} option{'s' if len(set_there) > 1 else ''}"
-        if sys.stderr is not None:
-            print(printable(f"note: {given['config']} sets {said}"), file=sys.stderr)
+        print(printable(f"note: {given['config']} sets {said}"), file=sys.stderr)
 
 
 @contextmanager

@@ -18,17 +18,21 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
-from grpo_cli.errors import DataError, UsageError, Written, reason
+from grpo_cli.errors import DataError, InputChanged, UsageError, Written, reason
+from grpo_cli.files.inputs import Input
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+ELSEWHERE: Final = "write a new file with -o FILE instead"
 _BUFFER: Final = 1 << 20
 _SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
 _FEW: Final = 32  # pieces that are written at once
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
+_NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
+_ACL: Final = "system.posix_acl_access"
 _log: Final = logging.getLogger(__name__)
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -50,8 +54,8 @@ def replacing(
     """
     named, target = Path(path), Path(os.path.realpath(path))
     # By name: a pipe of the shell has no real path.
-    mode = _mode(named)
-    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    state = _state(named)
+    if state is not None and not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
         with _explained(named), open(named, "wb", opener=_without_waiting) as device:
             yield device
         return
@@ -65,9 +69,9 @@ def replacing(
                 sink.sync()
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
-                mode = _refuse_existing(target, force=force)
-                if mode is not None:
-                    temporary.chmod(mode & 0o7777)
+                state = _refuse_existing(target, force=force)
+                if state is not None:
+                    _dress(temporary, target, state)
                 _rename(temporary, target, force=force)
         except BaseException:
             with suppress(OSError):
@@ -89,20 +93,55 @@ def _without_waiting(path: str, flags: int) -> int:
     return fd
 
 
-def _refuse_existing(target: Path, *, force: bool) -> int | None:
-    """The mode of the file that may be replaced, or None if there is no such file."""
-    mode = _mode(target)
-    if mode is not None and stat.S_ISDIR(mode):
-        raise UsageError("is a directory", "give the name of a file, or end the name with a slash", place=target)
-    if mode is not None and not force:
-        raise UsageError("exists", "add --force to replace it, or choose another -o", place=target)
-    return mode
-
-
-def _mode(path: Path) -> int | None:
-    """The mode of whatever has this name, or None."""
+@contextmanager
+def locked(source: Input) -> Iterator[int]:
+    """Lock a file while it is replaced by its own output, so that no other run replaces it; give its descriptor."""
     try:
-        return path.stat().st_mode
+        fd = os.open(source.path, os.O_RDWR)
+    except OSError as error:
+        raise DataError(f"cannot be changed in place: {reason(error)}", ELSEWHERE, place=source.name) from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            busy = "another process has locked it"
+            raise DataError(busy, "run again when it has finished", place=source.name) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:  # without them, the pin still shows changes
+                raise
+        if not source.pin.matches(os.fstat(fd)):
+            raise InputChanged.between_readings(source.name)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _dress(temporary: Path, target: Path, old: os.stat_result) -> None:
+    """Give a new file the owner, group, mode and ACL of the one that it replaces; only root may give a file away."""
+    new = temporary.stat()
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        for owner in ((-1, old.st_gid), (old.st_uid, -1)):
+            with suppress(OSError):
+                os.chown(temporary, *owner)
+    temporary.chmod(old.st_mode & 0o7777)
+    with suppress(OSError, AttributeError):  # it has none, or this system has no such calls
+        os.setxattr(temporary, _ACL, os.getxattr(target, _ACL))
+
+
+def _refuse_existing(target: Path, *, force: bool) -> os.stat_result | None:
+    """The state of the file that may be replaced, or None if there is no such file."""
+    state = _state(target)
+    if state is not None and stat.S_ISDIR(state.st_mode):
+        raise UsageError("is a directory", "give the name of a file, or end the name with a slash", place=target)
+    if state is not None and not force:
+        raise UsageError("exists", "add --force to replace it, or choose another -o", place=target)
+    return state
+
+
+def _state(path: Path) -> os.stat_result | None:
+    """The state of whatever has this name, or None."""
+    try:
+        return path.stat()
     except OSError as error:
         if error.errno not in _NOTHING:
             raise

@@ -43,6 +43,7 @@ class Weaving:
     take: np.ndarray | None
     replace: bool
     metadata: Mapping[str, str]
+    exact: bool = False  # if all rows stay, refuse to re-encode the file, of which there is no other copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +198,6 @@ class Format(ABC):
     @abstractmethod
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file from frames with the same columns; formats without metadata leave it out."""
-
-    def weave_in_place(self, source: Input, index: Index, weaving: Weaving) -> Sequence[str] | None:
-        """Insert the new columns into the file itself; None if the format cannot, and nothing was changed."""
-        return None
 
     # --- comparing ---------------------------------------------------------------------------------------------
 

@@ -1,24 +1,19 @@
-"""Config files: `--config`, which may set any option, and the file of the working folder, which may not overwrite or send.
-
-Also the files of --presets and --schemas.
-"""
+"""Config files: of `--config` and GRPO_ADV_CONFIG. Also the files of --presets and --schemas."""
 
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
 from typing import Any, Final, NamedTuple
 
-from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, settings
-from grpo_cli.options.table import COMPARED, EVERY, OPTIONS, OUTPUT, TOKENS, WITH, Option
+from grpo_cli.options.table import EVERY, OPTIONS, OUTPUT, TOKENS, Option
 from grpo_cli.schemas.table import schemas
 
 LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
@@ -27,7 +22,6 @@ FILE: Final = "grpo-adv.toml"
 PROJECT: Final = "pyproject.toml"
 SECTION: Final = "grpo-adv"  # the table is [tool.grpo-adv]
 _BY_NAME: Final = "write options by name, for example scale = 'batch'"
-_LEAVE_OUT: Final = "--no-config leaves the file out"
 _FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
 
 
@@ -38,11 +32,12 @@ class _File(NamedTuple):
     hint: str = ""
 
 
-def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, search: bool = False) -> dict[str, Any]:
+def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable: bool = False) -> dict[str, Any]:
     """The given options, completed by those of a config file; `config` is the file that was read.
 
-    With `search` it is the file of the working folder, if there is no --config. A file of --config may hold the options that the
-    command `takes`, and those of `compute` that do not apply to it: one file may serve several commands.
+    With `variable` and without --config, it is the file that GRPO_ADV_CONFIG names. A file of --config may hold the options
+    that the command `takes`, and those of `compute` that do not apply to it: one file may serve several commands. The file
+    of the variable serves all commands.
     """
     _check_values(given)
     refuse_twice(given)
@@ -50,78 +45,39 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, search: 
         given = {**given, "plans": normalized("plans", given["plans"])[1]}
     if "config" in given and "no_config" in given:
         raise UsageError("--config and --no-config cannot be combined", "leave one of them out")
-    if "config" in given:
-        file: _File | None = _named(given["config"], takes)
-    else:
-        file = _found(takes, given) if search and "config" in takes and "no_config" not in given else None
-    return dict(given) if file is None else _merged(given, file, takes)
-
-
-def _named(path: str, takes: Mapping[str, Option]) -> _File:
-    """The file of --config."""
     of_tokens = (row for row in EVERY.values() if row.panel == TOKENS)
-    content = _parsed(_bytes(path, "--config takes a TOML file"), path, _BY_NAME)
-    return _File(path, content, _keys((*OPTIONS.values(), *of_tokens, *takes.values())))
-
-
-def _found(takes: Mapping[str, Option], given: Given) -> _File | None:
-    """The file that GRPO_ADV_CONFIG names, else that of the working folder, else the section of its project; None without any.
-
-    Parent folders are not searched. The table of options says what it may set: nobody knows who wrote the folder.
-    For `compare` its presets and methods are ignored, and without --write its output options.
-    """
     name = os.environ.get(VARIABLE)
-    if name or os.path.isfile(FILE):  # noqa: PTH113 - a folder that cannot be searched has no such file
-        name = name or FILE
-        raw = _bytes(name, f"{VARIABLE} names a TOML file" if name != FILE else _LEAVE_OUT)
-        content = _parsed(raw, name, f"{_BY_NAME}; {_LEAVE_OUT}")
-    elif os.path.isfile(PROJECT):  # noqa: PTH113
-        raw = _bytes(PROJECT, _LEAVE_OUT)
-        if SECTION.encode() not in raw:  # without our section it need not be valid TOML
-            return None
-        tools = _parsed(raw, PROJECT, f"{_BY_NAME}; {_LEAVE_OUT}").get("tool")
-        section = tools.get(SECTION) if isinstance(tools, Mapping) else None
-        if section is None:
-            return None
-        name = f"[tool.{SECTION}] in {PROJECT}"
-        if not isinstance(section, Mapping):
-            raise UsageError(f"{name} is not a table", _LEAVE_OUT)
-        content = dict(section)
+    if "config" in given:
+        keys = _keys((*OPTIONS.values(), *of_tokens, *takes.values()))
+        file = _File(given["config"], _options(given["config"], "--config takes a TOML file"), keys)
+    elif variable and name and "config" in takes and "no_config" not in given:
+        keys = _keys((*EVERY.values(), *takes.values()))
+        file = _File(name, _options(name, f"{VARIABLE} names a TOML file"), keys, "--no-config leaves the file out")
     else:
-        return None
-    file = _File(name, content, _keys((*EVERY.values(), *takes.values())), _LEAVE_OUT)
-    for key, value in content.items():
-        row = EVERY.get(file.known.get(key, ""))
-        foreign = "" if row is None else _of_package(*normalized(row.name, value, f" in {name}"))
-        if foreign or not (row is None or row.in_folder):
-            what = f"{key} to {foreign} of an installed package," if foreign else f"{key},"
-            raise UsageError(
-                f"{name} sets {what} which a config file in the working folder may not set",
-                f"give --{key} on the command line; {_LEAVE_OUT}",
-            )
-    if "write" not in takes:
-        return file
-    passed_over = {COMPARED} if "write" in given else {COMPARED, OUTPUT}
-    names = [key for key in content if key not in file.known or EVERY[file.known[key]].panel not in passed_over]
-    return file._replace(content={key: content[key] for key in names})
+        return dict(given)
+    return _merged(given, file, takes)
 
 
-def _of_package(name: str, value: Any) -> str:
-    """The name in an option's value that is not built in, if there is one: using it would import a package."""
-    if name == "plans":
-        named = (_of_package(*option) for own in value.values() for option in own.items() if option[0] != WITH)
-        return next(filter(None, named), "")
-    tables = ESTIMATORS, presets(), schemas()
-    if name in {"param", "set"}:
-        pairs = (text.partition("=") for text in value)
-        texts = [named for key, _, named in pairs if key.strip().removeprefix("estimator.") == "name"]
-    elif EVERY[name].values or name == "methods":
-        texts = value if isinstance(value, list) else [value]
-    else:
-        return ""
-    words = (word.strip() for text in texts for word in re.split("[,=]", text) if word.strip())
-    others = (word for word in words if not any(word in table.at_hand for table in tables))
-    return next((word for word in others if any(word in table for table in tables)), "")
+def _options(path: str, hint: str) -> dict[str, Any]:
+    """The options in a file; of a pyproject.toml its section [tool.grpo-adv]."""
+    content = _parsed(_bytes(path, hint), path, _BY_NAME)
+    if os.path.basename(path) != PROJECT:  # noqa: PTH119 - a name as it was given
+        return content
+    tools = content.get("tool")
+    section = tools.get(SECTION) if isinstance(tools, dict) else None
+    if not isinstance(section, dict):
+        raise DataError(f"no table [tool.{SECTION}]", _BY_NAME, place=path)
+    return section
+
+
+def unread() -> str:
+    """The file of options in the working folder, which only --config reads; empty if there is none."""
+    if os.path.isfile(FILE):  # noqa: PTH113 - a folder that cannot be searched has no such file
+        return FILE
+    if os.path.isfile(PROJECT):  # noqa: PTH113
+        with suppress(DataError):  # one that is not ours may be anything
+            return PROJECT if _options(PROJECT, "") else ""
+    return ""
 
 
 @contextmanager
@@ -154,7 +110,10 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
         hint = "use another config file, or --no-config"
         raise UsageError(f"{file.name} sets plan-by, and this command computes one plan on all rows", hint)
-    config = {name: value for name, value in config.items() if name in takes}
+    writes = "write" not in takes or "write" in given or "write" in config
+    config = {
+        name: value for name, value in config.items() if name in takes and (writes or takes[name].panel != OUTPUT)
+    }
     is_same_method = "method" in given and given["method"] == config.get("method")
     if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):
         config = {name: value for name, value in config.items() if name not in _FORMULA}

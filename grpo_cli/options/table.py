@@ -43,10 +43,6 @@ PROMPTS: Final = "For --to prompts"
 TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
-# A file that is found in the working folder may set their options.
-_COMPUTED_AND_SHOWN: Final = frozenset(
-    {GROUPS, ROLE, LOOK, CHOICE, EXPORT, SFT, PAIRS, WEIGHTS, PROMPTS, TOKENS, *PLAN}
-)
 
 Whiten = Literal["none", "sample", "token"]
 Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
@@ -61,8 +57,7 @@ class Option:
 
     `brief` is what `--help` says in one line, where `help` (which `--help-all` and the documents show) is too long for that.
     `sets` is the plan field that the option sets; an option that sets several is translated in `resolve.settings`.
-    `values` is the command that lists the names it takes. `found` says whether a config file found in the working
-    folder may set it; None: if its panel is about what is computed and shown. `spelled` is the flag where it differs from the name, and the
+    `values` is the command that lists the names it takes. `spelled` is the flag where it differs from the name, and the
     placeholder of an argument; `other` is a second flag.
     """
 
@@ -78,12 +73,6 @@ class Option:
     spelled: str = ""
     values: Listing = ""
     required: bool = False
-    found: bool | None = None
-
-    @property
-    def in_folder(self) -> bool:
-        """Whether a config file in the working folder may set it: nothing that overwrites, reads or sends elsewhere."""
-        return self.panel in _COMPUTED_AND_SHOWN if self.found is None else self.found
 
     @property
     def flag(self) -> str:
@@ -120,43 +109,43 @@ NO_ROLLOUTS: Final = "none"  # --rollout none: every row is a rollout
 _ROWS: Final = (
     Option(name="stream", type=bool, panel=INPUT,
            help="Standard input is sorted by group: write each group as soon as it is complete."),
-    Option(name="long", type=bool, panel=INPUT, found=True,
+    Option(name="long", type=bool, panel=INPUT,
            help="Write one row per rollout where a record of the input has several (lists, nested traces)."),
-    Option(name="on_error", type=Literal["error", "skip"], panel=INPUT, found=True,
+    Option(name="on_error", type=Literal["error", "skip"], panel=INPUT,
            help="Lines that are not JSON, such as a truncated last line: stop (default), or skip and count them."),
     Option(name="max_line", type=int, metavar="BYTES", panel=INPUT,
            help="Longest line to read (default: 268435456). Each line must fit in memory.",
            brief="Longest line to read"),
     Option(name="config", type=str, metavar="FILE", panel=INPUT,
-           help="TOML file with these options; flags override it. Default: grpo-adv.toml in the working folder, which may not set options that overwrite files or send data.",
+           help="TOML file with these options; flags override it. Of a pyproject.toml, the table [tool.grpo-adv]. Default: the file that GRPO_ADV_CONFIG names.",
            brief="TOML file with these options"),
     Option(name="no_config", type=bool, panel=INPUT,
-           help="Ignore grpo-adv.toml, [tool.grpo-adv] in pyproject.toml, and GRPO_ADV_CONFIG.",
+           help="Ignore GRPO_ADV_CONFIG, and print no note about a grpo-adv.toml that is not read.",
            brief="Ignore config files"),
     Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=OUTPUT,
            help="Output file, directory or URL (s3://, gs://, az://). The suffix sets the format. Default: next to the input; stdin goes to stdout; required by export.",
            brief="Output file, DIR/, or - for stdout"),
     Option(name="force", type=bool, panel=OUTPUT, help="Overwrite an existing output file."),
     Option(name="in_place", type=bool, panel=OUTPUT,
-           help="Modify the input files themselves: Parquet is extended in place, other formats are rewritten and replaced.",
+           help="Replace the input files by their outputs: each is written beside its input, and renamed.",
            brief="Add the column to the input files themselves"),
-    Option(name="column", type=str, metavar="NAME", panel=OUTPUT, found=True, help="Name of the advantage column (default: advantage).",
+    Option(name="column", type=str, metavar="NAME", panel=OUTPUT, help="Name of the advantage column (default: advantage).",
            brief="Name of the advantage column"),
     Option(name="replace", type=bool, panel=OUTPUT, help="Overwrite the column if the input already has it.",
            brief="Overwrite a column that the input has"),
-    Option(name="dtype", type=Literal["f64", "f32"], panel=OUTPUT, found=True, help="Type of the new column (default: f64)."),
-    Option(name="per_token", type=bool, panel=OUTPUT, found=True,
+    Option(name="dtype", type=Literal["f64", "f32"], panel=OUTPUT, help="Type of the new column (default: f64)."),
+    Option(name="per_token", type=bool, panel=OUTPUT,
            help="Write the advantage for every response token, as a list column (needs --tokens, --mask or --length-column)."),
-    Option(name="facts", type=bool, panel=OUTPUT, found=True, help="Also write COLUMN_mean, _std, _size and _status."),
-    Option(name="only", type=bool, panel=OUTPUT, found=True, help="Write only the group key, the rewards and the new columns."),
-    Option(name="duplicate", type=bool, panel=OUTPUT, found=True,
+    Option(name="facts", type=bool, panel=OUTPUT, help="Also write COLUMN_mean, _std, _size and _status."),
+    Option(name="only", type=bool, panel=OUTPUT, help="Write only the group key, the rewards and the new columns."),
+    Option(name="duplicate", type=bool, panel=OUTPUT,
            help="Replace dropped groups with copies of kept ones (marked in COLUMN_copy)."),
-    Option(name="seed", type=int, metavar="N", panel=OUTPUT, found=True, help="Seed for --duplicate, and for the random choices of select and export (default: 0).",
+    Option(name="seed", type=int, metavar="N", panel=OUTPUT, help="Seed for --duplicate, and for the random choices of select and export (default: 0).",
            brief="Seed of a random choice"),
     Option(name="schema", type=str, metavar="NAME|none", values="schemas", panel=GROUPS,
            help="File layout (grpo-adv schemas lists them). Default: detected and reported.",
            brief="File layout (default: detected)"),
-    Option(name="schemas", type=str, metavar="FILE", panel=GROUPS, found=False,
+    Option(name="schemas", type=str, metavar="FILE", panel=GROUPS,
            help="TOML file with your own schemas; they are detected too.", brief="TOML file with your own schemas"),
     Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
            help="Columns of the group key; dots reach into nested fields. Default: found by name and reported.",
@@ -207,7 +196,7 @@ _ROWS: Final = (
     Option(name="preset", type=str, metavar="NAME", values="presets", panel=METHOD,
            help="A framework's exact arithmetic, for example trl-grpo (grpo-adv presets lists them). Flags override it.",
            brief="A framework's exact arithmetic: trl-grpo ..."),
-    Option(name="presets", type=str, metavar="FILE", panel=METHOD, found=False,
+    Option(name="presets", type=str, metavar="FILE", panel=METHOD,
            help="TOML file with your own presets, for --preset.", brief="TOML file with your own presets"),
     Option(name="method", short="-m", type=str, metavar="NAME", values="methods", panel=METHOD, sets="estimator.name",
            help="Advantage estimator (default: grpo; grpo-adv methods lists them).",
@@ -252,17 +241,17 @@ _ROWS: Final = (
            help="Read and write files in this process (default) or in tasks on a Ray cluster; the outputs are the same. Every machine must see the same files, on a shared path or in a store."),
     Option(name="ray_address", type=str, metavar="auto|HOST:PORT|local", panel=ENGINE,
            help="Cluster to use; local starts one on this machine for the run. Default: RAY_ADDRESS, else local."),
-    Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES, found=True,
+    Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES,
            help="Show the columns, the grouping, the formula and one group worked out; write nothing.",
            brief="Show columns and formula; write nothing"),
-    Option(name="fail_on", type=list[str], metavar="CONDITION", panel=MESSAGES, found=True,
+    Option(name="fail_on", type=list[str], metavar="CONDITION", panel=MESSAGES,
            help="Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'; of several, any.",
            brief="Exit with status 3 if the condition holds"),
-    Option(name="json", type=bool, panel=MESSAGES, found=True, help="Print the result as JSON."),
+    Option(name="json", type=bool, panel=MESSAGES, help="Print the result as JSON."),
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
-    Option(name="quiet", short="-q", type=bool, panel=MESSAGES, found=True, help="Print errors only, no summary and no progress.",
+    Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="Print errors only, no summary and no progress.",
            brief="Print errors only"),
-    Option(name="debug", type=bool, panel=MESSAGES, found=True, help="Show tracebacks, and which data took the slow reader and why.",
+    Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks, and which data took the slow reader and why.",
            brief="Show tracebacks, and slowly read data"),
 )  # fmt: skip
 
@@ -285,12 +274,12 @@ _MORE: Final = (
            help="Column with the response text (default: found by name).",
            brief="Column with the response text"),
     Option(name="duplicates", type=bool, panel=LOOK, help="Look for identical texts within groups even in large files."),
-    Option(name="follow", type=bool, panel=FOLLOW, found=True, help="Check for new and grown files every 2 s; a half-written file is read once it is complete.",
+    Option(name="follow", type=bool, panel=FOLLOW, help="Check for new and grown files every 2 s; a half-written file is read once it is complete.",
            brief="Check for new and grown files every 2 s"),
-    Option(name="before", spelled="--against", type=str, metavar="INPUT", panel=LOOK, found=False,
+    Option(name="before", spelled="--against", type=str, metavar="INPUT", panel=LOOK,
            help="An earlier run on the same prompts: show how solve rates have changed, with a 95% interval.",
            brief="What changed since an earlier run"),
-    Option(name="rescored", type=str, metavar="INPUT", panel=LOOK, found=False,
+    Option(name="rescored", type=str, metavar="INPUT", panel=LOOK,
            help="The same rollouts with another reward: how far the two agree, which groups gain or lose their gradient, and which advantages change.",
            brief="The same rollouts with another reward"),
     Option(name="rescored_column", type=str, metavar="COL", panel=LOOK,
@@ -299,13 +288,13 @@ _MORE: Final = (
     Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
            help="Methods whose advantages to plot (default: grpo,rloo,dr-grpo).",
            brief="Methods whose advantages to plot"),
-    Option(name="compared_presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", panel=COMPARED, found=True,
+    Option(name="compared_presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", panel=COMPARED,
            help="Preset to compare, for example trl-grpo or trl-grpo,scale=batch. Repeat for several.",
            brief="Preset to compare; repeat it for several"),
-    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", panel=COMPARED, found=True,
+    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", panel=COMPARED,
            help="Method to compare, for example rloo or grpo,epsilon=1e-4. Repeat for several.",
            brief="Method to compare; repeat it for several"),
-    Option(name="vs_reward", type=list[str], metavar="COL[=WEIGHT]", panel=COMPARED, found=True,
+    Option(name="vs_reward", type=list[str], metavar="COL[=WEIGHT]", panel=COMPARED,
            help="Another reward column for the same plan, compared with that of --reward. Repeat for several.",
            brief="Another reward for the same plan"),
     Option(name="write", type=bool, panel=COMPARED, help="Add a column advantage_NAME to the file for each plan.",
@@ -377,18 +366,18 @@ _MORE: Final = (
            brief="Which rows --per-group keeps"),
     Option(name="install", type=str, metavar="DIR", panel=SKILL, help="Write DIR/grpo-adv/SKILL.md instead of printing it.",
            brief="Write DIR/grpo-adv/SKILL.md"),
-    Option(name="source", spelled="--from", type=str, metavar="COLUMNS", panel=ADDED, required=True, found=False,
+    Option(name="source", spelled="--from", type=str, metavar="COLUMNS", panel=ADDED, required=True,
            help="File with the columns, in any supported format; its row i belongs to row i of FILE.",
            brief="File with the columns (required)"),
-    Option(name="chosen", spelled="--column", type=list[str], metavar="NAME[=NEW]", panel=ADDED, found=True,
+    Option(name="chosen", spelled="--column", type=list[str], metavar="NAME[=NEW]", panel=ADDED,
            help="Column of --from to add, and its name in the output. Repeat for several (default: all).",
            brief="Column to add, and its name (default: all)"),
-    Option(name="all", type=bool, panel=MESSAGES, found=True,
+    Option(name="all", type=bool, panel=MESSAGES,
            help="Also list old versions, code from papers, and methods that no trainer ships.",
            brief="Also list old versions and papers"),
     Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that OUT was made from.",
            brief="The file that OUT was made from (required)"),
-    Option(name="columns", spelled="--column", type=list[str], metavar="NAME", panel=CHECKED, found=True,
+    Option(name="columns", spelled="--column", type=list[str], metavar="NAME", panel=CHECKED,
            help="Added or replaced column (default: the columns that are new).",
            brief="Added column (default: those that are new)"),
 )  # fmt: skip

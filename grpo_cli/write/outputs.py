@@ -17,8 +17,8 @@ import polars as pl
 from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.atomic import ELSEWHERE
 from grpo_cli.files.compression import suffix_of
-from grpo_cli.files.in_place import ELSEWHERE, refuse_checksums
 from grpo_cli.files.inputs import is_readable
 from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
@@ -151,7 +151,7 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
         ):
             if wrong:
                 raise UsageError(f"{table.name} {why}", cure)
-        refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
+        _refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
     return [Target(Path(table.source.path), table.format, suffix_of(table.name)) for table in tables]
 
 
@@ -279,7 +279,7 @@ def refuse_path(
     if not makes_folders and not path.absolute().parent.is_dir():
         named = path if flag == "-o" else f"{flag} {path}"
         raise UsageError(f"there is no directory {path.parent}", f"mkdir -p {path.parent}", place=named)
-    refuse_checksums(path, str(path), f"choose another {flag}")
+    _refuse_checksums(path, str(path), f"choose another {flag}")
     if not path.exists():
         return
     if _identity(path) in inputs:
@@ -291,6 +291,15 @@ def refuse_path(
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
     if path.is_file() and not force:  # a device has no content to lose
         raise UsageError(f"{path} exists", f"add --force to replace it, or give another name with {flag}")
+
+
+def _refuse_checksums(path: Path, name: str, cure: str) -> None:
+    """Refuse a file with Hadoop checksums beside it: Spark would no longer read the changed file."""
+    for each in (path, Path(os.path.realpath(path))):
+        side = each.with_name(f".{each.name}.crc")
+        if os.path.exists(side):  # noqa: PTH110 - False if the name is too long
+            wrong = f"{side} has its checksums, which would no longer match"
+            raise DataError(wrong, f"remove it, or {cure}", place=name)
 
 
 def refuse_summary(path: Path, inputs: Identities, outputs: Sequence[Path | None], *, force: bool) -> None:

@@ -5,10 +5,11 @@ If that is not possible, the file is re-encoded or written in another format.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol, Self, cast
 
@@ -17,9 +18,8 @@ import polars as pl
 
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UsageError, Written, reason
-from grpo_cli.files.atomic import folders_synced, replacing
+from grpo_cli.files.atomic import folders_synced, locked, replacing
 from grpo_cli.files.compression import packing
-from grpo_cli.files.in_place import locked
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Format, Index, Weaving
@@ -222,23 +222,31 @@ def _of_files(
 
 
 def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Sequence[str]:
-    """Write the output of a file, if the file has not changed since it was read; return notes for the user.
+    """Write the output of a file, or replace the file by it (--in-place); return notes for the user.
 
-    Its folder has to be synced afterwards.
-
-    `retried`: an earlier attempt may have written it already, see `replacing`.
+    Its folder has to be synced afterwards. `retried`: an earlier attempt may have written it already, see `replacing`.
     """
+    source, alone = writing.table.source, replace(writing.weaving, exact=True)
+    source.check()
+    if not output.in_place:
+        return _write_one(output, writing, retried=retried)
+    with locked(source) as fd:
+        notes = [*_write_one(replace(output, force=True), replace(writing, weaving=alone), retried=retried)]
+        old, new = os.fstat(fd), Path(source.path).stat()
+    if old.st_nlink:
+        notes.append(f"{source.name}: other names of the file (hard links) keep the old content")
+    if old.st_uid != new.st_uid:
+        notes.append(f"{source.name}: the file is yours now: only root may keep another owner")
+    return notes
+
+
+def _write_one(output: Output, writing: Writing, *, retried: bool) -> Sequence[str]:
+    """Write the output of a file, if the file does not change meanwhile."""
     table, target, index, weaving = writing.table, writing.target, writing.index, writing.weaving
-    table.source.check()
     if output.long and not table.format.nested:
         raise DataError("every row is already one rollout", "leave out --long", place=table.name)
-    if output.in_place and weaving.take is None:
-        in_place = table.format.weave_in_place(table.source, index, weaving)
-        if in_place is not None:
-            return in_place
     notes: Sequence[str] = ()
-    lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=output.force or output.in_place, sync_folder=False, retried=retried) as handle:
+    with sink(target, force=output.force, sync_folder=False, retried=retried) as handle:
         if output.only:
             target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):

@@ -423,36 +423,6 @@ def test_a_file_that_is_wrong_is_one_line(option: str, text: str, said: str, pla
     assert done.out == ""
 
 
-# --- a folder that somebody else wrote -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'method = "lab-midrange"', 'preset = "lab-trainer"', 'schema = "lab-log"', 'set = ["estimator.name = lab-midrange"]',
-        'set = {"estimator.name" = "lab-midrange"}', 'param = ["name=lab-midrange"]', 'plan = ["a:method=lab-midrange"]',
-        '[plan.a]\npreset = "lab-trainer"',
-    ],
-)  # fmt: skip
-def test_a_file_of_the_folder_names_nothing_of_a_package(text: str, template: Path, place: Path) -> None:
-    (template / "lab_plugin.py").write_text("raise RuntimeError('imported')\n")
-    (place / "grpo-adv.toml").write_text(text)
-    done = adv("compute", "in.jsonl", "-o", "-", cwd=place)
-    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
-    assert "of an installed package, which a config file in the working folder may not" in done.err
-    assert "--no-config" in done.err
-
-
-@pytest.mark.parametrize("text", ['presets = "ours.toml"', 'schemas = "ours.toml"'])
-def test_a_file_of_the_folder_names_no_file_of_rows(text: str, place: Path) -> None:
-    (place / "ours.toml").write_text("")
-    (place / "grpo-adv.toml").write_text(text)
-    done = adv("compute", "in.jsonl", "-o", "-", cwd=place)
-    assert (done.status, done.out) == (2, "")
-    assert "may not" in done.err
-    assert adv("compute", "in.jsonl", "-o", "-", "-q", "--config", "grpo-adv.toml", cwd=place).status == 0
-
-
 # --- other machines --------------------------------------------------------------------------------------------
 
 

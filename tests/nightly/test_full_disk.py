@@ -98,6 +98,6 @@ def test_a_full_disk_leaves_old_files_or_new_ones(case: Case, disk: Disk, tmp_pa
         problem = problem or repaired(case, place, disk.faults, after)
         if problem:
             wrong.append(f"{kind}: {size - used} bytes, {most - inodes} inodes: {problem}")
-    print(f"{case.words}: {len(fillings)} runs, {failed} of them failed")  # noqa: T201 - the figures of docs/guarantees.md
+    print(f"{case.words}: {len(fillings)} runs, {failed} of them failed")  # noqa: T201 - the figures of CONTRIBUTING.md
     assert not wrong, "\n".join(wrong)
     assert failed

@@ -66,5 +66,5 @@ def test_texts_are_never_all_in_memory(command: str, suffix: str, texts: Path) -
     (texts / f"out.{suffix}").unlink(missing_ok=True)
     assert done.returncode == 0, done.stderr
     peak = int(done.stderr) << 10
-    print(f"{command}, {suffix}: {peak >> 20} MB")  # noqa: T201 - the figures of docs/guarantees.md
+    print(f"{command}, {suffix}: {peak >> 20} MB")  # noqa: T201 - shown by pytest -s
     assert peak < MOST

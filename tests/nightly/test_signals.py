@@ -132,5 +132,5 @@ def test_a_signal_at_any_moment_leaves_old_files_or_new_ones_and_a_status_that_s
             problem = problem or again.err or f"the next run leaves {left}" * bool(left)
         if problem:
             problems.append(f"{signal.Signals(number).name} after {moment:.3f} s: {problem}")
-    print(f"{command}: {COUNT} signals, statuses {statuses}, {cleaned} temporary files left")  # noqa: T201 - for docs/guarantees.md
+    print(f"{command}: {COUNT} signals, statuses {statuses}, {cleaned} temporary files left")  # noqa: T201 - for CONTRIBUTING.md
     assert not problems, "\n".join(problems)

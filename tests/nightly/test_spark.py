@@ -1,4 +1,4 @@
-"""Files that Spark has written are spliced, replaced, grown in place and written again, and Spark reads them all.
+"""Files that Spark has written are spliced, replaced and written again, and Spark reads them all.
 
 It needs Java 17.
 """
@@ -14,10 +14,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from grpo_cli.files.in_place import steps
-from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.parquet import splice
 from tests.support.command import adv
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -110,12 +106,6 @@ def spliced(path: Path) -> Path:
     return target
 
 
-def grown(path: Path) -> Path:
-    path.with_name(f".{path.name}.crc").unlink()
-    run("compute", path, "--in-place", "--quiet", "--method", "rloo")
-    return path
-
-
 def replaced(path: Path) -> Path:
     target = path.with_name("again.parquet")
     run("compute", path, "-o", path.with_name("once.parquet"), "--quiet")
@@ -123,12 +113,7 @@ def replaced(path: Path) -> Path:
     return target
 
 
-def replaced_in_place(path: Path) -> Path:
-    run("compute", grown(path), "--in-place", "--replace", "--quiet", "--method", "rloo")
-    return path
-
-
-@pytest.mark.parametrize("made", [spliced, replaced, grown, replaced_in_place])
+@pytest.mark.parametrize("made", [spliced, replaced])
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_spark_reads_its_own_files_with_one_more_column(
     spark: Any, tmp_path: Path, options: dict[str, Any], made: Callable[[Path], Path]
@@ -154,26 +139,6 @@ def test_spark_filters_and_counts_what_was_spliced(spark: Any, tmp_path: Path) -
         rows = [{**row, "advantage": one} for row, one in zip(read(spark, path), expected, strict=True)]
         matching = pl.DataFrame([{k: row[k] for k in ("prompt_id", "reward", "advantage")} for row in rows])
         assert frame.filter(wanted).count() == len(matching.sql(f"select * from self where {wanted}"))  # noqa: S608
-
-
-@pytest.mark.parametrize("name", ["advantage", "text"])
-def test_spark_sees_the_old_file_or_the_new_one_whenever_it_stops(spark: Any, tmp_path: Path, name: str) -> None:
-    path = part(wrote(spark, tmp_path / "in", OPTIONS["row groups"]))
-    values = [row / 8 for row in range(ROWS)]
-    added = pl.DataFrame({name: values})
-    growth, _ = splice.growth(Input.at(path), Weaving(added=added, take=None, replace=True, metadata={}))
-    before, seen = read(spark, path), []
-    after = [{**row, name: value} for row, value in zip(before, values, strict=True)]
-    with path.open("r+b") as handle:
-        for at, step in enumerate(steps(handle.fileno(), growth, portion=3000)):
-            copy = tmp_path / f"state-{at}.parquet"  # Spark remembers what it has seen of a file
-            copy.write_bytes(path.read_bytes())
-            found = read(spark, copy)
-            assert found in (before, after)
-            seen.append((step, found == after))
-    written = seen.index(("the new end is written", True))
-    assert [new for _, new in seen] == [False] * written + [True] * (len(seen) - written)
-    assert sum("portion" in step for step, _ in seen) > 2
 
 
 def test_a_partitioned_folder_keeps_its_tree(spark: Any, tmp_path: Path) -> None:

@@ -68,10 +68,9 @@ static void killed_when_torn(void) {
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 /* A call that moves `size` bytes: with half of them when it is to be halved. */
-#define MOVES(type, name, fd, size, parameters, whole, half) MOVES_IF((size) > 1, type, name, fd, size, parameters, whole, half)
-#define MOVES_IF(halved, type, name, fd, size, parameters, whole, half)                             \
+#define MOVES(type, name, fd, size, parameters, whole, half)                                        \
     type name parameters {                                                                          \
-        int what = on_disk(fd) && (size) > 0 ? spoiled(#name, 1, halved) : 0;                       \
+        int what = on_disk(fd) && (size) > 0 ? spoiled(#name, 1, (size) > 1) : 0;                       \
         if (what < 0) return -1;                                                                    \
         if (what == 0) return REAL(name) whole;                                                     \
         type done = REAL(name) half;                                                                \
@@ -81,12 +80,9 @@ static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 MOVES(ssize_t, write, fd, size, (int fd, const void *data, size_t size), (fd, data, size), (fd, data, size / 2))
 
-/* What lies in one sector of the disk is written whole or not at all by a process that is killed: the kernel looks for
-   the signal between pages. It is on this that files grow in place. A call that returns early is another thing. */
-#define MORE_THAN_A_SECTOR (size > 1 && (kind != TORN || at % 512 + size > 512))
-MOVES_IF(MORE_THAN_A_SECTOR, ssize_t, pwrite, fd, size, (int fd, const void *data, size_t size, off_t at),
+MOVES(ssize_t, pwrite, fd, size, (int fd, const void *data, size_t size, off_t at),
          (fd, data, size, at), (fd, data, size / 2, at))
-MOVES_IF(MORE_THAN_A_SECTOR, ssize_t, pwrite64, fd, size, (int fd, const void *data, size_t size, off64_t at),
+MOVES(ssize_t, pwrite64, fd, size, (int fd, const void *data, size_t size, off64_t at),
          (fd, data, size, at), (fd, data, size / 2, at))
 MOVES(ssize_t, copy_file_range, to, size,
       (int from, off64_t *from_at, int to, off64_t *to_at, size_t size, unsigned flags),

@@ -211,10 +211,6 @@ class Lists(Format):
         known = self._known(source, index)
         return self.base.weave(source, known.base, sink, self.records(source, known, weaving))
 
-    def weave_in_place(self, source: Input, index: _Facts | None, weaving: Weaving) -> Sequence[str] | None:
-        known = self._known(source, index)
-        return self.base.weave_in_place(source, known.base, self.records(source, known, weaving))
-
     def records(self, source: Input, index: _Facts | None, weaving: Weaving) -> Weaving:
         _, sizes, null = self._known(source, index)
         take = None

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_cli.errors import DataError
-from grpo_cli.files.in_place import ELSEWHERE, append
+from grpo_cli.files.atomic import ELSEWHERE
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import (
     cells_of,
@@ -147,20 +147,12 @@ class Parquet(Format):
             try:
                 return splice.weave(source, sink, weaving)
             except Unspliceable as why:
+                if weaving.exact and weaving.take is None:
+                    raise DataError(f"cannot be changed in place: {why}", ELSEWHERE, place=source.name) from None
                 rewrite.write(source, sink, weaving)
                 if not weaving.added.width:  # rows were chosen, which is no surprise
                     return []
                 return [f"{source.name}: all columns were re-encoded: {why}"]
-
-    def weave_in_place(self, source: Input, index: Index, weaving: Weaving) -> Sequence[str]:
-        """Splice the new columns into the file itself, which can be read at every instant."""
-        try:
-            with _opened(source):
-                growth, notes = splice.growth(source, weaving)
-        except Unspliceable as why:
-            raise DataError(f"{source.name}: cannot be changed in place: {why}", ELSEWHERE) from None
-        append(source, growth)
-        return notes
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file, with a single row group in memory at a time."""

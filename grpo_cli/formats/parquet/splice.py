@@ -15,7 +15,6 @@ from typing import BinaryIO, Final
 import polars as pl
 
 from grpo_cli.errors import InputChanged
-from grpo_cli.files.in_place import Extension, padding
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import arrow_columns
 from grpo_cli.formats.interface import Weaving
@@ -23,8 +22,6 @@ from grpo_cli.formats.parquet import column_chunks, footer, new_footer, thrift
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.new_footer import MergedColumns
 
-# While a file grows, the footer length in its last bytes covers all that was appended. Some readers take it as signed.
-MOST_IN_PLACE: Final = 0x7FFF_FFFF
 _KERNEL_STEP: Final = 1 << 30  # bytes for one call of copy_file_range
 _BLOCK: Final = 1 << 20
 _SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
@@ -102,30 +99,6 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
     body = splice.footer(groups)
     sink.write(body + tail(len(body)))
     return splice.notes(groups)
-
-
-def growth(source: Input, weaving: Weaving, most: int = MOST_IN_PLACE) -> tuple[Extension, list[str]]:
-    """Everything that is appended in place, already encoded, and the notes."""
-    size = source.pin.size
-    with source.open() as handle:
-        splice = Splice.of(source, handle, weaving)
-    body, groups, end = list[bytes | memoryview](), list[NewGroup](), size
-    for data, more in splice.chunks(size):
-        body.append(data)
-        groups += more
-        end += len(data)
-        _refuse_far(splice, end, most)
-    ending = splice.footer(groups)
-    gap = bytes(padding(end + len(ending), footer.TAIL))
-    end += len(gap) + len(ending)
-    _refuse_far(splice, end, most)
-    before, after = tail(end - splice.merged.old.start), tail(len(ending))
-    return Extension(size, [*body, gap, ending], before, after[: -len(footer.MAGIC)]), splice.notes(groups)
-
-
-def _refuse_far(splice: Splice, end: int, most: int) -> None:
-    if end - splice.merged.old.start > most:
-        raise Unspliceable("more than 2 GiB would be added")
 
 
 def tail(length: int) -> bytes:

@@ -232,7 +232,7 @@ def test_the_spans_say_what_pyarrow_reads() -> None:
 
 
 def test_a_footer_is_read_to_its_own_end() -> None:
-    """Behind it may lie what a run left that was killed while it grew the file in place."""
+    """The length at the end of the file may reach back further than necessary."""
     body, raw = cut(wrote())
     out = spliced(ended(body, raw + b"\x15 left behind" * 9))
     assert b"left behind" not in out

@@ -320,7 +320,6 @@ def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> N
         lambda: FORMATS["parquet"].read(in_memory(data)),
         lambda: woven(data, adding(ROWS)),
         lambda: woven(data, adding(1, take=np.array([0]))),
-        lambda: FORMATS["parquet"].weave_in_place(in_memory(data), None, adding(ROWS)),
         lambda: FORMATS["parquet"].compared(in_memory(data), in_memory(data), {"advantage"}),
     ):
         with pytest.raises(DataError, match=r"^in: .* encrypted") as raised:

@@ -135,8 +135,7 @@ def test_a_parquet_file_begins_with_all_its_old_bytes(tmp_path: Path) -> None:
     out = Path(grpo_cli.add_columns(source, NEW, tmp_path / "o.parquet"))
     assert out.read_bytes()[: len(before) - footer] == before[:-footer]
     assert grpo_cli.add_columns(source, NEW, in_place=True) == str(source)
-    assert source.read_bytes().startswith(before[:-8])
-    assert values(source) == values(out)
+    assert source.read_bytes() == out.read_bytes()
 
 
 @pytest.mark.parametrize("write", [stream, csv])

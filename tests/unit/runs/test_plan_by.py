@@ -185,13 +185,6 @@ def test_a_value_with_the_name_of_a_part_is_not_taken_for_it(tmp_path: Path) -> 
     assert said.startswith("error: env: a + b is both a value and the name of a part with several values;")
 
 
-def test_a_file_of_options_in_the_folder_may_put_values_together(tmp_path: Path) -> None:
-    write(tmp_path / "all.jsonl", rollouts())
-    toml(tmp_path / "grpo-adv.toml", {"math": {"method": "rloo"}, "default": {"with": "math"}})
-    facts = facts_of("compute", "all.jsonl", *SHARED, cwd=tmp_path)
-    assert [part["value"] for part in facts["parts"]] == ["math + default"]
-
-
 def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
     rows = rollouts()
     config = toml(tmp_path / "plans.toml", {"math": {"scale": "batch"}, "default": {"with": "math"}})
@@ -560,10 +553,9 @@ def test_a_command_that_computes_one_plan_refuses_several(tmp_path: Path) -> Non
     assert "plans.toml sets plan-by, and this command computes one plan on all rows" in says
     compare = ["compare", "in.jsonl", "--method", "grpo", "--method", "rloo"]
     assert says == refused(*compare, "--config", config.name, cwd=tmp_path)
-    toml(tmp_path / "grpo-adv.toml", {"a": {}}, "env")
-    assert "grpo-adv.toml sets plan-by, and this command computes one plan" in refused(*compare, cwd=tmp_path)
-    assert adv(*compare, "--no-config", "--group", "id", cwd=tmp_path).status == 0
-    (tmp_path / "grpo-adv.toml").unlink()
+    variable = adv(*compare, cwd=tmp_path, GRPO_ADV_CONFIG=config.name)
+    assert "plans.toml sets plan-by, and this command computes one plan" in variable.err
+    assert adv(*compare, "--no-config", "--group", "id", cwd=tmp_path, GRPO_ADV_CONFIG=config.name).status == 0
     for line in (export, ["compare", "in.jsonl"], ["browse", "in.jsonl"], ["select", "in.jsonl"]):
         said = refused(*line, "--plan-by", "env", cwd=tmp_path)
         assert f"{line[0]} has no option --plan-by; it is an option of" in said
@@ -588,15 +580,14 @@ def test_another_run_or_reward_and_several_plans_are_not_combined(
 # --- options -------------------------------------------------------------------------------------------------
 
 
-def test_the_plans_may_be_in_a_file_of_the_working_folder(tmp_path: Path) -> None:
+def test_the_plans_may_be_in_the_file_of_the_variable(tmp_path: Path) -> None:
     rows = rollouts()
     write(tmp_path / "all.jsonl", rows)
     words = ["compute", "all.jsonl", *SHARED, "-o"]
     done(*words, "named.jsonl", "--config", toml(tmp_path / "plans.toml").name, cwd=tmp_path)
-    toml(tmp_path / "grpo-adv.toml")
-    found = adv(*words, "found.jsonl", cwd=tmp_path)
+    found = adv(*words, "found.jsonl", cwd=tmp_path, GRPO_ADV_CONFIG="plans.toml")
     assert found.status == 0
-    assert "note: grpo-adv.toml sets --plan-by env_name --plan" in found.err
+    assert "note: plans.toml sets --plan-by env_name --plan" in found.err
     assert (tmp_path / "named.jsonl").read_bytes() == (tmp_path / "found.jsonl").read_bytes()
 
 

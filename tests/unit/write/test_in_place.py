@@ -1,17 +1,27 @@
-"""Writing in place."""
+"""Writing in place: the file is replaced by a new one beside it, which is renamed."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files import atomic
+from grpo_cli.formats.parquet import splice
+from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.write.verify import verify
 from tests.support.jobs import compute, write
 from tests.support.samples import samples_in
+
+ROWS = [{"prompt_id": name, "reward": i % 2} for name in "ab" for i in range(4)]
+EVERY_FORMAT = ["in.jsonl", "in.jsonl.gz", "in.csv", "in.json", "in.parquet", "in.arrow"]
 
 
 @pytest.fixture
@@ -20,23 +30,17 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def files(place: Path) -> list[Path]:
-    rows = [{"prompt_id": name, "reward": i % 2} for name in "ab" for i in range(4)]
-    return [
-        write(place / f"step_{n}.jsonl", [{**row, "prompt_id": f"{n}{row['prompt_id']}"} for row in rows])
-        for n in (1, 2, 10)
-    ]
+@pytest.fixture(params=["in.jsonl", "in.parquet"])
+def path(place: Path, request: pytest.FixtureRequest) -> Path:
+    return write(place / request.param, ROWS)
 
 
-def test_a_file_that_another_process_has_locked_is_not_rewritten_in_place(files: list[Path]) -> None:
-    before = files[0].read_bytes()
-    with files[0].open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_SH)
-        with pytest.raises(DataError, match="another process has locked it"):
-            compute(files[0], in_place=True)
-    assert files[0].read_bytes() == before
-    compute(files[0], in_place=True)
+@pytest.mark.parametrize("name", EVERY_FORMAT)
+def test_the_file_has_the_bytes_that_a_new_file_would_have(name: str, place: Path) -> None:
+    path = write(place / name, ROWS)
+    compute(path, output="beside/")
+    compute(path, in_place=True)
+    assert path.read_bytes() == (place / "beside" / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", ["rewards.jsonl", "rewards.parquet"])
@@ -51,17 +55,131 @@ def test_in_place_the_input_gains_the_column(name: str, place: Path) -> None:
     assert verify(place / name, place / "before" / name).by == "bytes"
 
 
-def test_in_place_with_dropped_rows_rewrites_the_file(place: Path) -> None:
+def test_dropped_rows_are_gone(place: Path) -> None:
     samples_in(place)
     compute(place / "rewards.jsonl", in_place=True, zero_variance="drop")
     assert len((place / "rewards.jsonl").read_text().splitlines()) == 37
+    compute(place / "rewards.parquet", in_place=True, zero_variance="drop")
+    assert len(pl.read_parquet(place / "rewards.parquet")) == 37
+
+
+def test_the_old_file_stays_open_for_whoever_reads_it(place: Path) -> None:
+    path = write(place / "in.parquet", ROWS)
+    with path.open("rb") as reader:
+        compute(path, in_place=True)
+        assert pq.read_table(reader).column_names == ["prompt_id", "reward"]
+    assert pq.read_schema(path).names == ["prompt_id", "reward", "advantage"]
+
+
+def test_mode_owner_and_group_stay(path: Path) -> None:
+    path.chmod(0o640)
+    if os.geteuid() == 0:
+        os.chown(path, 12, 34)
+    before = path.stat()
+    assert compute(path, in_place=True).facts["warnings"] == []
+    after = path.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_an_owner_that_cannot_stay_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(path, 12, 34)
+    monkeypatch.setattr(os, "chown", denied)
+    assert compute(path, in_place=True).facts["warnings"] == [
+        f"{path}: the file is yours now: only root may keep another owner"
+    ]
+
+
+def test_an_access_list_stays(path: Path) -> None:
+    every = bytes.fromhex(
+        "0200000001000600ffffffff0200060007000000040004" + "00ffffffff10000600ffffffff20000400ffffffff"
+    )
+    try:
+        os.setxattr(path, atomic._ACL, every)
+    except (OSError, AttributeError) as error:
+        pytest.skip(f"no access lists here: {error}")
+    compute(path, in_place=True)
+    assert os.getxattr(path, atomic._ACL) == every
+
+
+def test_a_symlink_stays_and_the_file_behind_it_changes(path: Path) -> None:
+    link = path.with_name(f"link{path.suffix}")
+    link.symlink_to(path.name)
+    compute(path, output=f"new{path.suffix}")
+    compute(link, in_place=True)
+    assert link.is_symlink()
+    assert path.read_bytes() == path.with_name(f"new{path.suffix}").read_bytes()
+
+
+def test_other_names_of_the_file_keep_the_old_content(path: Path) -> None:
+    other = path.with_name(f"other{path.suffix}")
+    other.hardlink_to(path)
+    before = path.read_bytes()
+    (note,) = compute(path, in_place=True).facts["warnings"]
+    assert note == f"{path}: other names of the file (hard links) keep the old content"
+    assert other.read_bytes() == before != path.read_bytes()
+
+
+def test_a_file_that_another_process_has_locked_is_not_replaced(path: Path) -> None:
+    before = path.read_bytes()
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        with pytest.raises(DataError, match="another process has locked it"):
+            compute(path, in_place=True)
+    assert path.read_bytes() == before
+    compute(path, in_place=True)
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, opened = path.read_bytes(), os.open
+
+    def only_read(name: Any, flags: int, *mode: int) -> int:
+        return denied() if str(name) == str(path) and flags & os.O_RDWR else opened(name, flags, *mode)
+
+    monkeypatch.setattr(os, "open", only_read)
+    with pytest.raises(DataError, match="cannot be changed in place: permission denied; write a new file with -o FILE"):
+        compute(path, in_place=True)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+
+
+def test_a_parquet_file_that_would_have_to_be_encoded_again_is_not_replaced(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(place / "in.parquet", ROWS)
+    before = path.read_bytes()
+    monkeypatch.setattr(splice, "weave", unspliceable)
+    with pytest.raises(DataError, match="cannot be changed in place: odd; write a new file with -o FILE"):
+        compute(path, in_place=True)
+    assert path.read_bytes() == before
+    assert [found.name for found in place.iterdir()] == ["in.parquet"]
+    (note,) = compute(path, output="out.parquet").facts["warnings"]
+    assert note == f"{path}: all columns were re-encoded: odd"
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_with_checksums_beside_it_is_not_replaced(path: Path, *, link: bool) -> None:
+    path.with_name(f".{path.name}.crc").touch()
+    named = path.with_name(f"link{path.suffix}") if link else path
+    if link:
+        named.symlink_to(path)
+    with pytest.raises(DataError, match="has its checksums"):
+        compute(named, in_place=True)
 
 
 @pytest.mark.parametrize(
     "options", [{"output": "x.jsonl"}, {"only": True}, {"duplicate": True, "zero_variance": "drop"}]
 )
-def test_in_place_cannot_be_combined_with_other_outputs(options: dict[str, Any], files: list[Path]) -> None:
-    before = files[0].read_bytes()
+def test_in_place_cannot_be_combined_with_other_outputs(options: dict[str, Any], path: Path) -> None:
+    before = path.read_bytes()
     with pytest.raises(UsageError, match="cannot be combined"):
-        compute(files[0], in_place=True, **options)
-    assert files[0].read_bytes() == before
+        compute(path, in_place=True, **options)
+    assert path.read_bytes() == before
+
+
+def denied(*_: Any) -> int:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def unspliceable(*_: Any) -> list[str]:
+    raise Unspliceable("odd")
