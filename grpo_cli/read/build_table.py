@@ -198,8 +198,8 @@ def _unlike(value: str, other: str) -> float:
     if of_letters[0] == of_letters[1] and low != text:  # another number is another value
         return 1.0
     letters = len(low) + len(text)
-    far = abs(len(low) - len(text)) > ALIKE * letters
-    return 1.0 if far else edits(low, text, change=2) / letters
+    least = max(abs(len(low) - len(text)), len({*low} ^ {*text}))  # edits, which need not be counted if they are many
+    return (least if least > ALIKE * letters else edits(low, text, change=2)) / letters
 
 
 def _no_plan(parts: PlanBy, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
