@@ -19,6 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, UsageError, Written, reason
+from grpo_cli.files.kept import is_input
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -39,11 +40,13 @@ def replacing(
     *,
     force: bool,
     retried: bool = False,
+    in_place: bool = False,
     ready: Callable[[Path], None] | None = None,
     sync_folder: bool = True,
 ) -> Iterator[BinaryIO]:
     """Give a file to write; it is renamed to `path` if the body succeeds, and removed if not.
 
+    A file that the command reads is never replaced, unless `in_place` says that it is the one to change.
     With `retried`, an existing file with the same bytes was written by an earlier attempt, and is not refused.
     `ready` is called with the complete temporary file just before it is renamed. A symlink stays, and the file
     that it points to is replaced. A device or a pipe (`/dev/null`) has no old content to protect, so it is
@@ -56,7 +59,7 @@ def replacing(
         with _explained(named), open(named, "wb", opener=_without_waiting) as device:
             yield device
         return
-    _refuse_existing(target, force=force or retried)
+    _refuse_existing(target, force=force or retried, in_place=in_place)
     with _explained(target):
         remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
@@ -66,7 +69,7 @@ def replacing(
                 sink.sync()
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
-                mode = _refuse_existing(target, force=force)
+                mode = _refuse_existing(target, force=force, in_place=in_place)
                 if mode is not None:
                     temporary.chmod(mode & 0o7777)
                 if ready is not None:
@@ -92,9 +95,11 @@ def _without_waiting(path: str, flags: int) -> int:
     return fd
 
 
-def _refuse_existing(target: Path, *, force: bool) -> int | None:
+def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> int | None:
     """The mode of the file that may be replaced, or None if there is no such file."""
     mode = _mode(target)
+    if is_input(target) and not in_place:
+        raise UsageError("is an input: it is never overwritten", "give another name", place=target)
     if mode is not None and stat.S_ISDIR(mode):
         raise UsageError("is a directory", "give the name of a file, or end the name with a slash", place=target)
     if mode is not None and not force:

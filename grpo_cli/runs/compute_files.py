@@ -40,7 +40,6 @@ from grpo_cli.write.outputs import (
     Output,
     Target,
     choose_targets,
-    identities,
     is_folder,
     refuse_columns,
     refuse_path,
@@ -175,7 +174,7 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], Le
         targets = [] if job.dry_run else choose_targets(tables, output, None if ledger is None else ledger.owns)
     if job.summary is not None:
         outputs = [*(target.path for target in targets), *([] if ledger is None else [ledger.path])]
-        refuse_summary(job.summary, identities(tables), outputs, force=output.force)
+        refuse_summary(job.summary, outputs, force=output.force)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)
@@ -187,7 +186,7 @@ def _ledger(job: Job, tables: Sequence[FileTable]) -> Ledger | None:
     if not job.output.resume or job.output.in_place or not is_folder(job.output.to):
         return None
     folder = Path(str(job.output.to))
-    refuse_path(folder / NAME, identities(tables), force=True, makes_folders=True)
+    refuse_path(folder / NAME, force=True, makes_folders=True)
     return Ledger.of(folder, identity(job.plan, job.binding, job.parts, job.output, tables))
 
 

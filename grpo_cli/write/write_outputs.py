@@ -225,7 +225,8 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
             return in_place
     notes: Sequence[str] = ()
     lock = locked(table.source) if output.in_place else nullcontext()
-    with lock, sink(target, force=force, ready=ready, sync_folder=False, retried=retried) as handle:
+    how = {"force": force, "retried": retried, "in_place": output.in_place}
+    with lock, sink(target, **how, ready=ready, sync_folder=False) as handle:
         if output.only:
             target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -244,6 +245,7 @@ def sink(
     ready: Ready | None = None,
     sync_folder: bool = True,
     retried: bool = False,
+    in_place: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open an output: a file that appears when it is complete, or standard output; compressed as its name says.
 
@@ -253,7 +255,9 @@ def sink(
     if target.url:
         opened = uploading(target.url, force=force or retried)
     elif target.path is not None:
-        opened = replacing(target.path, force=force, retried=retried, ready=ready, sync_folder=sync_folder)
+        opened = replacing(
+            target.path, force=force, retried=retried, in_place=in_place, ready=ready, sync_folder=sync_folder
+        )
     else:
         opened = _standard_output(target.format)
     with opened as plain, packing(plain, target.packing) as packed, _KeepsError(packed) as kept:
