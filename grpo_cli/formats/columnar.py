@@ -88,10 +88,15 @@ def steps(source: Input, field: Field, schema: pa.Schema) -> list[str]:
     found = resolve(field.name, schema, _child)
     if found is None:
         raise absent(field.name, source.name, schema.names)
-    return [step for name in found for step in ([name[:-2], EACH] if name.endswith(EACH) else [name])]
+    return [
+        step for name in found
+        for step in ([name[:-2], EACH] if name.endswith(EACH) and name not in schema.names else [name])
+    ]  # fmt: skip
 
 
 def _child(parent: Any, name: str) -> Any:
+    if name.endswith(EACH) and isinstance(parent, pa.Schema) and name in parent.names:
+        return parent.field(name).type
     if name.endswith(EACH):
         items = _child(parent, name[:-2])
         return items.value_type if items is not None and _is_list(items) else None

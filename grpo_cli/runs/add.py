@@ -156,7 +156,9 @@ def _chosen(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """The columns to add, under their new names."""
     new: dict[str, pl.Series] = {}
     for text in names or frame.columns:
-        name, _, other = (text, "", "") if text in frame.columns else text.partition("=")
+        parts = text.split("=")  # names may have = as well
+        cuts = [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
+        name, other = next((cut for cut in cuts if cut[0] in frame.columns), (parts[0], ""))
         if name not in frame.columns:
             raise UnknownName.among("column", name, frame.columns)
         if (other or name) in new:
