@@ -191,7 +191,9 @@ def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
     """The columns to add, by their new names."""
     new: dict[str, str] = {}
     for text in chosen or columns:
-        name, _, other = (text, "", "") if text in columns else text.partition("=")
+        parts = text.split("=")  # names may have = as well
+        cuts = [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
+        name, other = next((cut for cut in cuts if cut[0] in columns), (parts[0], ""))
         if name not in columns:
             raise UnknownName.among("column", name, columns)
         if (other or name) in new:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from grpo_cli.engine.coerce import items
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import InMemory, Input, arrivals
@@ -101,7 +102,7 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     within = [binding.group_within] if binding.group_within not in {None, "input"} else []
     group = tuple(name for name in (*binding.group, *within) if name)
     if job.plan.uses_batch and binding.batch_by:
-        return tuple(name.strip() for name in binding.batch_by.split(",")), group
+        return tuple(items(binding.batch_by)), group
     return group, ()
 
 
