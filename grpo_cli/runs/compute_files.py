@@ -213,6 +213,8 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
         warnings.append(f"{nearly} {groups} nearly constant: is their spread only rounding noise?")
     if nan := summary["advantage"]["nan"]:
         warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
+    if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
+        warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
     if summary["zero_variance"]["share"] == 1.0:
         warnings.append("every group has zero variance: no row carries a gradient")
     value = narrow.request.value
