@@ -40,7 +40,7 @@ def with_rollouts(groups: Groups) -> Groups:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if named is None and not known:
         return groups
-    ids = _ids(groups.columns, known if "rollout" not in request.flags.roles else (named,))
+    ids = _ids(groups.columns, known if named is None or "rollout" not in request.flags.roles else (named,))
     if named is None and not _come_back(ids):
         return groups
     rollouts = _coded(groups, ids)
