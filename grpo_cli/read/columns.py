@@ -121,7 +121,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         if having:
             cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
             raise Absent.of(error.column, error.place, cure) from None
-        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,)}
+        batch = request.rule.batch_parts
+        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,), "--batch-by": batch}
         flag = next((flag for flag, names in named.items() if error.column in names), "")
         raise (absent_column(error, flag, tables) if flag else error) from None
     frames = [scanned.frame for scanned in scans]
