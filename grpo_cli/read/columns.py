@@ -132,7 +132,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that the scan found; None if there is nothing more to read."""
-    late = [name for name in names if name not in request.names]
+    known = {*request.names}
+    late = [name for name in names if name not in known]
     if not {*STEPS} & {*late}:
         return None
     if request.parts:
