@@ -158,7 +158,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that the scan found; None if there is nothing more to read."""
-    late = [name for name in names if name not in request.names]
+    known = {*request.names}
+    late = [name for name in names if name not in known]
     marks = {mark.column for mark in request.filled.marks}
     if not {*STEPS, *marks} & {*late}:
         return None

@@ -162,8 +162,8 @@ def _contents_of_chunk(array: pa.Array) -> Contents:
         return Contents({list}, items=_contents_of_chunk(array.flatten()))
     if pa.types.is_integer(dtype):
         whole = pl.Series(Exported(array))
-        ends = pl.select(low=pl.min_horizontal(0, whole.min()), high=pl.max_horizontal(0, whole.max()))
-        return Contents({int}, *ends.row(0))
+        ends: list[Any] = [0, whole.min() or 0, whole.max() or 0]
+        return Contents({int}, min(ends), max(ends))
     if pa.types.is_floating(dtype):
         values = pl.Series(Exported(array))
         if (values.abs() >= EXACT).any():  # it may be an integer, even beyond all floats
