@@ -27,6 +27,7 @@ import polars as pl
 from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
+from grpo_cli.files.kept import keeping
 from grpo_cli.options.config import beside
 from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
 from grpo_cli.options.meant import unknown_option
@@ -119,7 +120,7 @@ def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[
     @wraps(function)
     def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         try:
-            with beside(kwargs):
+            with keeping(), beside(kwargs):
                 return function(*args, **kwargs)
         except GrpoError as error:
             error.options = _in_keywords

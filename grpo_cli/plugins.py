@@ -8,6 +8,7 @@ A package registers an object under the name that users give, so names are known
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import warnings
@@ -153,10 +154,15 @@ class Registry(Mapping[str, Row], Generic[Row]):
             if not point.pattern.match(point.value):
                 raise UsageError(f"its entry point {point.value!r} is not MODULE:OBJECT")  # noqa: TRY301
             with redirect_stdout(sys.stderr):  # standard output may carry data
-                row = self._row(point.name, {point.name: point.load()})
+                entry = point.load()
+                if self._like is Mapping:  # plain data, as a file would give: it does not change, and prints
+                    entry = json.loads(json.dumps(entry, default=dict))
+                row = self._row(point.name, {point.name: entry})
                 self._imported[point] = row  # `validate` looks it up
                 self.validate(row)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin may do anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a plugin may do anything
             what = f"the {self._kind} {point.name} of {_packages([point])} cannot be used: {in_words(error)}"
             broken = PluginError(what, "repair the package, or uninstall it")
             broken.__cause__ = error
@@ -168,7 +174,11 @@ def in_words(error: BaseException) -> str:
     """Any error on one line."""
     if isinstance(error, GrpoError):
         return str(error)
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}".partition("\n")[0].removesuffix(": ")
+    except Exception:  # noqa: BLE001 - an error of a plugin may have no text
+        return name
 
 
 @cache

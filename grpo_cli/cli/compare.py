@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_cli.cli.output import show
+from grpo_cli.engine.coerce import items
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import binding_fields, counting, output_fields, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
@@ -40,7 +41,7 @@ def _options(given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     methods = [("method", text) for text in given.get("contenders", ())]
     plans: dict[str, dict[str, Any]] = {}
     for kind, text in (*presets, *methods):
-        name, *options = (part.strip() for part in text.split(","))
+        name, *options = items(text)
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
         plans[text] = {**common, **own_options(options, known - {kind}), kind: name}

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import GrpoError, printable, reason
+from grpo_cli.files.kept import keeping
 
 # Modules and parsed rows are many objects with hardly a cycle: at Python's threshold of 700 the collector would walk
 # them again and again. Loading a command makes up to 200,000.
@@ -68,7 +69,8 @@ def _run(words: Sequence[str]) -> int:
             log = logging.getLogger("grpo_cli")
             log.setLevel(logging.DEBUG)
             log.addHandler(logging.StreamHandler())
-        line.run()
+        with keeping(prints=True):
+            line.run()
     except GrpoError as error:
         if debug:
             raise

@@ -6,6 +6,7 @@ One set of rules serves `--set`, `--param`, `--config`, presets and the Python A
 from __future__ import annotations
 
 import math
+import re
 import types
 from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin
@@ -33,8 +34,16 @@ def typed(value: object, hint: Any, where: str) -> Any:
     return _PLAIN[hint](value, where)
 
 
+def items(text: str) -> list[str]:
+    """The items of a list with commas; one that has commas itself, or spaces around it, stands in double quotes."""
+    found = re.findall(r'\s*(?:"([^"]*,[^"]*|\s[^"]*|[^"]*\s)"\s*|([^,]*)),', f"{text},")
+    return [quoted or plain.strip() for quoted, plain in found]
+
+
 def _number(value: object, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise _wrong(value, "a number", where)
+    if isinstance(value, str) and ("_" in value or not value.isascii()):  # no reward is written so either
         raise _wrong(value, "a number", where)
     try:
         number = float(value)

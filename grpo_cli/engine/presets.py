@@ -184,6 +184,8 @@ def _check(name: str, entry: Any) -> None:
         if not isinstance(value, KEYS[key]):
             wanted = "a table" if KEYS[key] is Mapping else f"of the type {KEYS[key].__name__}"
             raise UsageError(f"{key} of the preset {name} cannot be {value!r}", f"it is {wanted}")
+    if any(not isinstance(oddity, str) for oddity in entry.get("oddities", ())):
+        raise UsageError(f"oddities of the preset {name} cannot be {entry['oddities']!r}", "it is a list of texts")
 
 
 def _merged(entries: Mapping[str, Any], chain: list[str], key: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Final
@@ -176,13 +176,17 @@ def _before_divisor(plan: Plan) -> Hashable:
 
 @contextmanager
 def _named(plan: Plan) -> Iterator[None]:
-    """Errors in the code of a package name the package."""
-    try:
+    """Errors in the code of a package name the package, even its exits; what it prints is not among the data."""
+    package = ESTIMATORS.origin(plan.method)
+    if not package:
         yield
-    except Exception as error:
-        package = ESTIMATORS.origin(plan.method)
-        if not package or isinstance(error, GrpoError):
-            raise
+        return
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (GrpoError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         what = f"the method {plan.method} of {package} failed: {in_words(error)}"
         raise PluginError(what, "repair the package; --debug shows where") from error
 
@@ -408,6 +412,8 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     raw = pl.col(name)
     t = shaped if plan.baseline_level == "group" else _of_batch(shaped)
     residual = plan.estimator.build(t, **_arguments(plan))
+    if ESTIMATORS.origin(plan.method):
+        residual = _numbers(frames, residual)
     if plan.raw_rank is not None:
         residual = residual + (raw - shaped.r)
     if plan.centred and not residual.meta.eq(shaped.centred):  # centred equal rewards are 0 already
@@ -416,6 +422,18 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
         singleton = _of_singleton(plan, shaped) if plan.alone.baseline == "zero" else 0.0 * raw
         residual = pl.when(frames.let(shaped.n == 1)).then(singleton).otherwise(residual)
     return frames.let(residual, f"{name}.residual")
+
+
+def _numbers(frames: Frames, value: pl.Expr) -> pl.Expr:
+    """The column that the method of a package returns, which must be one of numbers."""
+    if not isinstance(value, pl.Expr):
+        raise TypeError(f"it returns {value!r:.40}, not an expression of polars")
+    value = frames.let(value)
+    frames.keep([value])
+    kind = frames.select([value.meta.output_name()]).to_series().dtype
+    if not kind.is_numeric() and kind != pl.Null:
+        raise TypeError(f"it returns a column of the type {kind}, not numbers")
+    return value
 
 
 def _scaled(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, name: str) -> pl.Expr:

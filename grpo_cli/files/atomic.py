@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, Written, reason
 from grpo_cli.files.inputs import Input
+from grpo_cli.files.kept import is_input
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -43,10 +44,12 @@ def replacing(
     *,
     force: bool,
     retried: bool = False,
+    in_place: bool = False,
     sync_folder: bool = True,
 ) -> Iterator[BinaryIO]:
     """Give a file to write; it is renamed to `path` if the body succeeds, and removed if not.
 
+    A file that the command reads is never replaced, unless `in_place` says that it is the one to change.
     With `retried`, an existing file with the same bytes was written by an earlier attempt, and is not refused.
     A symlink stays, and the file that it points to is replaced. A device or a pipe (`/dev/null`) has no old content
     to protect, so it is written directly. Its directory is synced as well, unless the caller does that (see
@@ -59,7 +62,7 @@ def replacing(
         with _explained(named), open(named, "wb", opener=_without_waiting) as device:
             yield device
         return
-    _refuse_existing(target, force=force or retried)
+    _refuse_existing(target, force=force or retried, in_place=in_place)
     with _explained(target):
         remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
@@ -69,7 +72,7 @@ def replacing(
                 sink.sync()
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
-                state = _refuse_existing(target, force=force)
+                state = _refuse_existing(target, force=force, in_place=in_place)
                 if state is not None:
                     _dress(temporary, target, state)
                 _rename(temporary, target, force=force)
@@ -128,9 +131,11 @@ def _dress(temporary: Path, target: Path, old: os.stat_result) -> None:
         os.setxattr(temporary, _ACL, os.getxattr(target, _ACL))
 
 
-def _refuse_existing(target: Path, *, force: bool) -> os.stat_result | None:
+def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os.stat_result | None:
     """The state of the file that may be replaced, or None if there is no such file."""
     state = _state(target)
+    if is_input(target) and not in_place:
+        raise UsageError("is an input: it is never overwritten", "give another name", place=target)
     if state is not None and stat.S_ISDIR(state.st_mode):
         raise UsageError("is a directory", "give the name of a file, or end the name with a slash", place=target)
     if state is not None and not force:

@@ -23,6 +23,7 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple, Self, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, reason
+from grpo_cli.files.kept import note
 from grpo_cli.files.named import content, inside, regular
 from grpo_cli.files.trials import is_job
 
@@ -92,6 +93,7 @@ class Input:
             stat = os.stat(path)  # noqa: PTH116 - also takes /dev/fd/N, and there is no Path to keep
         except OSError as error:
             raise _unreadable(os.fspath(path), error) from None
+        note(stat)
         return cls(os.fspath(path), os.fspath(path), Pin.of(stat))
 
     def open(self) -> BinaryIO:

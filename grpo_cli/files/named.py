@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from grpo_cli.errors import DataError, reason
+from grpo_cli.files.kept import note
 
 _COPY: Final = "copy the folder without links (cp -rL), or remove it"
 _LINKED, _BLOBS = (
@@ -65,7 +66,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def regular(path: Path | str) -> BinaryIO | None:
     """An open file; None if it is a device, a pipe, or anything else that is not a file."""
     handle = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
-    if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+    state = os.fstat(handle.fileno())
+    if stat.S_ISREG(state.st_mode):
+        note(state)
         return handle
     handle.close()
     return None

@@ -38,6 +38,7 @@ from grpo_cli.files.inputs import (
     shards_named,
 )
 from grpo_cli.files.inputs import pinned as pinned_file
+from grpo_cli.files.kept import is_input, note
 
 WRITABLE: Final = ("s3", "gs", "az")
 SCHEMES: Final = (*WRITABLE, "http", "https", "hf")
@@ -87,6 +88,7 @@ class Stored(Input):
     @classmethod
     def of(cls, url: str, found: Any) -> Self:
         """Pin an object by the metadata of the store."""
+        note(url)
         changed = int(found["last_modified"].timestamp() * 1e9)
         return cls(shown(url), url, Pin(0, found["size"], changed, 0, 0, found["e_tag"] or ""))
 
@@ -656,14 +658,14 @@ def _exists(url: str) -> UsageError:
     return UsageError(f"{url} exists", "add --force to replace it, or give another name with -o")
 
 
-def refuse_url(url: str, inputs: set[str], *, force: bool) -> None:
+def refuse_url(url: str, *, force: bool) -> None:
     """Refuse an output that cannot be written, that is an input, or that exists."""
     scheme = url.partition("://")[0]
     if scheme not in WRITABLE:
         raise UsageError(
             f"{shown(url)}: {scheme}:// is read-only", "give -o FILE, or an object in s3://, gs:// or az://"
         )
-    if url in inputs:
+    if is_input(url):
         raise UsageError(f"{url} is an input: it is never overwritten", "give another name with -o")
     if not force and exists(url):
         raise _exists(url)

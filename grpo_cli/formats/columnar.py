@@ -92,12 +92,18 @@ def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, l
         found = resolve(name, types, partial(_child, source))
         if found is None:
             raise absent(name, source.name, columns)
-        ways[name] = [step for part in found for step in ([part[:-2], EACH] if part.endswith(EACH) else [part])]
+        ways[name] = [
+            step
+            for part in found
+            for step in ([part[:-2], EACH] if part.endswith(EACH) and part not in columns else [part])
+        ]
     refuse_doubled((way[0] for way in ways.values()), columns, source.name)
     return ways
 
 
 def _child(source: Input, parent: Any, name: str) -> Any:
+    if name.endswith(EACH) and isinstance(parent, dict) and name in parent:
+        return parent[name]
     if name.endswith(EACH):
         items = _child(source, parent, name[:-2])
         return items.value_type if items is not None and _is_list(items) else None

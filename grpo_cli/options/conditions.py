@@ -13,6 +13,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -52,19 +53,29 @@ class Filter:
             joined = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
             return parts[0] if len(parts) == 1 else cls(_text(joined), joined, tuple(parts) if known else ())
         example = _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
+        quoted: list[str] = []
+
+        def bare(found: re.Match[str]) -> str:
+            """A name that Python can read, instead of one in backticks; a text in quotes stays as it is."""
+            quoted.extend(found.groups(default="")[:1])
+            return f"quoted_{len(quoted) - 1}_name" if found[1] else found[0]
+
         try:
-            tree = ast.parse(re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip()), mode="eval").body
+            tree = ast.parse(_QUOTED.sub(bare, re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip())), mode="eval").body
         except SyntaxError as error:
             at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
             single = re.search(r"(?<![<>=!])=(?!=)", text) is not None
             raise UsageError(f"{text!r} is not a condition{at}", "equal is written ==" if single else example) from None
         except (ValueError, RecursionError, MemoryError):
             raise UsageError(f"{text[:40]!r}... cannot be read as a condition", example) from None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and (found := re.fullmatch(r"quoted_(\d+)_name", node.id)):
+                node.id = quoted[int(found[1])]
         _check(tree, text, example)
         condition = cls(text, tree)
         for name in condition.names:
             if known and name not in known:  # where it is the beginning of a-name, that one was meant
-                written = re.search(rf"\b{name}(-[a-z]\w*)*", text)
+                written = re.search(rf"\b{re.escape(name)}(-[a-z]\w*)*", text)
                 raise UnknownName.among("quantity", written[0] if written else name, known)
         return condition
 
@@ -120,6 +131,7 @@ class Filter:
 _OF_RUN: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
 _OF_GROUPS: Final = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
 _OF_DRAWS: Final = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
+_QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*"|`([^`]+)`""")
 _ALLOWED: Final = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Name, ast.Load,
     ast.Constant, *_COMPARE, *_ARITHMETIC,
@@ -133,7 +145,12 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
         no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, (complex, bytes, types.EllipsisType))
         if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
-            raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot contain", example)
+            cure = (
+                f"a name like this stands in backticks: `{ast.unparse(node)}`"
+                if isinstance(node, ast.Attribute)
+                else example
+            )
+            raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot contain", cure)
     joined = (node for node in ast.walk(tree) if isinstance(node, (ast.BoolOp, ast.UnaryOp)))
     if not all(map(_is_condition, (tree, *(node for node in joined if not isinstance(node.op, ast.USub))))):
         raise UsageError(f"{text!r} compares nothing", example)
@@ -141,6 +158,10 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
 
 def _text(node: ast.expr) -> str:
     """A condition as it is written."""
+    node = deepcopy(node)
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and not each.id.isidentifier():
+            each.id = f"`{each.id}`"
     return ast.unparse(node).replace("pass_at_", "pass@")
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
+from grpo_cli.files.kept import note
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, settings
 from grpo_cli.options.table import EVERY, OPTIONS, OUTPUT, TOKENS, Option
@@ -157,6 +158,7 @@ def _bytes(path: str, hint: str) -> bytes:
     """The content of a file, up to the limit."""
     try:
         with open(path, "rb") as handle:  # noqa: PTH123 - a name as it was given
+            note(os.fstat(handle.fileno()))
             raw = handle.read(LARGEST_CONFIG + 1)
     except OSError as error:
         raise DataError(reason(error), hint, place=path) from None

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from shlex import quote
 from types import MappingProxyType
 from typing import Any, Final, get_origin
 
-from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.coerce import items, typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import OTHERS, Plan
@@ -57,12 +59,16 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
     plans: dict[str, dict[str, Any]] = {}
     for item in value if isinstance(value, list) else value.items() if isinstance(value, Mapping) else [value]:
         if isinstance(item, str):
-            of, sign, options = item.partition(":")
-            if not sign:
+            # A value may have colons: the options begin after the first one that is followed by a name of theirs.
+            names = "|".join([*OF_PART, WITH]).replace("_", "-")
+            found = re.match(rf'(.*?):(?=\s*"?(?:{names})=|\s*$)', item, re.DOTALL)
+            cut = len(found[1]) if found else item.partition("=")[0].rfind(":")
+            of, options = item[:cut], item[cut + 1 :]
+            if cut < 0:
                 raise UsageError(
                     f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, for example math:method=rloo"
                 )
-            own = own_options([text.strip() for text in options.split(",") if text.strip()], (*OF_PART, WITH))
+            own = own_options(filter(None, items(options)), (*OF_PART, WITH))
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
             of, own = str(item[0]), {}
             for key, inner in item[1].items():
@@ -332,7 +338,11 @@ def _split_reward(text: str) -> tuple[str, float | None]:
     name, sign, weight = text.rpartition("=")
     if not (name if sign else text):
         raise UsageError(f"--reward {text!r} names no column", "write --reward COLUMN or --reward COLUMN=WEIGHT")
-    return (name, typed(weight, float, f"the weight of {name}")) if sign else (text, None)
+    try:
+        return (name, typed(weight, float, f"the weight of {name}")) if sign else (text, None)
+    except UsageError as error:
+        error.cure += f"; a column {text} is --reward {quote(text)}=1"
+        raise
 
 
 def _pairs(flag: str, prefix: str) -> Callable[[list[str]], dict[str, Any]]:
@@ -432,7 +442,7 @@ def binding_fields(given: Given) -> dict[str, Any]:
     roles = _fields(given, **{role.name: role.flag.removeprefix("--").replace("-", "_") for role in ROLES.values()})
     if roles.get("rollout") == NO_ROLLOUTS:
         del roles["rollout"]
-    group = tuple(name.strip() for item in given.get("group", ()) for name in item.split(",") if name.strip())
+    group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
     if given.get("group") and not group:
         raise UsageError("--group names no column", "give the columns of the key, or leave it out")
     return {
@@ -440,7 +450,7 @@ def binding_fields(given: Given) -> dict[str, Any]:
         "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
         "roles": roles,
         "rollouts": counting(given),
-        "outcomes": _outcomes(part for text in given.get("map", ()) for part in text.split(",")),
+        "outcomes": _outcomes(part for text in given.get("map", ()) for part in items(text)),
         "marks": _marks(given),
         "masked_by_preset": preset(given["preset"]).masked_rows if "preset" in given else "",
         "singletons_meant": "singleton" in given,

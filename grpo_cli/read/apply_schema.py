@@ -65,10 +65,11 @@ def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = m
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
     # Columns that only checks read may be lists of another kind.
-    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in (*schema.marks, *binding.marks))}
+    marks = {mark.column for mark in binding.marks}
+    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in schema.marks), *marks}
     needed |= {*binding.group, binding.group_within or "", binding.batch_by or ""}
     needed |= {*binding.roles.values(), *binding.carried}
-    listed = partial(registry.listed, items=items, keys_too=keys_too, keys=needed)
+    listed = partial(registry.listed, items=items, keys_too=keys_too, keys=needed if keys_too else marks)
     return [table.of_schema(schema, listed(table.format)) for table in tables]
 
 

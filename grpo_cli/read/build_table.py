@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import OTHERS, Plan
-from grpo_cli.errors import DataError, GrpoError, UsageError
+from grpo_cli.errors import DataError, GrpoError, UsageError, edits
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns, read_requested
 from grpo_cli.read.group_keys import Coded, encode
@@ -32,7 +31,7 @@ from grpo_cli.values.paths import absent
 
 NULL: Final = "null"  # the name of the part without a value
 LISTED: Final = 10  # values listed in a message
-ALIKE: Final = 0.8  # similarity from which one value may be a misspelling of another
+ALIKE: Final = 0.2  # edits for each letter of two values up to which one may be a misspelling of the other
 
 
 def read(
@@ -183,12 +182,24 @@ def _misspelled(parts: PlanBy, column: pl.Series) -> list[str]:
     seen = _texts(column.unique(maintain_order=True))
     named = {*parts.plans, *parts.together} - {OTHERS, *parts.together.values()}
     others = [value for value in seen if value not in named]
-    near = {value: get_close_matches(value, others, 1, ALIKE) for value in sorted(named - {*seen})}
+    near = {
+        value: min(others, key=lambda other: _unlike(value, other), default="") for value in sorted(named - {*seen})
+    }
     return [
         f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(other)} has the plan of {OTHERS}: is it misspelled?"
-        for value, found in near.items() for other in found
-        if re.sub(r"\d+", "", value) != re.sub(r"\d+", "", other)  # another number is another value
+        for value, other in near.items() if _unlike(value, other) <= ALIKE
     ]  # fmt: skip
+
+
+def _unlike(value: str, other: str) -> float:
+    """The edits that make one value of the other, for each of their letters; a changed letter is two, as code is not node."""
+    low, text = value.lower(), other.lower()
+    of_letters = [re.sub(r"\d+", "", word) for word in (low, text)]
+    if of_letters[0] == of_letters[1] and low != text:  # another number is another value
+        return 1.0
+    letters = len(low) + len(text)
+    least = max(abs(len(low) - len(text)), len({*low} ^ {*text}))  # edits, which need not be counted if they are many
+    return (least if least > ALIKE * letters else edits(low, text, change=2)) / letters
 
 
 def _no_plan(parts: PlanBy, without: Mapping[str, int], unused: Sequence[str]) -> DataError:

@@ -256,8 +256,8 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float | None]) 
     known: dict[str, float | None] = dict(outcomes)
     numbers, used = {_float(text): text for text in outcomes}, set[str]()
     for text in texts.drop_nulls().unique(maintain_order=True):
-        number = _float(text)
-        named = text if text in outcomes or number is None else numbers.get(number, text)  # 1.0 is 1
+        number, bare = _float(text), text.strip()
+        named = text if text in outcomes else bare if number is None else numbers.get(number, text)  # 1.0 is 1
         used.add(named)
         try:
             known[text] = outcomes[named] if named in outcomes else as_number(text)
@@ -268,13 +268,14 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float | None]) 
                 cure = f"write one row for each, or a list of objects: --reward '{name}[].outcome'"
                 raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
-            raise DataError(wrong, f"add its value: --map '{text[:SHOWN]}=NUMBER', nan for a missing reward") from None
+            pair = f'"{text[:SHOWN]}=NUMBER"' if "," in text else f"{text[:SHOWN]}=NUMBER"
+            raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
     return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
 
 
 def _float(text: str) -> float | None:
     try:
-        return float(text)
+        return None if "_" in text or not text.isascii() else float(text)
     except ValueError:
         return None
 

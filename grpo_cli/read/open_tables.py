@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from grpo_cli.errors import UsageError
 from grpo_cli.files.inputs import Input, expand, pinned, real_paths, spool
+from grpo_cli.files.kept import note_standard_input
 from grpo_cli.files.stores import Stored, find, is_url
 from grpo_cli.files.trials import RESULT, in_store, unfinished
 from grpo_cli.formats import registry
@@ -35,6 +36,7 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
             raise UsageError("standard input cannot be read together with files", "give it as the only input")
         if sys.stdin is None:
             raise UsageError("standard input is closed", "pipe something in, or name a file")
+        note_standard_input()
         return [spool(sys.stdin.buffer)], []
     objects, left_out = _find_objects([name for name in names if is_url(name)], output_folder)
     names = [name for name in names if not is_url(name)]

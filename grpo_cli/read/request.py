@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
+from grpo_cli.engine.coerce import items
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -70,7 +71,7 @@ class Rule:
     @property
     def batch_parts(self) -> list[str]:
         """The columns that divide the batches, including `file`."""
-        return [name for name in map(str.strip, self.batch_name.split(",")) if name != "input"]
+        return [name for name in items(self.batch_name) if name != "input"]
 
     @property
     def within_columns(self) -> list[str]:

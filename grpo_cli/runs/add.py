@@ -22,7 +22,7 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field
 from grpo_cli.values.column_types import Contents
-from grpo_cli.write.outputs import Output, Target, choose_targets, identities, is_folder, refuse_columns, refuse_summary
+from grpo_cli.write.outputs import Output, Target, choose_targets, is_folder, refuse_columns, refuse_summary
 from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
@@ -70,7 +70,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
     if job.summary is not None:
-        refuse_summary(job.summary, identities([table]), [target.path], force=output.force)
+        refuse_summary(job.summary, [target.path], force=output.force)
     there = {*table.columns()} - table.format.outer_columns(table.source)
     free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
     if free and taken and not (job.chosen or output.replace):
@@ -191,7 +191,9 @@ def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
     """The columns to add, by their new names."""
     new: dict[str, str] = {}
     for text in chosen or columns:
-        name, _, other = (text, "", "") if text in columns else text.partition("=")
+        parts = text.split("=")  # names may have = as well
+        cuts = [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
+        name, other = next((cut for cut in cuts if cut[0] in columns), (parts[0], ""))
         if name not in columns:
             raise UnknownName.among("column", name, columns)
         if (other or name) in new:

@@ -40,7 +40,6 @@ from grpo_cli.write.outputs import (
     Output,
     Target,
     choose_targets,
-    identities,
     is_folder,
     refuse_columns,
     refuse_read_columns,
@@ -170,7 +169,7 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     with build_table.rewards_before_outputs(tables, job.binding, job.plan):
         targets = [] if job.dry_run else choose_targets(tables, output)
     if job.summary is not None:
-        refuse_summary(job.summary, identities(tables), [target.path for target in targets], force=output.force)
+        refuse_summary(job.summary, [target.path for target in targets], force=output.force)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)
@@ -214,6 +213,8 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
         warnings.append(f"{nearly} {groups} nearly constant: is their spread only rounding noise?")
     if nan := summary["advantage"]["nan"]:
         warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
+    if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
+        warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
     if summary["zero_variance"]["share"] == 1.0:
         warnings.append("every group has zero variance: no row carries a gradient")
     value = narrow.request.value

@@ -19,9 +19,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from grpo_cli.engine.coerce import items
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import InMemory, Input, arrivals
+from grpo_cli.files.kept import note_standard_input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.read import build_table
@@ -32,7 +34,7 @@ from grpo_cli.schemas.table import NONE
 from grpo_cli.stats.facts import Tally, group_facts
 from grpo_cli.values.cells import Field, NoNumber, canonical
 from grpo_cli.values.slices import Ints
-from grpo_cli.write.outputs import STDOUT, added, open_file, refuse_columns, refuse_read_columns, refuse_summary
+from grpo_cli.write.outputs import STDOUT, added, refuse_columns, refuse_read_columns, refuse_summary
 from grpo_cli.write.token_lists import tokens_of_rows
 
 
@@ -40,8 +42,9 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
     """Copy lines from `source` to `sink`, each with its advantage; return the facts."""
     started = time.perf_counter()
     _refuse(job)
+    note_standard_input()
     if job.summary is not None:
-        refuse_summary(job.summary, open_file(0), [None], force=job.output.force)
+        refuse_summary(job.summary, [None], force=job.output.force)
     tally = Tally()
     for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():
@@ -99,7 +102,7 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     within = [binding.group_within] if binding.group_within not in {None, "input"} else []
     group = tuple(name for name in (*binding.group, *within) if name)
     if job.plan.uses_batch and binding.batch_by:
-        return tuple(name.strip() for name in binding.batch_by.split(",")), group
+        return tuple(items(binding.batch_by)), group
     return group, ()
 
 

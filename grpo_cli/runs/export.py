@@ -26,7 +26,7 @@ from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import of_foreign
 from grpo_cli.stats.inspection import Inspection, View
-from grpo_cli.write.outputs import Output, choose_target, identities, refuse_summary
+from grpo_cli.write.outputs import Output, choose_target, refuse_summary
 from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
 from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantages
 from grpo_cli.write.write_outputs import sink
@@ -69,9 +69,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
     with rewards_before_outputs(tables, job.binding, job.plan):
-        target = choose_target(tables, job.output)
+        target = choose_target(job.output)
     if job.summary is not None:
-        refuse_summary(job.summary, identities(tables), [target.path], force=job.output.force)
+        refuse_summary(job.summary, [target.path], force=job.output.force)
     columns = _columns(tables, job)
 
     watching = Watching(tables, phase)

@@ -18,7 +18,7 @@ from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_n
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
-from grpo_cli.write.outputs import identities, refuse_path
+from grpo_cli.write.outputs import refuse_path
 
 # Texts are most of a file. Up to this size, reading them takes no noticeable time.
 CHEAP: Final = 32 << 20
@@ -64,9 +64,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding, over=workers.over_far)
-    if job.report is not None:
-        refuse_path(job.report, identities(tables), force=job.force)
     others = _others(job, workers)
+    if job.report is not None:
+        refuse_path(job.report, force=job.force)
     over = workers.begin([*tables, *others], phase)
     found = looked_at(job, tables, others, size_of(tables), over=over)
     refuse_changed([*tables, *others])

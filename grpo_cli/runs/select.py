@@ -33,7 +33,7 @@ from grpo_cli.schemas.table import NESTED
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import PARENT
-from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, identities, is_folder, refuse_summary
+from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, is_folder, refuse_summary
 from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
 
@@ -72,10 +72,10 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     tables = open_tables(inputs, job.binding)
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
     with rewards_before_outputs(tables, job.binding, job.plan):
-        targets = [choose_target(tables, job.output)] if joined else choose_targets(tables, job.output)
+        targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
     if job.summary is not None:
         outputs = [target.path for target in targets]
-        refuse_summary(job.summary, identities(tables), outputs, force=job.output.force)
+        refuse_summary(job.summary, outputs, force=job.output.force)
 
     watching = Watching(tables, phase)
     groups, kept = selected(job, tables, over=watching)

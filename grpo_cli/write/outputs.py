@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +18,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.atomic import ELSEWHERE
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.inputs import is_readable
+from grpo_cli.files.kept import identity_of, is_input, open_file
 from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
@@ -87,16 +86,13 @@ def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     targets = _named_targets(tables, output)
     _refuse_shared(targets)
     in_place = "" if output.word == "selected" else ", or add the column to it with --in-place"
-    inputs = identities(tables)
-    objects = {table.source.path for table in tables if not table.source.is_local}
     for target in targets:
         if target.url:
-            refuse_url(target.url, objects, force=output.force)
+            refuse_url(target.url, force=output.force)
             continue
         if target.path is None:
-            _refuse_stdout(inputs)
             continue
-        refuse_path(target.path, inputs, force=output.force, makes_folders=is_folder(output.to), in_place=in_place)
+        refuse_path(target.path, force=output.force, makes_folders=is_folder(output.to), in_place=in_place)
     return targets
 
 
@@ -113,23 +109,21 @@ def _refuse_shared(targets: Sequence[Target]) -> None:
             )
 
 
-def choose_target(tables: Sequence[FileTable], output: Output) -> Target:
+def choose_target(output: Output) -> Target:
     """The single output of all inputs, checked before anything is computed; by default JSON lines."""
     to = output.to
     if to is None:
         raise UsageError("-o is missing: this command writes a new file", "give -o FILE.jsonl, FILE.parquet or -o -")
     if is_folder(to):
         raise UsageError(f"{to} is a directory, but a single file is written", _NAME_A_FILE)
-    inputs = identities(tables)
     if to == STDOUT:
-        _refuse_stdout(inputs)
         return Target(None, registry.lines())
     if is_url(to):
-        refuse_url(to, {table.source.path for table in tables if not table.source.is_local}, force=output.force)
+        refuse_url(to, force=output.force)
     elif _is_device(to):
         return Target(Path(to), registry.lines())
     else:
-        refuse_path(Path(to), inputs, force=output.force)
+        refuse_path(Path(to), force=output.force)
     return _target(to, registry.of(to))
 
 
@@ -229,43 +223,9 @@ def _absolute(name: str) -> str:
 
 # --- what is never overwritten -----------------------------------------------------------------------------
 
-Identities = frozenset[tuple[int, int]]  # device and inode of files
-
-
-def identities(tables: Sequence[FileTable]) -> Identities:
-    """The identities of the inputs; for standard input, of the file that the shell opened, if any."""
-    files = [table for table in tables if table.name != STDOUT]
-    paths = [
-        Path(file.name if file.left_out or file.source.written_as else file.source.path)
-        for file in files
-        if file.source.is_local
-    ]
-    return frozenset(map(_identity, paths)) | (open_file(0) if len(files) < len(tables) else frozenset())
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    state = path.stat()
-    return state.st_dev, state.st_ino
-
-
-def open_file(descriptor: int) -> Identities:
-    """The identity of the regular file behind a descriptor; none for a pipe, a device or a closed descriptor."""
-    with suppress(OSError):
-        state = os.fstat(descriptor)
-        if stat.S_ISREG(state.st_mode):
-            return frozenset({(state.st_dev, state.st_ino)})
-    return frozenset()
-
-
-def _refuse_stdout(inputs: Identities) -> None:
-    """Refuse `>> rewards.jsonl`: the run would read what it writes."""
-    if open_file(1) & inputs:
-        raise UsageError("standard output is an input: it is never overwritten", "send it to another file")
-
 
 def refuse_path(
     path: Path,
-    inputs: Identities,
     *,
     force: bool,
     flag: str = "-o",
@@ -282,7 +242,7 @@ def refuse_path(
     _refuse_checksums(path, str(path), f"choose another {flag}")
     if not path.exists():
         return
-    if _identity(path) in inputs:
+    if is_input(path):
         own = " (an earlier output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
         raise UsageError(
             f"{path} is an input: it is never overwritten{own}", f"give another name with {flag}{in_place}"
@@ -302,16 +262,16 @@ def _refuse_checksums(path: Path, name: str, cure: str) -> None:
             raise DataError(wrong, f"remove it, or {cure}", place=name)
 
 
-def refuse_summary(path: Path, inputs: Identities, outputs: Sequence[Path | None], *, force: bool) -> None:
+def refuse_summary(path: Path, outputs: Sequence[Path | None], *, force: bool) -> None:
     """Check the path of the summary like any output; it must not be one of the `outputs` (None: standard output)."""
     if str(path) == STDOUT:
         raise UsageError("--summary takes a file", "--json prints the summary")
     real = os.path.realpath(path)
     for output in outputs:
-        shared = os.path.realpath(output) == real if output else path.exists() and _identity(path) in open_file(1)
+        shared = os.path.realpath(output) == real if output else identity_of(path) in {open_file(1)} - {None}
         if shared:
             raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
-    refuse_path(path, inputs, force=force, flag="--summary")
+    refuse_path(path, force=force, flag="--summary")
 
 
 # --- columns -----------------------------------------------------------------------------------------------

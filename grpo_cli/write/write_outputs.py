@@ -246,7 +246,8 @@ def _write_one(output: Output, writing: Writing, *, retried: bool) -> Sequence[s
     if output.long and not table.format.nested:
         raise DataError("every row is already one rollout", "leave out --long", place=table.name)
     notes: Sequence[str] = ()
-    with sink(target, force=output.force, sync_folder=False, retried=retried) as handle:
+    how = {"force": output.force, "retried": retried, "in_place": output.in_place}
+    with sink(target, **how, sync_folder=False) as handle:
         if output.only:
             target.format.write_parts(map(with_lists, portions(weaving.added)), handle, weaving.metadata)
         elif output.long or not target.format.same_as(table.format):
@@ -264,6 +265,7 @@ def sink(
     force: bool,
     sync_folder: bool = True,
     retried: bool = False,
+    in_place: bool = False,
 ) -> Iterator[BinaryIO]:
     """Open an output: a file that appears when it is complete, or standard output; compressed as its name says.
 
@@ -272,7 +274,7 @@ def sink(
     if target.url:
         opened = uploading(target.url, force=force or retried)
     elif target.path is not None:
-        opened = replacing(target.path, force=force, retried=retried, sync_folder=sync_folder)
+        opened = replacing(target.path, force=force, retried=retried, in_place=in_place, sync_folder=sync_folder)
     else:
         opened = _standard_output(target.format)
     with opened as plain, packing(plain, target.packing) as packed, _KeepsError(packed) as kept:

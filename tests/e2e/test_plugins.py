@@ -270,6 +270,137 @@ X = Estimator(name="bad-one", build=fails)
     assert "the method bad-one of bad 1.0 failed: ColumnNotFoundError" in used.err
 
 
+METHOD = '''
+import os, sys
+import polars as pl
+from grpo_cli import Estimator
+def build(t):
+    """Lies.
+
+        A = r
+
+    Source: none.
+    """
+    BODY
+X = Estimator(name="bad-one", build=build, FACT)
+'''
+LIES = {
+    "return 1.5": "it returns 1.5, not an expression of polars",
+    "return None": "it returns None, not an expression of polars",
+    "return t.d.head(2)": "height of column '.1' (2) does not match height of column 'group' (60)",
+    "return t.d.append(t.d)": "height of column '.1' (120) does not match",
+    "return t.d.sum()": "height of column '.1' (1) does not match",
+    "return pl.lit('abc')": "it returns a column of the type String, not numbers",
+    "return t.d > 1": "it returns a column of the type Boolean, not numbers",
+    "return pl.struct(t.d.alias('a'))": "it returns a column of the type Struct({'a': Float64}), not numbers",
+    "return t.d.cast(pl.Int64).cast(pl.Date)": "it returns a column of the type Date, not numbers",
+    "t.n = 3": "FrozenInstanceError: cannot assign to field 'n'",
+    "sys.exit(0)": "SystemExit: 0",
+    "raise GeneratorExit": "GeneratorExit",
+    "raise type('Mute', (Exception,), {'__str__': None})": "Mute",
+    "from polars.exceptions import PanicException; raise PanicException('boom')": "PanicException: boom",
+}
+
+
+def method(site: Path, body: str = "return t.d", fact: str = "") -> None:
+    code = METHOD.replace("BODY", body).replace("FACT", fact)
+    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "bad:X"}}, bad=code)
+
+
+@pytest.mark.parametrize("body", LIES)
+def test_a_method_that_lies_is_one_line_with_its_package(body: str, site: Path, place: Path) -> None:
+    method(site, body)
+    many(place)
+    used = adv("compute", "in.jsonl", "-m", "bad-one", "-o", "out.jsonl", cwd=place)
+    assert (used.status, used.out, used.err.count("\n")) == (2, "", 1), used
+    assert used.err.startswith("error: the method bad-one of bad 1.0 failed: ")
+    assert LIES[body] in used.err
+    assert not (place / "out.jsonl").exists()
+    adv("compute", "in.jsonl", "-m", "rloo", "-o", "out.jsonl", "-q", cwd=place)
+    audited = adv("audit", "out.jsonl", cwd=place)
+    assert "matches --method rloo" in audited.out
+    assert audited.err == used.err.replace("error:", "warning:").partition("; repair")[0] + "; it is left out\n"
+
+
+@pytest.mark.parametrize(
+    "fact", ["min_group='2'", "scales='none'", "about=3", "batch='x'", "centred='no'", "params=None"]
+)
+def test_a_fact_of_a_method_has_its_type(fact: str, site: Path, place: Path) -> None:
+    method(site, fact=fact)
+    for line in (["compute", "in.jsonl", "-m", "bad-one"], ["methods"], ["audit", "in.jsonl", "--column", "reward"]):
+        done = adv(*line, cwd=place)
+        said = (
+            f"the method bad-one of bad 1.0 cannot be used: its {fact.replace('=', ' cannot be ')}; it is of the type "
+        )
+        assert said in done.err
+        assert done.err.count("\n") == 1
+
+
+def test_what_a_method_prints_is_not_among_the_data(site: Path, place: Path) -> None:
+    method(site, "print('hello'); return t.d")
+    done = adv("compute", "in.jsonl", "-m", "bad-one", "-o", "-", "-q", cwd=place)
+    assert values(done) == [0.0, 1.0, 5.0] * 2
+    assert done.err == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("float('nan')", "4 advantages are NaN"), ("float('inf')", "4 advantages are infinite"), ("None", "4 null")],
+)
+def test_values_that_are_no_numbers_are_counted(value: str, said: str, site: Path, place: Path) -> None:
+    method(site, f"return pl.when(t.d > 0).then(pl.lit({value}, pl.Float64)).otherwise(t.d)")
+    done = adv("compute", "in.jsonl", "-m", "bad-one", "-o", "out.jsonl", cwd=place)
+    assert done.status == 0, done.err
+    assert said in done.out
+
+
+TABLES = """
+class Text(str):
+    def __format__(self, spec): raise RuntimeError("no text")
+class Raises(dict):
+    def get(self, *_): raise RuntimeError("no value")
+PRESET = {"inherits": "trl-grpo", "framework": Text("Ours"), "plan": {"divisor": {"epsilon": 0.5}}}
+SCHEMA = {"title": Text("ours"), "tool": "ours", "layout": "long", "source": "us", "group": ("prompt_id",), "reward": ("reward",),
+          "fields": {"prompt_id": "number", "reward": "number"}}
+X = """
+
+
+@pytest.mark.parametrize(
+    ("kind", "table"), [("presets", "PRESET"), ("presets", "Raises(PRESET)"), ("schemas", "SCHEMA"), ("schemas", "Raises(SCHEMA)")]
+)  # fmt: skip
+def test_a_table_of_a_package_is_read_as_plain_data(kind: str, table: str, site: Path, place: Path) -> None:
+    install(site, "bad", {f"grpo_adv.{kind}": {"bad-one": "bad:X"}}, bad=TABLES + table)
+    assert values(adv("compute", "in.jsonl", f"--{kind[:-1]}", "bad-one", "-o", "-", cwd=place))
+    for line in ([kind, "bad-one"], [kind, "--json"], [kind]):
+        assert adv(*line).err == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "said"),
+    [
+        ("presets", "{**PRESET, 'options': {'a': object()}}", "TypeError: 'object' object is not iterable"),
+        (
+            "presets",
+            "{**PRESET, 'oddities': [3]}",
+            "oddities of the preset bad-one cannot be [3]; it is a list of texts",
+        ),
+        ("presets", "{**PRESET, 'inherits': 'bad-one'}", "the preset bad-one inherits from itself"),
+        ("schemas", "{**SCHEMA, 'title': 3}", "title of the schema bad-one cannot be 3; it takes a text"),
+    ],
+)
+def test_a_table_of_a_package_that_is_wrong_is_one_line(
+    kind: str, table: str, said: str, site: Path, place: Path
+) -> None:
+    install(site, "bad", {f"grpo_adv.{kind}": {"bad-one": "bad:X"}}, bad=TABLES + table)
+    used = adv("compute", "in.jsonl", f"--{kind[:-1]}", "bad-one", cwd=place)
+    assert (used.status, used.err.count("\n")) == (2, 1)
+    assert f"error: the {kind[:-1]} bad-one of bad 1.0 cannot be used: {said}" in used.err
+    for line in ([kind], [kind, "--json"]):
+        listed = adv(*line)
+        assert (listed.status, listed.err.count("\n")) == (0, 1)
+        assert "bad-one" not in listed.out
+
+
 NAMES_A_COLUMN = '''
 from grpo_cli import Estimator
 from grpo_cli.engine.estimators.registry import Param

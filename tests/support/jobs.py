@@ -18,6 +18,7 @@ from pyarrow import feather
 
 import grpo_cli
 from grpo_cli.engine.score import Scored
+from grpo_cli.files.kept import keeping
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
 from grpo_cli.read.narrow import Narrow
@@ -53,7 +54,8 @@ class Seen(Done):
 
 
 def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, **options: Any) -> Seen:
-    done = run(job(*inputs, **options), phase)
+    with keeping():
+        done = run(job(*inputs, **options), phase)
     return Seen(facts=done.facts, parts=done.parts)
 
 
@@ -76,7 +78,8 @@ def inspected(path: Path, **options: Any) -> Inspection:
 
 def selected(path: Path, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
-    return select.run(select.Job.of(given(options), inputs=[str(path)]))
+    with keeping():
+        return select.run(select.Job.of(given(options), inputs=[str(path)]))
 
 
 def meanwhile(

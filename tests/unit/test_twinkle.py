@@ -262,7 +262,9 @@ def test_a_kl_without_kl_in_reward_is_not_used_as_in_twinkle() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [KL, {"std_threshold": 0.0}, {"rank_penalty": 0.1, "logprobs": [0.0] * 8}], ids=lambda given: next(iter(given))
+    "options",
+    [KL, {"std_threshold": 0.0}, {"rank_penalty": 0.1, "logprobs": [0.0] * 8}],
+    ids=lambda given: next(iter(given)),
 )
 def test_gdpo_refuses_what_twinkle_ignores_beside_it(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"scale='gdpo' does not take {next(iter(options))}"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import log
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -490,6 +490,10 @@ def _checked(name: str, entries: Mapping[str, Estimator]) -> Estimator:
     row = entries[name]
     if row.name != name:
         raise UsageError(f"its own name is {row.name}", "give both the same")
+    for each in fields(row):
+        value, kind = getattr(row, each.name), type(each.default)
+        if kind in {bool, int, str, tuple} and type(value) is not kind:
+            raise UsageError(f"its {each.name} cannot be {value!r:.40}", f"it is of the type {kind.__name__}")
     if "\n    " not in inspect.cleandoc(row.build.__doc__ or ""):
         raise UsageError("the docstring of its function has no formula", "one sentence, then A = ... on indented lines")
     if unknown := [need for need in row.needs if need not in ROLES]:

@@ -95,7 +95,7 @@ class Lists(Format):
                 columns.append(pl.Series(PARENT, record_of, dtype=pl.Int64))
             elif field.kind == "number":
                 columns.append(self._numbers(source, field.name, records[field.name], sizes))
-            elif field.kind == "key" and (self.keys_too or "[]" in field.name):
+            elif field.kind == "key" and (self.keys_too or "[]" in field.name or field.name in self.keys):
                 columns.append(self._keys(source, field.name, records[field.name], sizes))
             else:
                 columns.append(records[field.name][pl.Series(record_of)].alias(field.name))

@@ -102,6 +102,20 @@ def test_a_mark_may_be_inside_of_an_object(tmp_path: Path) -> None:
     assert marked(look(path, masked_column="info.bad").scored.rows[".status"]) == [0]
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_in_a_record_with_lists_a_mark_is_a_list_or_a_value_for_all(suffix: str, tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "rewards": [1.0, 0.0, 0.5], "completions": ["x", "y", "z"], "cut": [0, 1, 0], "failed": False},
+        {"prompt": "b", "rewards": [1.0, 0.0], "completions": ["x", "y"], "cut": [0, 0], "failed": True},
+    ]
+    path = write(tmp_path / f"x{suffix}", rows)
+    seen = look(path, masked_column="cut", left_out_column="failed")
+    assert [*seen.scored.rows[".status"]] == ["scored", "masked", "scored", "left-out", "left-out"]
+    rows[1]["cut"] = [0, 0, 1]
+    with pytest.raises(DataError, match="cut has 3 values, rewards 2"):
+        look(write(tmp_path / f"y{suffix}", rows), masked_column="cut")
+
+
 def test_the_reward_itself_may_be_the_mark() -> None:
     done = grpo_cli.compute(frame([0, 0, 0, 0]), left_out_column="reward=3")
     assert done.advantages.to_list() == pytest.approx([-1, 0, 1, None], abs=1e-5)

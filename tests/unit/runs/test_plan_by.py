@@ -434,6 +434,12 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         (["maths:method=rloo", "math:method=grpo"], ""),  # each of them has a plan
         (["search:method=rloo"], ""),  # of another file
         (["math2:method=rloo"], ""),  # another number is another value
+        (["coed:method=rloo"], "no row has env = coed, which has a plan; code has the plan of default"),
+        (["ocde:method=rloo"], "no row has env = ocde, which has a plan; code has the plan of default"),
+        (["Math:method=rloo"], "no row has env = Math, which has a plan; math has the plan of default"),
+        (["maths:method=rloo"], "no row has env = maths, which has a plan; math has the plan of default"),
+        (["node:method=rloo"], ""),
+        (["meth0d:method=rloo"], ""),
     ],
 )  # fmt: skip
 def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(
@@ -445,6 +451,37 @@ def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(
     done = adv("inspect", "in.jsonl", "--plan-by", "env", *words, "--json", cwd=tmp_path)
     warnings = json.loads(done.out)["warnings"]
     assert [line.startswith(warned) for line in warnings] == [True] * bool(warned)
+
+
+# Names that occur beside each other in files of environments, data sets and difficulties.
+OTHER_VALUES = [
+    ("code", "node"), ("math", "bash"), ("easy", "hard"), ("low", "high"), ("train", "test"), ("train", "eval"), ("step10", "step11"),
+    ("step_10", "step_1"), ("level1", "Level2"), ("aime24", "aime25"), ("gsm8k", "gsm1k"), ("v1", "v2"), ("a", "b"), ("1", "2"), ("12", "21"),
+    ("web", "wed"), ("chat", "that"), ("true", "false"), ("on", "no"), ("sql", "sat"), ("logic", "music"), ("math-hard", "code-hard"),
+    ("en", "de"), ("en", "ne"), ("python", "pytest"), ("qa", "qb"), ("null", "full"), ("mmlu", "mmmu"),
+]  # fmt: skip
+SLIPS = [
+    ("code", "coed"), ("code", "ocde"), ("code", "cdoe"), ("code", "cod"), ("code", "ccode"), ("code", "Code"),
+    ("math", "mth"), ("instruction", "instructoin"), ("instruction", "instrction"), ("gsm8k", "GSM8K"), ("swe-bench", "swe_bench"),
+    ("reasoning", "raesonign"),
+]  # fmt: skip
+
+
+def warned_of(value: str, plan: str, folder: Path) -> bool:
+    write(folder / "in.jsonl", [{"prompt_id": k // 2, "env": value, "reward": k % 2} for k in range(4)])
+    words = ["--plan-by", "env", "--plan", "default:", "--plan", f"{plan}:method=rloo", "--json"]
+    return "misspelled" in adv("inspect", "in.jsonl", *words, cwd=folder).out
+
+
+@pytest.mark.parametrize(("value", "plan"), OTHER_VALUES)
+def test_ordinary_values_are_no_misspellings_of_each_other(value: str, plan: str, tmp_path: Path) -> None:
+    assert not warned_of(value, plan, tmp_path)
+    assert not warned_of(plan, value, tmp_path)
+
+
+@pytest.mark.parametrize(("value", "slip"), SLIPS)
+def test_a_slip_of_the_pen_is_a_misspelling(value: str, slip: str, tmp_path: Path) -> None:
+    assert warned_of(value, slip, tmp_path)
 
 
 def test_a_plan_of_a_value_that_no_row_has_needs_nothing(tmp_path: Path) -> None:
