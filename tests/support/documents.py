@@ -38,10 +38,10 @@ from grpo_cli.formats.registry import FORMATS
 from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
 from grpo_cli.render import plan_text
 from grpo_cli.render.documents import DOCUMENTS
-from grpo_cli.runs import export
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts
 from grpo_cli.render.schemas import reward_of
+from grpo_cli.runs import export
 from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats.facts import GATES, REWARD_GATES
