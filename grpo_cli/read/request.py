@@ -12,7 +12,6 @@ from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
-from grpo_cli.engine.coerce import items
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -38,7 +37,7 @@ from grpo_cli.read.known_names import (
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, FrameTable, Table, column_names
-from grpo_cli.schemas.table import Schema
+from grpo_cli.schemas.table import Schema, items
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT, shown
 

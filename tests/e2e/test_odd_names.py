@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.engine.coerce import items
+from grpo_cli.schemas.table import items
 from tests.support.command import adv
 from tests.support.jobs import near
 
