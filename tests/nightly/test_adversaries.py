@@ -138,8 +138,8 @@ def verdict(way: str, seed: int) -> str:
 
 
 ALLOWED: Final = {
-    **dict.fromkeys([way for way in WAYS if "restart" in way or "draws" in way], {"right", "right, warned", "warned"}),
-    **dict.fromkeys([way for way in WAYS if way.startswith("turns")], {"stopped"}),  # it asks what counts
+    **{way: {"right", "right, warned", "warned"} for way in WAYS if "restart" in way or "draws" in way},
+    **{way: {"stopped"} for way in WAYS if way.startswith("turns")},  # it asks what counts
 }
 ONCE: Final = {"right", "right, warned"}
 
