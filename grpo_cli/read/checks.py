@@ -395,7 +395,7 @@ def no_rewards_at_the_end(groups: Groups) -> None:
         count = len(totals) - follows.index(True)
         rewards, others = request.rewards[:count], request.rewards[count:]
         raise DataError(
-            f"the logged {logged.name} follows {' + '.join(rewards)}, without {', '.join(others)}",
+            f"the logged {request.filled.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
             f"name the rewards: {' '.join(f'--reward {name}' for name in rewards)}",
             place=columns.tables[0].name,
         )

@@ -180,12 +180,13 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     required = {*key, *rewards, *roles.values(), *named}
     for_checks = _for_checks(names, filled, rule, rewards, roles, warn=warn)
     by_name = [*for_checks.columns, *(mark.column for mark in filled.marks), *filled.rollouts]
-    kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
+    kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # The logged advantage is read if it reveals the groups.
     logged: dict[str, Kind] = {filled.logged_column: "number"} if filled.logged_column else {}
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
+    kinds |= {name: "key" for name in by_name if name not in kinds and name not in extra}
     derived = {} if schema is None else schema.derive
     required |= {name for name in filled.rollouts if name in derived or name == PARENT}
     return Request(
