@@ -384,7 +384,7 @@ def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> In
         narrow,
         table=narrow.table.with_columns(codes.alias("group")),
         groups=Coded(codes, narrow.groups.first.gather(of_groups.first)),
-        key=key.drop(several.values()) if len(several) < key.width else key,
+        key=key[[name for name in key.columns if name not in several.values()] or key.columns],
     )
     return score_groups(whole, inspection.scored.plan, inspection.columns)
 

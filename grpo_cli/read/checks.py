@@ -343,8 +343,7 @@ def one_part_each(groups: Groups) -> None:
 def huge_rewards(groups: Groups) -> None:
     """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
     columns = groups.columns
-    for column in columns.rewards():
-        name = column.name
+    for name, column in zip(columns.request.rewards, columns.rewards(), strict=True):
         huge = column.is_finite() & ~column.is_between(-LARGEST, LARGEST)
         if huge.any():
             row = huge.arg_max() or 0
@@ -399,7 +398,7 @@ def no_rewards_at_the_end(groups: Groups) -> None:
         count = len(totals) - follows.index(True)
         rewards, others = request.rewards[:count], request.rewards[count:]
         raise DataError(
-            f"the logged {logged.name} follows {' + '.join(rewards)}, without {', '.join(others)}",
+            f"the logged {request.filled.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
             f"name the rewards: {' '.join(f'--reward {name}' for name in rewards)}",
             place=columns.tables[0].name,
         )

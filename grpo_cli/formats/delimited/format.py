@@ -290,6 +290,7 @@ class Delimited(Format):
 
     def _cell_texts(self, series: pl.Series) -> pl.Series:
         """New cells of a whole column, as `_cell_text` gives them."""
+        series = series.alias("")
         if series.dtype.is_float():
             return cells.float_texts(series).fill_null("")
         if series.dtype.is_integer() or series.dtype == pl.Boolean:
