@@ -49,7 +49,8 @@ def updated(table: Table, name: str) -> pl.Series | None:
         known = registry.of(source := Input.at(file))
         good, _ = known.without_broken(source)  # the last line may still be written
         with suppress(Absent):  # the updates of a trainer have no advantages
-            found = known.scan(good, [Field(key, "key"), Field(name, "number")]).frame.drop_nulls(name)
+            found = known.scan(good, [Field(key, "key"), Field(name, "number")]).frame
+            found = found.filter(found[name].is_not_null())
             newest |= zip(canonical(found[key]), found[name], strict=True)
     if not newest:
         return None

@@ -24,7 +24,7 @@ MODULES = [
 # What has no name of a file in it, for a reader has looked: facts, roles and positions, types, expressions, functions of the same name.
 KNOWN = {
     "api.py": {"select(rows)", "select(names)", "drop(left_out)", "col(pl.String)"},
-    "auditing/audit.py": {"group_by(columns)"},
+    "auditing/audit.py": {"group_by(columns)", "drop(LEFT_OUT)"},
     "auditing/compare.py": {"select(reward)"},
     "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
     "auditing/solved.py": {"select((f'reward.{at}' for at in range(components)))"},
@@ -32,7 +32,6 @@ KNOWN = {
     "choosing/exports.py": {"select(std)"},
     "choosing/groups.py": {"select([name for name in FACTS if name in groups.columns])"},
     "options/conditions.py": {"col(node.id)"},  # an identifier of Python has neither ^ nor *
-    "read/apply_schema.py": {"select(no_number)"},
     "read/group_keys.py": {"col(name)"},
     "read/pairs.py": {"drop(FILE)", "select(columns)"},
     "read/rollouts.py": {"agg(lost)"},
