@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -31,9 +32,9 @@ _SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
 _FEW: Final = 32  # pieces that are written at once
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+_ACCESS: Final = "system.posix_acl_access"
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
-_ACL: Final = "system.posix_acl_access"
 _log: Final = logging.getLogger(__name__)
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -62,19 +63,20 @@ def replacing(
         with _explained(named), open(named, "wb", opener=_without_waiting) as device:
             yield device
         return
-    _refuse_existing(target, force=force or retried, in_place=in_place)
+    state = _refuse_existing(target, force=force or retried, in_place=in_place)
     with _explained(target):
         remove_abandoned(target.parent)
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
         try:
-            with _SyncedFile(_locked(temporary), target) as sink:
+            # What replaces a file is not for others before it has the mode of that file.
+            with _SyncedFile(_locked(temporary, 0o666 if state is None else 0o600), target) as sink:
                 yield cast("BinaryIO", sink)
                 sink.sync()
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
-                state = _refuse_existing(target, force=force, in_place=in_place)
+                state = _refuse_existing(target, force=force, in_place=in_place) or state
                 if state is not None:
-                    _dress(temporary, target, state)
+                    _take_after(sink.fileno(), target, state)
                 _rename(temporary, target, force=force)
         except BaseException:
             with suppress(OSError):
@@ -119,18 +121,6 @@ def locked(source: Input) -> Iterator[int]:
         os.close(fd)
 
 
-def _dress(temporary: Path, target: Path, old: os.stat_result) -> None:
-    """Give a new file the owner, group, mode and ACL of the one that it replaces; only root may give a file away."""
-    new = temporary.stat()
-    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
-        for owner in ((-1, old.st_gid), (old.st_uid, -1)):
-            with suppress(OSError):
-                os.chown(temporary, *owner)
-    temporary.chmod(old.st_mode & 0o7777)
-    with suppress(OSError, AttributeError):  # it has none, or this system has no such calls
-        os.setxattr(temporary, _ACL, os.getxattr(target, _ACL))
-
-
 def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os.stat_result | None:
     """The state of the file that may be replaced, or None if there is no such file."""
     state = _state(target)
@@ -143,6 +133,37 @@ def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os
     return state
 
 
+def _take_after(fd: int, target: Path, state: os.stat_result) -> None:
+    """Give a new file the owner, the group, the attributes and the mode of the file that it replaces."""
+    for uid, gid in ((state.st_uid, state.st_gid), (-1, state.st_gid)):
+        if _owners(os.fstat(fd)) != _owners(state):
+            with suppress(PermissionError):  # only root gives files to other users, and a user to groups of his own
+                os.fchown(fd, uid, gid)
+    if _owners(os.fstat(fd)) != _owners(state):
+        _log.warning("grpo-adv: %s had another owner or group: it is yours now", target)
+    kept, new = _attributes(target), _attributes(fd)
+    for name in new.keys() - kept.keys():  # the access list of a new file in this folder
+        os.removexattr(fd, name)
+    for name in kept:
+        os.setxattr(fd, name, kept[name])
+    if stat.S_IMODE(os.fstat(fd).st_mode) != stat.S_IMODE(state.st_mode):
+        os.fchmod(fd, stat.S_IMODE(state.st_mode))
+
+
+def _owners(state: os.stat_result) -> tuple[int, int]:
+    return state.st_uid, state.st_gid
+
+
+def _attributes(of: Path | int) -> dict[str, bytes]:
+    """The attributes that users give to a file, and its access list; none where the file system or Python has none."""
+    if sys.platform != "linux":
+        return {}
+    with suppress(OSError):
+        names = (name for name in os.listxattr(of) if name.startswith("user.") or name == _ACCESS)
+        return {name: os.getxattr(of, name) for name in names}
+    return {}
+
+
 def _state(path: Path) -> os.stat_result | None:
     """The state of whatever has this name, or None."""
     try:
@@ -153,11 +174,11 @@ def _state(path: Path) -> os.stat_result | None:
         return None
 
 
-def _locked(temporary: Path) -> int:
+def _locked(temporary: Path, mode: int) -> int:
     """Make a temporary file; its lock shows other runs that it is still being written."""
     while True:
         # Not by tempfile, whose mode is 0600: a new file follows the umask.
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         with suppress(OSError):  # a file system without locks: its files never count as abandoned
             fcntl.flock(fd, fcntl.LOCK_EX)
         if temporary.exists():

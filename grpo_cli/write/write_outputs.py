@@ -234,11 +234,9 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
         return _write_one(output, writing, retried=retried)
     with locked(source) as fd:
         notes = [*_write_one(replace(output, force=True), replace(writing, weaving=alone), retried=retried)]
-        old, new = os.fstat(fd), Path(source.path).stat()
+        old = os.fstat(fd)
     if old.st_nlink:
         notes.append(f"{source.name}: other names of the file (hard links) keep the old content")
-    if old.st_uid != new.st_uid:
-        notes.append(f"{source.name}: the file is yours now: only root may keep another owner")
     return notes
 
 
