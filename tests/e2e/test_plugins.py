@@ -145,7 +145,8 @@ def test_the_shell_completes_names_without_importing_the_package(site: Path, pla
     install(site, "sleepy", {"grpo_adv.presets": {"lab-one": "sleepy:X"}}, sleepy="import time; time.sleep(60)\n")
     (place / "ours.toml").write_text(f"[lab-ours]\n{PRESET}")
     line = "grpo-adv compute --presets ours.toml --preset lab-"
-    env = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5", "PYTHONPATH": path_of(site)}
+    words = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
+    env: dict[str, Any] = {**words, "PYTHONPATH": path_of(site)}
     done = process(cwd=place, **env)
     assert {*done.out.split()} == {"lab-one", "lab-ours"}, done.err
 

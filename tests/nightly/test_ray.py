@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray's own
 ]
 # A user has none of the variables that the tests set; here the home directory cannot be written either.
-AS_ALONE = {"HOME": "/nonexistent", "RAY_ADDRESS": "", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+AS_ALONE: dict[str, Any] = {"HOME": "/nonexistent", "RAY_ADDRESS": "", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 BINARY = {"bnpo", "vr-cond", "maxrl", "spo"}
 
 

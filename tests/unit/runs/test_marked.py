@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 import pytest
@@ -95,7 +95,7 @@ def test_if_no_agent_is_trainable_all_traces_count(tmp_path: Path) -> None:
 
 
 def test_a_rubric_of_verifiers_scores_every_state(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"example_id": 0, "prompt": [], "completion": [], "task": "t", "reward": r, "error": error}
         for r, error in [(1.0, NO), (0.0, {"error": "TimeoutError"})]
     ]
@@ -207,7 +207,11 @@ def test_audit_tries_marked_rows_both_ways_and_says_which_was_used(tmp_path: Pat
     rewards, bad = [1, 0, 0, 1, 0, 1, 1, 1, 0, 0, 0, 1], [2, 7, 8]
     rows = [{"prompt_id": i // 4, "reward": r, "has_error": i in bad} for i, r in enumerate(rewards)]
     frame = pl.DataFrame(rows)
-    for masked_rows, note in (("vote", "masked rows count in their groups"), ("exclude", "marked rows are left out")):
+    said: dict[Literal["vote", "exclude"], str] = {
+        "vote": "masked rows count in their groups",
+        "exclude": "marked rows are left out",
+    }
+    for masked_rows, note in said.items():
         logged = grpo_cli.advantages(frame, masked_column="has_error", masked_rows=masked_rows, epsilon=1e-4)
         found = grpo_cli.audit(frame.with_columns(advantage=logged), masked_column="has_error")
         assert found["match"]["mismatched_rows"] == 0
@@ -222,7 +226,9 @@ def test_python_gives_rows_that_do_not_count_their_status() -> None:
 
 
 def test_a_mark_that_only_late_rows_have_is_found(tmp_path: Path) -> None:
-    rows = [{"_ng_task_index": i // 4, "_ng_rollout_index": i % 4, "reward": float(i % 2)} for i in range(40_000)]
+    rows: list[dict[str, Any]] = [
+        {"_ng_task_index": i // 4, "_ng_rollout_index": i % 4, "reward": float(i % 2)} for i in range(40_000)
+    ]
     rows[-1] |= {"_ng_failure_class": "judge_failed"}
     found = inspected(lines(tmp_path / "rollouts.jsonl", rows))
     assert (found["left_out"], found["marks"][0]["reason"]) == (1, "judge_failed")
