@@ -580,7 +580,9 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         types = lazy.collect_schema()
         table = FrameTable(
             types.names(),
-            lambda names, rows: (lazy if rows is None else lazy.head(rows)).select(names).collect(),
+            lambda names, rows: (
+                (lazy if rows is None else lazy.head(rows)).select(pl.selectors.by_name(names)).collect()
+            ),
             texts=frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else (),
             types=types,
         )

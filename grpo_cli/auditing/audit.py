@@ -37,7 +37,7 @@ from grpo_cli.read.request import Rule
 from grpo_cli.read.rollouts import counted, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.stats.facts import plain
-from grpo_cli.values.cells import Kind
+from grpo_cli.values.cells import Kind, as_number
 
 VERSION: Final = 1
 LISTED: Final = 10
@@ -55,6 +55,9 @@ GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows"
 
 def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
     """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
+    records = table.sample().records
+    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
+    numbers = [name for name in others if _are_numbers([row.get(name) for row in records])]
     if column is None:
         declared = [table.schema.advantage] if table.schema is not None and table.schema.advantage else []
         column = next((name for name in (*ADVANTAGES, *declared) if name.partition(".")[0] in names), None)
@@ -62,7 +65,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
             raise no_advantages(names, binding, table)
     elif column not in names and column.partition(".")[0] not in names:
         raise UnknownName.among("column", column, names)
-    length = next((name for name in LENGTHS if name in names), None)
+    length = next((name for name in LENGTHS if name in numbers), None)
     if length is not None and "length" not in binding.roles:
         # Then formulas that weight by length are tried, too.
         binding = replace(binding, roles={**binding.roles, "length": length})
@@ -84,6 +87,13 @@ def no_advantages(names: Sequence[str], binding: Binding, table: Table) -> DataE
         f"{table.name}: no column has advantages",
         f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
     )
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    try:
+        return any(as_number(value) is not None for value in values)
+    except ValueError:
+        return False
 
 
 def audit(
@@ -312,7 +322,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
     cause = None
     if not best.explains_all:
-        parts = encode([narrow.file, *narrow.carried], len(logged)).codes.to_numpy()
+        parts = encode([narrow.file, *narrow.carried.values()], len(logged)).codes.to_numpy()
         cause = cause_of_log(log, library, parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=candidate.solved)

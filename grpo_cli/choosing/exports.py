@@ -175,6 +175,8 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
     """A warning about records that are the best of their group and still have the lowest reward of all rows."""
+    if worst == best != 1:  # if all are solved, no record is a failure
+        yield f"every row has the reward {worst:g}: no record is better than another row"
     lowest = int((rewards == worst).sum()) if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"
@@ -217,6 +219,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
     low, high = group_extremes(rollouts.codes, rollouts.rewards, of_prompts.size)
     equal = (low == high)[rollouts.codes]
+    alone = (np.bincount(rollouts.codes, minlength=of_prompts.size) == 1)[rollouts.codes]
     better, worse = _PAIRS[wanted.pairs or "extremes"](rollouts)
     margins = rollouts.rewards[better] - rollouts.rewards[worse]
     wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
@@ -234,7 +237,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes))
     left_out = (
         *rollouts.left_out,
-        ("in groups whose rewards are all equal, which make no pair", int(equal.sum())),
+        ("alone in their group, which makes no pair", int(alone.sum())),
+        ("in groups whose rewards are all equal, which make no pair", int((equal & ~alone).sum())),
         ("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))),
     )
     columns = {
@@ -308,7 +312,14 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     weight = _weight(rollouts, wanted)
     rollouts = rollouts.keep(weight > 0, "a weight of 0")
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[weight > 0]}
-    return Records(rows={"response": rollouts.rows}, columns=pl.DataFrame(columns), left_out=rollouts.left_out)
+    ends = float(rollouts.rewards.min(initial=np.inf)), float(rollouts.rewards.max(initial=-np.inf))
+    warnings = tuple(_lowest_kept(rollouts.rewards, *ends)) if ends[0] == ends[1] else ()
+    return Records(
+        rows={"response": rollouts.rows},
+        columns=pl.DataFrame(columns),
+        left_out=rollouts.left_out,
+        warnings=warnings,
+    )
 
 
 def _weight(rollouts: Rollouts, wanted: Wanted) -> Vector:
@@ -373,7 +384,7 @@ def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> In
         narrow,
         table=narrow.table.with_columns(codes.alias("group")),
         groups=Coded(codes, narrow.groups.first.gather(of_groups.first)),
-        key=key.drop(several.values()) if len(several) < key.width else key,
+        key=key[[name for name in key.columns if name not in several.values()] or key.columns],
     )
     return score_groups(whole, inspection.scored.plan, inspection.columns)
 

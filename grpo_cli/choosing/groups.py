@@ -191,7 +191,7 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
 
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
     """The value of each of these step columns in every group; null if its rows have several."""
-    steps = [narrow.carried[name] for name in STEP_LIKE if name in names and name in narrow.carried.columns]
+    steps = [narrow.carried[name].alias(name) for name in STEP_LIKE if name in names and name in narrow.carried]
     codes = narrow.table["group"]
     return [
         step.gather(narrow.groups.first).scatter(codes.gather(spanning(narrow.groups, step)), None) for step in steps

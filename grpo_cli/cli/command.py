@@ -58,24 +58,21 @@ class Line:
             raise
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
-        """Print what the file of GRPO_ADV_CONFIG sets, or that one of the working folder is not read, even with --quiet."""
+        """Print what the file of GRPO_ADV_CONFIG sets (not with --quiet), or that one of the working folder is not read."""
         from grpo_cli.options.config import unread
 
-        if "config" not in given:
-            if name := unread():
-                note = (
-                    f"note: the options in {name} are not read; --config {name} reads them, --no-config hides this note"
-                )
-                print(note, file=sys.stderr)
-            return
-        set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
-        words = [word for name in set_there for word in EVERY[name].words(given[name])]
-        said = f"{shlex.join(words)}; --no-config leaves it out"
-        if not set_there:
-            said = f"nothing for {self.command.name}"
-        elif given.get("quiet"):
-            said = f"{len(set_there)} option{'s' if len(set_there) > 1 else ''}"
-        print(printable(f"note: {given['config']} sets {said}"), file=sys.stderr)
+        if "config" in given:
+            set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
+            words = [word for name in set_there for word in EVERY[name].words(given[name])]
+            said = f"{shlex.join(words)}; --no-config leaves it out" if words else f"nothing for {self.command.name}"
+            note = "" if given.get("quiet") else f"{given['config']} sets {said}"
+        else:
+            name = unread()
+            note = (
+                name and f"the options in {name} are not read; --config {name} reads them, --no-config hides this note"
+            )
+        if note:
+            print(printable(f"note: {note}"), file=sys.stderr)
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from grpo_cli.cli.output import show
-from grpo_cli.engine.coerce import items
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import binding_fields, counting, output_fields, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
+from grpo_cli.schemas.table import items
 
 
 def compare(given: dict[str, Any]) -> None:

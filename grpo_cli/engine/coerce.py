@@ -6,7 +6,6 @@ One set of rules serves `--set`, `--param`, `--config`, presets and the Python A
 from __future__ import annotations
 
 import math
-import re
 import types
 from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin
@@ -32,12 +31,6 @@ def typed(value: object, hint: Any, where: str) -> Any:
             raise _wrong(value, "a list of numbers", where)
         return tuple(typed(item, get_args(hint)[0], where) for item in items)
     return _PLAIN[hint](value, where)
-
-
-def items(text: str) -> list[str]:
-    """The items of a list with commas; one that has commas itself, or spaces around it, stands in double quotes."""
-    found = re.findall(r'\s*(?:"([^"]*,[^"]*|\s[^"]*|[^"]*\s)"\s*|([^,]*)),', f"{text},")
-    return [quoted or plain.strip() for quoted, plain in found]
 
 
 def _number(value: object, where: str) -> float:

@@ -274,6 +274,9 @@ def pinned(path: Path) -> Input:
     except OSError as error:
         raise _unreadable(source.name, error) from None
     with stream:
+        # A link to /dev/zero would fill the disk.
+        if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and not stream.isatty()):
+            raise DataError("is a device", "name a file or a pipe", place=path)
         return spool(stream, str(path))
 
 

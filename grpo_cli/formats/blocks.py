@@ -22,6 +22,7 @@ BOM: Final = b"\xef\xbb\xbf"
 SIZE: Final = 2 << 20  # bytes of a block, unless a line is longer
 FAR: Final = 4  # factor for the size of blocks that are requests to a store
 _NONE: Final = np.zeros(0, np.int64)
+_WIDE: Final = 512  # columns that cost less than the bytes of a block of the usual size
 _STEP: Final = 1 << 18  # bytes
 _OTHER_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
@@ -53,6 +54,11 @@ class BlockRows(NamedTuple):
     @property
     def height(self) -> int:
         return len(self.marks)
+
+
+def wide(size: int, columns: int) -> int:
+    """The bytes of a block of which so many columns are made: each column has a cost of its own in every block."""
+    return size * max(1, columns // _WIDE)
 
 
 def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:

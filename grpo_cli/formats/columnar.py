@@ -16,7 +16,7 @@ import pyarrow as pa
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
-from grpo_cli.values.cells import plain_keys
+from grpo_cli.values.cells import field_of, plain_keys
 from grpo_cli.values.paths import absent, refuse_doubled, resolve
 from grpo_cli.values.token_lists import with_lists
 
@@ -79,8 +79,14 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     """The table for polars, validated: in a broken file, values outside their buffers would crash the process."""
     table.validate(full=True)
     with panics_unprinted():
-        frame = pl.from_arrow(table)
-    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
+        return named_frame(table)
+
+
+def named_frame(table: pa.Table) -> pl.DataFrame:
+    """The table for polars, which would rename a column without a name."""
+    frame = pl.DataFrame(table)
+    frame.columns = table.column_names
+    return frame
 
 
 def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, list[str]]:
@@ -123,20 +129,26 @@ def _is_list(dtype: Any) -> bool:
 
 def reach(frame: pl.DataFrame, path: Sequence[str]) -> pl.Series:
     """The column or struct field that the steps lead to; through a list, a list of the fields of its items."""
-    series = frame.get_column(path[0])
+    series = frame.get_column(path[0]).alias("")
     for at, name in enumerate(path[1:], 2):
         if name == EACH:
             lists = series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
-            return lists.list.eval(reduce(lambda item, step: item.struct.field(step), path[at:], pl.element()))
-        series = series.struct.field(name)
+            return _of_items(lists, path[at:])
+        series = field_of(series, name)
     return series
+
+
+def _of_items(lists: pl.Series, path: Sequence[str]) -> pl.Series:
+    inner = reduce(field_of, path, lists.clear().explode()).dtype
+    each = pl.element().map_batches(lambda items: reduce(field_of, path, items), inner, is_elementwise=True)
+    return lists.list.eval(each)
 
 
 def cells_of(
     frame: pl.DataFrame, columns: Mapping[str, Sequence[str]], source: Input, *, as_json: bool
 ) -> pl.DataFrame:
     """The values at the steps of each column, or their JSON texts; null stays null."""
-    values = {name: reach(frame, path).alias(name) for name, path in columns.items()}
+    values = {name: reach(frame, path) for name, path in columns.items()}
     if not as_json:
         return pl.DataFrame(values)
     texts = {}

@@ -153,7 +153,7 @@ def _ask_for_texts(columns: Iterable[str]) -> bool:
 def _result(folder: Path, most: int) -> Object:
     try:
         found = json.loads(content(inside(folder, RESULT), most), object_pairs_hook=DECODER.object_pairs_hook)
-        refuse_doubled_inside(found, str)
+        refuse_doubled_inside(found, lambda: f"{folder / RESULT}: not the result of a trial")
         why = _oddity(found)
     except DataError:
         raise

@@ -220,7 +220,7 @@ class Format(ABC):
                 return f"{new.name}: the column {name} is gone"
             if was[name].dtype != now[name].dtype:
                 return f"{new.name}: {name} is {now[name].dtype}, and {was[name].dtype} in {old.name}"
-            differs = was[name].ne_missing(now[name])
+            differs = was[name].alias("").ne_missing(now[name])
             if differs.any():
                 return f"{new.name} row {(differs.arg_max() or 0) + 1}: {name} differs from {old.name}"
         more = [name for name in now.columns if name not in was.columns and name not in added]

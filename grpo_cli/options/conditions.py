@@ -50,8 +50,8 @@ class Filter:
         """
         if not isinstance(text, str):
             parts = [cls.parse(part, known) for part in text]
-            joined = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
-            return parts[0] if len(parts) == 1 else cls(_text(joined), joined, tuple(parts) if known else ())
+            whole = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
+            return parts[0] if len(parts) == 1 else cls(_text(whole), whole, tuple(parts) if known else ())
         example = _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
         quoted: list[str] = []
 

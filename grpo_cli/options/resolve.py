@@ -12,7 +12,7 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any, Final, get_origin
 
-from grpo_cli.engine.coerce import items, typed
+from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import OTHERS, Plan
@@ -22,7 +22,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
-from grpo_cli.schemas.table import Mark, MarkKind
+from grpo_cli.schemas.table import Mark, MarkKind, items
 
 Given = Mapping[str, Any]
 STDOUT: Final = "-"

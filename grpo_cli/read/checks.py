@@ -343,8 +343,7 @@ def one_part_each(groups: Groups) -> None:
 def huge_rewards(groups: Groups) -> None:
     """Refuse rewards whose squares overflow: all advantages of their groups would be 0 or NaN."""
     columns = groups.columns
-    for column in columns.rewards():
-        name = column.name
+    for name, column in zip(columns.request.rewards, columns.rewards(), strict=True):
         huge = column.is_finite() & ~column.is_between(-LARGEST, LARGEST)
         if huge.any():
             row = huge.arg_max() or 0
@@ -399,7 +398,7 @@ def no_rewards_at_the_end(groups: Groups) -> None:
         count = len(totals) - follows.index(True)
         rewards, others = request.rewards[:count], request.rewards[count:]
         raise DataError(
-            f"the logged {logged.name} follows {' + '.join(rewards)}, without {', '.join(others)}",
+            f"the logged {request.filled.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
             f"name the rewards: {' '.join(f'--reward {name}' for name in rewards)}",
             place=columns.tables[0].name,
         )
@@ -568,9 +567,13 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     """Stop at the first row without a finite reward, if the plan says so."""
     if plan.rewards.missing != "error":
         return
-    missing, declared = ~(scorable | narrow.left_out), narrow.without_reward
-    if declared is not None and not narrow.request.binding.missing_is_error:
-        missing &= ~declared
+    missing, binding, by_schema = ~scorable, narrow.request.binding, narrow.left_out
+    if (none := narrow.without_reward) is not None:
+        by_schema |= none
+    if not binding.missing_is_error:
+        missing &= ~by_schema
+    elif binding.marks:  # --missing error stops for what the schema leaves out, and not for what a flag does
+        missing &= ~narrow.left_out
     if not missing.any():
         return
     row, count = missing.arg_max() or 0, int(missing.sum())
@@ -578,7 +581,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     pairs = zip(narrow.reward_names, values, strict=True)
     shown = ", ".join(f"{name} is {'null or missing' if value is None else value}" for name, value in pairs)
     wrong = f"{shown}, expected a finite number"
-    if declared is not None and declared[row]:
+    if by_schema[row]:
         wrong = f"a row without a reward, as {narrow.schema} marks it"
     such = f" ({count} such rows)" if count > 1 else ""
     raise DataError(

@@ -28,7 +28,7 @@ class Columns(Located):
     """The columns that were read, and the request."""
 
     request: Request
-    values: Mapping[str, pl.Series]
+    values: Mapping[str, pl.Series]  # without their names, which polars may take for patterns
     unused: Sequence[str] = ()  # texts of --map that no row has
     foreign: Index | None = None  # the rows of the tables that are no rollouts
     foreign_counts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # see `Marked.counts`
@@ -55,7 +55,7 @@ class Columns(Located):
         rewards, left_out = [self.values[name] for name in self.request.rewards], self.left_out
         if left_out is None:
             return rewards
-        return pl.select(pl.when(~left_out).then(reward).alias(reward.name) for reward in rewards).get_columns()
+        return [pl.select(pl.when(~left_out).then(reward)).to_series() for reward in rewards]
 
     def without_foreign(self) -> Columns:
         """The columns of rollouts: rows that are none, such as those of a judge, are in no group."""
@@ -92,13 +92,13 @@ class Columns(Located):
             return self.values[name]
         task = ReadColumns([Field(name, "key")], {name})
         frames = [scanned.frame for scanned in self.over(task, self.tables)]
-        column = joined(_in_each(frames, name, self.lengths))
+        column = joined(_in_each(frames, name, self.lengths)).alias("")
         return column if self.rows is None else column.gather(self.rows)
 
     def label(self, row: int) -> str:
         """The key of a row, for messages."""
         names = dict.fromkeys((*self.request.rule.within_columns, *self.request.key))
-        return label(pl.DataFrame([self.values[name] for name in names]), row, row)
+        return label(pl.DataFrame({name: self.values[name] for name in names}), row, row)
 
 
 def read_columns(
@@ -121,7 +121,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         if having:
             cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
             raise Absent.of(error.column, error.place, cure) from None
-        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,)}
+        batch = request.rule.batch_parts
+        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,), "--batch-by": batch}
         flag = next((flag for flag, names in named.items() if error.column in names), "")
         raise (absent_column(error, flag, tables) if flag else error) from None
     frames = [scanned.frame for scanned in scans]
@@ -139,14 +140,14 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         first = next(field for field in request.fields if field.name not in request.optional)
         again = ReadColumns([first, *fields], late.optional)
         for at, scanned in zip(with_some, over(again, [tables[at] for at in with_some]), strict=True):
-            frames[at] = frames[at].hstack(scanned.frame.drop(first.name))
+            frames[at] = frames[at].hstack(scanned.frame.get_columns()[1:])
         request = late
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     parts = {field.name: _in_each(frames, field.name, lengths) for field in request.fields}
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
     del frames  # a column is freed when it has been joined: only one is in memory twice
-    values = {field.name: joined(parts.pop(field.name)) for field in request.fields}
+    values = {field.name: joined(parts.pop(field.name)).alias("") for field in request.fields}
     columns = _with_outcomes(
         Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
     )
@@ -157,7 +158,8 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that the scan found; None if there is nothing more to read."""
-    late = [name for name in names if name not in request.names]
+    known = {*request.names}
+    late = [name for name in names if name not in known]
     marks = {mark.column for mark in request.filled.marks}
     if not {*STEPS, *marks} & {*late}:
         return None
@@ -270,7 +272,7 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float | None]) 
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             pair = f'"{text[:SHOWN]}=NUMBER"' if "," in text else f"{text[:SHOWN]}=NUMBER"
             raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
-    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64).alias(name), used
+    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64), used
 
 
 def _float(text: str) -> float | None:

@@ -48,7 +48,7 @@ class Coded:
         """Whether rows with these keys have these codes; False if the keys of the codes were not kept."""
         if self.keys is None or rows != len(self.codes) or self.keys.dtypes != [key.dtype for key in keys]:
             return False
-        return _are_lines_of(self.keys, self.codes.to_numpy(), pl.DataFrame(keys), PIECE)
+        return _are_lines_of(self.keys, self.codes.to_numpy(), keys, PIECE)
 
     @cached_property
     def together(self) -> bool:
@@ -77,12 +77,9 @@ def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False, piece: i
     codes, first = _numbered_lines(lines, piece)
     heads = None
     if keep and not any(key.dtype.is_nested() for key in keys):
-        heads = lines[first] if len(first) < len(lines) else lines
+        heads = _with_own_texts(lines[first] if len(first) < len(lines) else lines)
     if starts is not None:
         codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
-    if heads is not None:
-        heads = _with_own_texts(heads)
-        heads.columns = [key.name for key in keys]
     return Coded(pl.Series(codes), pl.Series(first), heads)
 
 
@@ -116,7 +113,7 @@ def _numbered_lines(lines: pl.DataFrame, piece: int) -> tuple[Codes, Codes]:
         return _numbered(words, piece)
     for seed in count():
         codes, first = _numbered(lines.hash_rows(seed).to_numpy(), piece)
-        if len(first) == len(lines) or _are_lines_of(lines[first], codes, lines, piece):
+        if len(first) == len(lines) or _are_lines_of(lines[first], codes, lines.get_columns(), piece):
             break  # otherwise two keys share a hash
     return codes, first
 
@@ -195,14 +192,14 @@ def _first_rows(words: Words, piece: int, attempt: int = 0) -> Codes:
     return first
 
 
-def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: pl.DataFrame, piece: int) -> bool:
+def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: Sequence[pl.Series], piece: int) -> bool:
     """Whether each row of the keys equals the head of its code."""
 
     def differs(start: int, end: int) -> bool:
         lines = pl.Series(codes[start:end])
         return any(head.gather(lines).ne_missing(key[start:end]).any() for head, key in zip(heads, keys, strict=True))
 
-    return not any(over(differs, len(keys), piece))
+    return not any(over(differs, len(codes), piece))
 
 
 def _runs(codes: Coding, piece: int = PIECE) -> int:
@@ -251,7 +248,7 @@ def ascending(columns: Sequence[pl.Series]) -> bool:
 def firsts(key: pl.DataFrame, coded: Coded) -> pl.DataFrame:
     """The keys of each group."""
     if coded.keys is not None:
-        return coded.keys
+        return pl.DataFrame(dict(zip(key.columns, coded.keys, strict=True)))
     return _with_own_texts(key[coded.first])
 
 

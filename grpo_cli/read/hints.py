@@ -102,12 +102,24 @@ def absent_column(error: Absent, flag: str, tables: Sequence[Table]) -> Absent:
     paths = _rewards(values, likely=False) if flag == "--reward" else [path for path in values if "[]" not in path]
     meant = [path for path in paths if likeness[path] >= _LIKE] or (_rewards(values) if flag == "--reward" else [])
     meant = sorted(meant, key=lambda path: -round(likeness[path], 1))[:_FLAGS]
-    if not any("." in path for path in meant):
+    if cut := _cut_by_flag(flag, name, tables[0].columns()):
+        meant = [cut]
+    elif not any("." in path for path in meant):
         return error  # it names the nearest column
     schema = tables[0].schema if isinstance(tables[0], FileTable) else None
     rows = f"{schema.rows}." if schema is not None and schema.rows and flag == "--reward" else ""
     flags = " or ".join(_flags(flag, [f"{rows}{path}" for path in meant]))
     return Absent.of(name, error.place, f"did you mean {flags}? columns: {', '.join(tables[0].columns()[:20])}")
+
+
+def _cut_by_flag(flag: str, name: str, columns: Sequence[str]) -> str:
+    """The column that the flag has cut at a comma or at =, as it has to be written; empty if there is none."""
+    for column in columns:
+        if flag == "--reward" and column.rpartition("=")[0] == name:
+            return f"{column}=1"
+        if flag in {"--group", "--batch-by"} and name in map(str.strip, column.split(",")):
+            return f'"{column}"'
+    return ""
 
 
 # --- paths ---------------------------------------------------------------------------------------------------

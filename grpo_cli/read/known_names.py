@@ -85,10 +85,10 @@ REASONS: Final = ("failure_kind", "failure_reason", "stop_condition", "finish_re
 
 # --- rollouts, samples and judges -----------------------------------------------------------------------------
 
-SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "rollout_idx", "completion_id", "traj_idx")
+SAMPLE_IDS: Final = ("sample", "sample_id", "sample_idx", "sample_index", "rollout_idx", "completion_id", "traj_idx")
 # Ids of rollouts. Not `uid`, which is verl's key of a prompt, and not `sample_id`, a number that restarts.
 ROLLOUT_NUMBER: Final = "rollout_id"  # also the name of a training step
-ROLLOUT_IDS: Final = ("trajectory_id", "traj_id", "episode_id", "session_id", ROLLOUT_NUMBER)
+ROLLOUT_IDS: Final = ("trajectory_id", "traj_id", "traj_uid", "episode_id", "session_id", ROLLOUT_NUMBER)
 # Beside a number that rises inside them, these are ids of rollouts as well, and without it mostly something else.
 TURNS: Final = (
     "turn", "turn_id", "turn_idx", "turn_index", "turn_number", "step_id", "step_idx", "step_index", OWN_STEP,

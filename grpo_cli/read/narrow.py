@@ -36,7 +36,7 @@ class Narrow(Located):
     groups: Coded
     key: pl.DataFrame  # one line per group: one per row would take most of the memory
     batches: int
-    carried: pl.DataFrame  # row by row like `table`
+    carried: Mapping[str, pl.Series]  # row by row like `table`
     marked: Marked | None  # rows that do not count like others
     foreign: Index | None  # rows of the tables that are no rollouts, and are not in `table`
     foreign_counts: Mapping[tuple[str, str, str], int]  # see `Marked.counts`
@@ -56,7 +56,7 @@ class Narrow(Located):
         ).with_columns(
             pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in request.roles
         )
-        carried = pl.DataFrame([columns.values[name] for name in request.binding.carried])
+        carried = {name: columns.values[name] for name in request.binding.carried}
         size = groups.cut_size
         cut = f"groups are cut into blocks of {size} rows: the logged advantages of each add up to 0"
         every = cls(
@@ -99,7 +99,7 @@ class Narrow(Located):
             groups=groups,
             key=self.key[table["group"].gather(groups.first).to_numpy()] if self.key.width else self.key,
             batches=batches.size,
-            carried=self.carried[places] if self.carried.width else self.carried,
+            carried={name: column[places] for name, column in self.carried.items()},
             marked=None if self.marked is None else self.marked.at(places),
         )
 
@@ -189,7 +189,7 @@ def _identity(groups: Groups) -> pl.DataFrame:
     """What distinguishes groups, a row for each: the file or the column that the key is unique within, and the key."""
     columns, rule, first = groups.columns, groups.rule, groups.coded.first
     outer = [name for name in rule.within_columns if name not in rule.key]
-    key = pl.DataFrame([columns.values[name] for name in (*outer, *rule.key)])
+    key = pl.DataFrame({name: columns.values[name] for name in (*outer, *rule.key)})
     if not key.width:
         return key
     key = firsts(key, groups.coded)

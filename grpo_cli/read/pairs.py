@@ -127,7 +127,7 @@ def _pairs(rows: tuple[Positions, Positions], now: Narrow, before: Narrow, by: t
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
     """The key of every row as a number, the same in both inputs."""
     # Files of the two inputs have different names. Only a schema whose keys are numbered in each file needs them.
-    mine, theirs = (side.key.select(pl.exclude([FILE][: FILE not in side.rule.key])) for side in (now, before))
+    mine, theirs = (side.key if FILE in side.rule.key else side.key.drop(FILE, strict=False) for side in (now, before))
     if mine.columns != theirs.columns:
         both = " and ".join(", ".join(side.key_words) or "blocks" for side in (now, before))
         raise DataError(f"the two inputs have different group keys ({both})", "name one that both have with --group")
@@ -153,7 +153,7 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
 
     CSV has no types, so there the digits of a whole number are that number.
     """
-    keys = [[side.key[name] for name in names] for side in (now, before)]
+    keys = [[side.key[name].alias("") for name in names] for side in (now, before)]
     untyped = [
         all(isinstance(table, FileTable) and not table.format.has_types for table in side.tables)
         for side in (now, before)

@@ -12,7 +12,6 @@ from typing import Final, Literal, NamedTuple
 
 import polars as pl
 
-from grpo_cli.engine.coerce import items
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -38,7 +37,7 @@ from grpo_cli.read.known_names import (
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
 from grpo_cli.read.tables import Binding, FileTable, FrameTable, Table, column_names
-from grpo_cli.schemas.table import Schema
+from grpo_cli.schemas.table import Schema, items
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT, shown
 
@@ -194,13 +193,14 @@ def choose_among(names: Sequence[str], filled: Filled, flags: Binding, plan: Pla
     marks = [mark.column for mark in filled.marks]
     marks = [name for name in marks if {name, name.split(".")[0]} & {*names} or name in derived]
     by_name = [*for_checks.columns, *marks, *filled.reasons, *filled.rollouts]
-    kinds: dict[str, Kind] = dict.fromkeys((*key, *by_name, *named), "key")
+    kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
     kinds |= {mark.column: "key" for mark in filled.marks if mark.flag}
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # The logged advantage is read if it reveals the groups.
     logged: dict[str, Kind] = {filled.logged_column: "number"} if filled.logged_column else {}
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
+    kinds |= {name: "key" for name in by_name if name not in kinds and name not in extra}
     required |= {name for name in filled.rollouts if name in derived or name == PARENT}
     required |= {mark.column for mark in filled.marks if mark.flag or mark.column in derived}
     return Request(

@@ -40,10 +40,11 @@ def with_rollouts(groups: Groups) -> Groups:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if named is None and not known:
         return groups
-    ids = _ids(groups.columns, known if named is None or "rollout" not in request.flags.roles else (named,))
+    names = known if named is None or "rollout" not in request.flags.roles else (named,)
+    ids, name = _ids(groups.columns, names)
     if named is None and not _come_back(ids):
         return groups
-    rollouts = _coded(groups, ids)
+    rollouts = _coded(groups, ids, name)
     if named is not None:
         return replace(groups, rollouts=rollouts)
     if rollouts.size == len(rollouts.codes):
@@ -71,14 +72,15 @@ def counted(plan: Plan, how: Counting) -> Plan:
     return replace(plan, unit=replace(plan.unit, take="last" if how == "once" else how))
 
 
-def _ids(columns: Columns, names: Sequence[str]) -> pl.Series:
-    """Row by row, the first of these columns that is not null; as text if their types may differ."""
-    found = [columns.values[name] for name in names if columns.values[name].null_count() < columns.height]
+def _ids(columns: Columns, names: Sequence[str]) -> tuple[pl.Series, str]:
+    """Row by row, the first of these columns that is not null, as text if their types may differ; and the name of the first."""
+    found = {name: columns.values[name] for name in names if columns.values[name].null_count() < columns.height}
     if not found:
-        return pl.repeat(None, columns.height, dtype=pl.String, eager=True)
-    if not found[0].null_count() or len(found) == 1:
-        return found[0]
-    return pl.DataFrame([canonical(ids).alias(ids.name) for ids in found]).select(pl.coalesce(pl.all())).to_series()
+        return pl.repeat(None, columns.height, dtype=pl.String, eager=True), ""
+    name, first = next(iter(found.items()))
+    if not first.null_count() or len(found) == 1:
+        return first, name
+    return pl.select(pl.coalesce([canonical(ids) for ids in found.values()])).to_series(), name
 
 
 def _come_back(ids: pl.Series) -> bool:
@@ -86,10 +88,10 @@ def _come_back(ids: pl.Series) -> bool:
     return ids.dtype.is_nested() or ids.n_unique() - (ids.null_count() > 0) < ids.count()
 
 
-def _coded(groups: Groups, ids: pl.Series) -> Coded:
+def _coded(groups: Groups, ids: pl.Series, name: str) -> Coded:
     """The rollout of every row: an id is unique within its group, and a row without an id is its own rollout."""
     keys = [groups.coded.codes, ids]
-    if ids.name == PARENT and len(groups.columns.tables) > 1:
+    if name == PARENT and len(groups.columns.tables) > 1:
         keys.append(groups.columns.file)  # records are numbered in each file
     if ids.null_count():
         keys.append(pl.select(pl.when(ids.is_null()).then(pl.int_range(len(ids)))).to_series())
@@ -199,7 +201,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         ids = columns.values[name]
         if not _come_back(ids):
             continue
-        rollouts = _coded(groups, ids)
+        rollouts = _coded(groups, ids, name)
         if rollouts.size == columns.height:
             continue
         of_group = parts_of_each(groups.coded, rollouts)

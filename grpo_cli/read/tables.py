@@ -21,7 +21,7 @@ from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.schemas.sample import Sample, values_of
 from grpo_cli.schemas.table import LONG, Mark, Schema
-from grpo_cli.values.cells import Field, Kind, typed, words
+from grpo_cli.values.cells import Field, Kind, field_of, typed, words
 from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import Absent, refuse_doubled, splits
 
@@ -265,10 +265,10 @@ class FrameTable(_Table):
         return Scanned(pl.DataFrame([typed(wanted, series, self.place) for wanted, series in columns]))
 
     def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
-        series = frame[head]
+        series = frame[head].alias("")
         for part in name.removeprefix(head).split(".")[1:]:
             try:
-                series = series.struct.field(part)
+                series = field_of(series, part)
             except pl.exceptions.PolarsError:
                 found = inside_of_texts(Field(name, "key"), head, frame[head], self.place)
                 if found is not None:
@@ -374,7 +374,7 @@ def in_one_type(frames: Sequence[pl.DataFrame], cure: str, *, wide: bool) -> lis
         if common is None:
             what = f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs"
             raise DataError(f"{what}, and no type of number holds all its values", cure)
-        made = [frame.with_columns(pl.col(name).cast(common)) if name in frame.columns else frame for frame in made]
+        made = [frame.with_columns(frame[name].cast(common)) if name in frame.columns else frame for frame in made]
     return made
 
 

@@ -96,18 +96,18 @@ def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iter
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
     return of_texts(
-        narrow, rows, columns, "a text", lambda text: text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
+        narrow, rows, columns, "a text", lambda _, text: text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
     )
 
 
 def of_texts(
-    narrow: Narrow, rows: RowNumbers, columns: Sequence[str], what: str, values: Callable[[pl.Series], pl.Series]
+    narrow: Narrow, rows: RowNumbers, columns: Sequence[str], what: str, values: Callable[[str, pl.Series], pl.Series]
 ) -> dict[str, Any]:
     """For each column an array with the `values` of its JSON texts; a column without any is an error: no row has `what`."""
-    parts = {name: [values(pl.Series(name, dtype=pl.String))] for name in columns}
+    parts = {name: [values(name, pl.Series(dtype=pl.String))] for name in columns}
     for frame in json_texts(narrow, rows, columns):
         for name, found in parts.items():
-            found.append(values(frame[name]))
+            found.append(values(name, frame[name].alias("")))
     arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
     for name, array in arrays.items():
         if len(rows) and not array.any():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -50,7 +50,7 @@ def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow,
 
 
 def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
-    """The group's numbers, then a table, then one row worked out by hand."""
+    """The group's numbers, then a table of its rows."""
     key = ", ".join(map(clean, key_columns))
     named = f"{key} = " if key else ""
     rows = count(len(example.group), "row")
@@ -65,10 +65,6 @@ def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
             sheet.text(title)
         for line in lines:
             sheet.text(line)
-    checks = _by_hand(example)
-    if checks:
-        sheet.blank()
-        sheet.row("by hand", checks)
 
 
 def _row_names(example: Example) -> list[str]:
@@ -132,8 +128,7 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     lines = [f"{label.strip():<11}{line}" for label, line in _numbers(example)]
     for title, table_lines in _tables(example, width):
         lines += ["", *([title] if title else []), *table_lines]
-    checks = _by_hand(replace(example, group=example.group.head(1), places=example.places[:1]))
-    return [*lines, *([""] if checks else []), *checks]
+    return lines
 
 
 def _example_of(
@@ -193,7 +188,9 @@ def _tables(example: Example, width: int) -> list[tuple[str, list[str]]]:
         return [(title, _table(example, steps, width) + rest) for title, steps in [*parts, ("together", result)]]
     steps = _steps(example, ".reward")
     unit = plan.unit
-    if not (plan.post or unit.take != "each" or unit.per_step or unit.state_weight):
+    if plan.weight.by != "none":
+        steps["weight"] = _column(example, ".weight")
+    elif not (plan.post or unit.take != "each" or unit.per_step or unit.state_weight):
         del steps["scaled"]  # it is the advantage
     return [("", _table(example, steps | result, width) + rest)]
 
@@ -220,36 +217,4 @@ def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[st
         lines = aligned(list(columns), list(columns.values()), left)
         if max(map(len, lines)) <= width:
             break
-    return lines
-
-
-# --- by hand -----------------------------------------------------------------------------------------------
-
-
-def _by_hand(example: Example) -> list[str]:
-    """The division, weight and whitening of the first row whose residual is not 0; nothing without such a row."""
-    if example.plan.rewards.combine == "normalize":
-        return []
-    rows = zip(_row_names(example), example.group.head(SHOWN).iter_rows(named=True), strict=True)
-    moved = ((name, row) for name, row in rows if row[".status"] == "scored" and plain(row[".reward.residual"]))
-    name, row = next(moved, (None, {}))
-    if name is None:
-        return []
-
-    def text(value: float, scale: float = 0.0) -> str:
-        return number(value, scale, DIGITS)
-
-    scaled = row[".reward.scaled"]
-    lines = [f"row {name}: {text(row['.reward.residual'])} / {text(row['.reward.divisor'])} = {text(scaled)}"]
-    if example.plan.weight.by != "none":
-        weight = row[".weight"]
-        lines.append(f"times the weight of its group: {text(scaled)} * {text(weight)} = {text(scaled * weight)}")
-        scaled *= weight
-    if [type(op) for op in example.plan.post] == [Whiten]:
-        ((op, mean, divisor),) = example.whitenings
-        whitened = (scaled - mean) / divisor if op.divide else scaled - mean
-        term = f"{text(scaled)} {'+' if mean < 0 else '-'} {text(abs(mean), divisor)}"
-        lines.append(f"then {f'({term}) / {text(divisor)}' if op.divide else term} = {text(whitened, divisor)}")
-    elif example.plan.post:
-        lines.append(f"after the remaining steps: {number(plain(row['.advantage']), digits=DIGITS)}")
     return lines

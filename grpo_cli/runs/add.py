@@ -20,7 +20,7 @@ from grpo_cli.read.known_names import GROUP_TIERS, PAIR_IDS
 from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
-from grpo_cli.values.cells import JSON_TEXT, Field
+from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
 from grpo_cli.write.outputs import Output, Target, choose_targets, is_folder, refuse_columns, refuse_summary
 from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
@@ -84,8 +84,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         unit = f"a row is a rollout of a {table.schema.title}: --schema none counts records" if table.schema else ""
         raise DataError(rows, unit or "rows are matched by position")
     if target.format.has_types and not has_types:
-        frame = pl.DataFrame(map(_typed, frame))
-    frame = pl.DataFrame([_addable(series, target) for series in frame])
+        frame = frame.with_columns(map(_typed, frame))
+    frame = frame.with_columns(_addable(series, target) for series in frame)
 
     warnings = _other_ids(table, other, frame.columns)
     weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
@@ -146,6 +146,7 @@ def _other_ids(table: FileTable, other: FileTable | None, added: Sequence[str]) 
     return []
 
 
+@nameless
 def _typed(texts: pl.Series) -> pl.Series:
     """Texts as booleans or numbers if all of them are; integers that would lose digits stay texts."""
     there = texts.drop_nulls()
@@ -228,7 +229,7 @@ def _lost(frame: pl.DataFrame, target: Target) -> list[str]:
     if not target.format.name.startswith("json"):
         return []
     floats = {series.name: series.explode() if isinstance(series.dtype, pl.List) else series for series in frame}
-    counts = {name: int((~each.is_finite()).sum()) for name, each in floats.items() if each.dtype.is_float()}
+    counts = {name: int((~each.alias("").is_finite()).sum()) for name, each in floats.items() if each.dtype.is_float()}
     return [
         f"{count:,} values of {name} are NaN or infinite; JSON writes them as null"
         for name, count in counts.items()

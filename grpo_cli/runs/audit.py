@@ -155,7 +155,7 @@ def _logged(table: Table, name: str) -> pl.Series:
     try:
         return table.scan([Field(name, "number")]).frame[name].cast(pl.Float64)
     except DataError:
-        lists = _token_lists(table, name)
+        lists = _token_lists(table, name).alias("")
     values = lists.list.eval(pl.element().filter(pl.element() != 0)).list
     spread = values.max() - values.min()
     uneven = spread > FLOAT32_ERROR * pl.select(pl.max_horizontal(values.max().abs(), 1.0)).to_series()
@@ -163,7 +163,7 @@ def _logged(table: Table, name: str) -> pl.Series:
         row = uneven.arg_max() or 0
         wrong = f"{table.place(row)}: {name} has different values for the tokens of one row"
         raise DataError(wrong, "advantages of a critic cannot be audited: rewards alone do not determine them")
-    return pl.select(pl.when(lists.list.len() > 0).then(values.mean().fill_null(0.0)).alias(name)).to_series()
+    return pl.select(pl.when(lists.list.len() > 0).then(values.mean().fill_null(0.0))).to_series().alias(name)
 
 
 def _token_lists(table: Table, name: str) -> pl.Series:

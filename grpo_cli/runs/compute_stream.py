@@ -19,7 +19,6 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from grpo_cli.engine.coerce import items
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import InMemory, Input, arrivals
@@ -30,7 +29,7 @@ from grpo_cli.read import build_table
 from grpo_cli.read.checks import CHECKS_OF_STREAM
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.compute_files import Job, scored_unless_refused
-from grpo_cli.schemas.table import NONE
+from grpo_cli.schemas.table import NONE, items
 from grpo_cli.stats.facts import Tally, group_facts
 from grpo_cli.values.cells import Field, NoNumber, canonical
 from grpo_cli.values.slices import Ints

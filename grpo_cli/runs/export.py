@@ -16,6 +16,8 @@ from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Wanted, of_promp
 from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import Written
+from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
 from grpo_cli.read.build_table import rewards_before_outputs
 from grpo_cli.read.narrow import Narrow
@@ -33,6 +35,7 @@ from grpo_cli.write.write_outputs import sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
+GATES: Final = ("records", "rows", "groups")  # what --fail-on may name
 PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
 
@@ -47,6 +50,7 @@ class Job:
     binding: Binding = field(default_factory=Binding)
     output: Output = field(default_factory=Output)
     summary: Path | None = None
+    gate: Filter | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -57,6 +61,7 @@ class Job:
             plan=plan_of(given),
             binding=Binding(**binding_fields(given)),
             output=Output(**output_fields(given)),
+            gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         )
         return replace(job, **more)
 
@@ -99,7 +104,10 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
     records = kind.records(rollouts, wanted)
-    names = _names(columns, records.rows)
+    names, height = _names(columns, records.rows), len(records.columns)
+    if job.gate is not None:
+        counts = {"records": height, "rows": sum(narrow.lengths), "groups": grouped}
+        job.gate.check(lambda _: counts, counts, Written())
 
     watching.phase("writing")
     refuse_changed(tables)
@@ -109,7 +117,6 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         refuse_changed(tables)
     left_out += [{"reason": reason, "rows": rows} for reason, rows in records.left_out if rows]
     left_out += of_foreign(narrow)
-    height = len(records.columns)
     return {
         "version": VERSION,
         "to": wanted.to,

@@ -86,8 +86,8 @@ def two_rewards(
             now = of_rows(now, pairs.now.astype(np.int64), head)
         columns = [before.table[f"reward.{k}"] for k in range(len(names))]
         columns = columns if pairs.aligned else [column.rechunk().gather(pairs.before) for column in columns]
-        now = _with_old(now, columns, pl.Series(ROW, pairs.before))
-        before = replace(before, table=before.table.clear(), carried=before.carried.clear())  # only its texts are read
+        now = _with_old(now, columns, **{ROW: pl.Series(pairs.before)})
+        before = replace(before, table=before.table.clear(), carried={})  # only its texts are read
     if where is not None:
         now = only(now, where)
     facts = rescored(now, other_reward(now, names, other.plan), names)
@@ -114,11 +114,10 @@ def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTabl
     return read(others, binding, plan, warn=False, over=over, known=now.narrow.groups)
 
 
-def _with_old(now: Inspection, rewards: Sequence[pl.Series], *more: pl.Series) -> Inspection:
+def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) -> Inspection:
     """The inspection with the other reward as carried columns."""
-    columns = [reward.alias(f"{OLD}{k}") for k, reward in enumerate(rewards)]
-    narrow = now.narrow
-    return replace(now, narrow=replace(narrow, carried=pl.DataFrame([*narrow.carried.get_columns(), *columns, *more])))
+    columns = {f"{OLD}{k}": reward for k, reward in enumerate(rewards)}
+    return replace(now, narrow=replace(now.narrow, carried={**now.narrow.carried, **columns, **more}))
 
 
 def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:

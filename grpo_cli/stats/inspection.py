@@ -99,7 +99,7 @@ class Inspection:
         name = self.columns.get("by")
         if name is None:
             return None
-        of_file = name == FILE and FILE not in self.narrow.carried.columns
+        of_file = name == FILE and FILE not in self.narrow.carried
         return self.narrow.files() if of_file else self.narrow.carried[name]
 
 
@@ -239,7 +239,7 @@ def _with_columns(
     binding: Binding, plan: Plan, columns: Mapping[str, str], view: View, steps: Sequence[str]
 ) -> Binding:
     """The binding that also reads these columns; the length has a role only if the arithmetic reads it."""
-    carried: dict[str, Kind] = {**binding.carried, **dict.fromkeys(steps, "key")}
+    carried: dict[str, Kind] = {**dict.fromkeys(steps, "key"), **binding.carried}
     if "length" in columns:
         by_name = view.length is None and "length" not in binding.roles
         carried.setdefault(columns["length"], "key" if by_name else "number")

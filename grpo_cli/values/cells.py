@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, Literal
+from functools import wraps
+from typing import Any, Concatenate, Final, Literal, ParamSpec
 
 import polars as pl
 
 from grpo_cli.errors import DataError
 
 Place = Callable[[int], str]  # file and row of a cell, for a message
+P = ParamSpec("P")
 
 
 Kind = Literal["number", "numbers", "key"]
@@ -33,10 +35,27 @@ class Field:
 
 def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:
     """Convert a column to the kind of its field: Float64, lists of Float64, or a key, which stays as it is."""
-    series = series.alias(field.name)
     if field.kind == "key":
-        return series
-    return numbers(series, place) if field.kind == "number" else _number_lists(field, series, place)
+        return series.alias(field.name)
+    convert = numbers if field.kind == "number" else _number_lists
+    return convert(field, series.alias(""), place).alias(field.name)
+
+
+def nameless(
+    function: Callable[Concatenate[pl.Series, P], pl.Series],
+) -> Callable[Concatenate[pl.Series, P], pl.Series]:
+    """The function, which sees a column without its name: polars takes a name such as ^a$ for a pattern, in methods of a column too."""
+
+    @wraps(function)
+    def apply(series: pl.Series, /, *more: P.args, **options: P.kwargs) -> pl.Series:
+        return function(series.alias(""), *more, **options).alias(series.name)
+
+    return apply
+
+
+def field_of(series: pl.Series, name: str) -> pl.Series:
+    """A field of a struct, without a name: `struct.field` takes it for a pattern."""
+    return series.struct.unnest()[name].alias("")
 
 
 # --- numbers -----------------------------------------------------------------------------------------------
@@ -131,14 +150,13 @@ def _not_numbers(
     return DataError(f"{field.name} cannot be read as a {field.kind}", place=place(0))
 
 
-def numbers(series: pl.Series, place: Place) -> pl.Series:
+def numbers(field: Field, series: pl.Series, place: Place) -> pl.Series:
     """A column of any dtype as Float64, whole columns at a time where the dtype allows it."""
     dtype = series.dtype
     if dtype.is_numeric() or isinstance(dtype, _FLOATED):
         return series.cast(pl.Float64)
     if isinstance(dtype, (pl.Categorical, pl.Enum)):
         series = series.cast(pl.String)
-    field = Field(series.name, "number")
     if series.dtype != pl.String:
         return number_series(field, series.to_list(), place)
     parsed = series.cast(pl.Float64, strict=False)
@@ -152,6 +170,7 @@ def numbers(series: pl.Series, place: Place) -> pl.Series:
     return parsed.scatter(odd, number_series(field, series.gather(odd).to_list(), lambda at: place(int(odd[at]))))
 
 
+@nameless
 def float_texts(series: pl.Series) -> pl.Series:
     """Numbers with the fewest digits that read back the same, as Python writes them; null stays null."""
     texts = series.cast(pl.Float64).cast(pl.String)
@@ -166,9 +185,9 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
     if inner is not None and (inner.is_numeric() or isinstance(inner, _FLOATED)):
         return series.cast(pl.List(pl.Float64))
     if inner is None and not dtype.is_nested():
-        flat = numbers(series, place)
+        flat = numbers(field, series, place)
         one_each = flat.reshape((-1, 1)).arr.to_list() if len(flat) else flat.cast(pl.List(pl.Float64))
-        return pl.select(pl.when(flat.is_not_null()).then(one_each)).to_series().alias(field.name)
+        return pl.select(pl.when(flat.is_not_null()).then(one_each)).to_series()
     return number_series(field, series.to_list(), place)
 
 
@@ -238,6 +257,7 @@ def _as(part: pl.Series, dtype: pl.DataType) -> pl.Series:
     return part.cast(dtype) if part.null_count() < len(part) else pl.Series([], dtype=dtype).clear(len(part))
 
 
+@nameless
 def canonical(series: pl.Series) -> pl.Series:
     """A key column of any dtype as text that is the same for equal keys, whatever their dtypes, and differs for all others."""
     dtype = series.dtype
@@ -247,20 +267,20 @@ def canonical(series: pl.Series) -> pl.Series:
         return series.cast(pl.String)
     if isinstance(dtype, (pl.String, pl.Categorical, pl.Enum)):
         texts = series.cast(pl.String)
-        quoted = pl.select(pl.lit('"') + texts + pl.lit('"')).to_series().alias(series.name)
+        quoted = pl.select(pl.lit('"') + texts + pl.lit('"')).to_series()
         odd = texts.str.contains(r'["\\\x00-\x1f]').fill_null(value=False).arg_true()
         return quoted.scatter(odd, [json_text(text) for text in texts.gather(odd)]) if len(odd) else quoted
     if dtype.is_float() or dtype.is_decimal():
         spell = _float_text if dtype.is_float() else _decimal_text
         spelled = [None if value is None else spell(value) for value in series.to_list()]
-        return pl.Series(series.name, spelled, dtype=pl.String)
+        return pl.Series(spelled, dtype=pl.String)
     if dtype.is_nested():
         return _nested_texts(series)
     if dtype.is_temporal():
         return _time_texts(series)
     if isinstance(dtype, pl.Binary):
-        return ("bytes:" + series.bin.encode("base64")).alias(series.name)
-    raise DataError(f"{series.name} has the type {dtype}, which cannot be a key", "name another column")
+        return "bytes:" + series.bin.encode("base64")
+    raise DataError(f"a column of the type {dtype} cannot be a key", "name another column")
 
 
 def _nested_texts(series: pl.Series) -> pl.Series:
@@ -276,17 +296,17 @@ def _nested_texts(series: pl.Series) -> pl.Series:
         whole = pl.lit("[") + series.list.eval(items).list.join(",") + pl.lit("]")
     else:
         names = sorted(series.struct.fields)
-        fields = [pl.lit(f"{json_text(name)}:") + canonical(series.struct.field(name)) for name in names]
+        fields = [pl.lit(f"{json_text(name)}:") + canonical(field_of(series, name)) for name in names]
         inside = pl.concat_str(fields, separator=",", ignore_nulls=True) if fields else pl.lit("")
         whole = pl.when(series.is_not_null()).then(pl.lit("{") + inside + pl.lit("}"))
-    return pl.select(whole).to_series().alias(series.name)
+    return pl.select(whole).to_series()
 
 
 def _time_texts(series: pl.Series) -> pl.Series:
     """Dates, times, instants and durations in words that do not depend on the unit: no fraction ends in 0."""
     dtype = series.dtype
     if isinstance(dtype, pl.Duration):
-        return ("duration:" + series.dt.to_string("iso")).alias(series.name)
+        return "duration:" + series.dt.to_string("iso")
     kind, form, unit = _kind(dtype), "%Y-%m-%d", 1
     if isinstance(dtype, pl.Time):
         form, unit = "%H:%M:%S", _SECOND["ns"]
@@ -300,7 +320,7 @@ def _time_texts(series: pl.Series) -> pl.Series:
     fraction = (count % unit * (_SECOND["ns"] // unit)).cast(pl.String).str.zfill(9).str.strip_chars_end("0")
     text = pl.coalesce(known.dt.to_string(form), seconds.cast(pl.String))
     behind = pl.when(fraction == "").then(pl.lit("")).otherwise(pl.lit(".") + fraction)
-    return pl.select(pl.lit(f"{kind}:") + text + behind).to_series().alias(series.name)
+    return pl.select(pl.lit(f"{kind}:") + text + behind).to_series()
 
 
 def _kind(dtype: pl.DataType) -> str:
@@ -391,7 +411,9 @@ def without_bytes(frame: pl.DataFrame) -> pl.DataFrame:
 def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with text for what CSV has no type for: nested columns as JSON, bytes as base64, durations as ISO 8601."""
     return without_bytes(frame).with_columns(
-        series.dt.to_string("iso") if isinstance(series.dtype, pl.Duration) else _texts_of(series)
+        (series.alias("").dt.to_string("iso") if isinstance(series.dtype, pl.Duration) else _texts_of(series)).alias(
+            series.name
+        )
         for series in frame
         if series.dtype.is_nested() or isinstance(series.dtype, pl.Duration)
     )
@@ -400,7 +422,7 @@ def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
 def _texts_of(nested: pl.Series) -> pl.Series:
     values = _as_texts(nested, _is_beyond_json) if _holds(nested.dtype, _is_beyond_json) else nested
     texts = [None if value is None else json_text(value) for value in values.to_list()]
-    return pl.Series(nested.name, texts, dtype=pl.String)
+    return pl.Series(texts, dtype=pl.String)
 
 
 def _is_bytes(dtype: pl.DataType) -> bool:
@@ -423,6 +445,7 @@ def _holds(dtype: Any, is_text: Callable[[pl.DataType], bool]) -> bool:
     return is_text(dtype)
 
 
+@nameless
 def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.Series:
     """The column with texts for values of these types, at any depth, and for keys of maps."""
     dtype = series.dtype
@@ -437,7 +460,7 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
         each = pl.element().map_batches(lambda items: _as_texts(items, is_text), inner, is_elementwise=True)
         texts = series.list.eval(each)
     elif isinstance(dtype, pl.Struct):
-        fields = [_as_texts(series.struct.field(name), is_text).alias(name) for name in series.struct.fields]
+        fields = [_as_texts(field, is_text) for field in series.struct.unnest()]
         texts = pl.select(pl.when(series.is_not_null()).then(pl.struct(fields))).to_series()
     elif is_text(dtype):
         texts = canonical(series).str.replace(r"^\w+:", "")
@@ -445,7 +468,7 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
             texts += "Z"
     else:
         return series
-    return texts.alias(series.name)
+    return texts
 
 
 def frame_of_rows(rows: Sequence[Sequence[Any]], names: Sequence[str], *, as_json: bool) -> pl.DataFrame:

@@ -16,7 +16,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.values import token_lists
-from grpo_cli.values.cells import float_texts
+from grpo_cli.values.cells import float_texts, nameless
 from grpo_cli.values.paths import splits
 
 ABSENT: Final = object()
@@ -124,6 +124,7 @@ def cell_text(value: object) -> str:
     return json.dumps(value)
 
 
+@nameless
 def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
     """JSON text of a column, the same as `cell_text` gives for each cell."""
     if len(series) > small and series.dtype.is_float():
@@ -132,7 +133,7 @@ def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
         return series.cast(pl.String).fill_null("null")
     if token_lists.is_on_tokens(series):
         return token_lists.json_texts(series)
-    return pl.Series(series.name, list(map(cell_text, series.to_list())), dtype=pl.String)
+    return pl.Series(list(map(cell_text, series.to_list())), dtype=pl.String)
 
 
 def row_texts(frame: pl.DataFrame) -> Iterator[tuple[str, ...]]:

@@ -69,19 +69,11 @@ def shown(name: str) -> str:
     return name if name == name.strip() else repr(name)
 
 
-def _written(column: str) -> str:
-    """How flags that cut their text at commas or at = name a column that has some; empty if it has none."""
-    if "," in column or column != column.strip():
-        return f""" (in a list of columns '"{column}"')"""
-    return f" (--reward '{column}=1')" if "=" in column else ""
-
-
 def absent(name: str, file: str, columns: Sequence[str]) -> Absent:
     """The error for a column that no row has: it lists the columns and suggests the nearest name."""
     listed = ", ".join(map(shown, columns[:_LISTED])) + (" ..." if len(columns) > _LISTED else "")
-    parts = [column for column in columns if name in {*map(str.strip, column.split(",")), column.rpartition("=")[0]}]
-    near = [*parts, *get_close_matches(name, columns, n=1)][:1]
-    hint = f"did you mean {near[0]!r}{_written(near[0])}? " if near else ""
+    near = get_close_matches(name, columns, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
     if f"/{name}=" in f"/{file}":
         hint = f"{name} is only in the path: --group-within file keeps files apart; "
     return Absent.of(name, file, f"{hint}columns: {listed or 'none'}")

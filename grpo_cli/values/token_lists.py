@@ -36,7 +36,7 @@ def is_on_tokens(series: pl.Series) -> bool:
 
 def token_counts(series: pl.Series) -> Ints:
     """How many tokens each row of such a column has."""
-    counts: Ints = series.struct.field(_TOKENS).list.len().fill_null(0).cast(pl.Int64).to_numpy()
+    counts: Ints = series.struct.unnest()[_TOKENS].list.len().fill_null(0).cast(pl.Int64).to_numpy()
     return counts
 
 
@@ -64,9 +64,8 @@ def portions(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 def json_texts(series: pl.Series) -> pl.Series:
     """The lists of such a column as JSON; NaN and infinity, which JSON does not have, are null."""
-    values = (0.0 if value is None else value for value in series.struct.field(_VALUE).to_list())
-    tokens = series.struct.field(_TOKENS).to_list()
-    return pl.Series(series.name, list(map(_json_text, values, tokens)), dtype=pl.String)
+    values, tokens = series.struct.unnest()
+    return pl.Series(list(map(_json_text, values.fill_null(0.0).to_list(), tokens.to_list())), dtype=pl.String)
 
 
 def _json_text(value: float, tokens: list[bool] | None) -> str:
@@ -84,7 +83,7 @@ def bool_lists(flat: Bools, sizes: Ints) -> pl.Series:
 def _lists(series: pl.Series) -> pl.Series:
     import pyarrow as pa
 
-    value, tokens = series.struct.field(_VALUE), series.struct.field(_TOKENS)
+    value, tokens = series.struct.unnest()
     counts = token_counts(series)
     flat = np.repeat(value.fill_null(0.0).to_numpy(), counts)
     counting = pl.Series(tokens.to_arrow().flatten()).to_numpy()

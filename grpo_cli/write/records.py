@@ -131,7 +131,7 @@ def write_records(
 
 
 def _lines(texts: pl.DataFrame, columns: pl.DataFrame | None = None) -> memoryview:
-    fields = [column.fill_null("null") for column in texts]
+    fields = [column.alias("").fill_null("null").alias(column.name) for column in texts]
     fields += [column_texts(column) for column in (() if columns is None else columns)]
     parts: list[str | pl.Series] = []
     for at, field in enumerate(fields):

@@ -64,9 +64,9 @@ class TokenColumns:
 def has_tokens(narrow: Narrow, rows: Index, columns: TokenColumns) -> Mask:
     """Which rows have a response of at least one token; a prompt may have none."""
 
-    def there(text: pl.Series) -> pl.Series:
+    def there(name: str, text: pl.Series) -> pl.Series:
         missing = text.is_null() | (text == '""')
-        if text.name != columns.prompt_tokens:
+        if name != columns.prompt_tokens:
             missing |= text.str.contains(_NO_TOKENS).fill_null(value=False)
         return ~missing
 
@@ -112,8 +112,8 @@ def token_advantages(
     for tokens in response_tokens(texts, columns, place, at_once):
         some = slice(start, start + len(tokens))
         start = some.stop
-        lists = token_lists.on_tokens(advantages[some].alias("advantages"), tokens)
-        yield texts[some].with_columns(token_lists.json_texts(lists))
+        lists = token_lists.on_tokens(advantages[some], tokens)
+        yield texts[some].with_columns(advantages=token_lists.json_texts(lists))
 
 
 def response_tokens(

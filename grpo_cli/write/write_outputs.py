@@ -71,7 +71,9 @@ class _Columns(NamedTuple):
         order = np.argsort(read)
         frame = pl.concat([columns.frame for columns in each], how="diagonal")[pl.Series(order)]
         new = [name for name in frame.columns if name in output.names]
-        frame = frame.select(pl.exclude(new), *new)  # after rewards that not all parts have
+        frame = frame[
+            [*(name for name in frame.columns if name not in new), *new]
+        ]  # after rewards that not all parts have
         if all(columns.rows is None for columns in each):
             return cls(frame, None, read[order] if len(read) < sum(parts[0].narrow.lengths) else None)
         kept = np.concatenate([part.scored.rows[".kept"].to_numpy() for part in parts])

@@ -702,3 +702,40 @@ def test_a_conversation_that_is_none_is_refused_with_its_row(kind: str, tmp_path
     assert f"{path}:6: a conversation is not a list of messages" in done.err
     missing = adv(*words, "--prompt", "prompt_id", "--response", "no")
     assert f"{path}: no row has a text in the column 'no'" in missing.err
+
+
+# --- exports with nothing to learn from ----------------------------------------------------------------------------
+
+
+def rows_with(*rewards: float, alone: bool = False) -> str:
+    """Rows of one group, or of a group each."""
+    rows = [
+        {"prompt_id": i if alone else 0, "prompt": "p", "completion": f"c{i}", "reward": r}
+        for i, r in enumerate(rewards)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize("kind", ["sft", "weights"])
+def test_records_of_a_set_in_which_everything_failed_warn(kind: str, tmp_path: Path) -> None:
+    failed = adv("export", "-", "--to", kind, "-o", str(tmp_path / "out.jsonl"), stdin=rows_with(0, 0, 0))
+    assert "every row has the reward 0: no record is better than another row" in " ".join(failed.out.split())
+    solved = adv("export", "-", "--to", kind, "-o", str(tmp_path / "ok.jsonl"), stdin=rows_with(1, 1, 1))
+    assert "every row" not in solved.out
+
+
+def test_groups_of_one_row_make_no_pair_and_are_called_so(tmp_path: Path) -> None:
+    done = adv("export", "-", "--to", "pairs", "-o", str(tmp_path / "out.jsonl"), stdin=rows_with(0, 1, alone=True))
+    said = " ".join(done.out.split())
+    assert "2 rows: alone in their group, which makes no pair" in said
+    assert "rewards are all equal" not in said
+    assert "no record is left" in said
+
+
+def test_an_empty_export_can_stop_a_pipeline_and_writes_nothing(tmp_path: Path) -> None:
+    target = tmp_path / "out.jsonl"
+    gate = ("--to", "pairs", "-o", str(target), "--fail-on", "records == 0")
+    assert adv("export", "-", *gate, stdin=rows_with(0, 1, alone=True)).status == 3
+    assert not target.exists()
+    assert adv("export", "-", *gate, stdin=rows_with(0, 1)).status == 0
+    assert target.exists()

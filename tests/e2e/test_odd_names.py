@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.engine.coerce import items
+from grpo_cli.schemas.table import items
 from tests.support.command import adv
 from tests.support.jobs import near
 
@@ -69,9 +69,10 @@ def test_a_key_may_have_a_name_with_a_comma_or_spaces(group: str, place: Path) -
     ("wrong", "way"),
     [
         ("-g id --reward x=y", "a column x=y is --reward x=y=1"),
-        ("-g id --reward acc=1", "did you mean 'acc=1' (--reward 'acc=1=1')?"),
-        ("--reward reward --group k,l", "did you mean 'k,l' (in a list of columns '\"k,l\"')?"),
-        ("--reward reward --group ' sp'", "did you mean ' sp' (in a list of columns '\" sp\"')?"),
+        ("-g id --reward acc=1", "did you mean --reward acc=1=1?"),
+        ("--reward reward --group k,l", "did you mean --group '\"k,l\"'?"),
+        ("-g id --reward reward --scale batch --batch-by k,l", "did you mean --batch-by '\"k,l\"'?"),
+        ("--reward reward --group ' sp'", "did you mean --group '\" sp\"'?"),
     ],
 )
 def test_the_error_of_the_wrong_way_shows_one_that_can_be_pasted(wrong: str, way: str, place: Path) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings
+from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings, wide
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, bare, records, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
@@ -168,7 +168,8 @@ class Delimited(Format):
             nothing = convert([pl.Series([], dtype=pl.String) for _ in at], str)
             yield _ReadBlock(BlockRows(header.size, np.zeros(0, np.int64)), nothing)
             row = 0
-            for found in ahead(read, blocks(source, handle, self.separator, header.size, self.block_size)):
+            size = wide(self.block_size, len(wanted))
+            for found in ahead(read, blocks(source, handle, self.separator, header.size, size)):
                 part = found if isinstance(found, _ReadBlock) else self._exact_part(found, row, len(names), at, convert)
                 row += part.rows.height
                 yield part
@@ -289,6 +290,7 @@ class Delimited(Format):
 
     def _cell_texts(self, series: pl.Series) -> pl.Series:
         """New cells of a whole column, as `_cell_text` gives them."""
+        series = series.alias("")
         if series.dtype.is_float():
             return cells.float_texts(series).fill_null("")
         if series.dtype.is_integer() or series.dtype == pl.Boolean:

@@ -40,6 +40,7 @@ class Positions(NamedTuple):
     stops: Ints
     marks: np.ndarray[tuple[int, int], np.dtype[np.integer[Any]]]  # a line for each record
     quotes: Ints
+    is_utf8: bool
 
     def cell(self, at: int) -> tuple[Ints, Ints]:
         """Where a cell of each record begins and ends."""
@@ -58,8 +59,9 @@ class Positions(NamedTuple):
             starts, ends = starts + quoted, ends - quoted
             inside = np.searchsorted(self.quotes, starts) < np.searchsorted(self.quotes, ends)
             escaped = np.flatnonzero(inside)
-        # Through bytes, since only then polars checks that they are UTF-8.
-        texts = between(self.data, starts, ends).cast(pl.Binary).cast(pl.String)
+        texts = between(self.data, starts, ends)
+        # Through bytes, polars checks that they are UTF-8, which for each cell of a row takes as long as for the block.
+        texts = texts if self.is_utf8 else texts.cast(pl.Binary).cast(pl.String)
         if len(escaped):
             texts = texts.scatter(escaped, texts.gather(escaped).str.replace_all('""', '"', literal=True))
         return texts.scatter(empty, None) if len(empty) else texts
@@ -85,7 +87,13 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     marks = separators.reshape(len(starts), width - 1)
     if width > 1 and ((marks[:, 0] < starts).any() or (marks[:, -1] >= ends).any()):
         raise Unsure
-    return Positions(data, starts, ends, stops, marks, quotes)
+    return Positions(data, starts, ends, stops, marks, quotes, _is_utf8(data))
+
+
+def _is_utf8(data: bytes) -> bool:
+    with suppress(pl.exceptions.PolarsError):
+        return data.isascii() or len(pl.Series([data], dtype=pl.Binary).cast(pl.String)) == 1
+    return False
 
 
 def _outside(quotes: Ints, marks: Ints) -> Ints:

@@ -15,7 +15,7 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
-from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines
+from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines, wide
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.fields import has_plain_spelling
 from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
@@ -116,12 +116,15 @@ class Jsonl(Format):
         """The whole file as typed columns, block by block; values without a common type stay JSON text."""
         from grpo_cli.formats.jsonl import typed  # loads pyarrow.json, which only conversion needs
 
-        return typed.parts(source, self.block_size, inner_texts=self.inner_texts)
+        return typed.parts(source, self._typed_size(source), inner_texts=self.inner_texts)
 
     def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
         from grpo_cli.formats.jsonl import typed
 
-        return typed.parts_like_first(source, self.block_size, inner_texts=self.inner_texts)
+        return typed.parts_like_first(source, self._typed_size(source), inner_texts=self.inner_texts)
+
+    def _typed_size(self, source: Input) -> int:
+        return wide(self.block_size, len(next(_first_rows(source, raw_lines(source), 1, 1), ())))
 
     def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
         lines = line_numbers(source, rows)

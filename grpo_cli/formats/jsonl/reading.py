@@ -197,9 +197,9 @@ class _Route(NamedTuple):
 
     def column(self, frame: pl.DataFrame) -> pl.Series:
         """The values, out of the structs around them."""
-        found = frame[self.path[0]]
+        found = frame[self.path[0]].alias("")
         for name in self.path[1:]:
-            found = found.struct.field(name)
+            found = cells.field_of(found, name)
         if isinstance(self.dtype, pl.Categorical):
             found = found.cast(pl.String)
             if found.str.contains("\x00", literal=True).any():

@@ -19,6 +19,7 @@ import pyarrow.json as pj
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, Block, again, blocks
+from grpo_cli.formats.columnar import named_frame
 from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.lines import last_braces, number_at, rows_at
 from grpo_cli.parallel import ahead
@@ -88,14 +89,14 @@ def _frame(source: Input, types: Types, block: Block) -> pl.DataFrame:
     """A block with columns of these types."""
     data = block.read()
     try:
-        return pl.DataFrame(_table(data, _options(types)))
+        return named_frame(_table(data, _options(types)))
     except (_Unsure, *_OTHERWISE):
         found = _exact_rows(source, block, data)
-        columns = []
+        columns = {}
         for name, dtype in types.items():
             values = [row.get(name) for row in found]
             fitting = values if dtype is None else [with_inner_texts(value, dtype) for value in values]
-            columns.append(typed_series(name, fitting, dtype))
+            columns[name] = typed_series(name, fitting, dtype)
         return pl.DataFrame(columns)
 
 
@@ -105,7 +106,7 @@ def _frame_like_first(types: Types, block: Block) -> pl.DataFrame:
         table = _checked(block.read(), _options(types))
         for column in table.columns:
             _contents_of(column)  # an integer among floats may need another type
-        return pl.DataFrame(table)
+        return named_frame(table)
     except (_Unsure, *_OTHERWISE):
         raise TypesDiffer from None
 
@@ -162,8 +163,8 @@ def _contents_of_chunk(array: pa.Array) -> Contents:
         return Contents({list}, items=_contents_of_chunk(array.flatten()))
     if pa.types.is_integer(dtype):
         whole = pl.Series(Exported(array))
-        ends = pl.select(low=pl.min_horizontal(0, whole.min()), high=pl.max_horizontal(0, whole.max()))
-        return Contents({int}, *ends.row(0))
+        ends: list[Any] = [0, whole.min() or 0, whole.max() or 0]
+        return Contents({int}, min(ends), max(ends))
     if pa.types.is_floating(dtype):
         values = pl.Series(Exported(array))
         if (values.abs() >= EXACT).any():  # it may be an integer, even beyond all floats

@@ -64,7 +64,11 @@ def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, name
     try:
         source.path.encode()
         with panics_unprinted():
-            return pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(names).collect()
+            return (
+                pl.scan_parquet(source.path, glob=False, hive_partitioning=False)
+                .select(pl.selectors.by_name(names))
+                .collect()
+            )
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError):
         # polars refuses files with a column type that it does not know, even if that column is not read, and files whose
         # name is not UTF-8.
@@ -198,7 +202,7 @@ def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.D
     starts = [0, *(np.flatnonzero(np.diff(numbers) > _BATCH) + 1).tolist(), len(numbers)]
     parts = [numbers[start:end] for start, end in pairwise(starts) if start < end]
     with panics_unprinted():
-        whole = pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(columns)
+        whole = pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(pl.selectors.by_name(columns))
         found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
     return [frame[pl.Series(part - part[0])] for frame, part in zip(found, parts, strict=True)]
 

@@ -78,8 +78,8 @@ def test_a_text_is_as_wide_as_its_page_after_each_zoom(small: Model) -> None:
 STEPS: list[tuple[tuple[str, ...], str, str]] = [
     (("f",), "the truth of easy", "── user"),
     (("f",), "── user", "the truth of easy"),
-    (("down", "a"), "row 5: 0.75 / 0.500001", "── user"),
-    (("escape",), "── user", "1.5 ="),
+    (("down", "a"), "0.7500   0.5000     1.5000", "── user"),
+    (("escape",), "── user", "0.7500"),
     (("c", "tab", "down"), "≠", "kept"),
     (("c", "escape", "home", "z"), "Answer 0 to easy", "rewards"),
     (("z",), "reward", "nothing"),

@@ -110,11 +110,11 @@ def two_values(option: Option) -> tuple[str, str]:
 def test_no_value_of_an_option_that_is_given_twice_is_lost(command: Command, option: Option) -> None:
     one, two = two_values(option)
     if option.type is bool:
-        words, values = [option.flag, option.flag], True
-    else:
-        words, values = [option.flag, one, f"{option.flag}={two}"], [one, two]
-    if get_origin(option.type) is list or option.type is bool:
-        assert given(*line(command, *words))[option.name] == values
+        assert given(*line(command, option.flag, option.flag))[option.name] is True
+        return
+    words = [option.flag, one, f"{option.flag}={two}"]
+    if get_origin(option.type) is list:
+        assert given(*line(command, *words))[option.name] == [one, two]
         return
     with pytest.raises(UsageError) as error:
         read(line(command, *words))

@@ -161,6 +161,19 @@ def test_a_pipe_given_as_a_file_is_spooled(tree: Path) -> None:
         assert again.read() == b"{}\n"
 
 
+def test_a_device_is_no_input_and_a_terminal_is_one(tree: Path) -> None:
+    (tree / "rows.jsonl").symlink_to("/dev/zero")
+    for name in (tree / "rows.jsonl", Path("/dev/null")):
+        with pytest.raises(DataError, match="is a device; name a file or a pipe"):
+            pinned(name)
+    ours, theirs = os.openpty()
+    os.write(ours, b"{}\n\x04")
+    with pinned(Path(f"/dev/fd/{theirs}")).open() as again:
+        assert again.read() == b"{}\n"
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_a_directory_is_no_input(tree: Path) -> None:
     with pytest.raises(DataError, match="is a directory"):
         pinned(tree)

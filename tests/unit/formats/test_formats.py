@@ -86,9 +86,11 @@ def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -
         expected = [cells.as_number(text) for text in texts]
     except ValueError:
         with pytest.raises(DataError, match="expected a number"):
-            cells.numbers(pl.Series("r", texts, dtype=pl.String), "row {}".format)
+            cells.typed(cells.Field("r", "number"), pl.Series("r", texts, dtype=pl.String), "row {}".format)
     else:
-        found = cells.numbers(pl.Series("r", texts, dtype=pl.String), "row {}".format).to_list()
+        found = cells.typed(
+            cells.Field("r", "number"), pl.Series("r", texts, dtype=pl.String), "row {}".format
+        ).to_list()
         assert repr(found) == repr(expected)
 
 
@@ -106,7 +108,7 @@ INTEGERS = (pl.Int8, pl.Int64, pl.Int128, pl.UInt8, pl.UInt64, pl.UInt128)
 )
 def test_numbers_of_any_dtype_become_floats(values: list[Any], dtypes: list[Any]) -> None:
     for dtype in dtypes:
-        found = cells.numbers(pl.Series(values, dtype=dtype), str)
+        found = cells.typed(cells.Field("r", "number"), pl.Series(values, dtype=dtype), str)
         assert found.dtype == pl.Float64
         assert found.to_list() == [1.0, 0.0, None]
 

@@ -69,7 +69,7 @@ def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, wi
 def test_the_groups_of_group_within_input_are_those_of_the_key_that_is_left(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
     found = compute(written.path, dry_run=True, **written.flags, group_within="input")
-    named = {"group": [",".join(LEFT[name])]} if LEFT[name] else {}
+    named: dict[str, Any] = {"group": [",".join(LEFT[name])]} if LEFT[name] else {}
     wanted = compute(written.path, dry_run=True, **written.flags, **named, group_within="input")
     assert found.narrow.table["group"].to_list() == wanted.narrow.table["group"].to_list()
     assert found.scored.frame[".advantage"].to_list() == near(wanted.scored.frame[".advantage"].to_list())

@@ -335,7 +335,7 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out(tmp_path: Path) -> N
     assert [json.loads(line)["advantage"] for line in text.splitlines() if line] == RLOO
     for options in ({"in_place": True}, {"output": str(path), "force": True}):
         with pytest.raises(UsageError, match=r"leave out|is an input"):
-            run(job(path, on_error="skip", **options))
+            compute(path, on_error="skip", **options)
     array(path, f'\n{good}<PLACEHOLDER>\n\n{{"prompt_id": 1, "reward": null}}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:10: reward is null"):
         run(job(path, dry_run=True, on_error="skip"))
