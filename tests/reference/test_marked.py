@@ -9,15 +9,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from tests.support import prime_runs
 from tests.support.command import adv
 from tests.support.goldens import HERE, TOLERANCE, same
 from tests.support.schema_files import lines
 
 MARKED: Any = json.loads((HERE / "marked.json").read_text(encoding="utf-8"))
 CASES: dict[str, Any] = MARKED["cases"]
-FROM_DUMPS = [name for name, case in CASES.items() if "dump" in case]
+ALSO = {"prime-rl": ["prime-rl-stream", "prime-rl-branches"]}  # files of other versions and programs of the tool
+FROM_DUMPS = [
+    (name, dump)
+    for name, case in CASES.items()
+    if "dump" in case
+    for dump in [case["dump"], *ALSO.get(case["dump"], [])]
+]
 
 
 def table(case: str) -> list[dict[str, Any]]:
@@ -61,6 +69,29 @@ def prime_rl(folder: Path, rows: list[dict[str, Any]]) -> Path:
     return lines(folder / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", episodes.values())
 
 
+def prime_rl_stream(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """A stream in which a validation follows the training episodes."""
+    episodes: dict[int, list[dict[str, Any]]] = {}
+    for at, row in enumerate(rows):
+        reward = None if row["state"] == "unscored" else row["reward"]
+        trace = prime_runs.trace(f"t{at}", reward, ok=row["state"] != "error")
+        trace["agent"]["trainable"] = row["state"] != "judge"
+        episodes.setdefault(row["episode"], []).append({"group": row["group"], **trace})
+    made = [prime_runs.episode(traces[0].pop("group"), traces) for traces in episodes.values()]
+    run = prime_runs.Run([*made, *prime_runs.evaluation(step=1)]).write(folder / "run")
+    return run / "monitors" / "file" / "traces" / "stream.jsonl"
+
+
+def prime_rl_branches(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """The table on the Hub: `reward` is `Trace.reward`, the sum of the rewards that are there."""
+    path = prime_runs.branches(folder / "train.parquet", [[row["reward"] or 0.0] for row in rows])
+    failed, judges = ([row["state"] == state for row in rows] for state in ("error", "judge"))
+    ids = pl.Series("group_id", [row["group"] for row in rows])
+    ok, trainable = ~pl.Series("ok", failed), ~pl.Series("trainable", judges)
+    pl.read_parquet(path).with_columns(ids, ok, trainable, pl.col("messages").first()).write_parquet(path)
+    return path
+
+
 def verifiers(folder: Path, rows: list[dict[str, Any]]) -> Path:
     return lines(folder / "results.jsonl", (
         {"example_id": ord(row["group"]), "prompt": [], "completion": [], "answer": "4", "reward": row["reward"],
@@ -69,8 +100,15 @@ def verifiers(folder: Path, rows: list[dict[str, Any]]) -> Path:
     ))  # fmt: skip
 
 
-DUMPS = {"slime": slime, "nemo-rl": nemo_rl, "prime-rl": prime_rl, "verifiers": verifiers}
-OPTIONS = {"nemo-rl": ["--group-size", "4"], "prime-rl": ["--long"]}
+DUMPS = {
+    "slime": slime,
+    "nemo-rl": nemo_rl,
+    "prime-rl": prime_rl,
+    "prime-rl-stream": prime_rl_stream,
+    "prime-rl-branches": prime_rl_branches,
+    "verifiers": verifiers,
+}
+OPTIONS = {"nemo-rl": ["--group-size", "4"], "prime-rl": ["--long"], "prime-rl-stream": ["--long"]}
 STATUS = {"judge": "not-a-rollout", "error": "left-out"}
 
 # --- the cases -----------------------------------------------------------------------------------------------------
@@ -97,10 +135,13 @@ def differences(case: str, got: list[dict[str, Any]]) -> list[str]:
     return [f"row {i}: {here} instead of {there}" for i, (here, there) in pairs if not same(here, there, TOLERANCE)]
 
 
-@pytest.mark.parametrize("case", FROM_DUMPS)
-def test_the_file_of_a_tool_gives_the_numbers_of_the_tool(case: str, tmp_path: Path) -> None:
-    dump = CASES[case]["dump"]
-    got = computed(DUMPS[dump](tmp_path, table(case)), *CASES[case]["args"], *OPTIONS.get(dump, []))
+@pytest.mark.parametrize(("case", "dump"), FROM_DUMPS)
+def test_the_file_of_a_tool_gives_the_numbers_of_the_tool(case: str, dump: str, tmp_path: Path) -> None:
+    rows = table(case)
+    got = computed(DUMPS[dump](tmp_path, rows), *CASES[case]["args"], *OPTIONS.get(dump, []))
+    evaluated = got[len(rows) :]
+    assert {row["advantage_status"] for row in evaluated} == ({"not-a-rollout"} if "stream" in dump else set())
+    got = got[: len(rows)]
     assert differences(case, got) == []
     marked = "left-out" if "exclude" in CASES[case]["args"] else "masked"
     wanted = [STATUS.get(row["state"]) if "state" in row else marked if row["marked"] else None for row in table(case)]

@@ -109,7 +109,6 @@ def two_values(option: Option) -> tuple[str, str]:
 @EACH_OPTION
 def test_no_value_of_an_option_that_is_given_twice_is_lost(command: Command, option: Option) -> None:
     one, two = two_values(option)
-    values: Any
     if option.type is bool:
         assert given(*line(command, option.flag, option.flag))[option.name] is True
         return

@@ -27,8 +27,9 @@ from tests.support.schema_files import WRITERS, Written, lines
 LEFT: dict[str, tuple[str, ...]] = {
     "trl": ("prompt",), "trl-trackio": ("prompt",), "ms-swift": ("prompt",), "ms-swift-megatron": ("prompt",), "ms-swift-ray": ("prompt",),
     "verl": ("input",), "verl-v1": ("uid_of_prompt",), "trinity": ("eid.task",), "nemo-rl": (), "nemo-gym": ("_ng_task_index",),
-    "nemo-gym-no-index": ("responses_create_params",), "areal": ("task_id",), "areal-normalized": ("task_id",), "skyrl": ("data_source", "input_prompt"),
-    "prime-rl": ("group.id",), "prime-rl-stream": ("group.id",), "prime-rl-branches": ("group_id",), "verifiers-traces": ("task.key",), "prime-rl-rollouts": ("example_id",),
+    "nemo-gym-no-index": ("responses_create_params",), "areal": ("task_id",), "skyrl": ("data_source", "input_prompt"),
+    "areal-normalized": ("task_id",), "prime-rl-stream": ("group.id",), "prime-rl-branches": ("group_id",),
+    "prime-rl": ("group.id",), "verifiers-traces": ("task.key",), "prime-rl-rollouts": ("example_id",),
     "prime-platform": ("env_name", "problem_id"), "verifiers": ("example_id",), "verifiers-id": ("id",), "verifiers-prompt": ("prompt",),
     "tinker": ("split", "group_idx"), "slime": ("group_index",), "roll": ("id",), "rllm": ("task_hash", "name"),
     "open-instruct": ("prompt_idx",), "lm-eval": ("filter", "doc_id"), "inspect": ("id",), "inspect-table": ("id",),
