@@ -40,7 +40,7 @@ Names = Mapping[str, str]
 def table(names: Names) -> list[dict[str, Any]]:
     """Four groups of four rows, two in each part; no two rows of a group have the same text."""
     rewards = [0.0, 1.0, 1.0, 0.0, 0.5, 0.25, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.75, 0.0]
-    columns = {
+    columns: dict[str, list[Any]] = {
         KEY: [f"k{at // 4}" for at in range(16)],
         REWARD: rewards,
         OTHER: [float(at % 3) for at in range(16)],

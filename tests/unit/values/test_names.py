@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from grpo_cli.values.cells import Field, canonical, field_of, texts_of_nested, typed, without_bytes
+from grpo_cli.values.cells import Field, Kind, canonical, field_of, texts_of_nested, typed, without_bytes
 from grpo_cli.values.json_text import column_texts
 from tests.support.keys import FLAT, FORMS
 
@@ -40,7 +40,7 @@ def test_a_column_of_any_type_is_the_same_under_a_name_that_is_a_pattern(work: s
     "values", [[1, None], [0.5, float("nan")], ["1.5", " 2 "], [True, None], [[1.0], [2.0, None]], ["7/8", "true"]]
 )
 def test_numbers_are_the_same_under_a_name_that_is_a_pattern(name: str, values: list[Any]) -> None:
-    kind = "numbers" if isinstance(values[0], list) else "number"
+    kind: Kind = "numbers" if isinstance(values[0], list) else "number"
     found = typed(Field(name, kind), pl.Series("b", values), str)
     assert found.name == name
     assert found.alias("b").equals(typed(Field("b", kind), pl.Series("b", values), str), null_equal=True)
