@@ -237,7 +237,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes))
     left_out = (
         *rollouts.left_out,
-        ("alone in their group, which makes no pair", int(alone.sum())),
+        ("the only row of its group, which makes no pair", int(alone.sum())),
         ("in groups whose rewards are all equal, which make no pair", int((equal & ~alone).sum())),
         ("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))),
     )

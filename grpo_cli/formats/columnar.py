@@ -16,7 +16,7 @@ import pyarrow as pa
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
-from grpo_cli.values.cells import field_of, plain_keys
+from grpo_cli.values.cells import field_of, named_frame, plain_keys
 from grpo_cli.values.paths import absent, refuse_doubled, resolve
 from grpo_cli.values.token_lists import with_lists
 
@@ -80,13 +80,6 @@ def frame_of(table: pa.Table) -> pl.DataFrame:
     table.validate(full=True)
     with panics_unprinted():
         return named_frame(table)
-
-
-def named_frame(table: pa.Table) -> pl.DataFrame:
-    """The table for polars, which would rename a column without a name."""
-    frame = pl.DataFrame(table)
-    frame.columns = table.column_names
-    return frame
 
 
 def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, list[str]]:

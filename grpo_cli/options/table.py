@@ -522,7 +522,7 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
-            "on_error", "max_line", "config", "no_config", "fail_on", "fail_on", "json", "summary", "quiet", "debug", without=BY_VALUE,
+            "on_error", "max_line", "config", "no_config", "fail_on", "json", "summary", "quiet", "debug", without=BY_VALUE,
         ),
         common=(
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",

@@ -1069,11 +1069,22 @@ class Preset(TypedDict):
 
 
 class Schema(
-    TypedDict("Phrases", {"written by": str, "read as": str, "no reward": list[str], "passed over": list[str]})
+    TypedDict(
+        "Phrases",
+        {
+            "written by": str,
+            "read as": str,
+            "no reward": list[str],
+            "left out": NotRequired[list[str]],
+            "no rollouts": NotRequired[list[str]],
+            "passed over": list[str],
+        },
+    )
 ):
     """A schema; `origin` is `built in`, or the package that provides it."""
 
     name: str
+    masked: NotRequired[list[str]]
     origin: str
     title: str
     tool: str

@@ -95,7 +95,7 @@ def _facts(row: Schema) -> dict[str, Sequence[str] | str]:
         "rollout": ", else ".join(map(row.words, row.rollout)),
         "length": row.words(row.length) if row.length else "",
         "logged": row.advantage,
-        "no reward": "the reward is null or not finite" if row.missing else "",
+        "no reward": ["the reward is null or not finite"] if row.missing else [],
         "left out": [_mark(mark) for mark in row.left_out],
         "masked": [_mark(mark) for mark in row.masked],
         "no rollouts": [_mark(mark) for mark in row.foreign],

@@ -58,6 +58,13 @@ def field_of(series: pl.Series, name: str) -> pl.Series:
     return series.struct.unnest()[name].alias("")
 
 
+def named_frame(table: Any) -> pl.DataFrame:
+    """The table for polars, which would rename a column without a name."""
+    frame = pl.DataFrame(table)
+    frame.columns = table.column_names
+    return frame
+
+
 # --- numbers -----------------------------------------------------------------------------------------------
 
 _WORDS: Final = {"true": 1.0, "false": 0.0}
@@ -185,7 +192,7 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
     if inner is not None and (inner.is_numeric() or isinstance(inner, _FLOATED)):
         return series.cast(pl.List(pl.Float64))
     if inner is None and not dtype.is_nested():
-        flat = numbers(field, series, place)
+        flat = numbers(Field(field.name, "number"), series, place)
         one_each = flat.reshape((-1, 1)).arr.to_list() if len(flat) else flat.cast(pl.List(pl.Float64))
         return pl.select(pl.when(flat.is_not_null()).then(one_each)).to_series()
     return number_series(field, series.to_list(), place)

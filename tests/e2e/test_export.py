@@ -151,7 +151,8 @@ def test_the_extremes_of_each_group_are_a_pair(rollouts: Path) -> None:
     assert rewards == [(1, 0, 1), (0.75, -1, 1.75)]
     assert [row["prompt"] for row in found] == ['Frage a über "x"?', 'Frage d über "x"?']
     assert dropped_of(rollouts, "--to", "pairs") == {
-        "in groups whose rewards are all equal, which make no pair": 3,  # b and c
+        "in groups whose rewards are all equal, which make no pair": 2,  # b
+        "the only row of its group, which makes no pair": 1,  # c
         "not used in any pair": 3,  # two of a, one of d
     }
 
@@ -727,7 +728,7 @@ def test_records_of_a_set_in_which_everything_failed_warn(kind: str, tmp_path: P
 def test_groups_of_one_row_make_no_pair_and_are_called_so(tmp_path: Path) -> None:
     done = adv("export", "-", "--to", "pairs", "-o", str(tmp_path / "out.jsonl"), stdin=rows_with(0, 1, alone=True))
     said = " ".join(done.out.split())
-    assert "2 rows: alone in their group, which makes no pair" in said
+    assert "2 rows: the only row of its group, which makes no pair" in said
     assert "rewards are all equal" not in said
     assert "no record is left" in said
 

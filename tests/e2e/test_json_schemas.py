@@ -65,6 +65,7 @@ MORE = [
     "audit shifted.jsonl --preset trl-grpo --config options.toml", "audit tokens.jsonl --column reward -g prompt_id",
     "compare rewards.jsonl --method rloo --method grpo --write -o out.jsonl",
     "compare graded.jsonl --method rloo --preset verl-grpo --config options.toml",
+    "inspect rewards.jsonl --masked-column prompt_id=hex-255",
     "verify scored.parquet --against rewards.parquet", "methods", "presets", "presets trl", "schemas",
 ]  # fmt: skip
 

@@ -540,7 +540,7 @@ WRONG_FILES: list[tuple[str, str, str]] = [
     ("schemas", f"[ours]{SCHEMA}file = '('", "ours.toml: an expression of the schema ours is invalid: '('"),
     ("schemas", f"[ours]{SCHEMA}derive = 3", "ours.toml: derive of the schema ours cannot be 3; it takes a table"),
     ("schemas", f"[ours]{SCHEMA}rewards = 3", "ours.toml: the rewards of the schema ours cannot be 3; it takes a table"),
-    ("schemas", f"[ours]{SCHEMA}unscorable = {{ a = [1] }}", "ours.toml: values of the unscorable rows of the schema ours"),
+    ("schemas", f"[ours]{SCHEMA}masked = {{ a = [1] }}", "ours.toml: masked of the schema ours cannot be [1]; it takes a list of texts"),
 ]  # fmt: skip
 
 

@@ -19,10 +19,10 @@ import pyarrow.json as pj
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, Block, again, blocks
-from grpo_cli.formats.columnar import named_frame
 from grpo_cli.formats.interface import TypesDiffer
 from grpo_cli.formats.jsonl.lines import last_braces, number_at, rows_at
 from grpo_cli.parallel import ahead
+from grpo_cli.values.cells import named_frame
 from grpo_cli.values.column_types import EXACT, Contents, refuse_broken_names, typed_series, with_inner_texts
 from grpo_cli.values.json_text import refuse_doubled_inside
 from grpo_cli.values.slices import Exported
