@@ -219,7 +219,7 @@ def _term(node: ast.expr) -> pl.Expr:
 
     match node:
         case ast.Name():
-            return pl.col(node.id)
+            return pl.selectors.by_name(node.id).as_expr()  # a name in backticks may look like a pattern
         case ast.Constant():
             if isinstance(node.value, int):  # one beyond the range of doubles is larger than any quantity
                 return pl.lit(float(node.value) if node.value <= sys.float_info.max else math.inf)

@@ -50,7 +50,7 @@ def words(name: str) -> str:
 
 def items(text: str) -> list[str]:
     """The items of a text with commas, such as columns; one that has commas itself, or spaces around it, stands in double quotes."""
-    found = re.findall(r'\s*(?:"([^"]*,[^"]*|\s[^"]*|[^"]*\s)"\s*|([^,]*)),', f"{text},")
+    found = re.findall(r'\s*(?:"([^",]*,[^"]*|\s[^"]*|[^"]*\s)"\s*|([^,]*)),', f"{text},")
     return [quoted or plain.strip() for quoted, plain in found]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,34 @@ def test_a_condition_names_any_column_of_the_key_in_backticks(place: Path) -> No
     assert (facts["kept_groups"], facts["where"]) == (1, f"`k,l` == {one} and (std > 0 or `p.q` == {one})")
     said = adv("inspect", *words, "-w", "p.q == 1", cwd=place).err
     assert "a name like this stands in backticks: `p.q`" in said
+
+
+@pytest.mark.parametrize("name", ["^k$", "^.*$", "*", "a b", "size ", "$", "and", "\u00e9 \u00e8"])
+@pytest.mark.parametrize("condition", ["{} == 1", "2 > {}", "{} + 1 == 2 and std > 0", "not {} == 0", "0.5 < {} <= 1"])
+def test_a_name_in_a_condition_is_never_a_pattern(name: str, condition: str, tmp_path: Path) -> None:
+    rows = [{"id": k // 2, name: k // 2 * 3 - 2, "reward": k % 2} for k in range(4)]  # -2 and 1
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    where = condition.format(f"`{name}`")
+    done = adv(
+        "select",
+        "in.jsonl",
+        "-g",
+        f"id,{name}" if name.strip() == name else f'id,"{name}"',
+        "-w",
+        where,
+        "-o",
+        "-",
+        "-q",
+        cwd=tmp_path,
+    )
+    wanted = [-2, 1] if condition in {"2 > {}", "not {} == 0"} else [1]
+    assert sorted({row[name] for row in done.rows}) == wanted, done.err
+
+
+def test_a_long_list_is_cut_in_time_that_grows_with_it() -> None:
+    start = time.process_time()
+    assert len(items('"' + "a=1," * 30_000)) == 30_001
+    assert time.process_time() - start < 2
 
 
 def test_texts_of_map_may_have_commas_and_spaces_around_them() -> None:

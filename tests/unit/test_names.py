@@ -31,7 +31,6 @@ KNOWN = {
     "auditing/trial.py": {"col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])"},
     "choosing/exports.py": {"select(std)"},
     "choosing/groups.py": {"select([name for name in FACTS if name in groups.columns])"},
-    "options/conditions.py": {"col(node.id)"},  # an identifier of Python has neither ^ nor *
     "read/group_keys.py": {"col(name)"},
     "read/pairs.py": {"drop(FILE)", "select(columns)"},
     "read/rollouts.py": {"agg(lost)"},
