@@ -75,9 +75,10 @@ def replacing(
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
                 state = _refuse_existing(target, force=force, in_place=in_place) or state
-                if state is not None:
-                    _take_after(sink.fileno(), target, state)
+                is_like = state is None or _take_after(sink.fileno(), target, state)
                 _rename(temporary, target, force=force)
+                if not is_like:
+                    _log.warning("grpo-adv: %s had another owner or group: it is yours now", target)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
@@ -133,14 +134,12 @@ def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os
     return state
 
 
-def _take_after(fd: int, target: Path, state: os.stat_result) -> None:
-    """Give a new file the owner, the group, the attributes and the mode of the file that it replaces."""
+def _take_after(fd: int, target: Path, state: os.stat_result) -> bool:
+    """Give a new file the attributes and the mode of the file that it replaces, and its owner and group if this returns True."""
     for uid, gid in ((state.st_uid, state.st_gid), (-1, state.st_gid)):
         if _owners(os.fstat(fd)) != _owners(state):
             with suppress(PermissionError):  # only root gives files to other users, and a user to groups of his own
                 os.fchown(fd, uid, gid)
-    if _owners(os.fstat(fd)) != _owners(state):
-        _log.warning("grpo-adv: %s had another owner or group: it is yours now", target)
     kept, new = _attributes(target), _attributes(fd)
     for name in new.keys() - kept.keys():  # the access list of a new file in this folder
         os.removexattr(fd, name)
@@ -148,6 +147,7 @@ def _take_after(fd: int, target: Path, state: os.stat_result) -> None:
         os.setxattr(fd, name, kept[name])
     if stat.S_IMODE(os.fstat(fd).st_mode) != stat.S_IMODE(state.st_mode):
         os.fchmod(fd, stat.S_IMODE(state.st_mode))
+    return _owners(os.fstat(fd)) == _owners(state)
 
 
 def _owners(state: os.stat_result) -> tuple[int, int]:

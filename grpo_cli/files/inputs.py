@@ -37,6 +37,7 @@ _NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
 STATE: Final = "state.json"  # names the files of a saved data set
 _SPLITS: Final = "dataset_dict.json"  # names the folders of several saved data sets
 _BESIDE_ARROW: Final = re.compile(r"state\.json|cache-.*\.arrow|tmp[^.]*")
+_OF_DISK: Final = "lost+found"  # in the top folder of a disk, for root alone
 _OWN_OUTPUTS: Final = (".advantages.", ".selected.", ".added.")
 _BLOCK: Final = 1 << 20  # bytes to read from a pipe at once
 _MOST: Final = 8 << 20  # bytes to return at once
@@ -417,12 +418,13 @@ def _in_glob(pattern: str, suffixes: Suffixes) -> Matched:
 def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
     """The readable files in a directory and below it, if any."""
     matched = Matched([], [])
-    for folder, below, names in os.walk(top):
+    for folder, below, names in os.walk(top, onerror=_refuse_folder):
         if is_job(Path(folder), below):
             matched.files.append(Path(folder))
             below.clear()
             continue
-        below[:] = _of_hub_cache(Path(folder), [name for name in below if not name.startswith((".", "_"))])
+        below[:] = [name for name in below if not name.startswith((".", "_")) and name != _OF_DISK]
+        below[:] = _of_hub_cache(Path(folder), below)
         _refuse_splits(Path(folder))
         shards = _shards(Path(folder)) if STATE in names else None
         for name in shards or ():
@@ -438,6 +440,11 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
                 left_out = is_passed_over(path.name) or (shards is not None and path.name not in shards)
                 (matched.skipped if left_out else matched.files).append(path)
     return matched
+
+
+def _refuse_folder(error: OSError) -> None:
+    """Refuse a folder that cannot be read: its files would be left out in silence."""
+    raise DataError(reason(error), "name the files or folders to read", place=error.filename)
 
 
 def is_arrow_data(name: str) -> bool:
