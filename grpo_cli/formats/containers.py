@@ -40,6 +40,7 @@ _METHODS: Final = {
 _TIMES: Final = 200
 _OF_LIST: Final = 64  # bytes that Python needs for a list or an object
 _OF_ITEM: Final = 40  # bytes that Python needs for each of its items
+_SQLITE: Final = b"SQLite format 3\0"
 _JOURNAL: Final = (
     b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # at the beginning of a journal of SQLite, and after a name at its end
 )
@@ -203,6 +204,10 @@ def database(source: Input) -> Iterator[bytes]:
 
     A copy is read: opening the file itself while another process writes would leave files beside it.
     """
+    with source.open() as handle:
+        head = handle.read(len(_SQLITE))
+    if head not in {_SQLITE, b""}:  # before it is copied: it may be large
+        raise DataError(f"{source.name}: not readable as a SQLite database: it begins with {head!r}")
     with TemporaryDirectory(prefix="grpo-adv.") as folder:
         copy = Path(folder) / "copy.db"
         _copy_database(source, copy)

@@ -1,0 +1,120 @@
+"""Several runs write one output at once, files have holes, and Parquet is encrypted: whole files, or one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyarrow.parquet import encryption
+
+from tests.support.command import TERMINAL, Done, adv, process
+from tests.support.jobs import frame, rows_of, write
+from tests.unit.formats.test_splice import OpenKeys
+
+WRITERS = int(os.environ.get("WRITERS", "3"))  # at once
+ROUNDS = int(os.environ.get("WRITER_ROUNDS", "2"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for at in range(WRITERS):
+        rows = [{"prompt_id": row // 4, "reward": row % 3, "of": at, "text": "x" * 500} for row in range(2000)]
+        for suffix in ("jsonl", "parquet"):
+            write(tmp_path / f"{at}.{suffix}", rows)
+    return tmp_path
+
+
+def at_once(place: Path, *lines: str) -> list[Done]:
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "grpo_cli", *line.split(), "-q"], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env={**os.environ, **TERMINAL},
+        )
+        for line in lines
+    ]  # fmt: skip
+    ended = [(run.communicate(timeout=100), run.returncode) for run in runs]
+    return [Done(status, *said) for said, status in ended]
+
+
+def is_one_line(done: Done) -> bool:
+    return done.err.startswith("error: ") and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "jsonl.gz"])
+@pytest.mark.parametrize("force", ["", " --force"])
+def test_of_several_runs_one_output_is_that_of_one_of_them(suffix: str, force: str, place: Path) -> None:
+    kind = suffix.partition(".")[0]
+    whole = []
+    for at in range(WRITERS):
+        assert adv("compute", f"{at}.{kind}", "-o", f"alone.{at}.{suffix}", cwd=place).status == 0
+        whole.append((place / f"alone.{at}.{suffix}").read_bytes())
+    for _ in range(ROUNDS):
+        done = at_once(place, *(f"compute {at}.{kind} -o out.{suffix}{force}" for at in range(WRITERS)))
+        good = [each for each in done if each.status == 0]
+        assert len(good) == (WRITERS if force else 1), done
+        assert all(is_one_line(each) and "exists" in each.err for each in done if each.status), done
+        assert (place / f"out.{suffix}").read_bytes() in whole
+        assert not [*place.glob(".*.tmp")]
+        (place / f"out.{suffix}").unlink()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_of_several_runs_in_place_none_is_lost_in_silence(kind: str, place: Path) -> None:
+    for _ in range(ROUNDS):
+        write(place / f"in.{kind}", rows_of(place / f"0.{kind}"))
+        rows = rows_of(place / f"in.{kind}")
+        done = at_once(place, *(f"compute in.{kind} --in-place --column a{at}" for at in range(WRITERS)))
+        columns = {f"a{at}" for at, each in enumerate(done) if each.status == 0}
+        assert columns and all(is_one_line(each) for each in done if each.status), done
+        after = rows_of(place / f"in.{kind}")
+        assert after[0].keys() == rows[0].keys() | columns, done
+        assert [{name: row[name] for name in rows[0]} for row in after] == rows
+        assert not [*place.glob(".*.tmp")]
+
+
+# --- holes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["in.jsonl", "in.json", "in.csv", "in.parquet", "in.arrow", "in.jsonl.gz", "in.db", "in.pt"]
+)
+def test_a_file_that_is_one_large_hole_is_refused(name: str, place: Path) -> None:
+    with (place / name).open("wb") as handle:
+        handle.truncate(1 << 40)
+    done = process("compute", name, cwd=place, timeout=100)
+    assert (done.status, is_one_line(done)) == (1, True), done
+
+
+def test_an_output_with_a_hole_is_replaced_as_a_whole(place: Path) -> None:
+    with (place / "out.jsonl").open("wb") as handle:
+        handle.truncate(1 << 40)
+    assert adv("compute", "0.jsonl", "-o", "out.jsonl", "--force", cwd=place).status == 0
+    assert len(rows_of(place / "out.jsonl")) == 2000
+    assert (place / "out.jsonl").stat().st_size < 1 << 22
+
+
+# --- encrypted Parquet -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "compute in.parquet", "compute in.parquet --in-place", "inspect in.parquet", "select in.parquet --limit 1", "audit in.parquet",
+        "export in.parquet --to prompts --prompt prompt_id -o out.jsonl", "report in.parquet -o r.html", "schemas in.parquet",
+        "add 0.jsonl --from in.parquet -o out.jsonl", "add in.parquet --from 0.jsonl -o out.parquet", "verify in.parquet --against in.parquet",
+        "inspect 0.jsonl --against in.parquet", "compute . -o out/ --group-within file",
+    ],
+)  # fmt: skip
+def test_encrypted_columns_are_said_by_every_command(line: str, place: Path, *, plaintext_footer: bool) -> None:
+    keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["reward"]}, plaintext_footer=plaintext_footer)
+    locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
+    pq.write_table(frame([0, 1, 1, 0]).to_arrow(), place / "in.parquet", encryption_properties=locks)
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    done = adv(*line.split(), cwd=place)
+    assert (done.status, is_one_line(done), "encrypted" in done.err) == (1, True, True), done
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
