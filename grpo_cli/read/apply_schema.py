@@ -294,7 +294,7 @@ def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> 
         for mark in of_schema
         if schema is None or mark.column not in schema.derive or _there(schema, mark.column, names)
     ]
-    return applied(there, named, binding.masked_rows or binding.masked_by_preset)
+    return applied(there, named, binding.masked_rows, binding.masked_by_preset)
 
 
 def _inside(binding: Binding, rows: str) -> Binding:

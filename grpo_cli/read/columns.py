@@ -64,6 +64,10 @@ class Columns(Located):
             return self
         places = foreign.arg_true().to_numpy()
         others = self.marked.at(places).counts()
+        if foreign.all():
+            why = ", ".join(f"{mark} in {rows:,}" for (_, mark, _), rows in others.items())
+            cure = "--schema none with --group and --reward reads every row"
+            raise DataError(f"{self.tables[0].name}: no row is a rollout: {why}", cure)
         return replace(self.at((~foreign).arg_true().to_numpy()), foreign=places, foreign_counts=others)
 
     def at(self, places: Index) -> Columns:

@@ -32,20 +32,24 @@ LISTED: Final = 3  # values in a message
 REASONS: Final = 20  # reasons that are counted one by one: an error text may differ in every row
 
 
-def applied(of_schema: Sequence[Mark], flags: Sequence[Mark], masked_rows: MaskedRows) -> tuple[Mark, ...]:
-    """The marks with their meaning; what a flag says of a column replaces what the schema says of it.
+def applied(
+    of_schema: Sequence[Mark], flags: Sequence[Mark], masked_rows: MaskedRows, of_preset: MaskedRows
+) -> tuple[Mark, ...]:
+    """The marks with their meaning; what a flag says of a column replaces what the schema and the preset say of it.
 
     A row that several marks hold for is what the first of them says: those of rows that are no rollouts come first, then
     those of rows that are left out.
     """
     named = {mark.column for mark in flags}
-    marks = [mark for mark in of_schema if mark.column not in named]
-    if masked_rows == "vote":
-        marks = [replace(mark, kind="masked") if mark.kind == "left_out" else mark for mark in marks]
-    marks += flags
-    if masked_rows == "exclude":
-        marks = [replace(mark, kind="left_out") if mark.kind == "masked" else mark for mark in marks]
+    marks = [_treated(mark, masked_rows or of_preset) for mark in of_schema if mark.column not in named]
+    # --left-out-column says itself what becomes of its rows.
+    marks += [mark if mark.kind == "left_out" else _treated(mark, masked_rows) for mark in flags]
     return tuple(sorted(marks, key=lambda mark: PRECEDENCE.index(mark.kind)))
+
+
+def _treated(mark: Mark, masked_rows: MaskedRows) -> Mark:
+    kinds: Mapping[MaskedRows, MarkKind] = {"vote": "masked", "exclude": "left_out"}
+    return mark if mark.kind == "foreign" else replace(mark, kind=kinds.get(masked_rows, mark.kind))
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,3 +232,23 @@ def test_a_mark_that_only_late_rows_have_is_found(tmp_path: Path) -> None:
     rows[-1] |= {"_ng_failure_class": "judge_failed"}
     found = inspected(lines(tmp_path / "rollouts.jsonl", rows))
     assert (found["left_out"], found["marks"][0]["reason"]) == (1, "judge_failed")
+
+
+def test_a_column_that_a_flag_names_is_masked_under_every_preset(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "a", "reward": r, "m": m} for r, m in [(1.0, 0), (0.0, 1), (0.0, 0)]]
+    file = lines(tmp_path / "in.jsonl", rows)
+    preset = ["--preset", "prime-rl-grpo", "--masked-column", "m"]  # prime-rl itself leaves such rows out
+    assert advantages(file, *preset) == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+    assert advantages(file, *preset, "--masked-rows", "exclude") == pytest.approx([0.5, NO, -0.5])
+
+
+def test_a_stream_of_judges_and_evaluations_alone_has_no_rollout(tmp_path: Path) -> None:
+    evaluated = {**trace(1.0), "info": {"kind": "eval"}}
+    records = [episode("g", trace(NO, trainable=False)), episode("h", evaluated)]
+    (tmp_path / "run").mkdir()
+    done = adv("inspect", str(lines(tmp_path / "run" / "stream.jsonl", records)))
+    assert done.status == 1
+    assert (
+        "stream.jsonl: no row is a rollout: agent.trainable is false in 1, info.kind is eval or grade in 1; "
+        in done.err
+    )
