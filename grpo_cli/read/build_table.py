@@ -27,9 +27,10 @@ from grpo_cli.read.rollouts import with_rollouts
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain
-from grpo_cli.values.paths import absent
+from grpo_cli.values.paths import PARENT, absent
 
 NULL: Final = "null"  # the name of the part without a value
+NO_COLUMNS: Final = ("file", "input", "equal", PARENT)  # words in the place of a column
 LISTED: Final = 10  # values listed in a message
 ALIKE: Final = 0.2  # edits for each letter of two values up to which one may be a misspelling of the other
 
@@ -54,16 +55,16 @@ def read(
 
 
 @contextmanager
-def rewards_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan) -> Iterator[None]:
-    """If an output is refused and the reward is missing as well, report the reward: --force would not help.
+def columns_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan) -> Iterator[None]:
+    """If an output is refused and a column that a flag names is missing as well, report the column: --force would not help.
 
-    A reward that no head shows may still occur later in a file: only then are the columns read.
+    A column that no head shows may still occur later in a file: only then are the columns read.
     """
     try:
         yield
     except UsageError:
-        known = {*column_names(tables)}
-        if any(re.split(r"[.\[]", name)[0] not in known for name in binding.rewards):
+        known = {*column_names(tables), *NO_COLUMNS}
+        if any(not {name, re.split(r"[.\[]", name)[0]} & known for name in binding.columns):
             read_columns(tables, binding, plan, warn=False)
         raise
 

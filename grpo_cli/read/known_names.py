@@ -81,7 +81,7 @@ KNOWN_MARKS: Final[Mapping[str, str]] = MappingProxyType({
     **dict.fromkeys(("failure_kind", "failure_reason", "error", "errors", "has_error", "is_truncated"), "truth"),
     "finish_reason": "end",
 })  # fmt: skip
-REASONS: Final = ("failure_kind", "failure_reason", "stop_condition", "finish_reason")  # why a row is marked
+REASONS: Final = ("failure_kind", "failure_reason")  # why a row is marked
 
 # --- rollouts, samples and judges -----------------------------------------------------------------------------
 

@@ -59,6 +59,19 @@ class Binding:
     skip_broken: bool = False  # leave out lines that are not JSON objects
     max_line: int = MAX_LINE  # bytes
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that flags name."""
+        by = [*(self.batch_by or "").split(","), self.group_within or ""]
+        named = (
+            *self.group,
+            *self.rewards,
+            *self.roles.values(),
+            *(mark.column for mark in self.marks),
+            *map(str.strip, by),
+        )
+        return [name for name in named if name]
+
 
 class _Table(ABC):
     """What files and frames have in common: named columns, and rows that messages can name."""

@@ -19,7 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import Written
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
-from grpo_cli.read.build_table import rewards_before_outputs
+from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
@@ -73,7 +73,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
-    with rewards_before_outputs(tables, job.binding, job.plan):
+    with columns_before_outputs(tables, job.binding, job.plan):
         target = choose_target(job.output)
     if job.summary is not None:
         refuse_summary(job.summary, [target.path], force=job.output.force)

@@ -23,7 +23,7 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, plan_of
-from grpo_cli.read.build_table import rewards_before_outputs
+from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, in_one_type, refuse_changed
@@ -71,7 +71,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
-    with rewards_before_outputs(tables, job.binding, job.plan):
+    with columns_before_outputs(tables, job.binding, job.plan):
         targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
     if job.summary is not None:
         outputs = [target.path for target in targets]

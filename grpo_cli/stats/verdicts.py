@@ -221,6 +221,6 @@ def _rescored(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 RULES: Final = (
-    _against, _rescored, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _marked, _nearly, _duplicates, _length,
+    _against, _rescored, _marked, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

@@ -79,6 +79,10 @@ def bits(frame: pl.DataFrame, options: Mapping[str, Any], **marks: str) -> list[
         return type(error).__name__
 
 
+def number(text: str) -> float:
+    return float("nan") if text == "None" else float(text)
+
+
 @pytest.mark.parametrize("name", some(PLANS, 6))
 @given(data=st.data())
 @examples(3)
@@ -92,7 +96,13 @@ def test_a_plan_gives_rows_what_they_get_in_a_file_without_those_that_are_left_o
     if isinstance(found, str):
         assert found == alone
         return
-    assert [value for value, counted in zip(found, counts, strict=True) if counted] == alone
+    kept = [value for value, counted in zip(found, counts, strict=True) if counted]
+    if plan_of(
+        PLANS[name]
+    ).uses_batch:  # a row that is left out may be the first of its group, and groups are added up in order
+        assert list(map(number, kept)) == pytest.approx(list(map(number, alone)), rel=1e-12, abs=1e-12, nan_ok=True)
+    else:
+        assert kept == alone
     assert {value for value, counted in zip(found, counts, strict=True) if not counted} <= {"None"}
 
 

@@ -15,6 +15,7 @@ import pytest
 from grpo_cli.errors import DataError, GateError, InputChanged, UnknownName, UsageError
 from grpo_cli.write import write_outputs
 from grpo_cli.write.verify import verify
+from tests.support.command import adv
 from tests.support.jobs import compute, look, rows_of, write
 
 ROWS = [
@@ -531,3 +532,17 @@ def test_a_file_that_changes_after_others_were_written_says_how_many(
     with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs had been written, the others were not"):
         compute(*paths, output="out/")
     assert [*tree(here / "out")] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--group", "promt_id"), ("--reward", "rewrd"), ("--left-out-column", "faild"), ("--batch-by", "stp")],
+    ids="=".join,
+)
+def test_a_misspelt_column_comes_before_an_output_that_exists(flags: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("prompt_id,reward,failed,step\na,1,no,1\na,0,yes,1\n", encoding="utf-8")
+    (tmp_path / "out.csv").touch()
+    done = adv("compute", "in.csv", "-o", "out.csv", *flags, "-m", "rloo", "-s", "batch", cwd=tmp_path)
+    assert f"in.csv: no column '{flags[1]}'; " in done.err
+    right = adv("compute", "in.csv", "-o", "out.csv", cwd=tmp_path)
+    assert "out.csv exists; add --force" in right.err
