@@ -55,9 +55,6 @@ GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows"
 
 def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
     """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
-    records = table.sample().records
-    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
-    numbers = [name for name in others if _are_numbers([row.get(name) for row in records])]
     if column is None:
         declared = [table.schema.advantage] if table.schema is not None and table.schema.advantage else []
         column = next((name for name in (*ADVANTAGES, *declared) if name.partition(".")[0] in names), None)
@@ -65,7 +62,7 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
             raise no_advantages(names, binding, table)
     elif column not in names and column.partition(".")[0] not in names:
         raise UnknownName.among("column", column, names)
-    length = next((name for name in LENGTHS if name in numbers), None)
+    length = next((name for name in _of_numbers(names, binding, table) if name in LENGTHS), None)
     if length is not None and "length" not in binding.roles:
         # Then formulas that weight by length are tried, too.
         binding = replace(binding, roles={**binding.roles, "length": length})
@@ -80,13 +77,18 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
 
 def no_advantages(names: Sequence[str], binding: Binding, table: Table) -> DataError:
     """The error if no column has them: it lists the columns of numbers."""
-    records = table.sample().records
-    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
-    numbers = [name for name in others if any(type(row.get(name)) in {int, float} for row in records)]
+    numbers = _of_numbers(names, binding, table)
     return DataError(
         f"{table.name}: no column has advantages",
         f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
     )
+
+
+def _of_numbers(names: Sequence[str], binding: Binding, table: Table) -> list[str]:
+    """The columns of numbers, without keys and rewards."""
+    records = table.sample().records
+    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
+    return [name for name in others if _are_numbers([row.get(name) for row in records])]
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
@@ -250,7 +252,7 @@ def _other_treatment(columns: Columns) -> Columns | None:
     None if there are none, or if a flag says how they count.
     """
     flags = columns.request.flags
-    if columns.marked is None or flags.masked_rows:
+    if columns.marked is None or flags.masked_rows or not any(mark.is_open for mark in columns.request.filled.marks):
         return None
     votes = columns.marked.of_kind("masked").any()
     return columns.under(replace(flags, masked_rows="exclude" if votes else "vote"))

@@ -282,10 +282,7 @@ def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> 
     rows = f"{schema.rows}." if schema is not None and schema.rows else ""
     named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
     of_schema = () if schema is None else schema.marks
-    counts = [
-        mark for mark in (*of_schema, *named) if mark.kind == "masked" or (mark.kind == "left_out" and not mark.flag)
-    ]
-    if binding.masked_rows and not counts:
+    if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
         cure = "--masked-column COL names the column that marks them"
         raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
     # A mark may first occur late in a file of lines: a scan finds it.

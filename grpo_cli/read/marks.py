@@ -42,14 +42,13 @@ def applied(
     """
     named = {mark.column for mark in flags}
     marks = [_treated(mark, masked_rows or of_preset) for mark in of_schema if mark.column not in named]
-    # --left-out-column says itself what becomes of its rows.
-    marks += [mark if mark.kind == "left_out" else _treated(mark, masked_rows) for mark in flags]
+    marks += [_treated(mark, masked_rows) for mark in flags]
     return tuple(sorted(marks, key=lambda mark: PRECEDENCE.index(mark.kind)))
 
 
 def _treated(mark: Mark, masked_rows: MaskedRows) -> Mark:
     kinds: Mapping[MaskedRows, MarkKind] = {"vote": "masked", "exclude": "left_out"}
-    return mark if mark.kind == "foreign" else replace(mark, kind=kinds.get(masked_rows, mark.kind))
+    return replace(mark, kind=kinds.get(masked_rows, mark.kind)) if mark.is_open else mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,11 @@ class Mark:
         states = {"in": f" is {values}", "filled": "", "truth": "", "zero": " is 0", "null": " is missing"}
         return f"{self.column}{states.get(self.state, f' is {self.state}')}"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether --masked-rows decides what becomes of its rows; --left-out-column says it itself."""
+        return self.kind == "masked" or (self.kind == "left_out" and not self.flag)
+
     @classmethod
     def named(cls, text: str, kind: MarkKind, flag: str) -> Self:
         """The mark that a flag names: `COL`, or `COL=VALUE`."""

@@ -252,3 +252,13 @@ def test_a_stream_of_judges_and_evaluations_alone_has_no_rollout(tmp_path: Path)
         "stream.jsonl: no row is a rollout: agent.trainable is false in 1, info.kind is eval or grade in 1; "
         in done.err
     )
+
+
+def test_audit_leaves_out_what_a_flag_leaves_out(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {"prompt_id": [0] * 4 + [1] * 4, "reward": [1, 0, 0, 1, 0, 1, 1, 1], "bad": [0, 0, 1, 0, 0, 0, 0, 0]}
+    )
+    logged = grpo_cli.advantages(frame, left_out_column="bad", epsilon=1e-4)
+    found = grpo_cli.audit(frame.with_columns(advantage=logged), left_out_column="bad")
+    assert found["rows"] == 7
+    assert found["match"]["mismatched_rows"] == 0
