@@ -20,7 +20,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, get_args, overload
 
 import polars as pl
 
@@ -28,16 +28,17 @@ from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.files.kept import keeping
+from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.config import beside
 from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, refuse_twice, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
+from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.build_table import PlanBy, read, read_parts
-from grpo_cli.read.detect_schema import frame_with_schema
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import EXPLODE, Binding, FrameTable, Table, refuse_changed, whole
+from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.compute_files import scored_unless_refused
@@ -454,7 +455,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
     """These rows of a frame, as a frame of its kind; of files as a polars frame."""
     if isinstance(frame, PATH):
-        frame = whole(tables)
+        frame = whole(cast("Sequence[FileTable]", tables))
     if isinstance(frame, pl.LazyFrame):
         frame = frame.collect()
     if isinstance(frame, pl.DataFrame):
@@ -481,8 +482,9 @@ def export(
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
         return Selection(records, _facts_in_keywords(facts))
-    table, _ = _as_table(frame)
-    schema = frame_with_schema(table, job.binding.schema).schema
+    table, _ = _reader(frame)
+    (found,) = recognise([Table(FRAME, table)], job.binding)
+    schema = found.schema
     binding = job.binding if schema is None else replace(job.binding, schema=schema.name)
     with TemporaryDirectory(prefix="grpo-adv.") as folder:
         copy = Path(folder) / "frame.parquet"
@@ -542,7 +544,7 @@ def add_columns(
     from grpo_cli.runs import add
 
     if not isinstance(frame, PATH):
-        table, _ = _as_table(frame)
+        table, _ = _reader(frame)
         frame = table.take(list(table.names), None)
     to = None if out is None else str(out)
     job = add.Job(
@@ -564,35 +566,35 @@ def opened(frame: Any, binding: Binding) -> tuple[Sequence[Table], Callable[[pl.
     if isinstance(frame, PATH):
         inputs, _ = find_inputs([str(frame)])
         return open_tables(inputs, binding), lambda series: series
-    table, like_frame = _as_table(frame)
-    for name, columns in (("reward", binding.rewards), ("group", binding.group)):
-        for column in columns:
+    columns, like_frame = _reader(frame)
+    for name, named in (("reward", binding.rewards), ("group", binding.group)):
+        for column in named:
             if "[]" in column:
                 raise UsageError(f"{name}={column!r} is a path into lists, and a frame has one reward per row", EXPLODE)
-    return [frame_with_schema(table, binding.schema)], like_frame
+    return recognise([Table(FRAME, columns)], binding), like_frame
 
 
-def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
+def _reader(frame: Any) -> tuple[FrameReader, Callable[[pl.Series], Any]]:
     """The frame as a table, and a function that turns a series into one of its kind; imports neither pandas nor pyarrow."""
     home = type(frame).__module__.partition(".")[0]
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         lazy = frame.lazy()
         types = lazy.collect_schema()
-        table = FrameTable(
+        table = FrameReader(
             types.names(),
             lambda names, rows: (
                 (lazy if rows is None else lazy.head(rows)).select(pl.selectors.by_name(names)).collect()
             ),
-            texts=frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else (),
+            in_memory=frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else (),
             types=types,
         )
         return table, lambda series: series
     if home == "pandas" and hasattr(frame, "columns"):
         named = frame.set_axis([str(name) for name in frame.columns], axis=1)
-        table = FrameTable(
+        table = FrameReader(
             list(named.columns),
             lambda names, rows: _from_pandas(named[names].iloc[:rows]),
-            texts=[name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}],
+            in_memory=[name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}],
             types=_types_of_pandas(named),
         )
         return table, _as_pandas(frame)
@@ -600,17 +602,17 @@ def _as_table(frame: Any) -> tuple[FrameTable, Callable[[pl.Series], Any]]:
         places = {
             name: at for at, name in enumerate(frame.column_names)
         }  # of two with one name, which nothing may read, one
-        table = FrameTable(
+        table = FrameReader(
             frame.column_names,
             lambda names, rows: _from_arrow(frame.select(names)[:rows]),
-            texts=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
+            in_memory=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
             types=_from_arrow(frame[:0].select([*places.values()])).schema,
         )
         return table, _as_arrow
     if _is_dataset(frame):
         # Not its table: selected or shuffled rows are only indices into it.
         arrow = frame.with_format("arrow")
-        table = FrameTable(
+        table = FrameReader(
             frame.column_names,
             lambda names, rows: _from_arrow(arrow.select_columns(names)[:rows]),
             types=_from_arrow(arrow[:1]).schema,

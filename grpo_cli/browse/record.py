@@ -16,7 +16,6 @@ import numpy as np
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import TRUTHS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import FileTable
 from grpo_cli.read.texts import TextColumns, text_columns
 from grpo_cli.values.paths import Absent
 
@@ -51,8 +50,6 @@ class Reader:
     def columns(self, file: int) -> TextColumns:
         """The text columns of a file; none if no column looks like one."""
         table = self._narrow.tables[file]
-        if not isinstance(table, FileTable):
-            return TextColumns()
         with suppress(DataError):
             return text_columns([table], self._named)
         response = self._named.response or self._found
@@ -82,7 +79,7 @@ class Reader:
         """Some columns of a row as values of JSON."""
         file, inside = self._narrow.within(row)
         table, index = self._narrow.tables[file], self._narrow.scans[file].index
-        if not names or not isinstance(table, FileTable):
+        if not names:
             return {}
         table.source.check()
         found: dict[str, Any] = {}

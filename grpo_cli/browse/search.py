@@ -13,7 +13,6 @@ import polars as pl
 from grpo_cli.browse.model import Model
 from grpo_cli.browse.record import Reader
 from grpo_cli.engine.moments import Index
-from grpo_cli.read.tables import FileTable
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.text import count
 
@@ -44,7 +43,7 @@ class Search:
         bounds = np.searchsorted(places, [0, *narrow.ends]).tolist()
         for file, (start, end) in enumerate(pairwise(bounds)):
             table, columns = narrow.tables[file], self._reader.columns(file)
-            if start < end and columns.names and isinstance(table, FileTable):
+            if start < end and columns.names:
                 first = int(narrow.ends[file]) - narrow.lengths[file]
                 inside, rows = places[start:end] - first, self._rows[start:end]
                 table.source.check()

@@ -61,10 +61,10 @@ class Scanned:
 
 
 @dataclass(frozen=True)
-class Format(ABC):
-    """A file format. Row i of everything that it reads is rollout i of the file.
+class Reader(ABC):
+    """What reads columns from a source. Row i of everything that it reads is rollout i of the source.
 
-    Each format has the abstract methods; the defaults of the others fit formats of plain rows.
+    Each has the abstract methods; the defaults of the others fit formats of plain rows.
     """
 
     name: str  # its name in messages
@@ -73,11 +73,7 @@ class Format(ABC):
     holds_lists: ClassVar[bool] = True  # a record may be a prompt with the list of its rollouts' rewards
     has_types: ClassVar[bool] = True  # 1 and the text 1 are different values
     holds_objects: ClassVar[bool] = False  # a record may have rollouts as objects somewhere inside
-
-    @property
-    def binary(self) -> bool:
-        """Whether the bytes are binary, not text for a terminal."""
-        return False
+    holds_records: ClassVar[bool] = True  # a row may be a record with several rollouts
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -88,18 +84,6 @@ class Format(ABC):
     @abstractmethod
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         """A column per field, typed by its kind, and nothing else of the file; and watched names that occur."""
-
-    @abstractmethod
-    def parts(self, source: Input) -> Iterator[pl.DataFrame]:
-        """The whole file, one row per record, for another format: in one frame, or several if it can."""
-
-    def read(self, source: Input) -> pl.DataFrame:
-        """The whole file in one frame."""
-        return pl.concat(list(self.parts(source)))
-
-    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        """`parts`, perhaps with the column types of the first part: TypesDiffer if these do not fit all values."""
-        return self.parts(source)
 
     @abstractmethod
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
@@ -152,6 +136,22 @@ class Format(ABC):
             passed += len(frame)
             yield passed, part, frame
 
+    def text_columns(self, source: Input) -> Sequence[str]:
+        """Columns with texts whose first rows cost little to read; those inside objects come last."""
+        texts: dict[str, None] = {}
+        inside: dict[str, None] = {}
+        for record in self.sample(source):
+            for name, value in record.items():
+                fields = value.items() if isinstance(value, dict) else ()
+                inside |= {f"{name}.{part}": None for part, inner in fields if isinstance(inner, str)}
+                texts |= {name: None} if isinstance(value, str) else {}
+        in_order = [name for name in self.columns(source) if name in texts]
+        return [*in_order, *inside]
+
+    def untyped(self, source: Input) -> Collection[str]:
+        """Columns whose values may be of several types, so that they may not be readable."""
+        return ()
+
     def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
         """The rows, of all `height` rows, that `rows` returns without reading much of the file, in ascending order."""
         return range(0)
@@ -175,6 +175,30 @@ class Format(ABC):
     def is_one_list(self) -> bool:
         """Whether all rollouts of a file are objects of a single list."""
         return False
+
+
+@dataclass(frozen=True)
+class Format(Reader):
+    """A file format: it also reads whole files, inserts columns into them, and writes new ones."""
+
+    @property
+    def binary(self) -> bool:
+        """Whether the bytes are binary, not text for a terminal."""
+        return False
+
+    # --- whole files -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def parts(self, source: Input) -> Iterator[pl.DataFrame]:
+        """The whole file, one row per record, for another format: in one frame, or several if it can."""
+
+    def read(self, source: Input) -> pl.DataFrame:
+        """The whole file in one frame."""
+        return pl.concat(list(self.parts(source)))
+
+    def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
+        """`parts`, perhaps with the column types of the first part: TypesDiffer if these do not fit all values."""
+        return self.parts(source)
 
     @property
     def keeps_empty_records(self) -> bool:

@@ -19,7 +19,7 @@ from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import BOM
 
 if TYPE_CHECKING:
-    from grpo_cli.formats.interface import Format
+    from grpo_cli.formats.interface import Format, Reader
     from grpo_cli.formats.json_document.document import Documents
     from grpo_cli.formats.jsonl.format import Jsonl
 
@@ -162,7 +162,7 @@ def _json_format(head: bytes, *, json_name: bool) -> Format | None:
     return replace(cast("Documents", FORMATS["json"]), path="") if whole else None
 
 
-def nested(known: Format, path: str) -> Format:
+def nested(known: Reader, path: str) -> Format:
     """JSON with rollouts at a path inside each record of the known format."""
     from grpo_cli.formats.json_document.document import Documents
 
@@ -172,11 +172,11 @@ def nested(known: Format, path: str) -> Format:
     return Documents(known.name, path, lined=True)
 
 
-def listed(known: Format, items: tuple[str, ...], *, keys_too: bool, keys: Collection[str] = ()) -> Format:
+def listed(known: Reader, items: tuple[str, ...], *, keys_too: bool, keys: Collection[str] = ()) -> Format:
     """Records of the known format with lists of rollouts; `items` are the columns of rewards, `keys` those of the key."""
     from grpo_cli.formats.json_document.lists import Lists
 
-    return Lists(known.name, known, items, keys_too, frozenset(keys))
+    return Lists(known.name, cast("Format", known), items, keys_too, frozenset(keys))  # frames hold no records
 
 
 def like(known: Format, name: str, *, beside: bool = False) -> Format:

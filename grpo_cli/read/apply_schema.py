@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -30,19 +30,21 @@ from grpo_cli.read.known_names import (
     TRUTHS,
 )
 from grpo_cli.read.marks import applied
-from grpo_cli.read.tables import Binding, FileTable, OverTables, Table
+from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
 from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Mark, Schema
 from grpo_cli.values.cells import Field
 from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.paths import PARENT
 
+T = TypeVar("T", bound=Table)
+
 SHOWN: Final = 40  # characters of a value in a message
 _FIRST: Final = 32  # records of a typed file that are looked at
 
 
-def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = map) -> list[FileTable]:
-    """The files as their schema reads them: one row per rollout, even if a record contains a list of rollouts.
+def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> list[T]:
+    """The tables as their schema reads them: one row per rollout, even if a record contains a list of rollouts.
 
     `over` looks at each file.
     """
@@ -73,7 +75,7 @@ def recognise(files: Sequence[FileTable], binding: Binding, over: OverTables = m
     return [table.of_schema(schema, listed(table.format)) for table in tables]
 
 
-def _path_of(table: FileTable, binding: Binding) -> str:
+def _path_of(table: Table, binding: Binding) -> str:
     """The path to the objects with the rewards: `rollouts[]` of `rollouts[].correct`; empty for plain columns."""
     inside = [name for name in binding.rewards if "[]" in name and name not in table.columns()]
     paths = list(dict.fromkeys(name[: name.rindex("[]") + 2] for name in inside))
@@ -90,7 +92,7 @@ def _path_of(table: FileTable, binding: Binding) -> str:
     return paths[0]
 
 
-def _list_columns(table: FileTable, path: str, rewards: tuple[str, ...]) -> FileTable:
+def _list_columns(table: T, path: str, rewards: tuple[str, ...]) -> T:
     """A typed file with a list of objects per record: one row per object, grouped by record."""
     if not table.format.holds_lists or path.count("[]") > 1:
         cure = "write the records as JSON lines"
@@ -99,7 +101,7 @@ def _list_columns(table: FileTable, path: str, rewards: tuple[str, ...]) -> File
     return table.of_schema(schema, registry.listed(table.format, rewards, keys_too=False))
 
 
-def _at_path(table: FileTable, path: str) -> FileTable:
+def _at_path(table: T, path: str) -> T:
     """JSON with one row per object of a list. The list is the group, unless it is the only list of the file."""
     inside = registry.nested(table.format, path)
     schema = Schema(
@@ -109,7 +111,7 @@ def _at_path(table: FileTable, path: str) -> FileTable:
     return table.of_schema(schema, inside)
 
 
-def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
+def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
     """A made-up schema for a file whose records have lists of rewards; None if rewards are numbers."""
     names = binding.rewards or next(((name,) for tier in REWARD_TIERS for name in tier if name in table.columns()), ())
     if not names or not table.format.holds_lists:
@@ -148,7 +150,7 @@ def _lists_of_rewards(table: FileTable, binding: Binding) -> Schema | None:
     )  # fmt: skip
 
 
-def _single_response(table: FileTable, rewards: Sequence[str]) -> str:
+def _single_response(table: Table, rewards: Sequence[str]) -> str:
     """The column with the one response of each record; "" if there is none, or a list with an item per reward beside it."""
     sample = table.sample().records
     names = [name for name in table.columns() if any(isinstance(record.get(name), list) for record in sample)]
@@ -171,7 +173,7 @@ def _is_item_each(name: str, value: object, size: int) -> bool:
     return not (re.search(LIKELY_REWARD, name) and all(isinstance(item, str) for item in value))
 
 
-def _key_of_items(table: FileTable, reward: str) -> str:
+def _key_of_items(table: Table, reward: str) -> str:
     """The column with an id or a prompt for each reward of a record, which is then a batch of groups; "" if there is none.
 
     If a record has one prompt, ids that never repeat are those of its rollouts.
@@ -200,7 +202,7 @@ def _is_one_text(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, list) and any(map(is_message, value)))
 
 
-def _first_records(table: FileTable, names: Collection[str], reward: str) -> Sequence[Mapping[str, Any]]:
+def _first_records(table: Table, names: Collection[str], reward: str) -> Sequence[Mapping[str, Any]]:
     """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
     records = table.sample().records
     if not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):

@@ -46,7 +46,6 @@ from grpo_cli.read.repeated_draws import (
     size_by_samples,
 )
 from grpo_cli.read.rollouts import lone_rollouts, rows_counted, turns_in_order, unequal_siblings, unnamed_rollouts
-from grpo_cli.read.tables import FileTable
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 
@@ -453,7 +452,7 @@ def broken_lines(groups: Groups) -> Sequence[str]:
         f"{'line that is not a JSON object' if len(table.left_out) == 1 else 'lines that are not JSON objects'} "
         f"(line {', '.join(map(str, table.left_out[:3]))}{', ...' if len(table.left_out) > 3 else ''})"  # noqa: PLR2004
         for table in groups.columns.tables
-        if isinstance(table, FileTable) and table.left_out
+        if table.left_out
     ]
 
 

@@ -18,7 +18,7 @@ from grpo_cli.read.known_names import REWARD_TIERS, STEPS
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, choose_among, united
-from grpo_cli.read.tables import SHOWN, Binding, FileTable, Located, OverTables, Table, column_names, label
+from grpo_cli.read.tables import SHOWN, Binding, Located, OverTables, Table, column_names, label
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
 
@@ -131,10 +131,7 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
         raise (absent_column(error, flag, tables) if flag else error) from None
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))
-    tables = [
-        table.knowing(scanned.late_names) if isinstance(table, FileTable) and scanned.late_names else table
-        for table, scanned in zip(tables, scans, strict=True)
-    ]
+    tables = [table.knowing(scanned.late_names) for table, scanned in zip(tables, scans, strict=True)]
     late = with_late_names(request, column_names(tables))
     if late is not None:
         fields = [field for field in late.fields if field not in request.fields]
@@ -181,13 +178,13 @@ class ReadColumns:
 
     def __call__(self, table: Table) -> Scanned:
         """Read the columns; in a section, missing columns are null."""
-        if not (isinstance(table, FileTable) and isinstance(table.source, Section)):
+        if not isinstance(table.source, Section):
             return columns_of(table, self.fields, self.optional)
         found = columns_of(table, self.fields, {field.name for field in self.fields})
         missing = [field.name for field in self.fields if field.name not in found.frame.columns]
         return found.with_frame(found.frame.with_columns(pl.lit(None).alias(name) for name in missing))
 
-    def joined(self, table: FileTable, parts: Sequence[Scanned]) -> Scanned:
+    def joined(self, table: Table, parts: Sequence[Scanned]) -> Scanned:
         """Join the sections of a file; a column that no section has is an error unless it is optional."""
         columns = []
         for wanted in self.fields:

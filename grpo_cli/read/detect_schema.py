@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from grpo_cli.errors import DataError, NoRewards, UsageError
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
-from grpo_cli.formats.interface import Format
-from grpo_cli.read.tables import FileTable, FrameTable, OverTables, Table
+from grpo_cli.formats.interface import Reader
+from grpo_cli.read.tables import OverTables, Table
 from grpo_cli.schemas.sample import Sample, misfit, reward_names
 from grpo_cli.schemas.table import LISTED, LONG, NESTED, NONE, REFUSED, Schema, schema, schemas
+
+T = TypeVar("T", bound=Table)
 
 _NEAR: Final = 3  # near matches in a message
 _SPEAKING: Final = 2  # matching columns from which a message names a schema
@@ -34,7 +36,7 @@ class Match:
     by: tuple[str, ...] = ()  # the reasons for it
 
 
-def with_schema(files: Sequence[FileTable], choice: str | None, over: OverTables = map) -> list[FileTable]:
+def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) -> list[T]:
     """The files as their common schema reads them; `choice` is the name of a schema or `none`.
 
     `over` looks at each file; afterwards its column names and number of rows are known.
@@ -57,23 +59,8 @@ def with_schema(files: Sequence[FileTable], choice: str | None, over: OverTables
         return list(files)
     nested = schema_.layout == NESTED
     return [
-        table.of_schema(schema_, registry.nested(table.format, schema_.rows) if nested else table.format)
-        for table in files
+        table.of_schema(schema_, registry.nested(table.format, schema_.rows) if nested else None) for table in files
     ]
-
-
-def frame_with_schema(table: FrameTable, choice: str | None) -> FrameTable:
-    """The frame as its schema reads it: only schemas with one row per rollout apply to frames."""
-    if choice == NONE:
-        return table
-    if choice is None:
-        found = _schema_of(table, [known for known in _known() if known.layout == LONG])
-    else:
-        found = schema(choice)
-        if found.layout != LONG:
-            wrong = f"a record of a {found.title} has several rollouts, but a frame needs one per row"
-            raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
-    return replace(table, schema=found)
 
 
 def _known(choice: str | None = None) -> list[Schema]:
@@ -84,8 +71,10 @@ def _known(choice: str | None = None) -> list[Schema]:
     return [*schemas().at_hand.values()] if choice is None else [schema(choice)]
 
 
-def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[FileTable, Schema | None]:
-    """A file, whose column names and number of rows are now known, and its schema."""
+def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[Any, Schema | None]:
+    """A table, whose column names and number of rows are now known, and its schema."""
+    if not (is_named or table.format.holds_records):
+        known = [one for one in known if one.layout == LONG]
     found = known[0] if is_named and known else _schema_of(table, known)
     if found is not None:
         _refuse(found, table)
@@ -124,7 +113,10 @@ def _best(candidates: Sequence[Match], name: str) -> Schema | None:
     return best[0]
 
 
-def _refuse(chosen: Schema, table: FileTable) -> None:
+def _refuse(chosen: Schema, table: Table) -> None:
+    if chosen.layout != LONG and not table.format.holds_records:
+        wrong = f"a record of a {chosen.title} has several rollouts, but a frame needs one per row"
+        raise UsageError(wrong, "make one row per rollout, and name the columns: group=..., reward=...")
     if chosen.layout in REFUSED:
         raise NoRewards(f"{table.name}: {chosen.title}: {chosen.refusal}", chosen.hint)
     if not _can_hold(table.format, chosen.layout):
@@ -133,14 +125,14 @@ def _refuse(chosen: Schema, table: FileTable) -> None:
         raise DataError(wrong, f"it is read from {', '.join(others)}; --schema none reads plain rows")
 
 
-def _can_hold(known: Format, layout: str) -> bool:
+def _can_hold(known: Reader, layout: str) -> bool:
     """Whether a record of the format can contain the rollouts of a layout."""
     if layout == NESTED:
         return known.holds_objects
     return known.holds_lists if layout in LISTED else True
 
 
-def nearly(table: FileTable) -> list[Match]:
+def nearly(table: Table) -> list[Match]:
     """Schemas with a single mismatch, best first, except those that are refused anyway."""
     sample = table.sample()
     candidates = (_match(known, sample) for known in _known())

@@ -13,7 +13,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError, GrpoError
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.tables import SHOWN, FileTable, Table
+from grpo_cli.read.tables import SHOWN, Table
 from grpo_cli.values.cells import Field, canonical, json_text, words
 from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
 from grpo_cli.values.paths import Absent
@@ -141,9 +141,8 @@ def _as_text(value: Any) -> str | None:
 
 def _values(table: Table, index: Any, rows: RowNumbers, column: str) -> Sequence[Any]:
     """The values of these ascending rows; derived columns need a scan."""
-    if isinstance(table, FileTable):
-        with suppress(Absent):
-            return [value for frame in table.rows(index, rows, [column]) for value in frame[column].to_list()]
+    with suppress(Absent):
+        return [value for frame in table.rows(index, rows, [column]) for value in frame[column].to_list()]
     try:
         return table.scan([Field(column, "key")]).frame[column].gather(rows).to_list()
     except GrpoError:  # not every file has the column

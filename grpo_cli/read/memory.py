@@ -16,7 +16,7 @@ from typing import Final
 import polars as pl
 
 from grpo_cli.errors import DataError
-from grpo_cli.read.tables import FileTable, Table
+from grpo_cli.read.tables import Table
 
 ROW: Final = 40  # bytes per row with a key and a reward: less than in any measured run (50 to 90)
 COLUMN: Final = 8  # bytes per row for each further column
@@ -32,7 +32,7 @@ _GB: Final = 1e9
 
 def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Path("/")) -> None:
     """Refuse more rows than fit into the available memory; do nothing if either number is unknown."""
-    rows = sum(table.row_count or 0 for table in tables if isinstance(table, FileTable))
+    rows = sum(table.row_count or 0 for table in tables)
     if rows > MOST:
         raise DataError(f"{rows:,} rows, but a run takes at most {MOST:,}", WAYS_OUT)
     needed = rows * (ROW + COLUMN * max(0, columns - 2))

@@ -19,7 +19,7 @@ from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import ascending, encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import SHOWN, Binding, FileTable, Table
+from grpo_cli.read.tables import SHOWN, Binding, Table
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.values.cells import canonical, json_text
 from grpo_cli.values.key_text import cut, plain
@@ -56,8 +56,7 @@ def ids_of(
 
 def _filled(table: Table, name: str) -> bool:
     """Whether the first records of a file have a value at this path."""
-    records = table.format.sample(table.source) if isinstance(table, FileTable) else ()
-    return any(value is not None for record in records for value in values_of(record, name))
+    return any(value is not None for record in table.sample().records for value in values_of(record, name))
 
 
 def _same_ids(every: Sequence[Table], binding: Binding) -> tuple[str, ...]:
@@ -154,10 +153,7 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
     CSV has no types, so there the digits of a whole number are that number.
     """
     keys = [[side.key[name].alias("") for name in names] for side in (now, before)]
-    untyped = [
-        all(isinstance(table, FileTable) and not table.format.has_types for table in side.tables)
-        for side in (now, before)
-    ]
+    untyped = [all(not table.format.has_types for table in side.tables) for side in (now, before)]
     frames = []
     for mine, theirs, other_untyped in zip(keys, keys[::-1], untyped[::-1], strict=True):
         compared = [

@@ -24,7 +24,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
-from grpo_cli.read.tables import FileTable, Located, Table, size_of
+from grpo_cli.read.tables import Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.paths import Absent
 
@@ -314,21 +314,8 @@ def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...
 
 
 def other_texts(table: Table, taken: Collection[str]) -> tuple[str, ...]:
-    """Text columns that may be prompts under another name, by their first rows; those inside objects come last."""
-    texts: Sequence[str] = ()
-    if isinstance(table, FileTable):
-        sample = table.format.sample(table.source)
-        texts = [name for name in table.columns() if any(isinstance(record.get(name), str) for record in sample)]
-        inner = (
-            (f"{name}.{part}", value)
-            for record in sample
-            for name, fields in record.items()
-            if isinstance(fields, dict)
-            for part, value in fields.items()
-        )
-        texts += dict.fromkeys(name for name, value in inner if isinstance(value, str))
-    else:
-        texts = table.texts
+    """Text columns that may be prompts under another name, by their first rows."""
+    texts = table.format.text_columns(table.source)
     return tuple(name for name in texts if name not in taken and _may_be_prompt(name))[:COLUMNS]
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
-import polars as pl
-
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -36,7 +34,7 @@ from grpo_cli.read.known_names import (
     TURNS,
 )
 from grpo_cli.read.prompt_check import other_texts, prompt_columns
-from grpo_cli.read.tables import Binding, FileTable, FrameTable, Table, column_names
+from grpo_cli.read.tables import Binding, Table, column_names
 from grpo_cli.schemas.table import Schema, items
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT, shown
@@ -275,13 +273,12 @@ def _for_checks(
 
 def _of_python_objects(tables: Sequence[Table]) -> set[str]:
     """The columns of frames that are of no type, or of several, so that they may not be readable."""
-    frames = (table for table in tables if isinstance(table, FrameTable))
-    return {name for table in frames for name in table.names if table.types.get(name, pl.Object) == pl.Object}
+    return {name for table in tables for name in table.format.untyped(table.source)}
 
 
 def _differs_in_every_row(table: Table, name: str) -> bool:
     """Whether no value repeats in the first rows of a file of text."""
-    records = table.format.sample(table.source) if isinstance(table, FileTable) else ()
+    records = table.sample().records
     return 1 < len(records) == len({str(record.get(name)) for record in records})
 
 
@@ -357,7 +354,7 @@ def _near(tables: Sequence[Table]) -> str:
     """A hint: which schemas nearly match the first file, and where to read more."""
     if log := log_of_steps(tables):
         return f"; {log}"
-    if not tables or not isinstance(tables[0], FileTable):
+    if not (tables and tables[0].format.holds_records):
         return ""
     near = " and ".join(f"{match.schema.title} ({', '.join(match.against)})" for match in nearly(tables[0])[:NEAR])
     is_near = f"; its layout is close to {near}: grpo-adv schemas FILE shows more" if near else ""

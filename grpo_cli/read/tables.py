@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan_parts import Counting, MaskedRows
-from grpo_cli.errors import DataError, InputChanged, UnknownName, UsageError
+from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.inputs import MAX_LINE, Input
-from grpo_cli.formats.interface import Format, Scanned
+from grpo_cli.formats.interface import Format, Reader, Scanned
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.schemas.sample import Sample, values_of
 from grpo_cli.schemas.table import LONG, Mark, Schema
-from grpo_cli.values.cells import Field, Kind, field_of, typed, words
+from grpo_cli.values.cells import Field, Kind, words
 from grpo_cli.values.key_text import cut, plain
-from grpo_cli.values.paths import Absent, refuse_doubled, splits
+from grpo_cli.values.paths import Absent, splits
 
 Found = TypeVar("Found")
 
-FIRST: Final = 4096  # rows of a frame that are cheap to compute
 SHOWN: Final = 60  # characters of a key in a message
-EXPLODE: Final = "make a row of each item first (frame.explode), and name the column of the record with group="
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,37 +70,6 @@ class Binding:
         return [name for name in named if name]
 
 
-class _Table(ABC):
-    """What files and frames have in common: named columns, and rows that messages can name."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """Its name in messages."""
-
-    @property
-    @abstractmethod
-    def schema(self) -> Schema | None:
-        """Its layout, once detected."""
-
-    @abstractmethod
-    def places(self, rows: Sequence[int]) -> list[str]:
-        """Rows (0 = the first) in messages."""
-
-    @abstractmethod
-    def _scanned(self, fields: Sequence[Field]) -> Scanned: ...
-
-    def place(self, row: int) -> str:
-        """The name of a row in messages."""
-        return self.places([row])[0]
-
-    def scan(self, fields: Sequence[Field]) -> Scanned:
-        """The columns of these fields, in row order; the schema may derive some from others."""
-        if self.schema is None:
-            return self._scanned(fields)
-        return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
-
-
 class OverTables(Protocol):
     """Apply a task to each table, in order: `map`, or the same in other processes.
 
@@ -115,11 +81,11 @@ class OverTables(Protocol):
 
 
 @dataclass(frozen=True)
-class FileTable(_Table):
-    """A pinned file, the format that reads it, and its schema once detected."""
+class Table:
+    """A source with named columns, what reads it, and its schema once detected."""
 
     source: Input
-    format: Format
+    format: Reader
     schema: Schema | None = None
     left_out: tuple[int, ...] = ()  # numbers of lines that were left out before reading
     late: tuple[str, ...] = ()  # further column names that a scan found
@@ -127,8 +93,12 @@ class FileTable(_Table):
 
     @property
     def name(self) -> str:
-        """The file as the user named it."""
+        """The source as the user named it."""
         return self.source.name
+
+    def place(self, row: int) -> str:
+        """The name of a row in messages."""
+        return self.places([row])[0]
 
     def places(self, rows: Sequence[int]) -> list[str]:
         """Rows (0 = the first) in messages: in a file of lines, by their lines, for which the file is read once."""
@@ -142,6 +112,14 @@ class FileTable(_Table):
     @cached_property
     def _head(self) -> dict[str, None]:
         return dict.fromkeys(self.format.columns(self.source))
+
+    def sample(self) -> Sample:
+        """A few records, to recognise the schema by."""
+        return Sample.of(self.source, self.format, self.columns())
+
+    def columns(self) -> list[str]:
+        """All top-level names; for JSON lines, those of some rows."""
+        return list({**self._head, **dict.fromkeys(self.late)})
 
     def rows(
         self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
@@ -158,22 +136,29 @@ class FileTable(_Table):
         """The rows that the format fetches without reading much of the file."""
         return self.format.cheap_rows(self.source, index, height)
 
-    def of_schema(self, schema: Schema, format_: Format) -> FileTable:
-        """The file as a schema reads it."""
-        made = replace(self, schema=schema, format=format_)
-        if format_ == self.format:  # known facts are not read again
-            vars(made).update({name: known for name, known in vars(self).items() if name in {"_head", "row_count"}})
-        return made
+    def scan(self, fields: Sequence[Field]) -> Scanned:
+        """The columns of these fields, in row order; the schema may derive some from others."""
+        if self.schema is None:
+            return self._scanned(fields)
+        return DerivedColumns(self.schema, self.name, self.place).scan(self._scanned, fields)
 
-    def of_source(self, source: Input) -> FileTable:
+    def of_schema(self, schema: Schema, format_: Reader | None = None) -> Self:
+        """The source as a schema reads it, perhaps in another way."""
+        if format_ is None or format_ == self.format:  # known facts are not read again
+            made = self._like(schema=schema)
+            vars(made).update({name: known for name, known in vars(self).items() if name == "row_count"})
+            return made
+        return replace(self, schema=schema, format=format_)
+
+    def of_source(self, source: Input) -> Self:
         """The same table from another source, such as a section of the file."""
         return self._like(source=source)
 
-    def knowing(self, late: Collection[str]) -> FileTable:
+    def knowing(self, late: Collection[str]) -> Self:
         """The table with further column names that a scan found."""
-        return self._like(late=(*self.late, *sorted(late)))
+        return self._like(late=(*self.late, *sorted(late))) if late else self
 
-    def refusing(self, names: Collection[str]) -> FileTable:
+    def refusing(self, names: Collection[str]) -> Self:
         """The table, which now refuses these column names, in its head and in scans."""
         outer = self.format.outer_columns(self.source)
         self._refuse([name for name in names if name in self._head and name not in outer])
@@ -186,19 +171,11 @@ class FileTable(_Table):
                 "--replace overwrites it, --column gives another name",
             )
 
-    def _like(self, **changes: Any) -> FileTable:
+    def _like(self, **changes: Any) -> Self:
         """A changed table with the same names: its head is not read again."""
         made = replace(self, **changes)
         vars(made)["_head"] = self._head
         return made
-
-    def sample(self) -> Sample:
-        """A few records, to recognise the schema by."""
-        return Sample.of(self.source, self.format, self.columns())
-
-    def columns(self) -> list[str]:
-        """All top-level names; for JSON lines, those of some rows."""
-        return list({**self._head, **dict.fromkeys(self.late)})
 
     def _scanned(self, fields: Sequence[Field]) -> Scanned:
         try:
@@ -208,7 +185,10 @@ class FileTable(_Table):
             if not head:
                 raise
             path = f"{head}[].{rest}"
-            if any(True for record in self.format.sample(self.source) for _ in values_of(record, path)):
+            in_lists = self.format.holds_lists and any(
+                True for record in self.format.sample(self.source) for _ in values_of(record, path)
+            )
+            if in_lists:
                 cure = f"{head} is a list of objects: write '{path}'"
                 raise Absent.of(error.column, error.place, cure) from None
             texts = self._scanned_as_is([Field(head, "key")])
@@ -233,68 +213,10 @@ class FileTable(_Table):
 
 
 @dataclass(frozen=True)
-class FrameTable(_Table):
-    """A frame in memory: its names, and how to take columns from it."""
+class FileTable(Table):
+    """A table whose rows can also be written: the source is a pinned file."""
 
-    names: Sequence[str]
-    take: Callable[[list[str], int | None], pl.DataFrame]  # some columns, of all rows or only of the first
-    name: str = "frame"
-    texts: Sequence[str] = ()  # text columns in memory, whose first rows cost nothing
-    types: Mapping[str, pl.DataType] = field(default_factory=dict)  # of the columns, as far as known without reading
-    schema: Schema | None = None
-
-    def columns(self) -> list[str]:
-        """The frame's columns."""
-        return list(self.names)
-
-    def sample(self) -> Sample:
-        """A made-up row from the types: no value is read."""
-        from grpo_cli.formats.columnar import row_of  # imports pyarrow, which files of lines do not need
-
-        return Sample("", frozenset(self.names), [row_of(pl.DataFrame(schema=self.types).to_arrow().schema)])
-
-    def rows(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:  # noqa: ARG002 - only files have an index
-        """Some columns at ascending rows; rows after the last of them are not computed."""
-        yield self._scanned([Field(name, "key") for name in columns], int(numbers[-1]) + 1).frame[numbers]
-
-    def cheap_rows(self, index: Any, height: int) -> range:  # noqa: ARG002 - as above
-        """The first rows."""
-        return range(min(height, FIRST))
-
-    def _scanned(self, fields: Sequence[Field], rows: int | None = None) -> Scanned:
-        """The columns of these fields; dotted paths lead into structs."""
-        heads = {
-            wanted.name: wanted.name if wanted.name in self.names else wanted.name.split(".")[0] for wanted in fields
-        }
-        for name, head in heads.items():
-            if head not in self.names:
-                raise UnknownName.among("column", name, self.names)
-        refuse_doubled(heads.values(), self.names, self.name)
-        frame = self.take(list(dict.fromkeys(heads.values())), rows)
-        columns = [(wanted, self._reach(frame, wanted.name, heads[wanted.name])) for wanted in fields]
-        for wanted, series in columns:
-            if wanted.kind == "number" and isinstance(series.dtype, (pl.List, pl.Array)):
-                raise DataError(f"{wanted.name} has lists, but a frame needs one number per row", EXPLODE)
-        return Scanned(pl.DataFrame([typed(wanted, series, self.place) for wanted, series in columns]))
-
-    def _reach(self, frame: pl.DataFrame, name: str, head: str) -> pl.Series:
-        series = frame[head].alias("")
-        for part in name.removeprefix(head).split(".")[1:]:
-            try:
-                series = field_of(series, part)
-            except pl.exceptions.PolarsError:
-                found = inside_of_texts(Field(name, "key"), head, frame[head], self.place)
-                if found is not None:
-                    return found
-                raise DataError(f"{self.name} has no field {name!r}", f"{head} is {series.dtype}") from None
-        return series
-
-    def places(self, rows: Sequence[int]) -> list[str]:
-        """Rows in messages."""
-        return [f"{self.name} row {row + 1}" for row in rows]
-
-
-Table = FileTable | FrameTable
+    format: Format
 
 
 class Excerpts:
@@ -356,18 +278,16 @@ class Located:
 def refuse_changed(tables: Sequence[Table]) -> None:
     """Stop if a file is no longer the one that was read."""
     for table in tables:
-        if isinstance(table, FileTable):
-            table.source.check()
+        table.source.check()
 
 
-def whole(tables: Sequence[Table]) -> pl.DataFrame:
+def whole(tables: Sequence[FileTable]) -> pl.DataFrame:
     """The files as one frame; its row i is row i of the narrow table."""
-    files = [table for table in tables if isinstance(table, FileTable)]
-    schema = files[0].schema
+    schema = tables[0].schema
     if schema is not None and schema.layout != LONG:
         wrong = f"a record of a {schema.title} has several rollouts, but a frame needs one per row"
         raise UsageError(wrong, "grpo-adv writes them to a file")
-    frames = in_one_type([table.format.read(table.source) for table in files], "give the files one by one", wide=True)
+    frames = in_one_type([table.format.read(table.source) for table in tables], "give the files one by one", wide=True)
     return pl.concat(frames, how="diagonal_relaxed")
 
 
@@ -409,7 +329,7 @@ def label(key: pl.DataFrame, at: int, row: int, width: int = SHOWN) -> str:
 
 def size_of(tables: Sequence[Table]) -> int:
     """The size of all files in bytes."""
-    return sum(table.source.pin.size for table in tables if isinstance(table, FileTable))
+    return sum(table.source.pin.size for table in tables)
 
 
 def column_names(tables: Sequence[Table]) -> list[str]:

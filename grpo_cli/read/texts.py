@@ -16,7 +16,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.tables import FileTable, column_names
+from grpo_cli.read.tables import Table, column_names
 
 Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -44,7 +44,7 @@ class TextColumns:
         return ", ".join(f"{part} = {name}" for part, name in parts.items() if name)
 
 
-def text_columns(tables: Sequence[FileTable], named: TextColumns, *, prompt_only: bool = False) -> TextColumns:
+def text_columns(tables: Sequence[Table], named: TextColumns, *, prompt_only: bool = False) -> TextColumns:
     """The columns of the texts: by flag, else by schema, else by known names."""
     if named.messages and (named.prompt or named.response):
         raise UsageError("--messages already contains the response", "leave out --prompt and --response")
@@ -85,12 +85,11 @@ def _there(name: str, names: Sequence[str]) -> str:
 
 
 def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The JSON texts of columns of files at ascending rows of the narrow table, a few rows at a time; null if missing."""
+    """The JSON texts of columns at ascending rows of the narrow table, a few rows at a time; null if missing."""
     places = rows if narrow.rows is None else narrow.rows[rows]
     for at, here in narrow.by_file(places):
         table = narrow.tables[at]
-        if isinstance(table, FileTable):
-            yield from table.rows(narrow.scans[at].index, here, columns, as_json=True)
+        yield from table.rows(narrow.scans[at].index, here, columns, as_json=True)
 
 
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:

@@ -23,7 +23,7 @@ from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.schemas.table import LISTED
@@ -172,7 +172,7 @@ def _token_lists(table: Table, name: str) -> pl.Series:
     try:
         return table.scan([field]).frame[name]
     except DataError:
-        if not (isinstance(table, FileTable) and table.schema and table.schema.layout in LISTED):
+        if not (table.schema and table.schema.layout in LISTED):
             raise
     scanned = table.scan([])
     frames = table.rows(scanned.index, np.arange(len(scanned.frame)), [name], as_json=True)

@@ -50,7 +50,7 @@ class OnRay:
 
     def over_far(self, work: Callable[[Table], Found], tables: Iterable[Table]) -> Iterator[Found]:
         """Do a little work on each table: in tasks where it is in a store."""
-        for is_far, some in groupby(tables, lambda table: isinstance(table, FileTable) and not table.source.is_local):
+        for is_far, some in groupby(tables, lambda table: not table.source.is_local):
             if is_far:
                 calls = ((work, [table]) for table in some)
                 yield from (unpacked(found) for (found,) in self.cluster.run(work_on, calls))
@@ -78,19 +78,19 @@ class Tasks:
     def __call__(self, work: Callable[[Table], Any], tables: Iterable[Table], /) -> Iterator[Any]:
         """Do the work on each table. Files that only this process has are read here, such as a pipe or a converted file."""
         tables = list(tables)
-        least = max(self.rows, sum(_rows_of(table) for table in tables if isinstance(table, FileTable)) // self.most)
+        least = max(self.rows, sum(_rows_of(table) for table in tables) // self.most)
         pieces = [_pieces(table, least, work) for table in tables]
         results = self._read(work, list(chain.from_iterable(pieces)), least)
         for table, some in zip(tables, pieces, strict=True):
             found = list(islice(results, len(some)))
             if not found:
                 yield work(table)
-            elif len(found) > 1 and isinstance(work, ReadColumns) and isinstance(table, FileTable):
+            elif len(found) > 1 and isinstance(work, ReadColumns):
                 yield work.joined(table, found)
             else:
                 yield from found
 
-    def _read(self, work: Callable[[Table], Any], pieces: Sequence[FileTable], least: int) -> Iterator[Any]:
+    def _read(self, work: Callable[[Table], Any], pieces: Sequence[Table], least: int) -> Iterator[Any]:
         """What the work finds in each piece."""
         growth = Growth(sum(piece.source.pin.size for piece in pieces))
         tasks = list(_together(pieces, _rows_of, least))
@@ -136,17 +136,17 @@ def on_ray(address: str | None, *, verbose: bool = False) -> Iterator[OnRay]:
 
 def _is_own(table: Table) -> bool:
     """Whether only this process has the file."""
-    return not isinstance(table, FileTable) or table.source.fd is not None
+    return table.source.fd is not None
 
 
-def _rows_of(table: FileTable) -> int:
+def _rows_of(table: Table) -> int:
     """The number of rows of a file, or an estimate."""
     return table.row_count or table.source.pin.size // _BYTES
 
 
-def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[FileTable]:
+def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[Table]:
     """What tasks read of a table: the file, or sections of a large one; nothing if only this process has it."""
-    if not isinstance(table, FileTable) or _is_own(table):
+    if _is_own(table):
         return []
     if isinstance(work, ReadColumns) and _rows_of(table) > least:
         cuts = table.format.sections(table.source, least * _BYTES)

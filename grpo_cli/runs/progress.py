@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output, Target
 from grpo_cli.write.write_outputs import Writing, in_turn
+
+T = TypeVar("T", bound=Table)
 
 ALL: Final = 100  # per cent
 READ: Final = 70  # per cent of the work is reading; the rest is grouping, computing and writing
@@ -35,9 +37,8 @@ class Watching:
         self._before = 0
         for table in tables:
             self._read(0)
-            yield work(_watched(table, self._read) if isinstance(table, FileTable) else table)
-            if isinstance(table, FileTable):
-                self._before += table.source.pin.size
+            yield work(_watched(table, self._read))
+            self._before += table.source.pin.size
         self._phase("grouping and computing", READ, ALL)
 
     def writing(self, at: int, table: FileTable) -> FileTable:
@@ -74,7 +75,7 @@ class Watching:
             self._phase(text, done, ALL)
 
 
-def _watched(table: FileTable, said: Callable[[int], None]) -> FileTable:
+def _watched(table: T, said: Callable[[int], None]) -> T:
     """The table, which reports to `said` how far it has been read; unchanged unless it is a plain file."""
     if type(table.source) is not Input or table.source.fd is not None:
         return table

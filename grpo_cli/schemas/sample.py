@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import Format
+from grpo_cli.formats.interface import Reader
 from grpo_cli.schemas.table import SHAPES, Schema
 from grpo_cli.values import json_text
 
@@ -22,7 +22,7 @@ class Sample:
     records: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def of(cls, source: Input, known: Format, columns: Collection[str]) -> Sample:
+    def of(cls, source: Input, known: Reader, columns: Collection[str]) -> Sample:
         """A sample of a file with these columns."""
         records = known.sample(source)
         names = {*columns, *(name for record in records for name in record)}

@@ -20,7 +20,8 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import score
-from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.formats.frame import FRAME, FrameReader
+from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.audit import Job, audited
 
 if TYPE_CHECKING:
@@ -263,7 +264,8 @@ def verdict(at: int) -> str:
     frame = log.table(seed(at))
     binding = Binding(rewards=("reward", "other")) if log.fault == "weights" else Binding()
     facts = audited(
-        Job(inputs=(), binding=binding), [FrameTable(frame.columns, lambda names, rows: frame.select(names)[:rows])]
+        Job(inputs=(), binding=binding),
+        [Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows]))],
     )
     match = facts["match"]
     fits = match["verdict"] in {"match", "noise"}

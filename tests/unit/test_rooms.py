@@ -34,7 +34,7 @@ RULES: dict[str, str] = {
     "write": "errors values files formats engine read",
     "runs": "errors values files formats schemas engine options read stats auditing choosing write",
     "render": "errors values files formats schemas engine options read stats runs",
-    "api": "errors files engine options read stats auditing choosing write runs render",
+    "api": "errors files formats engine options read stats auditing choosing write runs render",
     "twinkle": "errors engine write",
     "browse": "errors values files engine options read stats choosing runs render",
     "cli": "errors plugins files schemas engine options read stats auditing choosing write runs render browse",

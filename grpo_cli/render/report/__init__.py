@@ -13,7 +13,6 @@ import polars as pl
 from grpo_cli import __version__
 from grpo_cli.errors import printable
 from grpo_cli.files.atomic import replacing
-from grpo_cli.read.tables import FileTable
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
@@ -92,7 +91,7 @@ def _others(inspection: Inspection | Parted) -> list[str]:
 def _origin(inspection: Inspection | Parted, command: str) -> str:
     """The command, the version, and when the files were last written."""
     tables = inspection.parts[0].narrow.tables
-    times = [t.source.pin.mtime_ns for t in tables if isinstance(t, FileTable) and t.source.pin.mtime_ns]
+    times = [t.source.pin.mtime_ns for t in tables if t.source.pin.mtime_ns]
     ends = (min(times), max(times)) if times else ()
     days = dict.fromkeys(f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M}" for ns in ends)
     written = f"files of {' to '.join(days)} UTC" if days else ""

@@ -22,8 +22,9 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.formats.jsonl import format as jsonl
-from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.audit import Job, audited, run
 from tests.support.command import adv
 from tests.support.drawn import is_nightly, some
@@ -67,7 +68,7 @@ def found(
 ) -> dict[str, Any]:
     facts = audited(
         Job(inputs=(), binding=Binding(**binding), column=column, claim=claim, claimed=preset),
-        [FrameTable(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)],
+        [Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema))],
     )
     json.dumps(facts, allow_nan=False)
     return facts

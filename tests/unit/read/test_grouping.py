@@ -19,13 +19,14 @@ import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.checks import CHECKS, check, last_blocks, missing_keys, repeats, size_of_blocks
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import _ODD, _numbered, _runs, _starts, blocks, encode, packed, sizes, spanning, within
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Binding, FileTable, FrameTable
+from grpo_cli.read.tables import Binding, FileTable, Table
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.jobs import frame, inspected, look, opened, write
 from tests.support.keys import FORMS
@@ -579,7 +580,9 @@ def test_messages_with_the_answers_are_not_called_prompts(tmp_path: Path) -> Non
 
 def columns_of(table: pl.DataFrame, plan: Plan | None = None, **binding: Any) -> Columns:
     return read_columns(
-        [FrameTable(table.columns, lambda names, rows: table.select(names)[:rows])], Binding(**binding), plan or Plan()
+        [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))],
+        Binding(**binding),
+        plan or Plan(),
     )
 
 
@@ -591,7 +594,7 @@ def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
         taken.append(names)
         return data.select(names)[:rows]
 
-    columns = read_columns([FrameTable(data.columns, take)], Binding(), Plan())
+    columns = read_columns([Table(FRAME, FrameReader(data.columns, take))], Binding(), Plan())
     rule = columns.request.rule
     found = {
         within: group(columns, replace(rule, within=within)).coded.codes.to_list() for within in (None, "input", "step")

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from grpo_cli.engine.plan import Plan
+from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.build_table import read
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.read.tables import Binding, Table
 from grpo_cli.values.key_text import plain, shared, told_apart
 
 TEXTS = st.lists(st.text(st.sampled_from("ab cdé日"), max_size=60), min_size=1, max_size=12)
@@ -64,8 +65,9 @@ def test_a_key_is_shown_without_the_marks_of_a_template(key: str, text: str) -> 
 
 
 def narrow_of(keys: list[str]) -> Narrow:
-    table = FrameTable(
-        ["prompt_id", "reward"], lambda *_: pl.DataFrame({"prompt_id": keys, "reward": [1.0] * len(keys)})
+    table = Table(
+        FRAME,
+        FrameReader(["prompt_id", "reward"], lambda *_: pl.DataFrame({"prompt_id": keys, "reward": [1.0] * len(keys)})),
     )
     return read([table], Binding(group=("prompt_id",)), Plan(), warn=False, checks=())
 

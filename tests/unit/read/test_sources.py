@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.known_names import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
 from tests.support.jobs import NAN, frame, look, near, write
 
@@ -100,7 +100,7 @@ def test_a_column_that_is_not_there_is_refused_with_the_nearest(option: str, tmp
     options: dict[str, Any] = {"group": "prompt_id", "scale": "batch", option: "scoer"}
     with pytest.raises(DataError, match="no column 'scoer'; did you mean 'score'"):
         look(write(tmp_path / "a.jsonl", data), **options)
-    with pytest.raises(UnknownName, match="no column named 'scoer'; did you mean 'score'"):
+    with pytest.raises(DataError, match="frame: no column 'scoer'; did you mean 'score'"):
         grpo_cli.advantages(pl.DataFrame(data), **options)
 
 

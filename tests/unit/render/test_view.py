@@ -21,9 +21,10 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, PARTS
 from grpo_cli.engine.score import Scored, score
+from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.build_table import read
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.read.tables import Binding, Table
 from grpo_cli.render import explain, methods, plan_text, summary
 from grpo_cli.render.progress import phases
 from grpo_cli.render.text import bars, exact, markdown_table, number
@@ -79,7 +80,9 @@ def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[
     roles = {need: need for need in plan.needs}
     binding = Binding(rewards=("reward", "other") if several else ("reward",), roles=roles)
     table = frame() if table is None else table
-    narrow = read([FrameTable(table.columns, lambda names, rows: table.select(names)[:rows])], binding, plan)
+    narrow = read(
+        [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))], binding, plan
+    )
     scored = score(plan, narrow.table, intermediate=True)
     shown = facts.summarize(scored, narrow)
     shown |= {"inputs": ["rewards.jsonl"], "outputs": ["out.jsonl"], "advantage_column": "advantage", "seconds": 0.123}

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.read.tables import Binding, FrameTable
+from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
 from grpo_cli.stats.difficulty import at_size, count_ties, effective_rows, repeated_rewards
@@ -38,8 +39,8 @@ USUAL = View()
 MANY = st.lists(BINARY, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max_size=10)
 
 
-def table(frame: pl.DataFrame) -> FrameTable:
-    return FrameTable(frame.columns, lambda names, rows: frame.select(names)[:rows])
+def table(frame: pl.DataFrame) -> Table:
+    return Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows]))
 
 
 def looked(
