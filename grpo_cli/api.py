@@ -34,10 +34,11 @@ from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKe
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, refuse_twice, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
-from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.build_table import PlanBy, read, read_parts
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
@@ -183,7 +184,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     if with_plan:
         binding = replace(binding, rollouts="each")
     tables, like_frame = opened(frame, binding)
-    narrows = [read(tables, binding, plan or Plan())] if parts is None else read_parts(tables, parts)[0]
+    narrows = [read(layout(tables, binding), plan or Plan())] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)
     values, statuses, groups = list[pl.Series](), list[pl.Series](), list[pl.DataFrame]()
     for narrow in narrows:

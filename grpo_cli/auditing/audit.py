@@ -204,7 +204,7 @@ class Audit:
 
         Evidence is still counted by the groups before merging, in the column `key`.
         """
-        within, flags = grouping.narrow.rule.within, grouping.columns.request.flags
+        within, flags = grouping.narrow.rule.within, grouping.columns.request.layout.flags
         steps = [name for name in grouping.columns.request.binding.carried if within in {None, "input", name}]
         keys = grouping.narrow.table["group"].alias("key")
         for step, batch in ((name, batch) for name in steps for batch in (name, "input")):
@@ -251,8 +251,8 @@ def _other_treatment(columns: Columns) -> Columns | None:
 
     None if there are none, or if a flag says how they count.
     """
-    flags = columns.request.flags
-    if columns.marked is None or flags.masked_rows or not any(mark.is_open for mark in columns.request.filled.marks):
+    flags = columns.request.layout.flags
+    if columns.marked is None or flags.masked_rows or not any(mark.is_open for mark in columns.request.layout.marks):
         return None
     votes = columns.marked.of_kind("masked").any()
     return columns.under(replace(flags, masked_rows="exclude" if votes else "vote"))
@@ -274,7 +274,7 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
 
 def _ways_to_cut(columns: Columns, best: Grouping) -> Iterator[tuple[str, Columns, Rule]]:
     """Blocks inside each key: if sizes are multiples of another size, a prompt may have been sampled several times."""
-    flags, rule = columns.request.flags, best.narrow.rule
+    flags, rule = columns.request.layout.flags, best.narrow.rule
     if flags.group_size is not None:
         return
     sizes = {int(size) for size in np.unique(np.bincount(best.narrow.table["group"].to_numpy()))}

@@ -6,7 +6,7 @@ Every plan is measured against the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
@@ -44,7 +44,7 @@ def compare(
 ) -> Comparison:
     """Compute every plan, some on tables of their own; the first is what the others are measured against."""
     for plan in plans.values():
-        columns_of_roles(replace(narrow.request.binding, roles=narrow.roles), plan)
+        columns_of_roles(narrow.request.layout, plan)
     scored = {name: score(plan, tables.get(name, narrow.table)) for name, plan in plans.items()}
     for result in scored.values():
         refuse_unscorable(result.plan, result.frame[".scorable"], narrow)

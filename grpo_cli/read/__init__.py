@@ -1,16 +1,17 @@
 """From files or frames to the narrow table: rows that know their group, the only table that stays in memory.
 
 find_inputs(names)             -> inputs    the files to read, pinned                                    open_tables
-open_tables(inputs, flags)     -> tables    each with its format and its schema; a sample has been read  open_tables, apply_schema
-read_columns(tables, ...)      -> Columns   the columns that matter, each read once                      columns
-  choose(tables, flags, plan)  -> Request   which columns those are, and the rule of groups              request
+open_tables(inputs, flags)     -> tables    each with its format and its schema; a sample has been read  open_tables, recognise
+layout(tables, flags)          -> Layout    what the columns are: key, rewards, marks, and why           layout
+choose(layout, plan)           -> Request   which columns the plan and the checks read, and the rule of groups    request
+read_columns(request)          -> Columns   those columns, each read once                                columns
 group(columns, rule)           -> Groups    the group and the batch of every row                         groups, group_keys
 check(groups, CHECKS)          -> warnings  errors stop the run here; each check is a function           checks
 Narrow.of(groups, warnings)    -> Narrow    the table that the engine computes from                      narrow
 
-`build_table.read` does the last four. A step returns its results and never changes its arguments.
+`build_table.read` does the last five. A step returns its results and never changes its arguments.
 
-How a column is chosen: by a flag, else by the schema of the files (`apply_schema`), else by a well-known name
+How a column is chosen (`layout`): by a flag, else by the schema of the files, else by a well-known name
 (`known_names`); if nothing fits, `hints` suggests flags. `derived_columns` computes the columns that a schema derives.
 How a row gets its group: rows with equal keys are a group, cut further by `within` or into blocks; `rollouts` finds rows
 that are parts of one rollout. Which checks exist: `checks.CHECKS` lists them all. Those that need more code than a

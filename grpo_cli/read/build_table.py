@@ -18,9 +18,10 @@ from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError, UsageError, edits
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
-from grpo_cli.read.columns import Columns, read_columns, read_requested
+from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import group
+from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.rollouts import with_rollouts
@@ -36,8 +37,7 @@ ALIKE: Final = 0.2  # edits for each letter of two values up to which one may be
 
 
 def read(
-    tables: Sequence[Table],
-    binding: Binding,
+    layout: Layout,
     plan: Plan,
     *,
     warn: bool = True,
@@ -49,7 +49,7 @@ def read(
 
     `over` reads each table. If the keys equal those of `known`, its numbering is used again.
     """
-    columns = read_columns(tables, binding, plan, warn=warn, over=over)
+    columns = read_columns(choose(layout, plan, warn=warn), over)
     groups = with_rollouts(group(columns, columns.request.rule, known))
     return Narrow.of(groups, check(groups, checks))
 
@@ -65,7 +65,7 @@ def columns_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan
     except UsageError:
         known = {*column_names(tables), *NO_COLUMNS}
         if any(not {name, re.split(r"[.\[]", name)[0]} & known for name in binding.columns):
-            read_columns(tables, binding, plan, warn=False)
+            read_columns(choose(layout(tables, binding), plan, warn=False))
         raise
 
 
@@ -137,12 +137,12 @@ def columns_of_parts(
     refused: dict[str, GrpoError] = {}
     for name, (plan, binding) in parts.plans.items():
         try:
-            requests[name] = choose(tables, binding, plan, warn=warn)
+            requests[name] = choose(layout(tables, binding), plan, warn=warn)
         except GrpoError as error:
             refused[name] = error
     if not requests:
         raise next(iter(refused.values()))
-    whole = read_requested(tables, united(requests, parts.column), over)
+    whole = read_columns(united(requests, parts.column), over)
     values, codes = _values(whole.values[parts.column], parts)
     sizes = np.bincount(codes)
     without = {value: int(sizes[at]) for at, value in enumerate(values) if parts.name(value) not in parts.plans}

@@ -267,7 +267,7 @@ def other_sizes(groups: Groups) -> None:
 def only_singletons(groups: Groups) -> None:
     """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
     request = groups.columns.request
-    plan, key_words, group = request.plan, request.filled.key_words, request.key
+    plan, key_words, group = request.plan, request.layout.key_words, request.key
     compares = plan.estimator.min_group > 1 and plan.baseline_level == "group" and plan.alone == Alone()
     by_row = plan.unit.take == "each"
     rewards = groups.columns.height if by_row or groups.rollouts is None else groups.rollouts.size
@@ -357,7 +357,7 @@ def unusable_values(groups: Groups) -> None:
     columns = groups.columns
     left_out = columns.left_out
     for role, name in columns.request.roles.items():
-        own = role == "rollout" and name in columns.request.filled.rollouts  # a row without an id is a rollout
+        own = role == "rollout" and name in columns.request.layout.rollouts  # a row without an id is a rollout
         for what, wrong in (
             () if own or (role == "length" and name == "equal") else _unusable(columns.values[name], role)
         ):
@@ -382,8 +382,8 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
 def no_rewards_at_the_end(groups: Groups) -> None:
     """Refuse number columns that a layout takes for rewards if the logged advantages follow the columns before them."""
     columns, request = groups.columns, groups.columns.request
-    logged = columns.logged_advantages(request.filled.logged_column)
-    if request.flags.rewards or len(request.rewards) == 1 or logged is None:
+    logged = columns.logged_advantages(request.layout.logged_column)
+    if request.layout.flags.rewards or len(request.rewards) == 1 or logged is None:
         return
     rows = (groups.coded.codes < FOLLOWED).arg_true()
     rewards_of_rows = [reward.gather(rows).fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()]
@@ -397,7 +397,7 @@ def no_rewards_at_the_end(groups: Groups) -> None:
         count = len(totals) - follows.index(True)
         rewards, others = request.rewards[:count], request.rewards[count:]
         raise DataError(
-            f"the logged {request.filled.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
+            f"the logged {request.layout.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
             f"name the rewards: {' '.join(f'--reward {name}' for name in rewards)}",
             place=columns.tables[0].name,
         )
@@ -473,7 +473,7 @@ def nothing_left(groups: Groups) -> None:
 def missing_components(groups: Groups) -> Sequence[str]:
     """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
     columns, rule = groups.columns, groups.columns.request.plan.rewards
-    known = columns.request.filled.may_lack_rewards
+    known = columns.request.layout.may_lack_rewards
     if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
         return ()
     there = pl.DataFrame(
@@ -490,7 +490,7 @@ def missing_components(groups: Groups) -> Sequence[str]:
 
 def useless_marks(groups: Groups) -> Sequence[str]:
     """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
-    return useless(groups.columns.request.filled.marks, groups.columns.values)
+    return useless(groups.columns.request.layout.marks, groups.columns.values)
 
 
 def unread_marks(groups: Groups) -> Sequence[str]:

@@ -9,15 +9,15 @@ from functools import cached_property, partial
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
+from grpo_cli.read.layout import layout, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
-from grpo_cli.read.request import Request, choose, choose_among, united
+from grpo_cli.read.request import Request, choose, united
 from grpo_cli.read.tables import SHOWN, Binding, Located, OverTables, Table, column_names, label
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
@@ -41,8 +41,8 @@ class Columns(Located):
     @cached_property
     def marked(self) -> Marked | None:
         """The rows that do not count like others; None if all do."""
-        filled = self.request.filled
-        return marked(filled.marks, filled.reasons, self.values)
+        layout = self.request.layout
+        return marked(layout.marks, layout.reasons, self.values)
 
     @property
     def left_out(self) -> pl.Series | None:
@@ -87,7 +87,7 @@ class Columns(Located):
     def under(self, binding: Binding) -> Columns:
         """The same columns under other flags, which must not need further columns."""
         old = self.request
-        new = choose(self.tables, binding, old.plan, warn=old.warn, names=old.names)
+        new = choose(layout(self.tables, binding), old.plan, warn=old.warn)
         return replace(self, request=replace(new, by=old.by, value=old.value))
 
     def read(self, name: str) -> pl.Series:
@@ -105,18 +105,12 @@ class Columns(Located):
         return label(pl.DataFrame({name: self.values[name] for name in names}), row, row)
 
 
-def read_columns(
-    tables: Sequence[Table], binding: Binding, plan: Plan, *, warn: bool = True, over: OverTables = map
-) -> Columns:
-    """Read what the plan and the grouping rule need; without `warn`, suspicious groups are not looked for."""
-    return read_requested(tables, choose(tables, binding, plan, warn=warn), over)
-
-
-def read_requested(tables: Sequence[Table], request: Request, over: OverTables = map) -> Columns:
+def read_columns(request: Request, over: OverTables = map) -> Columns:
     """Read the columns of a request; `over` reads each table.
 
     Step-like columns also separate groups if they first occur late in a file: if the scan finds such a column, it is read, too.
     """
+    tables = request.layout.tables
     refuse_beyond_memory(tables, len(request.fields))
     try:
         scans = list(over(ReadColumns(request.fields, request.optional), tables))
@@ -159,14 +153,14 @@ def read_requested(tables: Sequence[Table], request: Request, over: OverTables =
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that the scan found; None if there is nothing more to read."""
-    known = {*request.names}
+    known = dict.fromkeys(request.layout.names)
     late = [name for name in names if name not in known]
-    marks = {mark.column for mark in request.filled.marks}
+    marks = {mark.column for mark in request.layout.marks}
     if not {*STEPS, *marks} & {*late}:
         return None
     if request.parts:
         return united({name: with_late_names(part, names) or part for name, part in request.parts.items()}, request.by)
-    return choose_among([*request.names, *late], request.filled, request.flags, request.plan, warn=request.warn)
+    return choose(with_names(request.layout, [*known, *late]), request.plan, warn=request.warn)
 
 
 @dataclass(frozen=True, slots=True)

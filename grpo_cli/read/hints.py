@@ -20,7 +20,7 @@ from grpo_cli.read.known_names import (
     NO_REWARD,
     REWARD_TIERS,
 )
-from grpo_cli.read.tables import FileTable, Table
+from grpo_cli.read.tables import Table
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import SHAPES
 from grpo_cli.values.chat import is_message
@@ -48,7 +48,7 @@ def flags_of_likely(tables: Sequence[Table], *, group: bool, reward: bool) -> st
 def refuse_other_separator(tables: Sequence[Table], names: Sequence[str]) -> None:
     """Refuse CSV or TSV whose header is a single column because another character separates its columns."""
     separator = next((mark for mark in ";\t|," if mark in names[0]), None) if len(names) == 1 else None
-    if separator is not None and isinstance(tables[0], FileTable) and not tables[0].format.has_types:
+    if separator is not None and not tables[0].format.has_types:
         raise DataError(
             f"the header is a single column, {names[0]!r}: its columns seem to be separated by {separator!r}",
             "CSV has commas, TSV has tabs: convert the file, or change its suffix",
@@ -59,9 +59,7 @@ def refuse_other_separator(tables: Sequence[Table], names: Sequence[str]) -> Non
 def inside_of_record(tables: Sequence[Table]) -> str:
     """A hint at the rows if the file is a single JSON record with a list of objects; otherwise empty."""
     records = _records(tables)
-    is_document = (
-        len(tables) == len(records) == 1 and isinstance(tables[0], FileTable) and tables[0].format.holds_objects
-    )
+    is_document = len(tables) == len(records) == 1 and tables[0].format.holds_objects
     if not is_document or tables[0].schema is not None or log_of_steps(tables):
         return ""
     lists = {name: value for name, value in records[0].items() if _is_list_of_rows(value)}
@@ -106,7 +104,7 @@ def absent_column(error: Absent, flag: str, tables: Sequence[Table]) -> Absent:
         meant = [cut]
     elif not any("." in path for path in meant):
         return error  # it names the nearest column
-    schema = tables[0].schema if isinstance(tables[0], FileTable) else None
+    schema = tables[0].schema
     rows = f"{schema.rows}." if schema is not None and schema.rows and flag == "--reward" else ""
     flags = " or ".join(_flags(flag, [f"{rows}{path}" for path in meant]))
     return Absent.of(name, error.place, f"did you mean {flags}? columns: {', '.join(tables[0].columns()[:20])}")
@@ -162,7 +160,7 @@ def _values(tables: Sequence[Table]) -> dict[str, list[Any]]:
 
 
 def _records(tables: Sequence[Table]) -> Sequence[Mapping[str, Any]]:
-    return tables[0].format.sample(tables[0].source) if tables and isinstance(tables[0], FileTable) else ()
+    return tables[0].sample().records if tables and tables[0].format.holds_records else ()
 
 
 def _walk(value: Any, path: str, levels: int) -> Iterator[tuple[str, Any]]:

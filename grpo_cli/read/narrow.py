@@ -76,10 +76,10 @@ class Narrow(Located):
             foreign=columns.foreign,
             foreign_counts=columns.foreign_counts,
             notes=(
-                *request.filled.notes,
+                *request.layout.notes,
                 *([] if size is None else [cut]),
                 *rollout_note(groups),
-                request.note,
+                request.layout.note,
                 f"reward = {' + '.join(request.rewards)}",
             ),
             warnings=warnings,
@@ -130,7 +130,7 @@ class Narrow(Located):
     @property
     def without_reward(self) -> pl.Series | None:
         """The rows without any finite reward, if the tool is known to write such rows; otherwise None."""
-        if not self.request.filled.may_lack_rewards:
+        if not self.request.layout.may_lack_rewards:
             return None
         rewards = pl.selectors.starts_with("reward.")
         return self.table.select(pl.all_horizontal(rewards.is_null() | ~rewards.is_finite())).to_series()

@@ -16,7 +16,7 @@ from grpo_cli.files.kept import note_standard_input
 from grpo_cli.files.stores import Stored, find, is_url
 from grpo_cli.files.trials import RESULT, in_store, unfinished
 from grpo_cli.formats import registry
-from grpo_cli.read.apply_schema import recognise
+from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, OverTables
 from grpo_cli.schemas.table import schemas
 

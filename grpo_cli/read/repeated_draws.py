@@ -193,7 +193,7 @@ def numberings(columns: Columns) -> dict[str, Numbering]:
         **dict.fromkeys(JUDGES, "judge"), **dict.fromkeys([*ROLLOUT_IDS, "rollout", "episode"], "rollout"), **dict.fromkeys(SAMPLE_IDS, "sample"),
         **dict.fromkeys(given, "sample"),
     }  # fmt: skip
-    return {name: kind for name, kind in kinds.items() if name in request.names and name not in request.key}
+    return {name: kind for name, kind in kinds.items() if name in request.layout.names and name not in request.key}
 
 
 def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: Numbering) -> bool:

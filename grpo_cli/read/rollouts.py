@@ -35,12 +35,12 @@ def with_rollouts(groups: Groups) -> Groups:
     The plan of the result counts each rollout once, unless a preset or a flag says otherwise.
     """
     request = groups.columns.request
-    named, known = request.roles.get("rollout"), request.filled.rollouts
+    named, known = request.roles.get("rollout"), request.layout.rollouts
     if named is None:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if named is None and not known:
         return groups
-    names = known if named is None or "rollout" not in request.flags.roles else (named,)
+    names = known if named is None or "rollout" not in request.layout.flags.roles else (named,)
     ids, name = _ids(groups.columns, names)
     if named is None and not _come_back(ids):
         return groups
@@ -103,7 +103,7 @@ def _coded(groups: Groups, ids: pl.Series, name: str) -> Coded:
 
 def note(groups: Groups) -> list[str]:
     """How rollouts were found; empty if a flag names their column."""
-    if groups.rollouts is None or "rollout" in groups.columns.request.flags.roles:
+    if groups.rollouts is None or "rollout" in groups.columns.request.layout.flags.roles:
         return []
     return [f"rollouts by {_shown(groups)}: {_in_rows(groups, groups.rollouts)}"]
 
@@ -111,9 +111,9 @@ def note(groups: Groups) -> list[str]:
 def _shown(groups: Groups) -> str:
     """The ids as messages name them."""
     request = groups.columns.request
-    filled = request.filled
-    known = filled.rollouts if "rollout" not in request.flags.roles else (request.roles["rollout"],)
-    return ", else ".join(words(name) if filled.schema is None else filled.schema.words(name) for name in known)
+    layout = request.layout
+    known = layout.rollouts if "rollout" not in layout.flags.roles else (request.roles["rollout"],)
+    return ", else ".join(words(name) if layout.schema is None else layout.schema.words(name) for name in known)
 
 
 def _in_rows(groups: Groups, rollouts: Coded) -> str:
@@ -153,7 +153,7 @@ def rows_counted(groups: Groups) -> Sequence[str]:
     request = groups.columns.request
     if groups.rollouts is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
         return ()
-    if "rollout" in request.flags.roles:
+    if "rollout" in request.layout.flags.roles:
         return ()
     what = f"{_in_rows(groups, groups.rollouts)} (by {_shown(groups)}), and this plan counts every row"
     return [f"{what}: --rollout-reward last counts each rollout once"]

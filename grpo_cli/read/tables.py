@@ -69,6 +69,17 @@ class Binding:
         )
         return [name for name in named if name]
 
+    def inside(self, path: str) -> Binding:
+        """The same with names relative to the objects at a path."""
+        return replace(
+            self,
+            group=tuple(name.removeprefix(path) for name in self.group),
+            rewards=tuple(name.removeprefix(path) for name in self.rewards),
+            roles={role: name.removeprefix(path) for role, name in self.roles.items()},
+            group_within=self.group_within and self.group_within.removeprefix(path),
+            batch_by=self.batch_by and self.batch_by.removeprefix(path),
+        )
+
 
 class OverTables(Protocol):
     """Apply a task to each table, in order: `map`, or the same in other processes.

@@ -15,9 +15,9 @@ from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError, short
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Scanned, Weaving
-from grpo_cli.read.apply_schema import recognise
 from grpo_cli.read.known_names import GROUP_TIERS, PAIR_IDS
 from grpo_cli.read.open_tables import STDIN, find_inputs
+from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless

@@ -22,7 +22,9 @@ from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, tog
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
+from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.request import choose
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.workers import HERE, Workers
@@ -87,7 +89,7 @@ def audited(
 
 def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
-    columns = read_columns(tables, binding, job.claim or Plan(shape=tuple(job.shape)), over=over).compact()
+    columns = read_columns(choose(layout(tables, binding), job.claim or Plan(shape=tuple(job.shape))), over).compact()
     logged = _logged_in(tables, column, job, over)
     return _audited(job, columns, logged, phase)
 

@@ -13,8 +13,8 @@ from grpo_cli.auditing.compare import Comparison, compare
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import UsageError
-from grpo_cli.read.apply_schema import apply_schema
 from grpo_cli.read.build_table import read
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import columns_of_roles
@@ -77,11 +77,8 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     plans, binding = job.plans, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
-    roles: dict[str, str] = {}
-    for plan in plans.values():
-        roles |= apply_schema(tables, binding, plan).binding.roles
-    binding = replace(binding, roles=roles)
-    columns_of_roles(binding, *plans.values())  # one error names all missing columns
+    found = layout(tables, binding)
+    binding = replace(binding, roles=columns_of_roles(found, *plans.values()))
     most = max(plans.values(), key=lambda plan: plan.uses_batch)
     ways: dict[str, Counting] = {name: job.rollouts.get(name, "each") for name in plans}
     if binding.rollouts != "none":  # a plan that does not say it takes it from the file
@@ -90,7 +87,7 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
             way = next((other for other in ways.values() if other != "each"), "each")
         binding = replace(binding, rollouts=way)
     others = {name for columns in job.rewards.values() for name in columns if name not in binding.rewards}
-    narrow = read(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number")), most)
+    narrow = read(layout(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number"))), most)
     if "rollout" in narrow.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
     return compare(narrow, plans, {name: _table_of(narrow, columns) for name, columns in job.rewards.items()})

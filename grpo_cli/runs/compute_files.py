@@ -31,6 +31,7 @@ from grpo_cli.options.resolve import (
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
@@ -113,7 +114,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     try:
         of_files: tuple[str, ...] = ()
         if job.parts is None:
-            narrows = [build_table.read(tables, job.binding, job.plan, warn=warn, over=stages)]
+            narrows = [build_table.read(layout(tables, job.binding), job.plan, warn=warn, over=stages)]
         else:
             narrows, of_files = build_table.read_parts(tables, job.parts, warn=warn, over=stages)
     except DataError:

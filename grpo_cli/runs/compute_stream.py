@@ -27,6 +27,7 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.read import build_table
 from grpo_cli.read.checks import CHECKS_OF_STREAM
+from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.compute_files import Job, scored_unless_refused
 from grpo_cli.schemas.table import NONE, items
@@ -113,7 +114,7 @@ def _weave(job: Job, portion: Portion, sink: BinaryIO) -> Tally:
     source = portion.as_input()
     (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
-    narrow = build_table.read([table], binding, job.plan, checks=CHECKS_OF_STREAM)
+    narrow = build_table.read(layout([table], binding), job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.read_names, job.output)
     if not len(narrow.table):  # a last block that is too short, and is dropped
         return Tally(counts=Counter(dropped_rows=sum(narrow.lengths)))

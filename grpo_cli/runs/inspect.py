@@ -13,6 +13,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, parts_fields, plan_of, refuse_beside, view_fields
 from grpo_cli.read.build_table import PlanBy, read, read_parts
+from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
@@ -92,7 +93,7 @@ def scored(
 ) -> Inspection:
     """Let `over` read what the plan and the view need, and score it; there are no facts yet."""
     binding, plan, columns = what_is_read(column_names(tables), binding, plan, view)
-    narrow = read(tables, binding, plan, warn=warn, over=over)
+    narrow = read(layout(tables, binding), plan, warn=warn, over=over)
     return score_groups(narrow, narrow.plan, columns)
 
 

@@ -18,6 +18,7 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import binding_fields, plan_of
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
@@ -76,8 +77,8 @@ def two_rewards(
     else:
         before = _read(now, others, other, over)
         names, text = before.reward_names, _text_of_both(now, others)
-        ids = ids_of(now.narrow.tables, others, now.narrow.request.flags)
-        pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.flags.roles)
+        ids = ids_of(now.narrow.tables, others, now.narrow.request.layout.flags)
+        pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.layout.flags.roles)
         paired = _paired(pairs, now.narrow, before)
         if not {*ids[0]} <= {*pairs.by}:
             unused = [f"{', '.join(ids[0])} pairs no rollouts (null, repeated or other values): their texts do"]
@@ -108,10 +109,10 @@ def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
 
 def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTables) -> Narrow:
     """The other rewards with the keys and the ids of their rows."""
-    _, ids = ids_of(now.narrow.tables, others, now.narrow.request.flags)
+    _, ids = ids_of(now.narrow.tables, others, now.narrow.request.layout.flags)
     binding = replace(other.binding, carried=dict.fromkeys(ids, "key"), singletons_meant=True)
     plan = Plan(unit=other.plan.unit, rewards=replace(other.plan.rewards, missing="exclude"))
-    return read(others, binding, plan, warn=False, over=over, known=now.narrow.groups)
+    return read(layout(others, binding), plan, warn=False, over=over, known=now.narrow.groups)
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) -> Inspection:

@@ -114,7 +114,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
             for name in run.narrow.key.columns
             if name not in {*STEPS, PARENT} and not name.startswith("@") and not _only_within(run.narrow.rule, name)
         )
-        or tuple(run.narrow.request.flags.group)  # a key whose only name is like that of a step
+        or tuple(run.narrow.request.layout.flags.group)  # a key whose only name is like that of a step
         for run in (now, before)
     ]
     if not kept[0] or kept[0] != kept[1]:

@@ -28,6 +28,7 @@ from grpo_cli.formats import blocks, registry
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl import fields, lines, reading, weaving
 from grpo_cli.read import build_table
+from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values import json_text, slices
 from grpo_cli.values.cells import Field
@@ -286,7 +287,7 @@ def test_a_step_that_only_a_late_line_holds_still_tells_groups_apart() -> None:
     data = rows_of(5000, '"step":1') + b'{"prompt_id":"p2503","reward":1,"step":2}\n'
     table = FileTable(in_memory(data), LINES)
     with pytest.raises(DataError, match="step"):
-        build_table.read([table], Binding(), Plan.of({"estimator.name": "grpo"}))
+        build_table.read(layout([table], Binding()), Plan.of({"estimator.name": "grpo"}))
     found = table.scan([Field("reward", "number")])
     assert "step" in found.late_names
     assert "step" in table.knowing(found.late_names).columns()

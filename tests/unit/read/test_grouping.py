@@ -25,7 +25,9 @@ from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import _ODD, _numbered, _runs, _starts, blocks, encode, packed, sizes, spanning, within
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.read.request import choose
 from grpo_cli.read.tables import Binding, FileTable, Table
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.jobs import frame, inspected, look, opened, write
@@ -579,11 +581,8 @@ def test_messages_with_the_answers_are_not_called_prompts(tmp_path: Path) -> Non
 
 
 def columns_of(table: pl.DataFrame, plan: Plan | None = None, **binding: Any) -> Columns:
-    return read_columns(
-        [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))],
-        Binding(**binding),
-        plan or Plan(),
-    )
+    tables = [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))]
+    return read_columns(choose(layout(tables, Binding(**binding)), plan or Plan()))
 
 
 def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
@@ -594,7 +593,7 @@ def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
         taken.append(names)
         return data.select(names)[:rows]
 
-    columns = read_columns([Table(FRAME, FrameReader(data.columns, take))], Binding(), Plan())
+    columns = read_columns(choose(layout([Table(FRAME, FrameReader(data.columns, take))], Binding()), Plan()))
     rule = columns.request.rule
     found = {
         within: group(columns, replace(rule, within=within)).coded.codes.to_list() for within in (None, "input", "step")
@@ -667,7 +666,7 @@ def test_only_files_with_a_late_step_are_read_again_and_for_little_more(
         return before(table, fields)
 
     monkeypatch.setattr(FileTable, "scan", scan)
-    columns = read_columns(tables, Binding(), Plan())
+    columns = read_columns(choose(layout(tables, Binding()), Plan()))
     assert asked == [
         ("a.jsonl", ["prompt_id", "reward"]),
         ("b.jsonl", ["prompt_id", "reward"]),
@@ -683,5 +682,5 @@ def test_a_late_step_is_read_beside_a_column_that_the_file_has(tmp_path: Path) -
     late = [{**row, "step": 7} if at in {9_000, 9_001} else row for at, row in enumerate(rows_there)]
     first = write(tmp_path / "a.jsonl", [{**row, "epoch": 1} for row in rows_there])
     tables = opened(first, write(tmp_path / "b.jsonl", late))
-    columns = read_columns(tables, Binding(group_size=4), Plan())
+    columns = read_columns(choose(layout(tables, Binding(group_size=4)), Plan()))
     assert columns.values["step"].is_not_null().arg_true().to_list() == [29_000, 29_001]

@@ -12,6 +12,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.build_table import read
 from grpo_cli.read.excerpts import Labels
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.values.key_text import plain, shared, told_apart
@@ -69,7 +70,7 @@ def narrow_of(keys: list[str]) -> Narrow:
         FRAME,
         FrameReader(["prompt_id", "reward"], lambda *_: pl.DataFrame({"prompt_id": keys, "reward": [1.0] * len(keys)})),
     )
-    return read([table], Binding(group=("prompt_id",)), Plan(), warn=False, checks=())
+    return read(layout([table], Binding(group=("prompt_id",))), Plan(), warn=False, checks=())
 
 
 def test_labels_leave_out_what_all_keys_share_only_if_they_have_to() -> None:

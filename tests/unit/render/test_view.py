@@ -23,6 +23,7 @@ from grpo_cli.engine.plan_parts import ORDERED, PARTS
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.build_table import read
+from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.render import explain, methods, plan_text, summary
@@ -80,9 +81,8 @@ def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[
     roles = {need: need for need in plan.needs}
     binding = Binding(rewards=("reward", "other") if several else ("reward",), roles=roles)
     table = frame() if table is None else table
-    narrow = read(
-        [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))], binding, plan
-    )
+    tables = [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))]
+    narrow = read(layout(tables, binding), plan)
     scored = score(plan, narrow.table, intermediate=True)
     shown = facts.summarize(scored, narrow)
     shown |= {"inputs": ["rewards.jsonl"], "outputs": ["out.jsonl"], "advantage_column": "advantage", "seconds": 0.123}

@@ -14,6 +14,7 @@ import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.options.resolve import binding_fields
+from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import Request, choose
 from grpo_cli.read.tables import Binding
@@ -49,7 +50,7 @@ def asked(written: Written, plan: Plan | None = None, **given: Any) -> Request:
     """What would be read of a file with these options."""
     binding = Binding(**binding_fields({**written.flags, **given}))
     tables = open_tables(find_inputs([str(written.path)])[0], binding)
-    return choose(tables, binding, plan or Plan())
+    return choose(layout(tables, binding), plan or Plan())
 
 
 def test_every_schema_is_in_the_table() -> None:
@@ -60,10 +61,10 @@ def test_every_schema_is_in_the_table() -> None:
 @EACH_SCHEMA
 def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, within: str, tmp_path: Path) -> None:
     request = asked(WRITERS[name](tmp_path), group_within=within)
-    left = tuple(part for part in LEFT[name] if part != "@file" or len(request.filled.tables) > 1)
+    left = tuple(part for part in LEFT[name] if part != "@file" or len(request.layout.tables) > 1)
     assert request.key == left
     assert request.rule.within == within
-    assert within == "input" or request.note.endswith(f" within {within}")
+    assert within == "input" or request.layout.note.endswith(f" within {within}")
 
 
 @EACH_SCHEMA
@@ -87,7 +88,7 @@ def test_a_flag_wins_over_what_the_schema_fills_in(name: str, tmp_path: Path) ->
     assert asked(written, batch, batch_by="input").rule.batch_by == "input"
     assert asked(written, LENGTHS, length_column="mine").roles["length"] == "mine"
     assert asked(written, rollout="mine").roles["rollout"] == "mine"
-    assert asked(written, rollout="none").filled.rollouts == ()
+    assert asked(written, rollout="none").layout.rollouts == ()
     assert asked(written, group_size=2).rule.size == 2
     assert asked(written, schema="none", group=["mine"], reward=["other"]).schema is None
 

@@ -1,4 +1,4 @@
-"""What a schema adds to the flags: the key, the rewards and the rest of a Binding, unless a flag says otherwise."""
+"""One row per rollout, whatever a record is: the schema of the files, and where in a record its rollouts are."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats import registry
-from grpo_cli.read.derived_columns import FILE, OWN, PATH
 from grpo_cli.read.detect_schema import with_schema
 from grpo_cli.read.known_names import (
     CONVERSATIONS,
     GROUP_TIERS,
     LIKELY_REWARD,
     PROMPT_TEXTS,
-    REASONS,
     RESPONSES,
     REWARD_TIERS,
-    STEP_LIKE,
     TRUTHS,
 )
-from grpo_cli.read.marks import applied
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.schemas.sample import reward_names, values_of
-from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Mark, Schema
+from grpo_cli.schemas.table import LISTED, NESTED, NONE, SHAPES, Schema
 from grpo_cli.values.cells import Field
 from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.paths import PARENT
@@ -54,12 +49,12 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
     tables = [_at_path(table, path) for table in files] if path else with_schema(files, binding.schema, over)
     schema = tables[0].schema
     if schema is None or path:
-        binding = _inside(binding, f"{path}.") if path else binding
+        binding = binding.inside(f"{path}.") if path else binding
         lists = _lists_of_rewards(tables[0], binding)
         schema = schema if lists is None else replace(lists, rows=path)
     if schema is None or schema.layout not in LISTED:
         return tables
-    rewards = binding.rewards or _rewards(schema, tables[0])
+    rewards = binding.rewards or rewards_of(schema, tables[0])
     items = tuple(name for name in rewards if name not in schema.derive)
     if not items:
         raise UsageError(f"a {schema.title} needs a reward column", "name it with --reward")
@@ -215,109 +210,8 @@ def _first_records(table: Table, names: Collection[str], reward: str) -> Sequenc
     return [{**record, reward: next(iter(values_of(record, reward)), None)} for record in records]
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """The flags, with everything that they leave open filled in by the schema."""
-
-    tables: Sequence[Table]
-    binding: Binding
-    schema: Schema | None = None
-    notes: tuple[str, ...] = ()
-    key_words: str = ""  # the key as the schema describes it
-    marks: tuple[Mark, ...] = ()  # of rows that do not count like others
-    reasons: tuple[str, ...] = ()  # columns that name why a row is marked, if they exist
-    rollouts: tuple[str, ...] = ()  # columns with the rollout id, if they exist
-
-    @property
-    def logged_column(self) -> str:
-        """The column of the logged advantage, if it reveals the baseline or the group size; otherwise empty."""
-        reveals = self.schema is not None and (self.schema.centred or self.schema.one_size)
-        return self.schema.advantage if self.schema is not None and reveals else ""
-
-    @property
-    def may_lack_rewards(self) -> bool:
-        """Whether the tool writes null or NaN for rows that have no reward."""
-        return self.schema is not None and self.schema.missing
-
-
-def apply_schema(tables: Sequence[Table], binding: Binding, plan: Plan) -> Filled:
-    """Fill in from the schema of the files what the flags leave open."""
-    known = [table for table in tables if table.schema is not None]
-    schema = known[0].schema if known else None
-    marks = _marks(schema, binding, known)
-    if schema is None:
-        columns = {name for table in tables if marks for name in table.columns()}
-        return Filled(tables, binding, marks=marks, reasons=tuple(name for name in REASONS if name in columns))
-    names = set(known[0].columns())
-    if binding.group_within is not None:
-        schema = replace(schema, group=_key_within(schema))
-    binding = _inside(binding, f"{schema.rows}.") if schema.rows else binding
-    rewards = binding.rewards or _rewards(schema, known[0])
-    group = binding.group or _group(schema, binding, names, alone=len(known) == 1)
-    roles = dict(binding.roles)
-    if "length" in plan.needs and schema.length and _there(schema, schema.length, names):
-        roles.setdefault("length", schema.length)
-    looked_for = schema.rollout if binding.rollouts != "none" else ()
-    rollouts = tuple(name for name in looked_for if _there(schema, name, names))
-    if "rollout" in plan.needs and rollouts:
-        roles.setdefault("rollout", rollouts[0])
-    within, batch = binding.group_within, binding.batch_by
-    if within is None and not binding.group:
-        within = schema.within or None
-    if batch is None and plan.uses_batch and (schema.batch in {"file", "input"} or _there(schema, schema.batch, names)):
-        batch = schema.batch
-    if schema.parts and binding.rollouts == "each":
-        binding = replace(binding, rollouts="once")
-    filled = replace(binding, group=group, rewards=rewards, group_within=within, batch_by=batch, roles=roles)
-    key_words = "" if binding.group else _key_words(schema, binding)
-    key = f"group = {key_words or ', '.join(group)}, " if key_words or group else ""
-    notes = [f"read as {schema.title}: {key}reward = {' + '.join(map(schema.words, rewards))}"]
-    if schema.note and not (binding.rewards if schema.rewards is not None else binding.group_size):
-        notes.append(schema.note)
-    reasons = tuple(name for name in schema.reasons if _there(schema, name, names))
-    return Filled(tables, filled, schema, tuple(notes), key_words, marks, reasons, rollouts)
-
-
-def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> tuple[Mark, ...]:
-    """The marks of the schema and of flags, with the meaning that flags, the preset or the schema give them."""
-    names = {*tables[0].columns()} if tables else set()
-    rows = f"{schema.rows}." if schema is not None and schema.rows else ""
-    named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
-    of_schema = () if schema is None else schema.marks
-    if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
-        cure = "--masked-column COL names the column that marks them"
-        raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
-    # A mark may first occur late in a file of lines: a scan finds it.
-    there = [
-        mark
-        for mark in of_schema
-        if schema is None or mark.column not in schema.derive or _there(schema, mark.column, names)
-    ]
-    return applied(there, named, binding.masked_rows, binding.masked_by_preset)
-
-
-def _inside(binding: Binding, rows: str) -> Binding:
-    """The binding with names relative to the objects at the path `rows`."""
-    return replace(
-        binding,
-        group=tuple(name.removeprefix(rows) for name in binding.group),
-        rewards=tuple(name.removeprefix(rows) for name in binding.rewards),
-        roles={role: name.removeprefix(rows) for role, name in binding.roles.items()},
-        group_within=binding.group_within and binding.group_within.removeprefix(rows),
-        batch_by=binding.batch_by and binding.batch_by.removeprefix(rows),
-    )
-
-
-def _key_words(schema: Schema, binding: Binding) -> str:
-    if not schema.group and not schema.blocks:
-        return ""
-    if schema.blocks:
-        return schema.grouping.replace("--group-size", str(binding.group_size))
-    blocks = "" if binding.group_size is None else f", in blocks of {binding.group_size} rows"
-    return schema.grouping + blocks
-
-
-def _rewards(schema: Schema, table: Table) -> tuple[str, ...]:
+def rewards_of(schema: Schema, table: Table) -> tuple[str, ...]:
+    """The reward columns of a file of this schema, where no flag names them."""
     names = schema.reward or reward_names(schema, table.sample())
     if not names:
         raise DataError(
@@ -329,32 +223,3 @@ def _rewards(schema: Schema, table: Table) -> tuple[str, ...]:
             several, "choose one with --reward NAME (NAME=-1 if lower is better), or name several to add them"
         )
     return names
-
-
-def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
-    """The existing columns of the key; the last must exist. A single file needs no file column."""
-    if schema.blocks and binding.group_size is None:
-        cure = "give --group-size N, the number of rollouts of a prompt"
-        raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
-    *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
-    return (*(name for name in outer if _there(schema, name, names)), *([last] if last else []))
-
-
-def _key_within(schema: Schema) -> tuple[str, ...]:
-    """The key without what else says where it is unique, which --group-within replaces: steps, runs, files and records.
-
-    A record that is a group stays one.
-    """
-    outer, last = (schema.group, ()) if schema.blocks else (schema.group[:-1], schema.group[-1:])
-    if last == (PARENT,):
-        return schema.group
-    places = {*STEP_LIKE, "eval_id", schema.batch, FILE, PARENT}
-    places |= {name for name, derived in schema.derive.items() if derived.source == PATH}
-    return (*(name for name in outer if name not in places), *last)
-
-
-def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
-    """Whether the files have a column, or the column it is derived from."""
-    derived = schema.derive.get(name)
-    source = name if derived is None else derived.source
-    return source in OWN or source == PARENT or source in names or source.split(".")[0] in names

@@ -1,0 +1,260 @@
+"""What the columns of the tables are: found once, from flags, the schema and well-known names, before any column is read.
+
+A flag wins over the schema, and the schema over a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from grpo_cli.errors import DataError, UsageError
+from grpo_cli.read.derived_columns import FILE, OWN, PATH
+from grpo_cli.read.detect_schema import nearly
+from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent, refuse_other_separator
+from grpo_cli.read.known_names import (
+    GROUP_TIERS,
+    LIKELY_GROUP,
+    LIKELY_REWARD,
+    REASONS,
+    REWARD_TIERS,
+    STEP_LIKE,
+)
+from grpo_cli.read.marks import applied
+from grpo_cli.read.recognise import rewards_of
+from grpo_cli.read.tables import Binding, Table, column_names
+from grpo_cli.schemas.table import Mark, Schema
+from grpo_cli.values.paths import PARENT, shown
+
+BY_TEXT: Final = "(found by name, no id beside it)"
+LISTED: Final = 12  # columns listed in a message
+NEAR: Final = 2  # near matches of a schema in a message
+ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the columns of the tables are, and why."""
+
+    tables: Sequence[Table]
+    flags: Binding  # as given
+    names: Sequence[str] = ()  # all column names
+    schema: Schema | None = None
+    binding: Binding  # the flags, completed by the schema
+    key: tuple[str, ...] = ()  # the columns of the group key; empty for blocks of rows
+    key_words: str = ""  # the key as the schema describes it
+    note: str = ""  # the key, and how it was found
+    rewards: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # how the schema reads the files
+    marks: tuple[Mark, ...] = ()  # of rows that do not count like others
+    reasons: tuple[str, ...] = ()  # columns that name why a row is marked, if they exist
+    rollouts: tuple[str, ...] = ()  # columns with the rollout id, if they exist
+    length: str = ""  # the schema's column of lengths, if it exists
+    batch: str = ""  # what divides the batches of the schema's tool, if it exists
+
+    @property
+    def logged_column(self) -> str:
+        """The column of the logged advantage, if it reveals the baseline or the group size; otherwise empty."""
+        reveals = self.schema is not None and (self.schema.centred or self.schema.one_size)
+        return self.schema.advantage if self.schema is not None and reveals else ""
+
+    @property
+    def may_lack_rewards(self) -> bool:
+        """Whether the tool writes null or NaN for rows that have no reward."""
+        return self.schema is not None and self.schema.missing
+
+    @property
+    def key_is_named(self) -> bool:
+        """Whether a flag names the key."""
+        return bool(self.flags.group or self.flags.group_size)
+
+
+def layout(tables: Sequence[Table], flags: Binding) -> Layout:
+    """Find out what the columns of these tables are; one error lists everything that is missing."""
+    schema = tables[0].schema
+    marks = _marks(schema, flags, tables)
+    if schema is None:
+        columns = {name for table in tables if marks for name in table.columns()}
+        reasons = tuple(name for name in REASONS if name in columns)
+        known = Layout(tables=tables, flags=flags, binding=flags, marks=marks, reasons=reasons)
+    else:
+        known = _by_schema(schema, tables, flags, marks)
+    names = column_names(tables)
+    if not names:
+        raise DataError(f"{tables[0].name}: no rows with columns", "there is nothing to compute from")
+    return with_names(known, names)
+
+
+def _by_schema(schema: Schema, tables: Sequence[Table], flags: Binding, marks: tuple[Mark, ...]) -> Layout:
+    """What the schema says, where no flag says otherwise."""
+    names = {*tables[0].columns()}
+    if flags.group_within is not None:
+        schema = replace(schema, group=_key_within(schema))
+    asked = flags.inside(f"{schema.rows}.") if schema.rows else flags
+    rewards = asked.rewards or rewards_of(schema, tables[0])
+    group = asked.group or _group(schema, asked, names, alone=len(tables) == 1)
+    within = asked.group_within
+    if within is None and not asked.group:
+        within = schema.within or None
+    looked_for = schema.rollout if asked.rollouts != "none" else ()
+    has_batch = schema.batch in {"file", "input"} or _there(schema, schema.batch, names)
+    has_length = bool(schema.length) and _there(schema, schema.length, names)
+    by_parts = bool(schema.parts) and asked.rollouts == "each"
+
+    key_words = "" if asked.group else _key_words(schema, asked)
+    key = f"group = {key_words or ', '.join(group)}, " if key_words or group else ""
+    notes = [f"read as {schema.title}: {key}reward = {' + '.join(map(schema.words, rewards))}"]
+    if schema.note and not (asked.rewards if schema.rewards is not None else asked.group_size):
+        notes.append(schema.note)
+    return Layout(
+        tables=tables,
+        flags=flags,
+        schema=schema,
+        binding=replace(
+            asked,
+            group=group,
+            rewards=rewards,
+            group_within=within,
+            rollouts="once" if by_parts else asked.rollouts,
+        ),
+        key_words=key_words,
+        notes=tuple(notes),
+        marks=marks,
+        reasons=tuple(name for name in schema.reasons if _there(schema, name, names)),
+        rollouts=tuple(name for name in looked_for if _there(schema, name, names)),
+        length=schema.length if has_length else "",
+        batch=schema.batch if has_batch else "",
+    )
+
+
+def with_names(known: Layout, names: Sequence[str]) -> Layout:
+    """The layout with a key and rewards from these column names, where neither a flag nor the schema names them."""
+    binding = known.binding
+    group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
+    note = f"group = {', '.join(group)}{inside}"
+    rewards = binding.rewards
+    if not {*rewards} & {*names}:
+        refuse_other_separator(known.tables, names)
+    if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
+        keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
+        more = "" if keyed else ", and the key with --group NAME"
+        raise DataError(
+            f"no column looks like the reward (columns: {_listed(names, LIKELY_GROUP)}){inside_of_record(known.tables)}",
+            f"name it with --reward NAME{more}{flags_of_likely(known.tables, group=not keyed, reward=True)}; "
+            f"rows without a reward must be scored first{_near(known.tables)}",
+        )
+    missing = {}
+    if not group and binding.group_size is not None:
+        note = f"group = blocks of {binding.group_size} rows{inside}"
+    elif not group and (key := _by_name("group key", GROUP_TIERS, names, "--group")):
+        beside = key in GROUP_TIERS[-1] and not any(re.search(ID, name, re.IGNORECASE) for name in names)
+        group, note = (key,), f"group = {key}{inside} {BY_TEXT if beside else '(found by name)'}"
+    elif not group:
+        missing["--group NAME"] = ("the group key", LIKELY_GROUP)
+    if not rewards and (name := _by_name("reward", REWARD_TIERS, names, "--reward")):
+        rewards = (name,)
+    elif not rewards:
+        missing["--reward NAME"] = ("the reward", LIKELY_REWARD)
+    if missing:
+        refuse_absent(rewards, known.tables)
+        likely = "|".join(pattern for _, pattern in missing.values())
+        what = " or ".join(what for what, _ in missing.values())
+        likely_flags = flags_of_likely(known.tables, group="--group NAME" in missing, reward="--reward NAME" in missing)
+        raise DataError(
+            f"no column looks like {what} (columns: {_listed(names, likely)}){inside_of_record(known.tables)}",
+            f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}{likely_flags}{_near(known.tables)}",
+        )
+    if known.key_words:
+        note = f"group = {known.key_words}{inside}"
+    return replace(known, names=names, key=group, note=note, rewards=rewards)
+
+
+def _within(binding: Binding) -> str:
+    """Where the key is unique, in words; the whole input goes without saying."""
+    return "" if binding.group_within in {None, "input", *binding.group} else f" within {binding.group_within}"
+
+
+def _listed(names: Sequence[str], likely: str) -> str:
+    """The first columns, likely columns before others."""
+    ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
+    return ", ".join(map(shown, ordered[:LISTED])) + (", ..." if len(names) > LISTED else "")
+
+
+def _near(tables: Sequence[Table]) -> str:
+    """A hint: which schemas nearly match the first file, and where to read more."""
+    if log := log_of_steps(tables):
+        return f"; {log}"
+    if not (tables and tables[0].format.holds_records):
+        return ""
+    near = " and ".join(f"{match.schema.title} ({', '.join(match.against)})" for match in nearly(tables[0])[:NEAR])
+    is_near = f"; its layout is close to {near}: grpo-adv schemas FILE shows more" if near else ""
+    return is_near or "; grpo-adv schemas FILE shows the nearest known layout"
+
+
+def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:
+    """The first tier's known name, or None; two known names in one tier are an error."""
+    for tier in tiers:
+        candidates = [name for name in tier if name in names]
+        if len(candidates) > 1:
+            raise DataError(f"several columns could be the {what}: {', '.join(candidates)}", f"choose with {flag} NAME")
+        if candidates:
+            return candidates[0]
+    return None
+
+
+def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> tuple[Mark, ...]:
+    """The marks of the schema and of flags, with the meaning that flags, the preset or the schema give them."""
+    names = {*tables[0].columns()}
+    rows = f"{schema.rows}." if schema is not None and schema.rows else ""
+    named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
+    of_schema = () if schema is None else schema.marks
+    if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
+        cure = "--masked-column COL names the column that marks them"
+        raise UsageError("--masked-rows says how masked rows count, and nothing marks any", cure)
+    # A mark may first occur late in a file of lines: a scan finds it.
+    there = [
+        mark
+        for mark in of_schema
+        if schema is None or mark.column not in schema.derive or _there(schema, mark.column, names)
+    ]
+    return applied(there, named, binding.masked_rows, binding.masked_by_preset)
+
+
+def _key_words(schema: Schema, binding: Binding) -> str:
+    if not schema.group and not schema.blocks:
+        return ""
+    if schema.blocks:
+        return schema.grouping.replace("--group-size", str(binding.group_size))
+    blocks = "" if binding.group_size is None else f", in blocks of {binding.group_size} rows"
+    return schema.grouping + blocks
+
+
+def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: bool) -> tuple[str, ...]:
+    """The existing columns of the key; the last must exist. A single file needs no file column."""
+    if schema.blocks and binding.group_size is None:
+        cure = "give --group-size N, the number of rollouts of a prompt"
+        raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
+    *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
+    return (*(name for name in outer if _there(schema, name, names)), *([last] if last else []))
+
+
+def _key_within(schema: Schema) -> tuple[str, ...]:
+    """The key without what else says where it is unique, which --group-within replaces: steps, runs, files and records.
+
+    A record that is a group stays one.
+    """
+    outer, last = (schema.group, ()) if schema.blocks else (schema.group[:-1], schema.group[-1:])
+    if last == (PARENT,):
+        return schema.group
+    places = {*STEP_LIKE, "eval_id", schema.batch, FILE, PARENT}
+    places |= {name for name, derived in schema.derive.items() if derived.source == PATH}
+    return (*(name for name in outer if name not in places), *last)
+
+
+def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
+    """Whether the files have a column, or the column it is derived from."""
+    derived = schema.derive.get(name)
+    source = name if derived is None else derived.source
+    return source in OWN or source == PARENT or source in names or source.split(".")[0] in names
