@@ -32,9 +32,9 @@ from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.config import beside
 from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
 from grpo_cli.options.meant import unknown_option
-from grpo_cli.options.resolve import binding_fields, normalized, parts_fields, plan_of, refuse_twice, weights_of
+from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
-from grpo_cli.read.build_table import PlanBy, read, read_parts
+from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -42,6 +42,7 @@ from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
+from grpo_cli.runs.asked import binding_of, plan_by_of
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
@@ -177,10 +178,10 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     given, with_plan = _checked(options, ON_FRAMES), plan is not None
     if plan is not None:
         _refuse_arithmetic(given)
-    parts = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None
+    parts = plan_by_of(given)
     if plan is None and parts is None:
         plan = plan_of(given)
-    binding = Binding(**binding_fields(given))
+    binding = binding_of(given)
     if with_plan:
         binding = replace(binding, rollouts="each")
     tables, like_frame = opened(frame, binding)
@@ -306,7 +307,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
     given = _checked(options, [name for name in ON_FRAMES if name not in BY_VALUE])
-    job = runs.Job(plans=plans, binding=Binding(**binding_fields(given)))
+    job = runs.Job(plans=plans, binding=binding_of(given))
     tables, _ = opened(frame, job.binding)
     found = runs.compared(job, tables)
     refuse_changed(tables)

@@ -1,7 +1,4 @@
-"""From options (typed, written in a file, or given in Python) to a plan, and to the fields of what a run takes.
-
-`Job.of` of each run makes a Binding, an Output, a View or a Choice of the fields: this room may not import them.
-"""
+"""From options (typed, written in a file, or given in Python) to a plan; `runs/asked.py` makes the rest of a job of them."""
 
 from __future__ import annotations
 
@@ -14,15 +11,13 @@ from typing import Any, Final, get_origin
 
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
-from grpo_cli.schemas.table import Mark, MarkKind, items
+from grpo_cli.schemas.table import items
 
 Given = Mapping[str, Any]
 STDOUT: Final = "-"
@@ -141,22 +136,6 @@ def parts_of(given: Given) -> dict[str, Given]:
     return {**parts}
 
 
-def parts_fields(given: Given) -> dict[str, Any]:
-    """The column of --plan-by, and plan and binding of each part: the fields of PlanBy."""
-    plans = {}
-    first = {part: value for value, part in reversed(together(given).items())}
-    for part, own in parts_of(given).items():
-        try:
-            plans[part] = plan_of(own), binding_fields(own)
-        except UsageError as error:
-            error.inside(f"[plan.{first.get(part, part)}]")
-            raise
-    if not plans:
-        cure = "give them with --plan, or as tables [plan.VALUE] in --config"
-        raise UsageError("--plan-by needs a plan for each value", cure)
-    return {"column": given["plan_by"], "plans": plans, "together": together(given)}
-
-
 def together(given: Given) -> dict[str, str]:
     """The name of the part of each value that shares one with others (`with`)."""
     plans: Mapping[str, Mapping[str, Any]] = given.get("plans", {}) if "plan_by" in given else {}
@@ -262,22 +241,6 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> UnknownName:
     return UnknownName.among(kind, name, known, lost=f"grpo-adv {kind}s lists them")
 
 
-def claim_fields(given: Given) -> dict[str, Any]:
-    """The claim about the formula that made the advantages of a file: the fields of an audit's job.
-
-    Without an option about the arithmetic no plan is claimed.
-    """
-    flags = settings(given)
-    shape = {key: value for key, value in flags.items() if key.startswith("shape.")}
-    arithmetic = any(not key.startswith(("rewards.", "shape.")) for key in flags)
-    return {
-        "claim": plan_of(given) if arithmetic or {"preset", "plans"} & {*given} else None,
-        "claimed": given.get("preset", ""),
-        "weights": weights_of(given),
-        "shape": Plan.of(shape).shape,
-    }
-
-
 def weights_of(given: Given) -> list[float]:
     """The weights of the reward columns, if any has one."""
     return list(_weights(given.get("reward", [])).get("rewards.weights", ()))
@@ -328,13 +291,14 @@ def refuse_twice(given: Given) -> None:
 
 
 def _weights(rewards: list[str]) -> dict[str, Any]:
-    weights = [_split_reward(text)[1] for text in rewards]
+    weights = [split_reward(text)[1] for text in rewards]
     if all(weight is None for weight in weights):
         return {}
     return {"rewards.weights": [1.0 if weight is None else weight for weight in weights]}
 
 
-def _split_reward(text: str) -> tuple[str, float | None]:
+def split_reward(text: str) -> tuple[str, float | None]:
+    """The column and the weight of --reward."""
     name, sign, weight = text.rpartition("=")
     if not (name if sign else text):
         raise UsageError(f"--reward {text!r} names no column", "write --reward COLUMN or --reward COLUMN=WEIGHT")
@@ -425,118 +389,3 @@ def refuse_beside(name: str, given: Given, *others: str) -> None:
     other = next((EVERY[beside].flag for beside in others if beside in given), None)
     if other is not None:
         raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
-
-
-def _fields(given: Given, *same: str, **renamed: str) -> dict[str, Any]:
-    """The fields of these names that were given; `renamed` has the option of a field with another name."""
-    options = dict(zip(same, same, strict=True)) | renamed
-    return {field: given[option] for field, option in options.items() if option in given}
-
-
-def _with_where(fields: dict[str, Any], given: Given) -> dict[str, Any]:
-    return fields | ({"where": Filter.parse(given["where"])} if "where" in given else {})
-
-
-def binding_fields(given: Given) -> dict[str, Any]:
-    """Which columns are the key, the rewards and the rest: the fields of a Binding."""
-    roles = _fields(given, **{role.name: role.flag.removeprefix("--").replace("-", "_") for role in ROLES.values()})
-    if roles.get("rollout") == NO_ROLLOUTS:
-        del roles["rollout"]
-    group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
-    if given.get("group") and not group:
-        raise UsageError("--group names no column", "give the columns of the key, or leave it out")
-    return {
-        "group": group,
-        "rewards": tuple(_split_reward(text)[0] for text in given.get("reward", ())),
-        "roles": roles,
-        "rollouts": counting(given),
-        "outcomes": _outcomes(part for text in given.get("map", ()) for part in items(text)),
-        "marks": _marks(given),
-        "masked_by_preset": preset(given["preset"]).masked_rows if "preset" in given else "",
-        "singletons_meant": "singleton" in given,
-        "missing_is_error": settings(given).get("rewards.missing") == "error",
-        "skip_broken": given.get("on_error") == "skip",
-        **_fields(
-            given,
-            "group_size",
-            "partial",
-            "expect_size",
-            "group_within",
-            "batch_by",
-            "schema",
-            "max_line",
-            "masked_rows",
-        ),
-    }
-
-
-def _marks(given: Given) -> tuple[Mark, ...]:
-    """The marks that flags name."""
-    kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
-    return tuple(Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given)
-
-
-def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
-    """The number for each text; None for a missing reward."""
-    outcomes: dict[str, float | None] = {}
-    for part in parts:
-        name, sign, number = (piece.strip() for piece in part.rpartition("="))
-        if not (sign and number):
-            raise UsageError(
-                f"--map {part!r} gives no number", "write --map TEXT=NUMBER,..., for example --map pass=1,fail=0"
-            )
-        if name in outcomes:
-            raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
-        missing = number.lower() in {"nan", "null", "none"}  # Python's None, too
-        outcomes[name] = None if missing else typed(number, float, f"--map {name}")
-    return outcomes
-
-
-def output_fields(given: Given) -> dict[str, Any]:
-    """How to write: the fields of an Output."""
-    names = ("force", "in_place", "column", "replace", "dtype", "facts", "only", "duplicate", "seed", "long")
-    to = given.get("output")
-    return {"to": STDOUT if to in _STDOUTS else to, **_fields(given, *names)}
-
-
-def token_fields(given: Given, plan: Plan) -> dict[str, str] | None:
-    """The columns that spread the advantage over tokens: the fields of TokenColumns; None without --per-token.
-
-    With a mask, a length column that the plan reads is not one of them.
-    """
-    fields = _fields(given, "tokens", "mask", "prompt_tokens")
-    if not given.get("per_token"):
-        if fields:
-            flag = EVERY[next(iter(fields))].flag
-            raise UsageError(f"{flag} has no effect without --per-token", "add --per-token")
-        return None
-    length = given.get("length_column")
-    for_plan = length == "equal" or ("mask" in fields and "length" in plan.needs)
-    return fields | ({} if length is None or for_plan else {"length": length})
-
-
-def view_fields(given: Given) -> dict[str, Any]:
-    """What an inspection shows: the fields of a View."""
-    if given.get("top", 0) < 0:
-        raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
-    return _fields(given, "by", "top", "sort", "duplicates", length="length_column", text="text_column")
-
-
-def choice_fields(given: Given) -> dict[str, Any]:
-    """Which groups and rows are kept: the fields of a Choice."""
-    same = ("limit", "per_group", "pick", "seed", "top_p", "top_p_slack")
-    return _with_where(_fields(given, *same, top="most", by="most_by", solved_at="solved_from"), given)
-
-
-def export_fields(given: Given) -> dict[str, Any]:
-    """What is exported: the fields of a Wanted."""
-    same = (
-        "to", "limit", "seed", "prompt", "response", "messages", "min_reward", "keep_duplicates", "pairs", "min_margin",
-        "max_pairs", "weight", "beta", "max_weight", "pool", "solved_at", "per_group",
-        "tokens", "mask", "prompt_tokens",
-    )  # fmt: skip
-    fields = _fields(given, *same, pick="best")
-    if "pass_at" in given:
-        draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
-        fields["pass_at"] = tuple(dict.fromkeys(draws))  # a repeated number is one column
-    return _with_where(fields, given)

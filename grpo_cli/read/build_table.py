@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -82,12 +82,6 @@ class PlanBy:
     column: str
     plans: Mapping[str, tuple[Plan, Binding]]
     together: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, column: str, plans: Mapping[str, tuple[Plan, Mapping[str, Any]]], **more: Any) -> PlanBy:
-        """The parts from the fields of their bindings."""
-        bound = {part: (plan, Binding(**fields)) for part, (plan, fields) in plans.items()}
-        return cls(column=column, plans=bound, **more)
 
     def of_value(self, value: str) -> str:
         """The part that rows with this value are in."""

@@ -15,10 +15,12 @@ from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError, short
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Scanned, Weaving
+from grpo_cli.options.resolve import Given
 from grpo_cli.read.known_names import GROUP_TIERS, PAIR_IDS
 from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.runs.asked import made, output_of
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
@@ -47,6 +49,11 @@ class Job:
     output: Output = field(default_factory=lambda: Output(word="added"))
     summary: Path | None = None
     max_line: int = MAX_LINE
+
+    @classmethod
+    def of(cls, given: Given, **more: Any) -> Job:
+        """What options ask for; `more` are further fields."""
+        return made(cls, given, columns=given["source"], output=output_of(given, "added"), **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:

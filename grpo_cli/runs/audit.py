@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, claim_fields, parts_of, together
+from grpo_cli.options.resolve import parts_of, together, weights_of
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
@@ -27,6 +27,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import choose
 from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
+from grpo_cli.runs.asked import binding_of, claim_of, shape_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Field, number_series
@@ -55,13 +56,19 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """The job of these options; `more` are further fields."""
-        parts = {
-            name: cls(binding=Binding(**binding_fields(own)), **claim_fields(own))
-            for name, own in parts_of(given).items()
-        }
-        of_parts = {"by": given.get("plan_by", ""), "parts": parts, "together": together(given)}
-        claim = {} if parts else claim_fields(given)
-        return cls(**{**claim, **more}, **of_parts, binding=Binding(**binding_fields(given)))
+        parts = {name: cls._claiming(own) for name, own in parts_of(given).items()}
+        whole = cls(binding=binding_of(given)) if parts else cls._claiming(given)
+        return replace(whole, by=given.get("plan_by", ""), parts=parts, together=together(given), **more)
+
+    @classmethod
+    def _claiming(cls, given: Mapping[str, Any]) -> Job:
+        return cls(
+            binding=binding_of(given),
+            claim=claim_of(given),
+            claimed=given.get("preset", ""),
+            weights=weights_of(given),
+            shape=shape_of(given),
+        )
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:

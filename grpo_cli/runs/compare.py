@@ -13,6 +13,8 @@ from grpo_cli.auditing.compare import Comparison, compare
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import UsageError
+from grpo_cli.options.resolve import Given, counting, own_options, plan_of
+from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
@@ -20,6 +22,8 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import columns_of_roles
 from grpo_cli.read.rollouts import counted
 from grpo_cli.read.tables import Binding, Table
+from grpo_cli.runs.asked import binding_of, output_of
+from grpo_cli.schemas.table import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
 from grpo_cli.write.write_outputs import Computed, write
 
@@ -39,6 +43,24 @@ class Job:
     rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     binding: Binding = field(default_factory=Binding)
     output: Output | None = None
+
+    @classmethod
+    def of(cls, given: Given) -> Job:
+        """What options ask for."""
+        options = _options(given)
+        plans = {text: plan_of(own) for text, own in options.items()}
+        for name in () if given.get("write") else given:
+            if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
+                raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
+        several = "vs_reward" in given
+        return cls(
+            inputs=given["inputs"],
+            plans=plans,
+            rollouts={text: counting(own) for text, own in options.items()},
+            rewards={text: binding_of(own).rewards for text, own in options.items()} if several else {},
+            binding=binding_of(given),
+            output=output_of(given) if given.get("write") else None,
+        )
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -104,3 +126,35 @@ def _table_of(narrow: Narrow, rewards: Sequence[str]) -> pl.DataFrame:
 
 def _column_name(prefix: str, plan: str) -> str:
     return f"{prefix}_{re.sub(r'[^A-Za-z0-9]+', '_', plan).strip('_')}"
+
+
+# --- options -----------------------------------------------------------------------------------------------
+
+
+def _options(given: Given) -> dict[str, dict[str, Any]]:
+    """The options of each plan, by the text given to --preset or --method."""
+    common = {name: value for name, value in given.items() if name in OPTIONS}
+    known = {*OF_PART} - {"reward", "rollout_reward"}  # all plans read the same columns
+    presets = [("preset", text) for text in given.get("compared_presets", ())]
+    methods = [("method", text) for text in given.get("contenders", ())]
+    plans: dict[str, dict[str, Any]] = {}
+    for kind, text in (*presets, *methods):
+        name, *options = items(text)
+        if text in plans:
+            raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
+        plans[text] = {**common, **own_options(options, known - {kind}), kind: name}
+    return _by_reward(given, plans, common) if "vs_reward" in given else plans
+
+
+def _by_reward(given: Given, plans: dict[str, dict[str, Any]], common: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The options of the one plan with each reward, by the names of the rewards."""
+    if "reward" not in given:
+        raise UsageError("--vs-reward is compared with another reward", "name that with --reward")
+    if len(plans) > 1:
+        wrong = "--vs-reward compares rewards of one plan, and several plans are named"
+        raise UsageError(wrong, "name one of them, or leave out --vs-reward")
+    (own,) = plans.values() or [common]
+    rewards = {"+".join(given["reward"]): given["reward"], **{text: [text] for text in given["vs_reward"]}}
+    if len(rewards) <= len(given["vs_reward"]):
+        raise UsageError("a reward is named twice", "give --reward and --vs-reward different columns")
+    return {name: {**own, "reward": columns} for name, columns in rewards.items()}

@@ -19,15 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import (
-    binding_fields,
-    origin,
-    output_fields,
-    parts_fields,
-    parts_of,
-    plan_of,
-    token_fields,
-)
+from grpo_cli.options.resolve import origin, parts_of, plan_of
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
@@ -35,6 +27,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
+from grpo_cli.runs.asked import binding_of, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import GATES, gates, summarize
 from grpo_cli.write.outputs import (
@@ -48,7 +41,7 @@ from grpo_cli.write.outputs import (
     refuse_token_lists,
 )
 from grpo_cli.write.refill import refill
-from grpo_cli.write.token_lists import TokenColumns, token_facts, tokens_of_rows
+from grpo_cli.write.token_lists import token_facts, tokens_of_rows
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
@@ -71,18 +64,17 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        parts = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None
+        parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
-        tokens = token_fields(given, plan)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
         job = cls(
             inputs=given.get("inputs", ()),
             plan=plan,
-            binding=Binding(**binding_fields(given)),
+            binding=binding_of(given),
             parts=parts,
-            output=Output(**output_fields(given), tokens=None if tokens is None else TokenColumns(**tokens)),
+            output=output_of(given, tokens=tokens_of(given, plan)),
             gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
             dry_run=given.get("explain", False),
             origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},

@@ -18,12 +18,13 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, export_fields, output_fields, plan_of
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
+from grpo_cli.runs.asked import binding_of, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import of_foreign
@@ -57,10 +58,10 @@ class Job:
         """What options ask for; `more` are further fields."""
         job = cls(
             inputs=given.get("inputs", ()),
-            wanted=Wanted(**export_fields(given)),
+            wanted=wanted_of(given),
             plan=plan_of(given),
-            binding=Binding(**binding_fields(given)),
-            output=Output(**output_fields(given)),
+            binding=binding_of(given),
+            output=output_of(given),
             gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
         )
         return replace(job, **more)

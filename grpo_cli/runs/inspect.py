@@ -11,11 +11,12 @@ from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, parts_fields, plan_of, refuse_beside, view_fields
+from grpo_cli.options.resolve import plan_of, refuse_beside
 from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
+from grpo_cli.runs.asked import binding_of, plan_by_of, view_of, where_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
@@ -43,7 +44,7 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        parts, other = PlanBy.of(**parts_fields(given)) if "plan_by" in given else None, None
+        parts, other = plan_by_of(given), None
         for name in ("rescored", "rescored_column"):
             if name in given:
                 refuse_beside(name, given, "plan_by")
@@ -51,10 +52,10 @@ class Job:
         job = cls(
             inputs=given.get("inputs", ()),
             plan=plan_of(given) if parts is None else Plan(),
-            binding=Binding(**binding_fields(given)),
+            binding=binding_of(given),
             parts=parts,
-            view=View(**view_fields(given), by_steps=more.get("report") is not None or other is not None),
-            where=Filter.parse(given["where"]) if "where" in given else None,
+            view=view_of(given, by_steps=more.get("report") is not None or other is not None),
+            where=where_of(given),
             other=other,
         )
         return replace(job, **more)

@@ -15,13 +15,14 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import binding_fields, plan_of
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
+from grpo_cli.runs.asked import binding_of
 from grpo_cli.runs.group_rows import texts_of
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import OLD, other_reward, rescored, verdict
@@ -50,7 +51,7 @@ class Other:
             kept = {name: value for name, value in given.items() if name != "component_missing"}
             given = {**kept, "reward": [given["rescored_column"]]}
         inputs = [given["rescored"]] if "rescored" in given else []
-        return cls(inputs=inputs, plan=plan_of(given), binding=Binding(**binding_fields(given)))
+        return cls(inputs=inputs, plan=plan_of(given), binding=binding_of(given))
 
 
 def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, binding: Binding) -> Binding:

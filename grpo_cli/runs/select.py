@@ -22,11 +22,12 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
-from grpo_cli.options.resolve import binding_fields, choice_fields, output_fields, plan_of
+from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, in_one_type, refuse_changed
+from grpo_cli.runs.asked import binding_of, choice_of, output_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -55,11 +56,11 @@ class Job:
         """What options ask for; `more` are further fields."""
         job = cls(
             inputs=given.get("inputs", ()),
-            choice=Choice(**choice_fields(given)),
+            choice=choice_of(given),
             plan=plan_of(given),
-            binding=Binding(**binding_fields(given)),
+            binding=binding_of(given),
             length=given.get("length_column"),
-            output=Output(**output_fields(given), word="selected"),
+            output=output_of(given, "selected"),
         )
         return replace(job, **more)
 

@@ -41,7 +41,7 @@ def computed_of_two_files(folder: Path, phase: Phase) -> None:
 
 
 def computed_by_parts(folder: Path, phase: Phase) -> None:
-    parts = PlanBy.of("half", {"default": (Plan(), {})})
+    parts = PlanBy(column="half", plans={"default": (Plan(), Binding())})
     compute_files.run(job(compute_files.Job, folder, plan=Plan(), parts=parts), phase)
 
 

@@ -13,12 +13,11 @@ import pytest
 import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
-from grpo_cli.options.resolve import binding_fields
 from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import Request, choose
-from grpo_cli.read.tables import Binding
 from grpo_cli.read.texts import TextColumns, text_columns
+from grpo_cli.runs.asked import binding_of
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 from tests.support.jobs import compute, near
@@ -48,7 +47,7 @@ LENGTHS = Plan.of({"estimator.name": "opo"})
 
 def asked(written: Written, plan: Plan | None = None, **given: Any) -> Request:
     """What would be read of a file with these options."""
-    binding = Binding(**binding_fields({**written.flags, **given}))
+    binding = binding_of({**written.flags, **given})
     tables = open_tables(find_inputs([str(written.path)])[0], binding)
     return choose(layout(tables, binding), plan or Plan())
 
@@ -96,7 +95,7 @@ def test_a_flag_wins_over_what_the_schema_fills_in(name: str, tmp_path: Path) ->
 @EACH_SCHEMA
 def test_columns_of_texts_that_are_named_win(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
-    tables = open_tables(find_inputs([str(written.path)])[0], Binding(**binding_fields(written.flags)))
+    tables = open_tables(find_inputs([str(written.path)])[0], binding_of(written.flags))
     assert text_columns(tables, TextColumns(messages="mine")) == TextColumns(messages="mine")
     both = TextColumns(prompt="mine", response="other")
     assert text_columns(tables, both) == both

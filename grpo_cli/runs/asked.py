@@ -1,0 +1,168 @@
+"""What options ask for: the typed parts of a job, each made in one place.
+
+A field that has the name of an option has its value (`made`); what means more than that is named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+from grpo_cli.choosing.exports import Wanted
+from grpo_cli.choosing.groups import Choice
+from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.extra_columns import ROLES
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import ShapeOp
+from grpo_cli.engine.presets import preset
+from grpo_cli.errors import UsageError
+from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import Given, counting, parts_of, plan_of, settings, split_reward, together
+from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS
+from grpo_cli.read.build_table import PlanBy
+from grpo_cli.read.tables import Binding
+from grpo_cli.schemas.table import Mark, MarkKind, items
+from grpo_cli.stats.inspection import View
+from grpo_cli.write.outputs import Output
+from grpo_cli.write.token_lists import TokenColumns
+
+Made = TypeVar("Made")
+STDOUT: Final = "-"
+_STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+
+
+def made(kind: type[Made], given: Given, **own: Any) -> Made:
+    """A `kind`, whose fields have the values of the options of the same name; `own` are fields that mean something else."""
+    names = [field.name for field in fields(kind) if field.name not in own]  # type: ignore[arg-type] # of a dataclass
+    return kind(**{name: given[name] for name in names if name in given}, **own)
+
+
+def binding_of(given: Given) -> Binding:
+    """Which columns are the key, the rewards and the rest."""
+    flags = {role.name: role.flag.removeprefix("--").replace("-", "_") for role in ROLES.values()}
+    roles = {role: given[flag] for role, flag in flags.items() if flag in given}
+    if roles.get("rollout") == NO_ROLLOUTS:
+        del roles["rollout"]
+    group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
+    if given.get("group") and not group:
+        raise UsageError("--group names no column", "give the columns of the key, or leave it out")
+    return made(
+        Binding,
+        given,
+        group=group,
+        rewards=tuple(split_reward(text)[0] for text in given.get("reward", ())),
+        roles=roles,
+        rollouts=counting(given),
+        outcomes=_outcomes(part for text in given.get("map", ()) for part in items(text)),
+        marks=_marks(given),
+        masked_by_preset=preset(given["preset"]).masked_rows if "preset" in given else "",
+        singletons_meant="singleton" in given,
+        missing_is_error=settings(given).get("rewards.missing") == "error",
+        skip_broken=given.get("on_error") == "skip",
+    )
+
+
+def _marks(given: Given) -> tuple[Mark, ...]:
+    """The marks that flags name."""
+    kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
+    return tuple(Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given)
+
+
+def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
+    """The number for each text; None for a missing reward."""
+    outcomes: dict[str, float | None] = {}
+    for part in parts:
+        name, sign, number = (piece.strip() for piece in part.rpartition("="))
+        if not (sign and number):
+            raise UsageError(
+                f"--map {part!r} gives no number", "write --map TEXT=NUMBER,..., for example --map pass=1,fail=0"
+            )
+        if name in outcomes:
+            raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
+        missing = number.lower() in {"nan", "null", "none"}  # Python's None, too
+        outcomes[name] = None if missing else typed(number, float, f"--map {name}")
+    return outcomes
+
+
+def plan_by_of(given: Given) -> PlanBy | None:
+    """The column of --plan-by, and plan and binding of each part; None without it."""
+    if "plan_by" not in given:
+        return None
+    plans = {}
+    first = {part: value for value, part in reversed(together(given).items())}
+    for part, own in parts_of(given).items():
+        try:
+            plans[part] = plan_of(own), binding_of(own)
+        except UsageError as error:
+            error.inside(f"[plan.{first.get(part, part)}]")
+            raise
+    if not plans:
+        cure = "give them with --plan, or as tables [plan.VALUE] in --config"
+        raise UsageError("--plan-by needs a plan for each value", cure)
+    return PlanBy(column=given["plan_by"], plans=plans, together=together(given))
+
+
+def claim_of(given: Given) -> Plan | None:
+    """The plan that is claimed to have made the advantages of a file; None without an option about the arithmetic."""
+    arithmetic = any(not key.startswith(("rewards.", "shape.")) for key in settings(given))
+    return plan_of(given) if arithmetic or {"preset", "plans"} & {*given} else None
+
+
+def shape_of(given: Given) -> Sequence[ShapeOp]:
+    """What is done to the rewards before the formula."""
+    return Plan.of({key: value for key, value in settings(given).items() if key.startswith("shape.")}).shape
+
+
+def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | None = None) -> Output:
+    """How to write."""
+    to = given.get("output")
+    return made(Output, given, to=STDOUT if to in _STDOUTS else to, word=word, tokens=tokens)
+
+
+def tokens_of(given: Given, plan: Plan) -> TokenColumns | None:
+    """The columns that spread the advantage over tokens; None without --per-token.
+
+    With a mask, a length column that the plan reads is not one of them.
+    """
+    named = [name for name in ("tokens", "mask", "prompt_tokens") if name in given]
+    if not given.get("per_token"):
+        if named:
+            raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
+        return None
+    length = given.get("length_column", "")
+    for_plan = length == "equal" or ("mask" in given and "length" in plan.needs)
+    return made(TokenColumns, given, length="" if for_plan else length)
+
+
+def view_of(given: Given, *, by_steps: bool) -> View:
+    """What an inspection shows."""
+    if given.get("top", 0) < 0:
+        raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
+    return made(View, given, by_steps=by_steps, length=given.get("length_column"), text=given.get("text_column"))
+
+
+def choice_of(given: Given) -> Choice:
+    """Which groups and rows are kept."""
+    return made(
+        Choice,
+        given,
+        where=where_of(given),
+        top=given.get("most"),
+        by=given.get("most_by", "std"),
+        solved_at=given.get("solved_from"),
+    )
+
+
+def wanted_of(given: Given) -> Wanted:
+    """What is exported."""
+    pass_at = None
+    if "pass_at" in given:
+        draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
+        pass_at = tuple(dict.fromkeys(draws))  # a repeated number is one column
+    return made(Wanted, given, where=where_of(given), pick=given.get("best"), pass_at=pass_at)
+
+
+def where_of(given: Given) -> Filter | None:
+    """The condition on groups."""
+    return Filter.parse(given["where"]) if "where" in given else None
