@@ -1,4 +1,4 @@
-"""The documents that `--json` prints, as types: `docs/schemas/` is generated from them, and mypy checks renderers with them.
+"""The documents that `--json` prints, as types: the JSON Schemas of the site are made from them, and mypy checks renderers with them.
 
 A part of a plan means the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None means that there is no
 number. A key that is `NotRequired` is present only if it says something.

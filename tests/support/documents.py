@@ -46,7 +46,6 @@ from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats.facts import GATES, REWARD_GATES
 from tests.support.command import Done, adv
-from tests.support.json_schemas import schemas as json_schemas
 from tests.support.readings import OUTCOMES, readings
 from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES
@@ -409,5 +408,3 @@ if __name__ == "__main__":
         if after != before:
             page.write_text(after, encoding="utf-8")
             print(page.relative_to(ROOT))  # noqa: T201 - says what it wrote
-    for name, text in json_schemas().items():
-        DOCS.joinpath("schemas", f"{name}.json").write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A JSON Schema for every `--json`, in docs/schemas/: `python -m tests.support.documents` writes them, a test compares them."""
+"""A JSON Schema for every `--json`, made from the types of the documents; the site has them in schemas/."""
 
 from __future__ import annotations
 
