@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from itertools import islice, pairwise
 from typing import Any, BinaryIO, Final
 
@@ -31,6 +32,7 @@ from grpo_cli.values.slices import Ints
 
 _LOG: Final = logging.getLogger(__name__)
 _HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines that are searched for the names of the columns
+_ESCAPED: Final = rb"\u00"  # the beginning of an escaped letter
 _LONGEST: Final = 4 << 20  # bytes of a line that is searched for keys
 _SPOTS: Final = 32  # places all over the file where a further line is searched
 _SAMPLE, _SAMPLE_BYTES = 20, 4 << 20  # lines that show the schema of the file
@@ -101,8 +103,8 @@ class Jsonl(Format):
         # The fast reader cannot tell null from missing; the exact reading of the first row usually can.
         if all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts):
             name = field.name.rpartition(".")[2]
-            step = name.encode() if has_plain_spelling(name) else b""
-            lines = (line for line in raw_lines(source) if step in line or b"\\u00" in line)
+            step = b'"%s"' % name.encode() if has_plain_spelling(name) else b""
+            lines = _lines_with(source, step)
             if all(value_of(row, field.name) is ABSENT for _, row in rows(lines, lambda _: source.name)):
                 raise absent(field.name, source.name, self.columns(source))
         known = []
@@ -230,6 +232,14 @@ class Jsonl(Format):
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
         return "bytes", first_difference(new, old, added, self.block_size, self.small)
+
+
+def _lines_with(source: Input, word: bytes) -> Iterator[bytes]:
+    """The lines that have a word, or letters that are escaped; blocks without either are passed over as a whole."""
+    for block in blocks(source):
+        data = block.read()
+        if word in data or _ESCAPED in data:
+            yield from (line for line in BytesIO(data) if word in line or _ESCAPED in line)
 
 
 def _first_rows(source: Input, lines: Iterator[bytes], most: int, most_bytes: int) -> Iterator[dict[str, Any]]:
