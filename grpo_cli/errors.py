@@ -23,6 +23,7 @@ _LISTED: Final = 6  # names near an unknown name that are listed, at most
 _FEW: Final = 16  # if no name is near, all known names are listed, unless there are more and a command lists them
 _LONG: Final = 6  # names of this many letters or more may have two typos
 _PART: Final = 3  # letters that are enough for a match inside a name
+_SAID: Final = 400  # characters of what is wrong that are shown: a value that it repeats may have megabytes
 
 
 def printable(text: str) -> str:
@@ -80,7 +81,10 @@ class GrpoError(Exception):
     def message(self) -> str:
         """What is wrong and where, and what was written."""
         where = f"{self.place}: " if self.place else ""
-        return self._said(f"{where}{self.args[0]}{'' if self.written is None else self.written}")
+        what = printable(self._said(self.args[0]))
+        if len(what) > _SAID:
+            what = f"{what[: _SAID // 2]}...{what[-_SAID // 2 :]}"
+        return f"{where}{what}{'' if self.written is None else self.written}"
 
     @property
     def hint(self) -> str:

@@ -225,9 +225,9 @@ class Frames:
         """These columns on every row, computed piece by piece."""
         names = list(dict.fromkeys(names))
         self._settle()
-        needed, steps = _reached(names, self._later)
+        needed, steps = _reached([GROUP, *names], self._later)
         # Brackets instead of `select` and `gather`: on small tables a query costs more than its arithmetic.
-        rows = pl.DataFrame([self._rows[name] for name in self._rows if name in {*needed, GROUP}])
+        rows = pl.DataFrame([self._rows[name] for name in self._rows if name in needed])
         facts = [self._facts[name] for name in self._facts if name in needed]
         same = {fact.name for fact in facts if not fact.dtype.is_float() and fact.n_unique() == 1}
         codes = self.codes

@@ -113,7 +113,8 @@ def _gunzip() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
         igzip, isal_zlib = (import_module(f"isal.{name}") for name in ("igzip", "isal_zlib"))
     except ImportError:
         return gzip.GzipFile, (EOFError, OSError, zlib.error)
-    return igzip.IGzipFile, (EOFError, OSError, zlib.error, isal_zlib.error)
+    # OverflowError: a header (the name of the file is in it) of more than 512 KB.
+    return igzip.IGzipFile, (EOFError, OSError, OverflowError, zlib.error, isal_zlib.error)
 
 
 class _Explained(RawIOBase):

@@ -55,7 +55,9 @@ def read(
 
 
 @contextmanager
-def columns_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan) -> Iterator[None]:
+def columns_before_outputs(
+    tables: Sequence[Table], binding: Binding, plan: Plan, parts: PlanBy | None = None
+) -> Iterator[None]:
     """If an output is refused and a column that a flag names is missing as well, report the column: --force would not help.
 
     A column that no head shows may still occur later in a file: only then are the columns read.
@@ -64,8 +66,13 @@ def columns_before_outputs(tables: Sequence[Table], binding: Binding, plan: Plan
         yield
     except UsageError:
         known = {*column_names(tables), *NO_COLUMNS}
-        if any(not {name, re.split(r"[.\[]", name)[0]} & known for name in binding.columns):
-            read_columns(choose(layout(tables, binding), plan, warn=False))
+        named = binding.columns if parts is None else [parts.column, *binding.columns]
+        if any(not {name, re.split(r"[.\[]", name)[0]} & known for name in named):
+            _ = (
+                columns_of_parts(tables, parts)
+                if parts
+                else read_columns(choose(layout(tables, binding), plan, warn=False))
+            )
         raise
 
 

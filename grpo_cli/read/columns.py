@@ -96,7 +96,7 @@ class Columns(Located):
             return self.values[name]
         task = ReadColumns([Field(name, "key")], {name})
         frames = [scanned.frame for scanned in self.over(task, self.tables)]
-        column = joined(_in_each(frames, name, self.lengths)).alias("")
+        column = joined(_in_each([frame.to_dict() for frame in frames], name, self.lengths)).alias("")
         return column if self.rows is None else column.gather(self.rows)
 
     def label(self, row: int) -> str:
@@ -139,9 +139,10 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
         request = late
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
-    parts = {field.name: _in_each(frames, field.name, lengths) for field in request.fields}
+    by_name = [frame.to_dict() for frame in frames]
+    parts = {field.name: _in_each(by_name, field.name, lengths) for field in request.fields}
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
-    del frames  # a column is freed when it has been joined: only one is in memory twice
+    del frames, by_name  # a column is freed when it has been joined: only one is in memory twice
     values = {field.name: joined(parts.pop(field.name)).alias("") for field in request.fields}
     columns = _with_outcomes(
         Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
@@ -213,11 +214,11 @@ def columns_of(table: Table, fields: Sequence[Field], optional: Collection[str])
             missing.add(error.column)
 
 
-def _in_each(frames: Sequence[pl.DataFrame], name: str, lengths: Sequence[int]) -> list[pl.Series]:
-    """Take a column out of each frame; null if a frame lacks it."""
+def _in_each(tables: Sequence[Mapping[str, pl.Series]], name: str, lengths: Sequence[int]) -> list[pl.Series]:
+    """Take a column out of each table; null if a table lacks it."""
     return [
-        frame[name] if name in frame.columns else pl.Series(name, [None] * length, pl.Null)
-        for frame, length in zip(frames, lengths, strict=True)
+        table[name] if name in table else pl.Series(name, [None] * length, pl.Null)
+        for table, length in zip(tables, lengths, strict=True)
     ]
 
 

@@ -5,6 +5,7 @@ A column is named by a flag, by the schema, or found by a well-known name; some 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
@@ -267,7 +268,7 @@ def columns_of_roles(layout: Layout, *plans: Plan) -> dict[str, str]:
 
 def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:
     weights = plan.rewards.weights
-    twice = [name for name in rewards if rewards.count(name) > 1]
+    twice = [name for name, count in Counter(rewards).items() if count > 1]
     if twice:
         raise UsageError(f"the reward column {twice[0]!r} is named twice", "give each column once, with its weight")
     if weights and len(weights) != len(rewards):

@@ -94,15 +94,22 @@ def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iter
 
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
-    return of_texts(
-        narrow, rows, columns, "a text", lambda _, text: text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
-    )
+
+    def hashes(_: str, text: pl.Series) -> pl.Series:
+        return text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
+
+    return of_texts(narrow, rows, columns, "a text", "--prompt, --response or --messages", hashes)
 
 
 def of_texts(
-    narrow: Narrow, rows: RowNumbers, columns: Sequence[str], what: str, values: Callable[[str, pl.Series], pl.Series]
+    narrow: Narrow,
+    rows: RowNumbers,
+    columns: Sequence[str],
+    what: str,
+    flags: str,
+    values: Callable[[str, pl.Series], pl.Series],
 ) -> dict[str, Any]:
-    """For each column an array with the `values` of its JSON texts; a column without any is an error: no row has `what`."""
+    """For each column an array with the `values` of its JSON texts; a column without any is an error: no row has `what`, and `flags` name another column."""
     parts = {name: [values(name, pl.Series(dtype=pl.String))] for name in columns}
     for frame in json_texts(narrow, rows, columns):
         for name, found in parts.items():
@@ -110,7 +117,7 @@ def of_texts(
     arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
     for name, array in arrays.items():
         if len(rows) and not array.any():
-            columns_are = f"the columns are {', '.join(narrow.tables[0].columns()[:20])}"
+            columns_are = f"the columns are {', '.join(narrow.tables[0].columns()[:20])}: name another one with {flags}"
             raise DataError(f"no row has {what} in the column {name!r}", columns_are, place=narrow.tables[0].name)
     return arrays
 

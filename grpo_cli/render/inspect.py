@@ -285,7 +285,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     kinds = {**EQUAL_AT, "nearly": "nearly constant"}
     split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
-    lines = [some if constant["groups"] else "none: rewards differ in every group"]
+    lines = [some if constant["groups"] else "none: rewards differ in every group that can be compared"]
     chances = [f"{percent(expected[name])} {word}" for name, word in CHANCES.items() if expected[name] is not None]
     lines += [f"{'' if at else 'expected:':9} {chance}" for at, chance in enumerate(chances)]
     yield "zero variance", lines

@@ -173,7 +173,11 @@ def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, l
     if constant["share"] is None:
         yield "zero variance", ["no group has two scored rows"]
         return
-    lines = [_constant(constant, plan)] if constant["groups"] else ["none: rewards differ in every group"]
+    lines = (
+        [_constant(constant, plan)]
+        if constant["groups"]
+        else ["none: rewards differ in every group that can be compared"]
+    )
     if nearly := constant["nearly"]:
         lines.append(f"{count(nearly, 'group')} more {_are(nearly)} nearly zero-variance (relative spread <= 1e-9)")
     lines += _skipped_keys(facts, "zero-variance", "all" if rule.std_threshold is None else "mean")
@@ -211,8 +215,7 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
         yield "left out", [f"{count(facts['left_out'], 'row')}, advantage null ({why})"]
     if facts["masked"]:
         why = clean(marks_of(facts["marks"], "masked"))
-        count_in = "counts in its group and is" if facts["masked"] == 1 else "count in their groups and are"
-        yield "masked", [f"{count(facts['masked'], 'row')} {count_in} not trained on ({why})"]
+        yield "masked", [f"{count(facts['masked'], 'row')} not trained on, the rewards count in their groups ({why})"]
     if why := clean(marks_of(facts["marks"], "foreign")):
         rows = sum(line["rows"] for line in facts["marks"] if line["kind"] == "foreign")
         yield "no rollouts", [f"{count(rows, 'row')} of no group, advantage null ({why})"]
@@ -220,7 +223,7 @@ def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str
         result = UNSCORABLE.get(plan.rewards.missing, PROPAGATED[plan.nan_reach])
         lines = [f"{count(without, 'row')} without a finite reward: {result}"]
         if empty := _skipped_groups(facts, "unscorable"):
-            lines.append(f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward at all")
+            lines.append(f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward that counts")
         yield "unscorable", [*lines, *_skipped_keys(facts, "unscorable", "")]
 
 

@@ -89,7 +89,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if len(frame) != len(scanned.frame):
         rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"
         unit = f"a row is a rollout of a {table.schema.title}: --schema none counts records" if table.schema else ""
-        raise DataError(rows, unit or "rows are matched by position")
+        raise DataError(rows, unit or f"rows are matched by position: give a value for each row of {table.name}")
     if target.format.has_types and not has_types:
         frame = frame.with_columns(map(_typed, frame))
     frame = frame.with_columns(_addable(series, target) for series in frame)

@@ -159,7 +159,7 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     tables = open_tables(inputs, job.binding, over=workers.over_far)
     if output.duplicate:
         _refuse_duplicates(job, tables)
-    with build_table.columns_before_outputs(tables, job.binding, job.plan):
+    with build_table.columns_before_outputs(tables, job.binding, job.plan, job.parts):
         targets = [] if job.dry_run else choose_targets(tables, output)
     if job.summary is not None:
         refuse_summary(job.summary, [target.path for target in targets], force=output.force)

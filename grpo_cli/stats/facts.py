@@ -28,7 +28,7 @@ VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
 MARKED: Final = {
     "left_out": "left out of their groups",
-    "masked": "masked: they count, and are not trained on",
+    "masked": "masked: not trained on, the rewards count",
     "foreign": "more are no rollouts",
 }
 MOST_REASONS: Final = 3  # reasons on a line, beside the mark

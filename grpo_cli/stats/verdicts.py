@@ -86,7 +86,7 @@ def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
             else ""
         )
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
-        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts['marks'], 'masked')}). They count in their groups{means}.{cure}"
+        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts['marks'], 'masked')}). Their rewards count{means}.{cure}"
 
 
 def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[str]:
     if constant["share"] is None:
         return
     if not constant["groups"]:
-        yield "Every group carries a gradient: rewards differ in all of them."
+        yield "Every group that can be compared carries a gradient: its rewards differ."
         return
     comparable = round(constant["groups"] / constant["share"])
     split = ", ".join(f"{percent(constant[at] / comparable)} {word}" for at, word in EQUAL_AT.items() if constant[at])

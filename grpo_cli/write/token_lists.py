@@ -70,7 +70,7 @@ def has_tokens(narrow: Narrow, rows: Index, columns: TokenColumns) -> Mask:
             missing |= text.str.contains(_NO_TOKENS).fill_null(value=False)
         return ~missing
 
-    masks = of_texts(narrow, rows, columns.names, "tokens", there)
+    masks = of_texts(narrow, rows, columns.names, "tokens", "--tokens, --mask or --length-column", there)
     return cast("Mask", np.logical_and.reduce([*masks.values()]))
 
 

@@ -703,6 +703,15 @@ def test_a_conversation_that_is_none_is_refused_with_its_row(kind: str, tmp_path
     assert f"{path}:6: a conversation is not a list of messages" in done.err
     missing = adv(*words, "--prompt", "prompt_id", "--response", "no")
     assert f"{path}: no row has a text in the column 'no'" in missing.err
+    assert "name another one with --prompt, --response or --messages" in missing.err
+
+
+def test_prompts_that_are_all_empty_lists_name_the_flag_for_another_column(tmp_path: Path) -> None:
+    asked = {"responses_create_params": {"input": []}, "response": {"output": [1]}, "_ng_task_index": 0}
+    write(tmp_path / "in.jsonl", [{**asked, "_ng_rollout_index": at, "reward": float(at)} for at in range(2)])
+    done = adv("export", "in.jsonl", "--to", "sft", "-o", "out.jsonl", cwd=tmp_path)
+    assert "no row has a text in the column 'responses_create_params.input'" in done.err
+    assert "name another one with --prompt, " in done.err
 
 
 # --- exports with nothing to learn from ----------------------------------------------------------------------------

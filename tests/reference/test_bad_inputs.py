@@ -23,6 +23,7 @@ CASES: Final[list[dict[str, Any]]] = [
 ]
 SECONDS: Final = 10
 BYTES: Final = 1 << 30
+CHARACTERS: Final = 1000
 IN_A_PROCESS: Final = 60  # one case in this many runs in a process of its own
 # A process counts the memory of the one that it was made by as its own: it is made by a small one, which says its peak.
 LAUNCHER: Final = """
@@ -87,6 +88,7 @@ def test_a_bad_input_is_refused_in_one_line(at: int, case: dict[str, Any], tmp_p
     assert done.status == case.get("status", 1), done
     assert done.err.startswith("error: ") and done.err.count("\n") == 1, done.err
     assert done.err.rstrip("\n").isprintable(), done.err
+    assert len(done.err) < case.get("characters", CHARACTERS)
     for word in case["words"]:
         assert word in done.err
     assert sorted(tmp_path.iterdir()) == before

@@ -51,3 +51,12 @@ def test_every_field_comes_back_from_another_process() -> None:
     assert type(again) is InputChanged
     assert vars(again) == vars(error)
     assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("value", ["k" * 5000, "\0" * 5000, "a b " * 5000])
+def test_a_long_value_is_cut_and_the_place_and_the_cure_are_not(value: str) -> None:
+    error = DataError(f"--map {value} is no number", f"--map {value}=NUMBER", place="a" * 1000)
+    assert len(error.message) < len(error.place) + 420
+    assert error.message.startswith(f"{error.place}: --map ")
+    assert error.message.endswith(" is no number")
+    assert error.hint == f"--map {value}=NUMBER"

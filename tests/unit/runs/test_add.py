@@ -331,6 +331,14 @@ def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_othe
     assert values(tmp_path / "a.added.jsonl") == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
 
 
+def test_rows_that_are_missing_name_a_cure(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,reward\nr,1\ns,0\n")
+    (tmp_path / "b.csv").write_text("new\n1\n")
+    done = adv("add", "a.csv", "--from", "b.csv", cwd=tmp_path)
+    cure = "rows are matched by position: give a value for each row of a.csv"
+    assert done.err == f"error: a.csv has 2 rows, the columns to add have 1; {cure}\n"
+
+
 def test_ids_that_differ_are_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc"))
     pl.DataFrame({"id": ["a", "x", None], "new": range(3)}).write_parquet(tmp_path / "b.parquet")

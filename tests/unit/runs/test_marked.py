@@ -65,7 +65,9 @@ def test_a_sample_that_slime_removes_from_the_loss_counts_in_its_group(tmp_path:
     assert advantages(file, "--preset", preset) == [WIN, LOSS, LOSS, WIN]
     done = adv("compute", str(file), "-o", "-", "--facts", "--preset", preset)
     assert [row["advantage_status"] for row in done.rows] == ["scored", "scored", "masked", "scored"]
-    assert "1 row counts in its group and is not trained on (remove_sample is true" in " ".join(done.err.split())
+    assert "1 row not trained on, the rewards count in their groups (remove_sample is true" in " ".join(
+        done.err.split()
+    )
 
 
 def test_slime_does_not_look_at_the_status_of_a_sample(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_failed_rollout_of_nemo_gym_is_masked_and_named(tmp_path: Path) -> Non
     assert (facts["masked"], facts["unscorable"], facts["mean_without_masked"]) == (3, 0, 1.0)
     assert [(line["reason"], line["rows"]) for line in facts["marks"]] == [("timeout", 2), ("oom", 1)]
     assert facts["verdicts"][0] == (
-        "75% of the rows are masked (mask_sample is true: timeout 2, oom 1). They count in their groups: the mean reward is "
+        "75% of the rows are masked (mask_sample is true: timeout 2, oom 1). Their rewards count: the mean reward is "
         "0.25 with them and 1 without. --masked-rows exclude leaves them out."
     ) or any(
         line.startswith("75% of the rows are masked (mask_sample is true: timeout 2, oom 1).")

@@ -56,7 +56,7 @@ CONSTANT = {"nearly": 0, "other": 0}
         ({"unscorable": 2, "declared_unscorable": 2}, "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
         ({"left_out": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}, "5% of the rows are left out of their groups (ok is false: timeout 5)."),
         ({"left_out": 50, "unscorable": 75, "declared_unscorable": 50, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "", "rows": 50}]}, "50% of the rows are left out of their groups (ok is false). As rewards of 0 they would lower the mean from 0.5 to 0.167."),
-        ({"masked": 4, "mean_without_masked": 0.52, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}, "4% of the rows are masked (remove_sample is true). They count in their groups: the mean reward is 0.5 with them and 0.52 without."),
+        ({"masked": 4, "mean_without_masked": 0.52, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}, "4% of the rows are masked (remove_sample is true). Their rewards count: the mean reward is 0.5 with them and 0.52 without."),
         ({"singletons": 1}, "1 group has a single reward and nothing to compare it with (10%)."),
         ({"singletons": 10, "notes": ["group = uid (found by name)"]}, "Every group has a single reward: uid is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."),
         ({"length": {"within_groups": -0.3, "rows": 100}}, "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
@@ -85,7 +85,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
-    assert verdicts(QUIET | change) == ["Every group carries a gradient: rewards differ in all of them."]
+    assert verdicts(QUIET | change) == ["Every group that can be compared carries a gradient: its rewards differ."]
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:

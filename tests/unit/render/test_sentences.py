@@ -1,0 +1,282 @@
+"""Every sentence with a number in a summary, beside a count of the same rows in plain Python."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.command import adv
+from tests.support.drawn import examples
+from tests.support.jobs import rows_of, write
+
+Row = dict[str, Any]
+Options = Mapping[str, str]
+
+ROWS: Final = st.fixed_dictionaries({
+    "prompt_id": st.sampled_from("bcde"),
+    "reward": st.sampled_from([None, 0.0, 0.0, 0.25, 0.5, 1.0, 1.0]),
+    "masked": st.sampled_from([0, 0, 0, 1]),
+    "out": st.sampled_from([0, 0, 0, 1]),
+})  # fmt: skip
+USUAL: Final = [{"prompt_id": "a", "reward": reward, "masked": 0, "out": 0} for reward in (0.0, 1.0)]  # can be compared
+OPTIONS: Final = st.fixed_dictionaries({
+    "--missing": st.sampled_from(["exclude", "zero", "as-zero"]),
+    "--masked-rows": st.sampled_from(["vote", "exclude"]),
+})  # fmt: skip
+RULES: Final = st.fixed_dictionaries({
+    "--zero-variance": st.sampled_from(["keep", "drop", "null"]),
+    "--singleton": st.sampled_from(["zero", "null", "drop"]),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a plain loop counts in the rows."""
+
+    rows: Sequence[Row]
+    options: Options
+
+    def is_out(self, row: Row) -> bool:
+        return bool(row["out"] or (row["masked"] and self.options["--masked-rows"] == "exclude"))
+
+    def reward(self, row: Row) -> float | None:
+        """The reward that counts; None for a row that does not."""
+        if self.is_out(row):
+            return None
+        missing = 0.0 if self.options["--missing"] == "as-zero" else None
+        return missing if row["reward"] is None else float(row["reward"])
+
+    @property
+    def out(self) -> int:
+        return sum(map(self.is_out, self.rows))
+
+    @property
+    def masked(self) -> int:
+        return sum(bool(row["masked"]) and not self.is_out(row) for row in self.rows)
+
+    @property
+    def missing(self) -> int:
+        return sum(row["reward"] is None and not self.is_out(row) for row in self.rows)
+
+    @property
+    def rewards(self) -> list[float]:
+        return [reward for row in self.rows if (reward := self.reward(row)) is not None]
+
+    @property
+    def groups(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row["prompt_id"], []).append(row)
+        return found
+
+    @property
+    def of_groups(self) -> dict[str, list[float]]:
+        """The rewards that count in each group."""
+        found: dict[str, list[float]] = {name: [] for name in self.groups}
+        for row in self.rows:
+            if (reward := self.reward(row)) is not None:
+                found[row["prompt_id"]].append(reward)
+        return found
+
+    @property
+    def comparable(self) -> list[list[float]]:
+        return [found for found in self.of_groups.values() if len(found) > 1]
+
+    @property
+    def constant(self) -> list[float]:
+        """The reward of each group that has no other."""
+        return [found[0] for found in self.comparable if len({*found}) == 1]
+
+    def status(self, row: Row) -> str:
+        found = self.of_groups[row["prompt_id"]]
+        constant = len({*found}) == 1 and len(found) > 1
+        if self.is_out(row):
+            return "left-out"
+        if row["reward"] is None:
+            return "unscorable"
+        if row["masked"]:
+            return "masked"
+        if len(found) == 1:
+            return "singleton"
+        return "zero-variance" if constant and self.options.get("--zero-variance", "keep") != "keep" else "scored"
+
+    @property
+    def voting(self) -> int:
+        """The masked rows that count in their groups."""
+        return sum(bool(row["masked"]) and self.reward(row) is not None for row in self.rows)
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def near(text: str, value: float) -> bool:
+    """Whether a number that is shown with four digits is this one."""
+    return number(text) == pytest.approx(value, rel=1e-3, abs=1e-9)
+
+
+def counted(times: int, unit: str) -> str:
+    return f"{times:,} {unit}{'' if times == 1 else 's'}"
+
+
+def clauses(text: str) -> list[tuple[str, str]]:
+    """The lines of a summary with the labels that they stand under."""
+    found, label = [], ""
+    for line in filter(None, text.splitlines()):
+        label = line[:15].strip() or label
+        found.append((label, line[15:].strip()))
+    return found
+
+
+def of(clause: str, lines: Sequence[tuple[str, str]], label: str) -> list[re.Match[str]]:
+    """What a pattern finds in the lines under a label."""
+    return [match for at, line in lines if at == label for match in re.finditer(clause, line)]
+
+
+def one(clause: str, lines: Sequence[tuple[str, str]], label: str) -> tuple[str, ...]:
+    (match,) = of(clause, lines, label)
+    return match.groups()
+
+
+def check_rewards(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
+    mean, std = one(r"^mean (\S+)  std (\S+)", lines, "rewards")
+    assert near(mean, statistics.mean(rows.rewards)) and near(std, statistics.stdev(rows.rewards))
+    low, first, middle, third, high = one(r"min (\S+)  25% (\S+)  median (\S+)  75% (\S+)  max (\S+)", lines, "rewards")
+    quartiles = statistics.quantiles(rows.rewards, n=4, method="inclusive")
+    for shown, value in zip(
+        (low, first, middle, third, high), (min(rows.rewards), *quartiles, max(rows.rewards)), strict=True
+    ):
+        assert near(shown, value)
+    bars = {float(match[1]): int(match[2]) for match in of(r"^([\d.]+)  (\d+)  ", lines, "rewards")}
+    assert bars == Counter(rows.rewards)
+    for share, at in of_pairs(r"([\d.]+)% at (\d)", lines, "rewards"):
+        assert number(share) == pytest.approx(100 * rows.rewards.count(number(at)) / len(rows.rewards), abs=0.051)
+
+
+def of_pairs(clause: str, lines: Sequence[tuple[str, str]], label: str) -> list[tuple[str, ...]]:
+    return [match.groups() for match in of(clause, lines, label)]
+
+
+def check_groups(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
+    sizes = [len(group) for group in rows.groups.values()]
+    same = (
+        f"{len(sizes)} x {counted(sizes[0], 'row')}",
+        f"{len(sizes)} of {sizes[0]}",
+    )  # as compute and inspect say it
+    different = f"{len(sizes)} of {min(sizes)} to {max(sizes)} rows, median {statistics.median(sizes):g}"
+    ((_, line), *_) = [at for at in lines if at[0] == "groups"]
+    assert line.startswith(same if len({*sizes}) == 1 else different)
+
+
+def split(rows: Counted) -> str:
+    """How the groups with one reward are counted."""
+    kinds = {"always solved": 1.0, "never solved": 0.0}
+    found = [f"{rows.constant.count(value)} {kind}" for kind, value in kinds.items() if value in rows.constant]
+    others = sum(value not in kinds.values() for value in rows.constant)
+    return ", ".join([*found, *([f"{others} equal at another reward"] if others else [])])
+
+
+MARKS: Final = ("--masked-column", "masked", "--left-out-column", "out")
+
+
+def said_of(command: str, rows: Counted) -> tuple[list[tuple[str, str]], list[float | None]]:
+    """The lines that a command prints, and the advantages that it writes."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name, "in.jsonl"), rows.rows)
+        words = [word for pair in rows.options.items() for word in pair]
+        output = ["-o", "out.jsonl"] if command == "compute" else []
+        done = adv(command, "in.jsonl", *output, *MARKS, *words, cwd=Path(name), COLUMNS="400")
+        assert done.status == 0, done
+        advantages = [row["advantage"] for row in rows_of(Path(name, "out.jsonl"))] if output else []
+    return clauses(done.out), advantages
+
+
+def times(clause: str, lines: Sequence[tuple[str, str]], label: str) -> int:
+    """The count that a sentence says; 0 without the sentence."""
+    found = [int(match[1]) for match in of(clause, lines, label)]
+    assert len(found) <= 1
+    return sum(found)
+
+
+@given(drawn=st.lists(ROWS, max_size=14), options=OPTIONS, rules=RULES)
+@examples(30)
+def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options: Options, rules: Options) -> None:
+    rows = Counted([*USUAL, *drawn], {**options, **rules})
+    lines, advantages = said_of("compute", rows)
+    total, said, dropped = one(r"^(\d+): (.*?)(?:; (\d+) not written)?$", lines, "rows")
+    assert int(total) == len(rows.rows) == len(advantages) + int(dropped or 0)
+    statuses = Counter(map(rows.status, rows.rows))
+    assert {kind: int(number) for number, kind in (part.split(" ") for part in said.split(", "))} == statuses
+    check_groups(lines, rows)
+    check_rewards(lines, rows)
+    counts = [len(found) for found in rows.of_groups.values()]
+    assert times(r"^(\d+) groups? with a single scored row", lines, "singletons") == counts.count(1)
+    assert times(r"^(\d+) rows?, advantage null", lines, "left out") == rows.out
+    assert times(r"^(\d+) rows? not trained on, the rewards count", lines, "masked") == rows.masked
+    assert times(r"^(\d+) rows? without a finite reward", lines, "unscorable") == rows.missing
+    none = counts.count(0) if rows.missing else 0
+    assert times(r"^(\d+) groups? ha(?:s|ve) no reward that counts", lines, "unscorable") == none
+    constant, comparable = len(rows.constant), len(rows.comparable)
+    if constant:
+        carry, share = "carries" if constant == 1 else "carry", percent(constant, comparable)
+        sentence = f"{constant} of {counted(comparable, 'group')} {carry} no gradient ({share}): {split(rows)}"
+        assert ("zero variance", sentence) in lines
+    else:
+        assert ("zero variance", "none: rewards differ in every group that can be compared") in lines
+    assert times(r" (\d+) (?:are|is) 0", lines, "advantages") == advantages.count(0.0)
+    assert times(r" (\d+) null", lines, "advantages") == advantages.count(None)
+
+
+@given(drawn=st.lists(ROWS, max_size=14), options=OPTIONS)
+@examples(20)
+def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: Options) -> None:
+    rows = Counted([*USUAL, *drawn], options)
+    lines, _ = said_of("inspect", rows)
+    assert int(one(r"^(\d+)(?:,|$)", lines, "rows")[0]) == len(rows.rows)
+    assert times(r"(\d+) without a finite reward", lines, "rows") == rows.missing
+    assert times(r"(\d+) (?:more )?left out of their groups", lines, "rows") == rows.out
+    assert times(r"(\d+) (?:more )?masked: not trained on, the rewards count", lines, "rows") == rows.masked
+    check_groups(lines, rows)
+    check_rewards(lines, rows)
+    counts = [len(found) for found in rows.of_groups.values()]
+    assert times(r"(\d+) groups? with a single reward", lines, "groups") == counts.count(1)
+    means = [statistics.mean(found) for found in rows.comparable]
+    inside = sum(0.2 <= mean <= 0.8 for mean in means)
+    within = rf"^{inside} of {counted(len(means), 'group')} in \[0\.2, 0\.8\], mean (\S+)$"
+    assert near(one(within, lines, "solve rate")[0], statistics.mean(means))
+    if rows.constant:
+        share = percent(len(rows.constant), len(means))
+        assert any(line.startswith(f"{share} of the groups: {split(rows)}") for _, line in lines)
+    vary = sum(len(found) for found in rows.comparable if len({*found}) > 1)
+    assert one(r"^(\d+) of (\d+) rows are in groups that vary", lines, "sample size") == (
+        str(vary),
+        str(len(rows.rows)),
+    )
+    verdict = " ".join(line for label, line in lines if label == "verdict")
+    claims = {
+        rf"{percent(rows.out, len(rows.rows))} of the rows are left out of their groups": rows.out,
+        rf"{percent(rows.masked, len(rows.rows))} of the rows are masked": rows.masked,
+        rf"{counts.count(1)} groups? ha(?:s|ve) a single reward": counts.count(1),
+        rf"{rows.missing} rows? \({percent(rows.missing, len(rows.rows))}\) ha(?:s|ve) no finite reward": rows.missing,
+    }
+    for sentence, expected in claims.items():
+        assert bool(re.search(sentence, verdict)) == bool(expected), (sentence, verdict)
+    if rows.masked and rows.voting:
+        others = [reward for row in rows.rows if not row["masked"] and (reward := rows.reward(row)) is not None]
+        with_them, without = one(r"mean reward is ([\d.]+) with them and ([\d.]+) without", [("", verdict)], "")
+        assert float(with_them) == pytest.approx(statistics.mean(rows.rewards), abs=6e-4)
+        assert float(without) == pytest.approx(statistics.mean(others), abs=6e-4)
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{round(100 * part / whole, 1):g}%"
