@@ -22,7 +22,6 @@ from grpo_cli.browse.follow import Folder
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
 from grpo_cli.browse.model import FACTS, ORDER, Jump, Jumps, Model
-from grpo_cli.browse.record import Passage, Reader
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -30,6 +29,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError, printable
 from grpo_cli.options.resolve import plan_of
+from grpo_cli.read.conversation import Passage, Reader
 from grpo_cli.read.excerpts import Labels, key_of
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.explain import of_row
@@ -72,7 +72,7 @@ class Browser(App[list[str]]):
         super().__init__(ansi_color=True)
         self.model, self.given, self.writers = model, dict(given), writers or {}
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
-        self.texts = TextColumns(**texts)
+        self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
         self.shown: Index = np.zeros(0, np.int64)
         self.jumps = Jumps(model, self.shown)
@@ -229,7 +229,7 @@ class Browser(App[list[str]]):
         file, number = narrow.spot(row)
         head = f"{clean(file.rsplit('/', 1)[-1])} row {number:,}"
         try:
-            reader = Reader(narrow, self.texts, self.model.inspection.columns.get("text", ""))
+            reader = Reader(narrow, self.texts)
             passages = [] if self.fields else reader.passages(row)
             if not self.fields and not passages:
                 self.tell(self.say, NO_TEXT)

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from grpo_cli.browse.record import Passage
 from grpo_cli.errors import printable
+from grpo_cli.read.conversation import Passage
 from grpo_cli.render.text import count
 
 ENDS: Final = 2_000  # characters shown at either end of a long text at first

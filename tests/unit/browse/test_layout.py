@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from grpo_cli.browse.layout import ENDS, Line, beside, differing, page, wrapped
-from grpo_cli.browse.record import Passage
+from grpo_cli.read.conversation import Passage
 
 ANY_TEXT = st.text(st.characters(), max_size=200)
 

@@ -126,7 +126,8 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     assert [line[table["columns"].index("step")] for line in table["lines"]] == [0, 1, 2]
     assert [line[:2] for line in table["lines"]] == [["0", 1], ["1", 2], ["2", 3]]
     assert [row["truth"] for row in table["rows"]] == ["0", "1", "2"]
-    shown = table["rows"][0]["lines"][0][-1]
+    ((speaker, shown),) = table["rows"][0]["said"][0]
+    assert speaker == "response"
     assert shown.startswith("begin ") and shown.endswith("boxed 7") and len(shown) == group_rows.LONGEST
 
 
@@ -241,10 +242,10 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
-    assert facts["heads"] == ["row", "reward", "grpo", "rloo", "status", "text"]
+    assert facts["heads"] == ["row", "reward", "grpo", "rloo", "status"]
     assert [line[0] for line in facts["rows"][1]["lines"]] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert facts["rows"][0]["more"]
-    assert {len(line[-1]) for one in facts["rows"] for line in one["lines"]} == {group_rows.LONGEST}
+    assert {len(text) for one in facts["rows"] for ((_, text),) in one["said"]} == {group_rows.LONGEST}
 
 
 def against_another(folder: Path) -> Inspection:
@@ -315,7 +316,7 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
     assert "default-src 'none'" in text
     assert NASTY not in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
-    assert any(NASTY in line for one in data["groups"]["rows"] for line in one["lines"])
+    assert ["response", NASTY] in [turn for one in data["groups"]["rows"] for turns in one["said"] for turn in turns]
     assert len(data["groups"]["lines"]) == 12
 
 
