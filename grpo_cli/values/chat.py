@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _BY: Final = ("role", "from")
-_MODEL: Final = frozenset({"response", "assistant", "gpt", "model", "ai", "chatbot", "bot"})
+# The last two are of texts that name no speaker: a response, and a conversation without marks.
+_MODEL: Final = frozenset({"assistant", "gpt", "model", "ai", "chatbot", "bot", "response", "message"})
 
 
 def is_message(value: object) -> bool:
@@ -20,5 +21,5 @@ def responds(value: object) -> bool:
 
 
 def is_model(speaker: str) -> bool:
-    """Whether this speaker is the model, or a text without a speaker that is known as its response."""
+    """Whether this speaker is the model."""
     return speaker.lower() in _MODEL
