@@ -95,6 +95,15 @@ def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_pa
     assert [(line["value"], line["count"]) for line in lines] == [(2, 1), (3, 2)]
 
 
+def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
+    """Graded or missing rewards give other rates than k/n: then the sizes of groups were said to differ."""
+    data = [{"prompt_id": at // 4, "right": at % 2, "form": (at % 3) / 2} for at in range(48)]
+    found = inspected(write(tmp_path / "a.jsonl", data), reward=["right", "form=0.2"])
+    page = page_of(found, METHODS)
+    assert "Every group has 4 rows." in page and "izes differ" not in page
+    assert "<li>reward = right + 0.2 form</li>" in page
+
+
 def test_figures_that_look_the_same_are_drawn_once(tmp_path: Path) -> None:
     """In groups of one size, leave-one-out is the centred reward times n/(n - 1)."""
     data = [{"prompt_id": p, "reward": int(i < p % 5)} for p in range(20) for i in range(4)]
