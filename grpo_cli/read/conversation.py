@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, groupby, takewhile
+from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from grpo_cli.read.known_names import TRUTHS
+from grpo_cli.read.known_names import STOPS, TRUTHS
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FileTable
 from grpo_cli.read.texts import TextColumns, some_texts
@@ -47,6 +47,7 @@ class Said(NamedTuple):
 
     prompt: list[Passage]
     response: list[Passage]
+    stop: str = ""  # why it ended, if the file says so
 
 
 class Reader:
@@ -66,18 +67,26 @@ class Reader:
         places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
         for file, here in narrow.by_file(places):
             columns = self.columns(file)
-            found += [_laid_out(columns, values) for values in self._values(file, here, columns.names)]
+            stops = [name for name in STOPS if name in narrow.tables[file].columns()]
+            found += [
+                _laid_out(columns, values)._replace(
+                    stop=next((str(values[name]) for name in stops if values.get(name)), "")
+                )
+                for values in self._values(file, here, [*columns.names, *stops])
+            ]
         return [found[at] for at in which.tolist()]
 
     def passages(self, row: int) -> list[Passage]:
         """What was said in one rollout, from the first to the last."""
-        return [*chain(*self.said(np.array([row]))[0])]
+        (said,) = self.said(np.array([row]))
+        return [*said.prompt, *said.response]
 
     def texts(self, columns: TextColumns, row: Mapping[str, str | None]) -> Iterator[str]:
         """All that was said in a rollout, from the JSON texts of these columns: as it is stored, then as it is laid out."""
         values = {name: _value(text) for name, text in row.items()}
         yield from (value for value in values.values() if isinstance(value, str))
-        yield from (passage.text for part in _laid_out(columns, values) for passage in part)
+        said = _laid_out(columns, values)
+        yield from (passage.text for passage in (*said.prompt, *said.response))
 
     def fields(self, row: int) -> list[Passage]:
         """Every field of the record by its name, the ground truth first."""
@@ -255,5 +264,17 @@ def _call(call: Any, who: str) -> Passage:
     function = call.get("function", call)
     inside = function if isinstance(function, dict) else {"name": function, **call}
     arguments = next((inside[name] for name in ("arguments", "input", "args", "kwargs") if name in inside), None)
-    written = _written(_value(arguments) if isinstance(arguments, str) else arguments)
-    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), written)
+    arguments = _value(arguments) if isinstance(arguments, str) else arguments
+    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), _arguments(arguments))
+
+
+def _arguments(value: Any) -> str:
+    """Arguments as JSON; a script among them is shown as its lines, not as one line with escapes."""
+    if isinstance(value, dict) and any(isinstance(said, str) and "\n" in said for said in value.values()):
+        return "\n".join(
+            f"{name}:\n{said}"
+            if isinstance(said, str) and "\n" in said
+            else f"{name}: {json.dumps(said, ensure_ascii=False)}"
+            for name, said in value.items()
+        )
+    return _written(value)

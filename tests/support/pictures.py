@@ -29,6 +29,8 @@ COLOURS = {
     "cyan": ("#00707a", "#6fdbe6"),
 }
 
+NAMES = ("ink", *COLOURS)  # by their numbers
+
 
 def browsed() -> str:
     """The screen of the picture: a group of the sample data, and two of its texts beside each other."""
@@ -72,7 +74,7 @@ def _line(at: int, line: Iterable[Segment]) -> Iterator[str]:
     for text, style, _ in line:
         x, long = cell * WIDE + 10, cell_len(text) * WIDE
         cell += cell_len(text)
-        colour = style.color.name if style and style.color and style.color.name in COLOURS else "ink"
+        colour = NAMES[style.color.number or 0] if style and style.color and not style.color.is_default else "ink"
         reverse = bool(style and style.reverse)
         if reverse:
             yield f'<rect class="{colour}" x="{x:.1f}" y="{at * HIGH + 10}" width="{long:.1f}" height="{HIGH}"/>'
