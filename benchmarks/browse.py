@@ -31,11 +31,11 @@ PERCENT: Final = b"%"
 FILES: Final = (("wide-parquet", 200_000, 1.5), ("wide", 200_000, 3.0), ("together", 10_000_000, 5.0))
 # What a terminal sends for each key.
 KEYS: Final = {
-    "down": b"\x1b[B", "page down": b"\x1b[6~", "up": b"\x1b[A", "end": b"\x1b[F", "home": b"\x1b[H", "d": b"d", "v": b"v", "u": b"u",
+    "down": b"\x1b[B", "page down": b"\x1b[6~", "up": b"\x1b[A", "end": b"\x1b[F", "home": b"\x1b[H", "d": b"d", "u": b"u",
     "tab": b"\t", "]": b"]", "r": b"r", "f": b"f", "z": b"z",
 }  # fmt: skip
 ORDER: Final = (
-    "down", "page down", "up", "end", "home", "d", "v", "tab", "down", "tab", "page down", "tab", "r", "u", "]", "f", "f", "z", "z",
+    "down", "page down", "up", "end", "home", "d", "tab", "down", "tab", "page down", "tab", "r", "u", "]", "f", "f", "z", "z",
 )  # fmt: skip
 QUIET: Final = 0.3  # seconds without output after which a key press is answered
 PAGES: Final = 60  # screens of 16 groups

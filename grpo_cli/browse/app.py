@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -18,28 +20,33 @@ from textual.widgets import Input, Static
 
 from grpo_cli.browse import layout
 from grpo_cli.browse.command import KINDS, commands, options_for
-from grpo_cli.browse.follow import Folder
-from grpo_cli.browse.keys import KEYS
-from grpo_cli.browse.lines import GroupLines, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, ORDER, Jump, Jumps, Model
-from grpo_cli.browse.record import Passage, Reader
+from grpo_cli.browse.keys import KEYS, described, footer
+from grpo_cli.browse.layout import Piece
+from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
+from grpo_cli.browse.model import FACTS, ORDER, Jumps, Model
 from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import Choose, Listing, Notice, Page
+from grpo_cli.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import GrpoError, printable
+from grpo_cli.errors import GrpoError
 from grpo_cli.options.resolve import plan_of
+from grpo_cli.read.conversation import Passage, Reader
 from grpo_cli.read.excerpts import Labels, key_of
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.explain import of_row
-from grpo_cli.render.text import clean, count, file_list
+from grpo_cli.render.text import clean, count, number
 
 Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
-EVERY: Final = 2.0  # seconds between two looks at a followed folder
 PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
+PROMPT: Final = 200  # characters of a prompt that a list may show
 NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
+
+
+def _wrapping(texts: Sequence[str]) -> Callable[[int], list[layout.Line]]:
+    """The lines of these texts for a width."""
+    return lambda width: [line for text in texts for line in layout.wrapped(text, width)]
 
 
 class Browser(App[list[str]]):
@@ -56,7 +63,7 @@ class Browser(App[list[str]]):
     #rollouts { height: 2fr; }
     #text { width: 1fr; border-left: solid ansi_default; }
     #status { height: auto; min-height: 1; max-height: 4; }
-    #keys { text-style: dim; height: 1; }
+    #keys { height: 1; }
     #line { display: none; height: 1; border: none; padding: 0; }
     Listing, Page { scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: scroll;
         scrollbar-color: ansi_default; scrollbar-background: ansi_default; }
@@ -72,23 +79,25 @@ class Browser(App[list[str]]):
         super().__init__(ansi_color=True)
         self.model, self.given, self.writers = model, dict(given), writers or {}
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
-        self.texts = TextColumns(**texts)
+        self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
         self.shown: Index = np.zeros(0, np.int64)
         self.jumps = Jumps(model, self.shown)
         self.rollouts: list[dict[str, Any]] = []
         self.fields = False
         self.whole = False
+        self.folding = False  # whether the turns of the next rollout are folded
+        self.folds: tuple[int | None, set[int]] = (None, set())  # a row, and which of its turns are folded
         self.pinned: list[Passage] | None = None
         self.passages: list[Passage] = []
         self.search: Search | None = None
-        self.turns: tuple[str, int] = ("", 0)
+        self.turn = 0  # how often the list was asked for its most surprising row
         self.asked: Callable[[str], None] = lambda _text: None
         self.kind = "select"  # what the groups were last written as
         self.said: list[str] = []
         self.tasks: dict[str, Thread] = {}
         self._labels = Labels(model.inspection.narrow)
-        self._reading, self._looking = Lock(), Lock()
+        self._reading = Lock()
 
     # --- the screen --------------------------------------------------------------------------------------------
 
@@ -102,7 +111,7 @@ class Browser(App[list[str]]):
             yield Page(id="text")
         yield Input(id="line", compact=True)
         yield Static(id="status", markup=False)
-        yield Static(" ".join(f"{key.shown} {key.short}" for key in KEYS if key.short), id="keys", markup=False)
+        yield Static(Text.assemble(*((piece.text, STYLES[piece.style]) for piece in footer())), id="keys", markup=False)
 
     def on_mount(self) -> None:
         self.groups, self.rows = self.query_one("#groups", Listing), self.query_one("#rollouts", Listing)
@@ -111,14 +120,16 @@ class Browser(App[list[str]]):
         self.arrange(self.model.code_of(self.given["show"]) if "show" in self.given else None)
         self.say(self.model.warnings[0] if self.model.warnings else "")
         self.aside(self._prepare, "prepare")
-        if self.given.get("follow"):
-            folder = Folder(self.model)
-            self.set_interval(EVERY, lambda: self.aside(lambda: self._look(folder), "follow"))
 
     def on_page_resized(self, event: Page.Resized) -> None:
         """Wrap the text again."""
-        if event.page is self.page and self.rollouts:
+        if event.page is self.page:
             self.read()
+
+    def on_page_pressed(self, event: Page.Pressed) -> None:
+        """Fold the turn whose head was clicked."""
+        if event.page is self.page and event.line in self.page.heads:
+            self.fold_at(event.line)
 
     def aside(self, task: Callable[[], None], group: str) -> None:
         """Run a task on a daemon thread; of a group, only the newest counts."""
@@ -167,11 +178,26 @@ class Browser(App[list[str]]):
             self.where = ""
             self.shown = self.model.shown("", self.sort, ascending=self.ascending)
             self.say(str(error))
-        self.jumps, self.turns = Jumps(self.model, self.shown), ("", 0)
-        lines = GroupLines(self.model, self._labels, self.shown)
+        self.jumps, self.turn = Jumps(self.model, self.shown), 0
+        lines = GroupLines(self.model, self._labels, self.shown, lambda codes: self._learn(lines, codes))
         self.groups.fill(len(lines), lines.line, lines.head, self.place_of(code))
         self.title_line()
         self.open_group(row)
+
+    def _learn(self, lines: GroupLines, codes: list[int]) -> None:
+        """Read the prompts of groups that became visible, to show beside their keys."""
+
+        def read() -> None:
+            narrow = self.model.inspection.narrow
+            firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
+            with self._reading:
+                said = Reader(narrow, self.texts).said(firsts)
+            prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
+            known = dict(zip(codes, prompts, strict=True))
+            lines.learn(known)
+            self.tell(self.groups.refresh)
+
+        self.aside(read, f"prompts {codes[0]}")
 
     def place_of(self, code: int | None) -> int:
         """The place of a group in the list; 0 if it is not listed."""
@@ -214,7 +240,8 @@ class Browser(App[list[str]]):
 
     def read(self) -> None:
         """Read and lay out what the right side shows; only the newest request counts."""
-        self.aside(self._read, "text")
+        if self.page.size.width:  # else the page says so as soon as it has a size
+            self.aside(self._read, "text")
 
     def _read(self) -> None:
         with self._reading:  # one row at a time, skipping those that the user has left meanwhile
@@ -224,34 +251,69 @@ class Browser(App[list[str]]):
     def _read_row(self) -> None:
         row, narrow = self.row, self.model.inspection.narrow
         if row is None:
-            self.tell(self._show_text, row, "no group meets the condition", [], [])
+            self.tell(self._show_text, row, (Piece("no group meets the condition"),), [], layout.Laid([], []))
             return
-        file, number = narrow.spot(row)
-        head = f"{clean(file.rsplit('/', 1)[-1])} row {number:,}"
+        head = self._head_of(row, "")
         try:
-            reader = Reader(narrow, self.texts, self.model.inspection.columns.get("text", ""))
-            passages = [] if self.fields else reader.passages(row)
+            reader = Reader(narrow, self.texts)
+            (said,) = reader.said(np.array([row]))
+            passages = [] if self.fields else [*said.prompt, *said.response]
             if not self.fields and not passages:
                 self.tell(self.say, NO_TEXT)
             passages = passages or reader.fields(row)
+            if row != self.folds[0]:
+                self.folds = row, {*range(len(passages) - 1)} if self.folding else set()
             if self.pinned is not None:
-                lines = layout.beside(self.pinned, passages, self.page.wide)
+                laid = layout.Laid(layout.beside(self.pinned, passages, self.page.wide), [])
             else:
                 needle = "" if self.search is None else self.search.needle
-                lines = layout.page(passages, self.page.wide, whole=self.whole, needle=needle)
+                folded = () if needle else self.folds[1]
+                laid = layout.page(passages, self.page.wide, whole=self.whole, needle=needle, folded=folded)
         except Exception:
-            self.tell(self._show_text, row, head, [], [])
+            self.tell(self._show_text, row, head, [], layout.Laid([], []))
             raise
         if self.is_newest("text"):
-            self.tell(self._show_text, row, head, passages, lines)
+            self.tell(self._show_text, row, self._head_of(row, said.stop), passages, laid)
 
-    def _show_text(self, row: int | None, head: str, passages: list[Passage], lines: Sequence[layout.Line]) -> None:
+    def _head_of(self, row: int, stop: str) -> layout.Line:
+        """What is known of a row, and where it is."""
+        inspection = self.model.inspection
+        file, number_in_file = inspection.narrow.spot(row)
+        advantage, reward = inspection.scored.rows[".advantage"][row], inspection.rows[".reward"][row]
+        sign = "+" if advantage is not None and advantage > 0 else ""
+        parts = [Piece(f"reward {number(reward)}"), Piece(f"advantage {sign}{number(advantage)}", sign_of(advantage))]
+        if "length" in inspection.rows.columns:
+            length = number(inspection.rows["length"][row])
+            parts.append(Piece(f"{length} tokens" if "tok" in inspection.columns["length"] else f"length {length}"))
+        if inspection.by is not None:
+            parts.append(Piece(f"{clean(inspection.columns['by'])} {inspection.by[row]}"))
+        parts += [Piece(clean(stop))] if stop else []
+        parts.append(Piece(f"{clean(file.rsplit('/', 1)[-1])} row {number_in_file:,}"))
+        return tuple(piece for part in parts for piece in (part, Piece(" · ")))[:-1]
+
+    def _show_text(self, row: int | None, head: layout.Line, passages: list[Passage], laid: layout.Laid) -> None:
         if row != self.row:
             return
+        same = passages == self.passages
         self.passages = passages
-        marked = (at for at, line in enumerate(lines) if any(piece.style == "hit" for piece in line))
+        marked = (at for at, line in enumerate(laid.lines) if any(piece.style == "hit" for piece in line))
         hit = next(marked, None)
-        self.page.fill(head, lines, 0 if hit is None else max(hit - 2, 0))
+        at = (self.page.place if same else 0) if hit is None else max(hit - 2, 0)
+        self.page.fill(head, laid.lines, at, laid.heads)
+
+    def action_fold(self) -> None:
+        """Fold every turn but the last, or unfold all of them."""
+        self.folding = not self.folding
+        self.folds = None, set()
+        self.read()
+
+    def fold_at(self, line: int) -> None:
+        """Fold the turn that has this line of the page, or unfold it."""
+        turn = bisect_right(self.page.heads, line) - 1
+        if turn >= 0:
+            self.folds[1].symmetric_difference_update({turn})
+            self.page.go(self.page.heads[turn])
+            self.read()
 
     def action_fields(self) -> None:
         self.fields = not self.fields
@@ -264,7 +326,7 @@ class Browser(App[list[str]]):
     def _work_out(self) -> None:
         plan, narrow, row = self.model.inspection.scored.plan, self.model.inspection.narrow, self.row
         lines = [] if row is None else of_row(plan, narrow, row, self.size.width * 9 // 10 - 6)
-        self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", lines))
+        self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", _wrapping(lines)))
 
     def action_whole(self) -> None:
         self.whole = not self.whole
@@ -289,6 +351,8 @@ class Browser(App[list[str]]):
     # --- moving ------------------------------------------------------------------------------------------------
 
     def action_inside(self) -> None:
+        if self.focused is self.page:
+            self.fold_at(self.page.place)
         (self.rows if self.focused is self.groups else self.page).focus()
 
     def action_leave(self) -> None:
@@ -316,15 +380,18 @@ class Browser(App[list[str]]):
         """To another rollout of the group, also while the lists are hidden."""
         self.rows.go(self.rows.place + by)
 
-    def action_jump(self, kind: Jump) -> None:
-        turn = self.turns[1] + 1 if self.turns[0] == kind else 0
+    def action_dead(self) -> None:
+        self._jump(lambda: (self.jumps.dead(self.groups.place), None))
+
+    def action_surprising(self) -> None:
+        self._jump(lambda: self.jumps.surprising(self.turn))
+        self.turn += 1
+
+    def _jump(self, place: Callable[[], tuple[int, int | None]]) -> None:
         try:
-            code, row = self.jumps.to(kind, self.groups.place, turn)
+            self.to(*place())
         except GrpoError as error:
             self.say(str(error))
-            return
-        self.to(code, row)
-        self.turns = (kind, turn)
 
     def to(self, code: int, row: int | None) -> None:
         """Go to a group, and to a row of it."""
@@ -480,12 +547,12 @@ class Browser(App[list[str]]):
     def action_command(self) -> None:
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)
         self.said = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
-        self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
+        self.push_screen(Notice("commands", _wrapping([line for command in self.said for line in (command, "")])))
 
     def action_help(self) -> None:
-        marks = "status: = zero variance, 1 singleton, ? without a reward, < small group, m masked, x left out"
-        lines = [f"{key.shown:<6} {key.help}" for key in KEYS]
-        self.push_screen(Notice("keys", [*lines, "", marks, *map(printable, self.model.warnings)]))
+        marks = "status: = equal rewards (green: always solved, red: never), 1 singleton, ? without a reward, < small group, m masked, x left out"
+        more = _wrapping([marks, *self.model.warnings])
+        self.push_screen(Notice("keys", lambda width: (*described(width), *more(width))))
 
     async def action_quit(self) -> None:
         self.exit(self.said)
@@ -508,33 +575,3 @@ class Browser(App[list[str]]):
         if trend is not None and len(trend[1]) > 1:
             line.update(trend_line(trend, self.size.width))
             line.display = True
-
-    def _look(self, folder: Folder) -> None:
-        """Read the folder again when a file is complete, and keep the view."""
-        if not self._looking.acquire(blocking=False):
-            return  # the look before is still reading
-        try:
-            fresh = folder.look()
-        finally:
-            self._looking.release()
-        if folder.waiting:
-            self.tell(self.say, f"waiting for {file_list(folder.waiting)}")
-        if fresh is not None:
-            plan = self.model.job.plan
-            self.tell(self._put_fresh, fresh if fresh.job.plan == plan else fresh.under(plan))
-
-    def _put_fresh(self, fresh: Model) -> None:
-        old = self.model
-        key = None if self.code is None else key_of(old.inspection.narrow, self.code)
-        row = None if self.row is None else old.inspection.narrow.spot(self.row)
-        narrow = fresh.inspection.narrow
-        self.model, self._labels = fresh, Labels(narrow)
-        code = same = None
-        with suppress(GrpoError):
-            code = None if key is None else fresh.code_of(key)
-        if code is not None and row is not None:
-            (rows,) = fresh.rows_of([code])
-            same = next((int(at) for at in rows if narrow.spot(int(at)) == row), None)
-        self.arrange(code, same)
-        self.say(f"{count(len(fresh.tables), 'file')}, {count(fresh.size, 'group')} now")
-        self.aside(self._prepare, "prepare")

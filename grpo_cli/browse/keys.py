@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
+from textwrap import wrap
 from typing import Final, NamedTuple
+
+from grpo_cli.browse.layout import Line, Piece
 
 
 class Key(NamedTuple):
-    """A key: its name in Textual, the action it is bound to, how it is shown, and what it does."""
+    """A key: what it is for, its name in Textual, the action it is bound to, how it is shown, and what it does."""
 
+    purpose: str
     key: str
     action: str
     shown: str
@@ -16,32 +23,53 @@ class Key(NamedTuple):
 
 
 KEYS: Final = (
-    Key("tab", "app.focus_next", "Tab", "next list; Shift+Tab: previous list"),
-    Key("enter", "inside", "Enter", "open the group, then the text; Esc goes back"),
-    Key("escape", "leave", "Esc", "back; stops a search"),
-    Key("right_square_bracket", "rollout(1)", "]", "next rollout of the group, whichever list has the focus"),
-    Key("left_square_bracket", "rollout(-1)", "[", "previous rollout"),
-    Key("s", "sort", "s", "sort the groups by a fact", "sort"),
-    Key("r", "reverse", "r", "reverse the order"),
-    Key("w", "where", "w", "show only groups that meet a condition, such as 0 < mean < 1 and size == 8", "where"),
-    Key("slash", "search", "/", "search the texts of the groups shown", "search"),
-    Key("n", "hit(1)", "n", "next hit"),
-    Key("N", "hit(-1)", "N", "previous hit"),
-    Key("d", "jump('dead')", "d", "next group without a gradient: all advantages are 0 or missing"),
-    Key("v", "jump('widest')", "v", "widest group: largest reward - smallest reward; again: the next widest"),
-    Key("u", "jump('surprising')", "u",
+    Key("move", "tab", "app.focus_next", "Tab", "next list; Shift+Tab: previous list"),
+    Key("move", "enter", "inside", "Enter", "open the group, then the text; there, fold the turn at the top"),
+    Key("move", "escape", "leave", "Esc", "back; stops a search"),
+    Key("move", "right_square_bracket", "rollout(1)", "]", "next rollout of the group, whichever list has the focus"),
+    Key("move", "left_square_bracket", "rollout(-1)", "[", "previous rollout"),
+    Key("move", "d", "dead", "d", "next group without a gradient: all advantages are 0 or missing"),
+    Key("move", "u", "surprising", "u",
         "most surprising row: furthest from the mean of its group in standard deviations; again: the next group"),
-    Key("l", "jump('longest')", "l", "longest row; again: the longest of the next group"),
-    Key("m", "method", "m", "compute with another method", "method"),
-    Key("p", "preset", "p", "compute with a preset"),
-    Key("a", "arithmetic", "a", "how the advantage of the row is computed", "arithmetic"),
-    Key("f", "fields", "f", "every field of the record, the ground truth first", "fields"),
-    Key("t", "whole", "t", "show a long text whole, or only its two ends"),
-    Key("c", "compare", "c", "keep this text and compare the next ones with it, side by side; again: one text", "compare"),
-    Key("z", "zoom", "z", "the text at full width"),
-    Key("y", "copy", "y", "copy what the right side shows"),
-    Key("e", "write", "e", "write the groups shown to a new file, as select or export does"),
-    Key("o", "command", "o", "the commands that open this view and write these groups"),
-    Key("question_mark", "help", "?", "all keys", "help"),
-    Key("q", "app.quit", "q", "quit", "quit"),
+    Key("find", "s", "sort", "s", "sort the groups by a fact", "sort"),
+    Key("find", "r", "reverse", "r", "reverse the order"),
+    Key("find", "w", "where", "w", "show only groups that meet a condition, such as 0 < mean < 1 and size == 8", "where"),
+    Key("find", "slash", "search", "/", "search the texts of the groups shown", "search"),
+    Key("find", "n", "hit(1)", "n", "next hit"),
+    Key("find", "N", "hit(-1)", "N", "previous hit"),
+    Key("look", "a", "arithmetic", "a", "how the advantage of the row is computed", "explain"),
+    Key("look", "f", "fields", "f", "every field of the record, the ground truth first", "fields"),
+    Key("look", "t", "whole", "t", "show a long text whole, or only its two ends"),
+    Key("look", "x", "fold", "x", "fold every turn to a line, or unfold them", "fold"),
+    Key("look", "c", "compare", "c",
+        "keep this text and compare the next ones with it, side by side; again: one text"),
+    Key("look", "z", "zoom", "z", "the text at full width"),
+    Key("look", "m", "method", "m", "compute with another method", "method"),
+    Key("look", "p", "preset", "p", "compute with a preset"),
+    Key("do", "y", "copy", "y", "copy what the right side shows"),
+    Key("do", "e", "write", "e", "write the groups shown to a new file, as select or export does"),
+    Key("do", "o", "command", "o", "the commands that open this view and write these groups"),
+    Key("do", "question_mark", "help", "?", "all keys", "help"),
+    Key("do", "q", "app.quit", "q", "quit", "quit"),
 )  # fmt: skip
+# Keys of every list and text, which are not bound by the screen.
+MOVING: Final = (("↑ ↓", "a line; also k and j"), ("PgUp", "a page up"), ("PgDn", "a page down; also Space"), ("Home", "the first line, End the last; also g and G"))  # fmt: skip
+INDENT: Final = 9
+
+
+def footer() -> Line:
+    """The keys that most runs need."""
+    shown = [key for key in KEYS if key.short]
+    return tuple(piece for key in shown for piece in (Piece(key.shown, "key"), Piece(f" {key.short}  ")))
+
+
+def described(width: int) -> Iterator[Line]:
+    """Every key by its purpose."""
+    for purpose, keys in groupby(KEYS, attrgetter("purpose")):
+        yield (Piece(purpose, "head"),)
+        listed = [*(MOVING if purpose == "move" else ()), *((key.shown, key.help) for key in keys)]
+        for shown, does in listed:
+            first, *rest = wrap(does, max(width - INDENT, 1))
+            yield Piece(f"  {shown:<{INDENT - 2}}", "key"), Piece(first)
+            yield from ((Piece(" " * INDENT + line),) for line in rest)
+        yield ()

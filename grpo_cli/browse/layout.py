@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from grpo_cli.browse.record import Passage
 from grpo_cli.errors import printable
-from grpo_cli.render.text import count
+from grpo_cli.read.conversation import Passage
+from grpo_cli.render.text import clean, count
+from grpo_cli.values.chat import is_model
 
 ENDS: Final = 2_000  # characters shown at either end of a long text at first
 WHOLE: Final = 1_000_000  # characters shown at either end when the whole text is asked for
@@ -21,7 +22,11 @@ COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
 TAB: Final = 4
 EMPTY: Final = "(empty)"
 
-Style = str  # how a piece of a line looks: "", "head", "note", "hit" or "differs"
+Style = str  # how a piece of a line looks, a name in `widgets.STYLES`
+# What Markdown marks: code, headings, strong words. The marks stay, since the model wrote them.
+_MARKDOWN: Final = re.compile(
+    r"(?P<code>^```.*?(?:^```\s*?$|\Z)|`[^`\n]+`)|(?P<strong>^#{1,6} .*?$|\*\*[^*\n]+\*\*)", re.DOTALL | re.MULTILINE
+)
 
 
 class Piece(NamedTuple):
@@ -32,27 +37,40 @@ class Piece(NamedTuple):
 
 
 Line = tuple[Piece, ...]
-Spans = Sequence[tuple[int, int]]
+Spans = Sequence[tuple[int, int, Style]]
 
 
-def page(passages: Sequence[Passage], width: int, *, whole: bool = False, needle: str = "") -> list[Line]:
-    """The passages below each other, each under its speaker, with the hits of a search marked."""
-    lines: list[Line] = []
-    for passage in passages:
+class Laid(NamedTuple):
+    """Lines of a page, and the first line of each passage."""
+
+    lines: list[Line]
+    heads: list[int]
+
+
+def page(
+    passages: Sequence[Passage], width: int, *, whole: bool = False, needle: str = "", folded: Collection[int] = ()
+) -> Laid:
+    """The passages below each other, each under its speaker, with the hits of a search marked; of folded ones only a line."""
+    lines, heads = list[Line](), list[int]()
+    for number, passage in enumerate(passages):
+        heads.append(len(lines))
+        if number in folded:
+            lines.append(_folded(passage, width))
+            continue
         lines.append(_head(passage.speaker, width))
         if not passage.text:
-            lines += wrapped(EMPTY, width, [(0, len(EMPTY))], "note")
+            lines += wrapped(EMPTY, width, [(0, len(EMPTY), "note")])
             continue
         at = 0
         for start, end in _kept(passage.text, WHOLE if whole else ENDS, needle):
             if start > at:
                 shows = "" if whole else ", t shows them"
                 left = f"... {count(start - at, 'character')} left out{shows} ..."
-                lines += wrapped(left, width, [(0, len(left))], "note")
+                lines += wrapped(left, width, [(0, len(left), "note")])
             text = passage.text[start:end]
-            lines += wrapped(text, width, hits(text, needle), "hit")
+            lines += wrapped(text, width, hits(text, needle) if needle else marked(text))
             at = end
-    return lines
+    return Laid(lines, heads)
 
 
 def _kept(text: str, ends: int, needle: str) -> list[tuple[int, int]]:
@@ -74,9 +92,7 @@ def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> lis
     for pair in zip_longest(left, right, fillvalue=Passage("", "")):
         spans = differing(pair[0].text, pair[1].text)
         columns = [
-            [_head(passage.speaker, room), *wrapped(passage.text, room, spans[side], "differs")]
-            if passage.speaker
-            else []
+            [_head(passage.speaker, room), *wrapped(passage.text, room, spans[side])] if passage.speaker else []
             for side, passage in enumerate(pair)
         ]
         for cells in zip_longest(*columns, fillvalue=()):
@@ -86,32 +102,37 @@ def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> lis
     return lines
 
 
-def differing(left: str, right: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def differing(left: str, right: str) -> tuple[Spans, Spans]:
     """Where two texts differ: in words, or in lines if they are long."""
     pattern = r"\S+|\s+" if max(len(left.split()), len(right.split())) <= COMPARED else r"[^\n]*\n|[^\n]+"
     words = [[match.span() for match in re.finditer(pattern, text)] for text in (left, right)]
     texts = [[text[start:end] for start, end in spans] for text, spans in zip((left, right), words, strict=True)]
-    found: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    found: tuple[list[tuple[int, int, Style]], list[tuple[int, int, Style]]] = ([], [])
     for kind, *places in SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
         for side, (start, end) in enumerate((places[:2], places[2:])):
             if kind != "equal" and start < end:
-                found[side].append((words[side][start][0], words[side][end - 1][1]))
+                found[side].append((words[side][start][0], words[side][end - 1][1], "differs"))
     return found
 
 
-def hits(text: str, needle: str) -> list[tuple[int, int]]:
+def hits(text: str, needle: str) -> Spans:
     """Where a text has the needle, ignoring case."""
-    return [match.span() for match in re.finditer(re.escape(needle), text, re.IGNORECASE)] if needle else []
+    return [(*match.span(), "hit") for match in re.finditer(re.escape(needle), text, re.IGNORECASE)]
 
 
-def wrapped(text: str, width: int, spans: Spans = (), style: Style = "") -> Iterator[Line]:
-    """A text in lines of at most `width` cells, the spans in a style."""
+def marked(text: str) -> Spans:
+    """Where a text has code, a heading or strong words in Markdown."""
+    return [(*match.span(), match.lastgroup or "") for match in _MARKDOWN.finditer(text)]
+
+
+def wrapped(text: str, width: int, spans: Spans = ()) -> Iterator[Line]:
+    """A text in lines of at most `width` cells, the spans in their styles."""
     at, left = 0, list(spans)
     for line in text.split("\n"):
-        here: list[tuple[int, int]] = []
+        here: list[tuple[int, int, Style]] = []
         while left and left[0][0] < at + len(line) + 1:
-            start, end = left[0]
-            here.append((max(start - at, 0), min(end - at, len(line))))
+            start, end, style = left[0]
+            here.append((max(start - at, 0), min(end - at, len(line)), style))
             if end <= at + len(line) + 1:
                 left.pop(0)
             else:
@@ -119,15 +140,15 @@ def wrapped(text: str, width: int, spans: Spans = (), style: Style = "") -> Iter
         if not here and len(line) <= width and line.isascii() and line.isprintable():
             yield (Piece(line),) if line else ()
         else:
-            yield from _wrapped_line(line.removesuffix("\r"), width, here, style)
+            yield from _wrapped_line(line.removesuffix("\r"), width, here)
         at += len(line) + 1
 
 
-def _wrapped_line(line: str, width: int, spans: Spans, style: Style) -> Iterator[Line]:
+def _wrapped_line(line: str, width: int, spans: Spans) -> Iterator[Line]:
     """The pieces of a line, cut where a cell or a word ends."""
     pieces: list[Piece] = []
     at = 0
-    for start, end in spans:
+    for start, end, style in spans:
         pieces += [Piece(_shown(line[at:start])), Piece(_shown(line[start:end]), style)]
         at = end
     pieces = [piece for piece in (*pieces, Piece(_shown(line[at:]))) if piece.text]
@@ -171,4 +192,16 @@ def _shown(text: str) -> str:
 
 
 def _head(speaker: str, width: int) -> Line:
-    return (Piece(set_cell_size(f"── {_shown(speaker)} {'─' * width}", width), "head"),)
+    return (Piece(set_cell_size(f"── {_shown(speaker)} {'─' * width}", width), _style_of(speaker)),)
+
+
+def _folded(passage: Passage, width: int) -> Line:
+    size = count(len(passage.text), "character")
+    head = Piece(f"▸─ {_shown(passage.speaker)} ", _style_of(passage.speaker))
+    rest = max(width - cell_len(head.text), 0)
+    return head, Piece(set_cell_size(f"{size}: {clean(passage.text[:width])}", rest), "dim")
+
+
+def _style_of(speaker: str) -> Style:
+    """The model's turns differ from those of all others."""
+    return "model" if is_model(re.split("[ ,]", speaker)[0]) else "other"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 
+from grpo_cli.browse.layout import Line, Piece, Style
 from grpo_cli.browse.model import Model
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.excerpts import Labels
@@ -17,7 +19,7 @@ from grpo_cli.stats.verdicts import percent
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
 BLOCK: Final = 64  # groups whose lines are made together
 CACHED: Final = 64  # blocks kept
-DIGITS: Final = 3
+SHORTEST: Final = 8  # the beginning of a prompt has at least this many cells
 MISSING: Final = "·"
 # A status in one character, where there is no room for its word: a sign that needs no colour.
 SIGNS: Final = {
@@ -30,37 +32,64 @@ SIGNS: Final = {
     "left-out": "x",
 }
 _WIDE: Final = 72  # cells from which the words of the status and more numbers have room
+# Equal rewards, in words that are true under every plan.
+EQUAL: Final = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
 _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and in a wide one
 
 
 class GroupLines:
     """The lines of some groups, made when they become visible."""
 
-    def __init__(self, model: Model, labels: Labels, codes: Index) -> None:
-        self._model, self._labels, self._codes = model, labels, codes
+    def __init__(self, model: Model, labels: Labels, codes: Index, ask: Callable[[list[int]], None]) -> None:
+        """`ask` is told which groups become visible whose prompts are not known."""
+        self._model, self._labels, self._codes, self._ask = model, labels, codes, ask
         self._ends = model.ends
+        self._size = max(3, len(str(max(model.inspection.groups["size"].to_list(), default=0))))
+        self._prompts: dict[int, str] = {}
         self._block = lru_cache(CACHED)(self._make_block)
+
+    def learn(self, prompts: Mapping[int, str]) -> None:
+        """Know the prompts of some groups."""
+        self._prompts.update(prompts)
+        self._block.cache_clear()
 
     def __len__(self) -> int:
         return len(self._codes)
 
     def head(self, width: int) -> str:
         """The names of the columns."""
-        return _fitted("group", [head for head, _ in self._columns(width)], width)
+        right = "".join(f" {head}" for head, _ in self._columns(width))
+        return set_cell_size("group", max(width - cell_len(right), 0)) + right
 
-    def line(self, at: int, width: int) -> str:
+    def line(self, at: int, width: int) -> Line:
         """The line of a group by its place in the list."""
         return self._block(at // BLOCK * BLOCK, width)[at % BLOCK]
 
-    def _make_block(self, start: int, width: int) -> list[str]:
+    def _make_block(self, start: int, width: int) -> list[Line]:
         codes = self._codes[start : start + BLOCK].tolist()
         columns = self._columns(width)
-        cells = [
-            [_right(cell(facts), cell_len(head)) for head, cell in columns] for facts in self._model.lines_of(codes)
-        ]
-        room = width - sum(cell_len(head) + 1 for head, _ in columns)
+        room = max(width - sum(cell_len(head) + 1 for head, _ in columns), 0)
         labels = self._labels(codes, max(room, 1))
-        return [_fitted(label, line, width) for label, line in zip(labels, cells, strict=True)]
+        if unknown := [code for code in codes if code not in self._prompts]:
+            self._ask(unknown)
+        lines = list[Line]()
+        for code, label, facts in zip(codes, labels, self._model.lines_of(codes), strict=True):
+            cells = [_right(cell(facts), cell_len(head)) for head, cell in columns]
+            style = EQUAL.get(facts["solve_rate"], ("", ""))[1] if facts["constant"] else ""
+            beside = room - cell_len(label) - 2
+            # A label with spaces is a text, not an id that says nothing.
+            prompt = self._prompts.get(code, "") if beside >= SHORTEST and " " not in label else ""
+            blank = Piece("  " + set_cell_size(prompt, beside), "dim") if beside >= 0 else Piece("")
+            numbers = "".join(f" {cell}" for cell in cells[:-1])
+            lines.append(
+                (
+                    Piece(set_cell_size(label, min(cell_len(label), room))),
+                    blank,
+                    Piece(numbers),
+                    Piece(f" {cells[-1]}", style),
+                )
+            )
+        return lines
 
     def _columns(self, width: int) -> list[Column]:
         """The head of each column, as wide as the column, and its text for a group."""
@@ -71,25 +100,34 @@ class GroupLines:
             return strip(ordered(facts["rewards"]), room, self._ends, MISSING).ljust(room)
 
         columns: list[Column] = [
-            ("  n", lambda facts: str(facts["size"])),
-            (" mean", lambda facts: number(facts["mean"], digits=DIGITS)),
+            ("n".rjust(self._size), lambda facts: str(facts["size"])),
+            ("  mean", lambda facts: fitting(facts["mean"], 6)),
         ]
         if wide:
             columns += [
                 ("solved", lambda facts: "-" if facts["solve_rate"] is None else percent(facts["solve_rate"])),
-                ("   std", lambda facts: number(facts["std"], digits=DIGITS)),
+                ("   std", lambda facts: fitting(facts["std"], 6)),
             ]
-            columns += [("  length", lambda facts: number(facts["length"]))] if "length" in self._model.facts else []
-            status: Column = ("status       ", lambda facts: facts["status"].ljust(13))
+            columns += (
+                [("  length", lambda facts: fitting(facts["length"], 8))] if "length" in self._model.facts else []
+            )
+            status: Column = ("status       ", lambda facts: _words(facts).ljust(13))
         else:
-            columns.append(("  std", lambda facts: number(facts["std"], digits=2)))
+            columns.append(("  std", lambda facts: fitting(facts["std"], 5, digits=2)))
             status = (" ", lambda facts: SIGNS.get(facts["status"], "!"))
         return [*columns, ("rewards".ljust(room)[:room], rewards), status]
 
 
+def _words(facts: Mapping[str, Any]) -> str:
+    """The status of a group."""
+    if facts["status"] != "zero-variance":
+        return str(facts["status"])
+    return EQUAL.get(facts["solve_rate"], ("all equal", ""))[0]
+
+
 def rollout_lines(
     rollouts: Sequence[Mapping[str, Any]], place: Callable[[int], str], width: int
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[Line]]:
     """The head and the lines of the rollouts of a group."""
     advantages = [line["advantage"] for line in rollouts]
     signs = ["+" if value is not None and value > 0 else "" for value in advantages]
@@ -106,12 +144,20 @@ def rollout_lines(
     columns.append(["row", *(place(line["row"]) for line in rollouts)])
     names = [*rollouts[0]["rewards"]] if rollouts else []
     columns += [
-        [clean(name)[:12], *(number(line["rewards"][name], digits=DIGITS) for line in rollouts)]
+        [clean(name)[:12], *(number(line["rewards"][name], digits=3) for line in rollouts)]
         for name in names if len(names) > 1
     ]  # fmt: skip
     widths = [max(map(cell_len, cells)) for cells in columns]
-    head, *lines = (_clipped(" ".join(map(_right, cells, widths)), width) for cells in zip(*columns, strict=True))
-    return head, lines
+    head, *lines = (list(map(_right, cells, widths)) for cells in zip(*columns, strict=True))
+    return " ".join(head), [
+        (Piece(f"{cells[0]} "), Piece(cells[1], sign_of(value)), Piece(" " + " ".join(cells[2:])))
+        for cells, value in zip(lines, advantages, strict=True)
+    ]
+
+
+def sign_of(advantage: float | None) -> Style:
+    """The colour of an advantage, beside its sign."""
+    return "" if not advantage else "good" if advantage > 0 else "bad"
 
 
 def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> str:
@@ -119,7 +165,7 @@ def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> str:
     name, lines = trend
     parts = [f"{clean(name)} {lines[0]['value']} to {lines[-1]['value']}"]
     room = max(4, (width - len(parts[0]) - 60) // 2)
-    for title, key, shown in (("mean", "mean", number), ("constant", "zero_variance", percent)):
+    for title, key, shown in (("mean", "mean", number), ("equal rewards", "zero_variance", percent)):
         values = [line[key] for line in lines]
         known = [value for value in values if value is not None]
         if known:
@@ -133,17 +179,20 @@ def ordered(values: Sequence[float | None]) -> list[float | None]:
     return [*known, *[None] * (len(values) - len(known))]
 
 
+def fitting(value: float | None, width: int, digits: int = 3) -> str:
+    """A number with as many digits as fit, never cut.
+
+    >>> fitting(0.0437, 6), fitting(0.0437, 5), fitting(-0.000437, 5), fitting(-123456.0, 6)
+    ('0.0437', '0.04', '-4e-4', '-1e5')
+    """
+    texts = [number(value, digits=n) for n in range(digits, 0, -1)]
+    if value is not None:
+        texts.append(re.sub("e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{value:.0e}"))
+    return next((text for text in texts if len(text) <= width), texts[-1])
+
+
 def _right(text: str, width: int) -> str:
-    """A right-aligned text; one that is too wide is cut and marked."""
-    if cell_len(text) > width:
-        return text[: width - 1] + "…"
     return " " * (width - cell_len(text)) + text
-
-
-def _fitted(label: str, cells: Sequence[str], width: int) -> str:
-    """A label and the cells at the right end of the line."""
-    right = "".join(f" {cell}" for cell in cells)
-    return set_cell_size(set_cell_size(label, max(width - cell_len(right), 0)) + right, width)
 
 
 def _clipped(line: str, width: int) -> str:

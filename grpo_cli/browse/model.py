@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,6 @@ from grpo_cli.engine.group_stats import finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
-from grpo_cli.files.inputs import Input
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -29,8 +28,6 @@ from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import marked_lines, marked_rows, plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import trend
-
-Jump = Literal["dead", "widest", "surprising", "longest"]
 
 ORDER: Final = "order"  # groups keep the order of the file
 # What groups can be sorted by, and what it means.
@@ -59,10 +56,10 @@ class Model:
     warnings: tuple[str, ...]
 
     @classmethod
-    def of(cls, job: Job, phase: Callable[..., None] = lambda *_: None, inputs: Sequence[Input] | None = None) -> Self:
-        """Read the files of a job, or these of them."""
+    def of(cls, job: Job, phase: Callable[..., None] = lambda *_: None) -> Self:
+        """Read the files of a job."""
         phase("finding files", 0, 100)
-        found, skipped = find_inputs(job.inputs) if inputs is None else (list(inputs), [])
+        found, skipped = find_inputs(job.inputs)
         tables = open_tables(found, job.binding)
         inspection = scored(tables, job.binding, job.plan, job.view, over=Watching(tables, phase))
         marks = marked_lines(marked_rows(inspection.narrow.mark_counts))
@@ -197,14 +194,6 @@ class Model:
         found: Vector = groups.select(share.fill_null(float("nan"))).to_series().to_numpy()
         return found
 
-    @cached_property
-    def longest(self) -> Vector:
-        """The length of the longest row of each group."""
-        rows = self.inspection.rows
-        if "length" not in rows.columns:
-            raise DataError("no column has the length of the rows", "name it with --length-column")
-        return self._extremes_of(rows["length"])[1]
-
     # --- steps -------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -224,43 +213,31 @@ class Jumps:
 
     def __init__(self, model: Model, shown: Index) -> None:
         self._model, self._shown = model, shown
-        self._ranked = cache(self._rank)
 
-    def to(self, kind: Jump, after: int, turn: int) -> tuple[int, int | None]:
-        """The group to go to, and its row where the jump is to a row.
+    def dead(self, after: int) -> int:
+        """The next group without a gradient after this place of the list; after the last the first again."""
+        dead = np.flatnonzero(~(self._model.fact("advantage")[self._shown] > 0))
+        if not len(dead):
+            raise DataError("every listed group has a gradient")
+        return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]])
 
-        The next group without a gradient is the one `after` this place of the list; of the others the `turn`th is taken,
-        and after the last the first again.
-        """
-        if kind == "dead":
-            dead = np.flatnonzero(~(self._model.fact("advantage")[self._shown] > 0))
-            if not len(dead):
-                raise DataError("every listed group has a gradient")
-            return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]]), None
-        best = self._ranked(kind)
+    def surprising(self, turn: int) -> tuple[int, int]:
+        """The group of the `turn`th most surprising row, and that row; after the last the first again."""
+        best = self._surprises
         if not len(best):
             raise DataError("no listed group has two rewards to compare")
-        code = int(self._shown[best[turn % len(best)]])
-        if kind == "widest":
-            return code, None
+        code, inspection = int(self._shown[best[turn % len(best)]]), self._model.inspection
         (rows,) = self._model.rows_of([code])
-        inspection = self._model.inspection
-        if kind == "longest":
-            of_rows = inspection.rows["length"].gather(rows)
-        else:
-            of_rows = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
-        return code, int(rows[of_rows.fill_nan(None).arg_max() or 0])
+        far = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
+        return code, int(rows[far.fill_nan(None).arg_max() or 0])
 
-    def _rank(self, kind: Jump) -> Index:
-        """The places of the list, the largest value first and equal ones in their order."""
-        model = self._model
-        values = (
-            model.longest if kind == "longest" else model.surprise if kind == "surprising" else model.fact("spread")
-        )
-        values = values[self._shown]
+    @cached_property
+    def _surprises(self) -> Index:
+        """The places of the list, the most surprising first and equal ones in their order."""
+        values = self._model.surprise[self._shown]
         best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         return best
 
     def prepare(self) -> None:
         """Compute what keys will need, on a thread before they are pressed."""
-        _ = self._model.trend, self._model.fact("advantage"), self._ranked("widest"), self._ranked("surprising")
+        _ = self._model.trend, self._model.fact("advantage"), self._surprises

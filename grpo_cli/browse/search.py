@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.browse.model import Model
-from grpo_cli.browse.record import Reader
 from grpo_cli.engine.moments import Index
+from grpo_cli.read.conversation import Reader
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.text import count
 
@@ -33,7 +33,7 @@ class Search:
         wanted = np.zeros(model.size, dtype=bool)
         wanted[shown] = True
         self._rows = np.flatnonzero(wanted[model.codes])
-        self._reader = Reader(self._narrow, named, model.inspection.columns.get("text", ""))
+        self._reader = Reader(self._narrow, named)
         self._word = max(_WORDS.findall(needle.lower()), key=len, default="")
 
     def run(self) -> Iterator[int]:

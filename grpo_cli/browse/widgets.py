@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, ClassVar, Final
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
@@ -16,14 +18,21 @@ from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from grpo_cli.browse import layout
 from grpo_cli.browse.layout import Line, Piece
 
-# Attributes that work without colours, too.
+# The colours of the terminal, each with one meaning; none is the only sign.
 STYLES: Final = {
     "": Style(),
     "head": Style(bold=True),
+    "key": Style(bold=True, color="cyan"),  # it can be pressed
+    "model": Style(bold=True, color="magenta"),  # the turn of the model
+    "other": Style(bold=True, color="blue"),  # all other turns
+    "good": Style(color="green"),  # always solved, a positive advantage
+    "bad": Style(color="red"),  # never solved, a negative advantage
+    "dim": Style(dim=True),
     "note": Style(italic=True),
+    "code": Style(italic=True),
+    "strong": Style(bold=True),
     "hit": Style(reverse=True, bold=True),
     "differs": Style(underline=True, bold=True),
 }
@@ -43,7 +52,7 @@ class _Lines(ScrollView, can_focus=True):
     ]
     place = 0
     count = 0
-    head: Callable[[int], str]  # for a width; it does not scroll
+    head: Callable[[int], Line]  # for a width; it does not scroll
     line: Callable[[int, int], Strip]  # by its place, for a width
     go: Callable[[int], None]  # to a line
 
@@ -72,7 +81,9 @@ class _Lines(ScrollView, can_focus=True):
         """A line of the screen."""
         width, at = self.wide, self.scroll_offset.y + y - 1
         if not y:
-            return _strip((Piece(self.head(width), "head"),), width, Style(underline=True, bold=self.has_focus))
+            return _strip(
+                self.head(width), width, Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
+            )
         return self.line(at, width) if at < self.count else Strip.blank(self.size.width)
 
     def action_move(self, by: int) -> None:
@@ -86,7 +97,8 @@ class _Lines(ScrollView, can_focus=True):
 
 
 def _strip(pieces: Line, width: int, style: Style | None = None) -> Strip:
-    segments = [Segment(piece.text, STYLES[piece.style] + style) for piece in pieces]
+    reverse = bool(style and style.reverse)  # a colour would become the background
+    segments = [Segment(piece.text, style if reverse else STYLES[piece.style] + style) for piece in pieces]
     return Strip(segments).adjust_cell_length(width, style)
 
 
@@ -102,10 +114,10 @@ class Listing(_Lines):
 
     def __init__(self, **names: Any) -> None:
         super().__init__(**names)
-        self._make: Callable[[int, int], str] = lambda _at, _width: ""
+        self._make: Callable[[int, int], Line] = lambda _at, _width: ()
         self._make_head: Callable[[int], str] = lambda _width: ""
 
-    def fill(self, count: int, line: Callable[[int, int], str], head: Callable[[int], str], place: int = 0) -> None:
+    def fill(self, count: int, line: Callable[[int, int], Line], head: Callable[[int], str], place: int = 0) -> None:
         """Replace the lines, with the place at one of them."""
         self._make, self._make_head = line, head
         self.resize_to(count)
@@ -137,15 +149,17 @@ class Listing(_Lines):
         """Scroll until the place is visible."""
         self.scroll_at(min(max(self.scroll_offset.y, self.place - self.room + 1), self.place))
 
-    def head(self, width: int) -> str:
-        """The names of the columns."""
-        return f"  {self._make_head(max(width - 2, 1))}"
+    def head(self, width: int) -> Line:
+        """The names of the columns, and the place where they leave room for it."""
+        text, place = f"  {self._make_head(max(width - 2, 1))}".ljust(width), f"  {self.place + 1:,}/{self.count:,}  "
+        at = text.find(" " * len(place), 2)
+        return (Piece(text if at < 0 else text[: at + 1] + place.strip() + text[at + len(place) - 3 :]),)
 
     def line(self, at: int, width: int) -> Strip:
         """A line; the one at the place is marked, and reversed if the list has the focus."""
         here = at == self.place
-        text = f"{HERE if here else ' '} {self._make(at, max(width - 2, 1))}"
-        return _strip((Piece(text),), width, Style(reverse=here and self.has_focus, bold=here))
+        pieces = (Piece(f"{HERE if here else ' '} "), *self._make(at, max(width - 2, 1)))
+        return _strip(pieces, width, Style(reverse=here and self.has_focus, bold=here or None))
 
 
 class Page(_Lines):
@@ -160,12 +174,13 @@ class Page(_Lines):
 
     def __init__(self, **names: Any) -> None:
         super().__init__(**names)
-        self._title = ""
+        self._title: Line = ()
         self.lines: Sequence[Line] = ()
+        self.heads: Sequence[int] = ()  # the first lines of its turns
 
-    def fill(self, head: str, lines: Sequence[Line], at: int = 0) -> None:
+    def fill(self, head: Line, lines: Sequence[Line], at: int = 0, heads: Sequence[int] = ()) -> None:
         """Replace the text and go to a line."""
-        self._title, self.lines = head, lines
+        self._title, self.lines, self.heads = head, lines, heads
         self.resize_to(len(lines))
         self.go(at)
 
@@ -173,6 +188,18 @@ class Page(_Lines):
         """Scroll."""
         self.place = max(min(place, self.count - self.room), 0)
         self.scroll_at(self.place)
+
+    class Pressed(Message):
+        """A line was clicked."""
+
+        def __init__(self, page: Page, line: int) -> None:
+            super().__init__()
+            self.page, self.line = page, line
+
+    def on_click(self, event: Any) -> None:
+        """Say which line it was."""
+        if event.y:
+            self.post_message(self.Pressed(self, self.scroll_offset.y + event.y - 1))
 
     def on_resize(self) -> None:
         """Say so: lines are made for a width."""
@@ -183,9 +210,11 @@ class Page(_Lines):
         super().watch_scroll_y(old_value, new_value)
         self.place = round(new_value)
 
-    def head(self, width: int) -> str:  # noqa: ARG002 - the page cuts it
-        """What the text is."""
-        return self._title
+    def head(self, width: int) -> Line:
+        """What the text is: as many parts of it as fit, since half a number is another number."""
+        ends = accumulate(cell_len(piece.text) for piece in self._title)
+        fitting = sum(end <= width for end in ends)
+        return self._title[: max(fitting, 1)]
 
     def line(self, at: int, width: int) -> Strip:
         """One of its lines, which were made for a width."""
@@ -213,7 +242,9 @@ class Choose(ModalScreen[str]):
         super().__init__()
         self._title, self._names, self._now = title, [*names], now
         wide = max(map(len, names))
-        self._lines = [f"{name:{wide}}  {about}" for name, about in names.items()]
+        self._lines: list[Line] = [
+            (Piece(f"{name:{wide}}", "strong"), Piece(f"  {about}")) for name, about in names.items()
+        ]
 
     def compose(self) -> ComposeResult:
         yield _box(self._title, Listing())
@@ -236,7 +267,8 @@ class Notice(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,a,o", "dismiss", show=False)]
 
-    def __init__(self, title: str, lines: Sequence[str]) -> None:
+    def __init__(self, title: str, lines: Callable[[int], Iterable[Line]]) -> None:
+        """`lines` are made for a width."""
         super().__init__()
         self._title, self._lines = title, lines
 
@@ -246,5 +278,6 @@ class Notice(ModalScreen[None]):
     def on_resize(self) -> None:
         """The lines fit the page."""
         page = self.query_one(Page)
-        width = max(page.size.width - 1, 1)
-        page.fill("Esc goes back", [line for text in self._lines for line in layout.wrapped(text, width)])
+        lines = [*self._lines(page.wide)]
+        scrolls = f", ↓ scrolls ({len(lines)} lines)" if len(lines) > page.room else ""
+        page.fill((Piece(f"Esc goes back{scrolls}"),), lines)

@@ -29,7 +29,6 @@ POST: Final = "After the division"
 ROLE: Final = "Extra columns for some methods"
 MESSAGES: Final = "Messages and checks"
 LOOK: Final = "What to show"
-FOLLOW: Final = "For browse"
 CHOICE: Final = "Which groups and rows to keep"
 COMPARED: Final = "What to compare"
 CHECKED: Final = "What to check"
@@ -274,8 +273,6 @@ _MORE: Final = (
            help="Column with the response text (default: found by name).",
            brief="Column with the response text"),
     Option(name="duplicates", type=bool, panel=LOOK, help="Look for identical texts within groups even in large files."),
-    Option(name="follow", type=bool, panel=FOLLOW, help="Check for new and grown files every 2 s; a half-written file is read once it is complete.",
-           brief="Check for new and grown files every 2 s"),
     Option(name="before", spelled="--against", type=str, metavar="INPUT", panel=LOOK,
            help="An earlier run on the same prompts: show how solve rates have changed, with a 95% interval.",
            brief="What changed since an earlier run"),
@@ -480,11 +477,11 @@ _COMMANDS: Final = (
         help="Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
         argument=_INPUTS,
         options=_options(
-            "where", "sort", "show", "by", "follow", "prompt", "response", "messages", "text_column", *_ADVANTAGE, "on_error",
+            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, "on_error",
             "max_line", "config", "no_config", "quiet", "debug", without=BY_VALUE,
         ),
         common=(
-            "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column", "follow",
+            "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column",
         ),
         example="grpo-adv browse rewards.jsonl --where '0 < mean < 1' --sort std",
     ),

@@ -120,6 +120,8 @@ TEXTS: Final = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
     "answer_text", "generation", "text", "content",
 )  # fmt: skip
+# Why a response ended.
+STOPS: Final = ("finish_reason", "stop_reason")
 # What a response is compared with: shown first among the fields.
 TRUTHS: Final = (
     "answer", "ground_truth", "gold", "target", "solution", "label", "expected", "expected_answer", "reference_answer",

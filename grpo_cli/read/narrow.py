@@ -12,6 +12,7 @@ import polars as pl
 from grpo_cli.engine.extra_columns import APART, LEFT_OUT, MASKED, ROLES
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import Coded, encode, firsts
 from grpo_cli.read.groups import Groups
@@ -80,7 +81,7 @@ class Narrow(Located):
                 *([] if size is None else [cut]),
                 *rollout_note(groups),
                 request.layout.note,
-                f"reward = {' + '.join(request.rewards)}",
+                f"reward = {weighted_sum(request.rewards, request.plan.rewards.weights)}",
             ),
             warnings=warnings,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any, Final, Self, cast
 
@@ -14,9 +14,10 @@ import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
-from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES
+from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, TEXTS
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import Table, column_names
+from grpo_cli.schemas.table import Schema
 
 Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -48,9 +49,32 @@ def text_columns(tables: Sequence[Table], named: TextColumns, *, prompt_only: bo
     """The columns of the texts: by flag, else by schema, else by known names."""
     if named.messages and (named.prompt or named.response):
         raise UsageError("--messages already contains the response", "leave out --prompt and --response")
+    names = column_names(tables)
+    found = _found(names, tables[0].schema, named, prompt_only=prompt_only)
+    if found.messages or (found.prompt and (found.response or prompt_only)):
+        return found
+    missing = "response" if found.prompt else "prompt"
+    likely = [name for name in names if re.search(LIKELY_TEXT, name, re.IGNORECASE)] or names
+    listed = ", ".join(likely[:20])
+    flags = "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME, or --messages NAME"
+    raise DataError(f"no column looks like the {missing}", f"give {flags}; it could be {listed}", place=tables[0].name)
+
+
+def some_texts(table: Table, named: TextColumns) -> TextColumns:
+    """The columns of the texts of a table to show, as far as there are any; a response has more names here."""
+    names = table.columns()
+    found = _found(names, table.schema, named)
+    if found.messages or found.response:
+        return found
+    return replace(found, response=next((name for name in TEXTS if name in names), ""))
+
+
+def _found(
+    names: Sequence[str], schema: Schema | None, named: TextColumns, *, prompt_only: bool = False
+) -> TextColumns:
+    """A conversation, or a prompt and a response, of which one may be missing."""
     if named.messages:
         return named
-    names, schema = column_names(tables), tables[0].schema
     known = {
         part: "" if schema is None else _there(getattr(schema, part), names)
         for part in ("prompt", "response", "messages")
@@ -59,17 +83,11 @@ def text_columns(tables: Sequence[Table], named: TextColumns, *, prompt_only: bo
         getattr(named, part) or known[part] or next((name for name in among if name in names), "")
         for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
     )
-    if known["messages"] and not (named.prompt or named.response):
+    response = "" if prompt_only else response
+    pair = prompt and (response or prompt_only) and not known["messages"]
+    if messages and not (pair or named.prompt or named.response):
         return TextColumns(messages=messages)
-    if prompt and (response or prompt_only):
-        return TextColumns(prompt=prompt, response="" if prompt_only else response)
-    if messages and not (named.prompt or named.response):
-        return TextColumns(messages=messages)
-    missing = "response" if prompt else "prompt"
-    likely = [name for name in names if re.search(LIKELY_TEXT, name, re.IGNORECASE)] or names
-    listed = ", ".join(likely[:20])
-    flags = "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME, or --messages NAME"
-    raise DataError(f"no column looks like the {missing}", f"give {flags}; it could be {listed}", place=tables[0].name)
+    return TextColumns(prompt=prompt, response=response)
 
 
 def refuse_same_column(columns: Any) -> None:

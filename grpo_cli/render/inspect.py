@@ -11,6 +11,7 @@ from rich.console import Console
 
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
+from grpo_cli.read.conversation import has_turns
 from grpo_cli.render.text import (
     Sheet,
     aligned,
@@ -88,7 +89,7 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
 
 
 def render_group(group: Mapping[str, Any], console: Console) -> None:
-    """Print one group of `show_group`: its facts, and its rows with as much of their text as fits."""
+    """Print one group of `show_group`: its facts, its rows with as much of their text as fits, and conversations below them."""
     sheet, rows = Sheet(console), group["rows"]
     sheet.row("group", cut(f"#{group['number']} {plain(group['key'])}", 3 * sheet.width))
     if group["prompt"] and plain(group["prompt"]) != plain(group["key"]):
@@ -105,15 +106,21 @@ def render_group(group: Mapping[str, Any], console: Console) -> None:
     if any(row["status"] != "scored" for row in rows):
         columns.append(("status", [row["status"] for row in rows]))
     lines = _lines(columns)
+    turns = any(has_turns(row["text"] or "") for row in rows)
     texts = [clean(row["text"] or "") for row in rows]
     room = console.width - max(map(cell_len, lines)) - 2
-    if any(texts) and room >= NARROWEST:
+    if any(texts) and not turns and room >= NARROWEST:
         columns.append(("text", [cut(text, room) for text in texts]))
         lines = _lines(columns)
     for line in lines:
         sheet.text(line)
     if group["size"] > len(rows):
         sheet.text(f"{len(rows):,} of {group['size']:,} rows; --format csv has all", style="dim")
+    for row in rows if turns else ():
+        sheet.blank()
+        sheet.text(f"row {row['row']}, reward {number(row['reward'])}", style="bold")
+        for line in (row["text"] or "").splitlines():
+            sheet.text(f"  {line}")
 
 
 def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:

@@ -11,7 +11,9 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read import excerpts
+from grpo_cli.read.conversation import Passage, Reader, Said, written
 from grpo_cli.read.known_names import TRUTHS
+from grpo_cli.read.texts import TextColumns
 from grpo_cli.stats.facts import plain, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, describe_groups
 from grpo_cli.values.key_text import cut
@@ -32,9 +34,15 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> dic
     code = excerpts.code_of(narrow, key)
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
     (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
-    (prompt,) = texts_of(inspection, inspection.columns.get("prompt"), rows[:1])
-    texts = texts_of(inspection, inspection.columns.get("text"), rows)
-    return {**facts, "prompt": prompt, "rows": _describe_rows(inspection, rows, texts)}
+    texts = said(inspection, rows)
+    lines = _describe_rows(inspection, rows)
+    described = [{**line, "text": written(text.response)} for line, text in zip(lines, texts, strict=True)]
+    return {**facts, "prompt": written(texts[0].prompt), "rows": described}
+
+
+def said(inspection: Inspection, rows: Index) -> list[Said]:
+    """What was said in these rows."""
+    return Reader(inspection.narrow, TextColumns(response=inspection.columns.get("named", ""))).said(rows)
 
 
 def report_groups(
@@ -60,7 +68,6 @@ def report_groups(
         facts = [{**line, by: inspection.value} for line in facts]
     others = ["reward", *advantages, "status"]
     others += ["length"] if "length" in columns else []
-    others += ["text"] if "text" in inspection.columns else []
     several = narrow.reward_names if len(narrow.reward_names) > 1 else ()
     components = component_heads(several, {"file", "row", "advantage", *others})
     heads = ["row", *components.values(), *others]
@@ -69,17 +76,22 @@ def report_groups(
     rows = np.concatenate(rows_of_groups) if rows_of_groups else np.zeros(0, np.int64)
     room = max(SHORTEST, min(LONGEST, text // max(len(rows), 1)))
     firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
-    prompts = texts_of(inspection, inspection.columns.get("prompt"), firsts, room)
+    texts = said(inspection, rows)
+    first = dict(zip(rows.tolist(), texts, strict=True))
     # The prompt is not repeated if it is the key.
-    prompts = [None if p is None or plain_text(p) == line["key"] else p for p, line in zip(prompts, facts, strict=True)]
+    prompts = [
+        [] if plain_text(written(first[row].prompt) or "") == line["key"] else _shortened(first[row].prompt, room)
+        for row, line in zip(firsts.tolist(), facts, strict=True)
+    ]
     truths = texts_of(inspection, _truth_column(inspection), firsts, room)
-    lines = _describe_rows(inspection, rows, texts_of(inspection, inspection.columns.get("text"), rows, room))
+    lines = _describe_rows(inspection, rows)
     for line in lines:
         line |= {head: line["rewards"][name] for name, head in components.items()}
     for name, values in advantages.items():
         for line, value in zip(lines, values.gather(rows).to_list(), strict=True):
             line[name] = value if value is None or np.isfinite(value) else str(value)
     cells = iter([[line[name] for name in heads] for line in lines])
+    responses = (_shortened(text.response, room) for text in texts)
     sizes = rows_of(inspection.groups)[codes].to_list()
     return {
         "says": f"{inspection.value}: " * bool(inspection.head) + _caption(len(inspection.groups), len(codes)),
@@ -88,7 +100,13 @@ def report_groups(
         "lines": [[line[name] for name in columns] for line in facts],
         "heads": heads,
         "rows": [
-            {"prompt": prompt, "truth": truth, "more": size > ROWS, "lines": [next(cells) for _ in some]}
+            {
+                "prompt": prompt,
+                "truth": truth,
+                "more": size > ROWS,
+                "lines": [next(cells) for _ in some],
+                "said": [next(responses) for _ in some],
+            }
             for some, prompt, truth, size in zip(rows_of_groups, prompts, truths, sizes, strict=True)
         ],
     }
@@ -164,10 +182,16 @@ def texts_of(inspection: Inspection, column: str | None, rows: Index, room: int 
     """The texts of these rows, cut to `room` characters; None without a column or text."""
     if column is None or not len(rows):
         return [None] * len(rows)
-    return [_ends(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]
+    return [ends(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]
 
 
-def _ends(text: str | None, room: int | None) -> str | None:
+def _shortened(passages: Sequence[Passage], room: int) -> list[Passage]:
+    """The passages, which share the room, without the middle of those that are too long."""
+    each = max(SHORTEST, room // max(len(passages), 1))
+    return [Passage(speaker, ends(text, each) or "") for speaker, text in passages]
+
+
+def ends(text: str | None, room: int | None) -> str | None:
     """The beginning of a text and its end, where the answer usually is."""
     if text is None or room is None or len(text) <= room:
         return text
@@ -175,8 +199,8 @@ def _ends(text: str | None, room: int | None) -> str | None:
     return f"{text[:start]} … {text[start + 3 - room :]}"
 
 
-def _describe_rows(inspection: Inspection, rows: Index, texts: Sequence[str | None]) -> list[dict[str, Any]]:
-    """Row by row: place, reward columns, total reward, advantage, status, length and text."""
+def _describe_rows(inspection: Inspection, rows: Index) -> list[dict[str, Any]]:
+    """Row by row: place, reward columns, total reward, advantage, status and length."""
     narrow, frame = inspection.narrow, inspection.rows[rows]
     scored = inspection.scored.rows[rows]
     columns = {name: narrow.table[f"reward.{k}"][rows] for k, name in enumerate(narrow.reward_names)}
@@ -189,7 +213,6 @@ def _describe_rows(inspection: Inspection, rows: Index, texts: Sequence[str | No
             "advantage": plain(scored[".advantage"][i]),
             "status": str(scored[".status"][i]),
             "length": plain(lengths[i]),
-            "text": texts[i],
         }
         for i, row in enumerate(rows)
     ]

@@ -18,12 +18,13 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
+from grpo_cli.read.conversation import written
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.runs.asked import binding_of
-from grpo_cli.runs.group_rows import texts_of
+from grpo_cli.runs.group_rows import ends, said
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import OLD, other_reward, rescored, verdict
 from grpo_cli.stats.verdicts import percent
@@ -96,7 +97,7 @@ def two_rewards(
     places = np.array([row["position"] for row in facts["largest"]], dtype=np.int64)
     if before is not None and paired is not None and paired["by"] != [now.columns.get("text")]:
         _refuse_other_texts(now, before, places, paired["by"])
-    texts = texts_of(now, now.columns.get("text"), places, TEXT)
+    texts = [ends(written(each.response), TEXT) for each in said(now, places)]
     largest = [{**row, "text": text} for row, text in zip(facts["largest"], texts, strict=True)]
     warnings = [*now.narrow.warnings, *(_few(paired) if paired else ()), *unused]
     return now, {**facts, "largest": largest, "paired": paired, "verdict": verdict(facts), "warnings": warnings}

@@ -165,7 +165,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     names = [f"{value:.4g}" for value in between.get("values", ())]
     if "edges" in between:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(between["edges"])]
-        spread = " Sizes differ: each group is spread over the step from one solved row to the next."
+        spread = " Each group is spread over the step to the next rate that it could have."
     kinds = [OUTCOMES[2], *[OUTCOMES[0]] * len(names), OUTCOMES[1]]
     sizes = [rates["never"], *between["counts"], rates["always"]]
     lines = [

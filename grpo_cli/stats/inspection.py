@@ -62,7 +62,9 @@ class Inspection:
     raw: Scored
     scored: Scored
     narrow: Narrow
-    columns: Mapping[str, str]  # part (length, text, prompt, by, advantage) -> the column that has it
+    columns: Mapping[
+        str, str
+    ]  # part (length, text, prompt, by, advantage, named: the text of a flag) -> the column that has it
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -230,6 +232,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "length": None if length == "equal" else length,
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
+        "named": view.text,
         "advantage": first(known_names.ADVANTAGES, names),
     }
     return {part: name for part, name in columns.items() if name is not None}

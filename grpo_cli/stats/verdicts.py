@@ -191,7 +191,8 @@ def _effective_sample_size(facts: Mapping[str, Any]) -> Iterator[str]:
     unit = facts.get("unit", "row")
     size, live = facts["effective_rows"], facts["live_rows"]
     if size is not None and 0 < size < FEW * live:
-        yield f"The effective sample size is {size:,.0f} of {live:,} {unit}s in groups that vary: a few {unit}s dominate."
+        exact = f"{size:,.0f}" if size >= 1000 else f"{size:.4g}"  # noqa: PLR2004 - four digits, as beside it
+        yield f"The effective sample size is {exact} of {live:,} {unit}s in groups that vary: a few {unit}s dominate."
 
 
 def _lower_is_better(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _BY: Final = ("role", "from")
-_MODEL: Final = frozenset({"assistant", "gpt", "model", "ai", "chatbot", "bot"})
+# The last two are of texts that name no speaker: a response, and a conversation without marks.
+_MODEL: Final = frozenset({"assistant", "gpt", "model", "ai", "chatbot", "bot", "response", "message"})
 
 
 def is_message(value: object) -> bool:
@@ -16,4 +17,9 @@ def is_message(value: object) -> bool:
 def responds(value: object) -> bool:
     """Whether a value is a turn of the model."""
     speaker = next(filter(None, map(value.get, _BY)), None) if isinstance(value, dict) else None
-    return isinstance(speaker, str) and speaker.lower() in _MODEL
+    return isinstance(speaker, str) and is_model(speaker)
+
+
+def is_model(speaker: str) -> bool:
+    """Whether this speaker is the model."""
+    return speaker.lower() in _MODEL

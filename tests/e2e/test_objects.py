@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 from grpo_cli.browse.model import Model
-from grpo_cli.browse.record import Reader
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files import stores
 from grpo_cli.files.installation import install
 from grpo_cli.formats.registry import FORMATS
+from grpo_cli.read.conversation import Reader
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job
@@ -656,7 +656,7 @@ def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Any, server: Pro
     else:
         rows.write_ndjson(path)
     model = Model.of(Job(inputs=[put(s3, name, path)]))
-    reader = Reader(model.inspection.narrow, TextColumns(), "completion")
+    reader = Reader(model.inspection.narrow, TextColumns())
     server.reset()
     for at in (0, 1_999, 3_999):
         assert [part.text for part in reader.passages(at)] == [rows["completion"][at]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,31 +14,10 @@ from grpo_cli.stats.inspection import Inspection
 from tests.support.jobs import inspected, write
 from tests.unit.render.test_report import against_another, drawn, report_of
 
-CHROMIUM = (
-    os.environ.get("CHROMIUM")
-    or shutil.which("chromium")
-    or shutil.which("chromium-browser")
-    or shutil.which("google-chrome")
-)
-
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
     return report_of(tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.skip("the page was not opened: pip install 'grpo-adv[browser]'")
-    if CHROMIUM is None:
-        pytest.skip("the page was not opened: there is no Chromium (apt-get install chromium)")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
@@ -129,9 +106,9 @@ def test_a_click_on_a_key_opens_its_rows_with_their_text_as_text(page: Any) -> N
     assert page.is_visible("#group")
     assert page.inner_text("#group-key") == "#6 p05"
     assert page.evaluate("location.hash") == "#p05"
-    assert page.inner_text("#group-prompt") == "what is 5?"
-    assert page.locator("#group-rows tbody tr").count() == 4
-    assert "<b>bold</b>" in page.locator("#group-rows td.text").first.inner_text()
+    assert page.inner_text("#group-prompt").split("\n") == ["prompt", "what is 5?"]
+    assert page.locator("#group-rows article").count() == 4
+    assert "<b>bold</b>" in page.locator("#group-rows .turn").first.inner_text()
     page.click("#next")
     assert page.inner_text("#group-key") == "#7 p06"
     page.keyboard.press("ArrowLeft")
@@ -168,9 +145,9 @@ def test_a_long_text_opens_and_its_end_and_the_truth_are_there_at_once(browser: 
         page.fill("#search", "3 * 51 think")
         page.click("#table tbody tr:nth-child(1) button")
         assert "Ground truth: 153" in page.inner_text("#group-truth")
-        brief = page.locator("#group-rows td.text summary").first
+        brief = page.locator("#group-rows .turn summary").first
         assert brief.inner_text().endswith("boxed 153")
-        whole = page.locator("#group-rows td.text details div").first
+        whole = page.locator("#group-rows .turn div").first
         assert not whole.is_visible()
         brief.click()
         assert whole.is_visible()
@@ -182,7 +159,7 @@ def test_on_a_phone_keys_and_texts_are_read_in_lines(browser: Any, tmp_path: Pat
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert page.locator("#table tbody .key").first.bounding_box()["width"] > 250
         page.click("#table tbody tr:nth-child(1) button")
-        box = page.locator("#group-rows td.text").first.bounding_box()
+        box = page.locator("#group-rows .turn").first.bounding_box()
         assert box["width"] > 250 and box["x"] + box["width"] <= 390
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grpo_cli.browse.model import Model
-from grpo_cli.browse.record import Reader
 from grpo_cli.errors import GrpoError
+from grpo_cli.read.conversation import Reader
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.inspection import View

@@ -30,6 +30,12 @@
     if (kind) made.className = kind;
     return made;
   };
+  const element = (name, kind, text = "") => {
+    const made = document.createElement(name);
+    made.className = kind;
+    made.textContent = text;
+    return made;
+  };
   const shown = (value) => value === null || value === undefined ? "" :
     typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(4)))) : String(value);
 
@@ -117,40 +123,34 @@
   // A short key is its own address, a long or a doubled one has the number of its group.
   const addresses = data.groups.keys.map((key) => key.length <= 80 ? key : "");
   const address = (i) => addresses[i] && addresses.indexOf(addresses[i]) === addresses.lastIndexOf(addresses[i]) ? addresses[i] : `group-${lines[i][1]}`;
+  // A long turn shows its beginning and its end until it is opened.
+  const turn = (speaker, text) => {
+    const made = element("details", `turn ${speaker.split(/[ ,]/)[0].toLowerCase()}`), head = element("summary", ""), whole = element("div", "", text);
+    head.append(element("b", "", speaker));
+    if (text.length > SHORT) head.append(element("span", "brief", ` ${text.slice(0, SHORT / 2)} … ${text.slice(-SHORT / 2)}`));
+    made.open = text.length <= SHORT;
+    made.append(head, whole);
+    return made;
+  };
   const open = (i) => {
     current = i;
     const group = data.groups.rows[i], whole = data.groups.keys[i];
     document.getElementById("group-key").textContent = `#${lines[i][1]} ${whole}`;
-    document.getElementById("group-prompt").textContent = group.prompt || "";
+    document.getElementById("group-prompt").replaceChildren(...group.prompt.map(([speaker, text]) => turn(speaker, text)));
     document.getElementById("group-truth").textContent = group.truth === null ? "" : `Ground truth: ${group.truth}`;
     document.getElementById("group-facts").textContent = columns.slice(2).map((name, k) => `${name.replace("_", " ")} ${shown(lines[i][k + 2]) || "-"}`).join(" · ") + (group.more ? ` · the first ${group.lines.length} rows` : "");
-    const head = document.createElement("tr");
-    for (const name of data.groups.heads) {
-      const th = document.createElement("th");
-      th.scope = "col";
-      th.textContent = name;
-      if (name === "text") th.className = "text";
-      head.append(th);
-    }
-    document.querySelector("#group-rows thead").replaceChildren(head);
-    const body = document.createElement("tbody");
-    for (const line of group.lines) {
-      const row = body.insertRow();
-      line.forEach((value, k) => {
-        const name = data.groups.heads[k];
-        if (name === "text" && value !== null && value.length > SHORT) {
-          const whole = document.createElement("details"), brief = document.createElement("summary"), said = document.createElement("div");
-          brief.textContent = `${value.slice(0, SHORT / 2)} … ${value.slice(-SHORT / 2)}`;
-          said.textContent = value;
-          whole.append(brief, said);
-          cell(row, "", "text").append(whole);
-        } else {
-          const made = cell(row, shown(value), name === "text" ? "text" : "");
-          if (name !== "text") made.dataset.name = name;
-        }
+    document.getElementById("group-rows").replaceChildren(...group.lines.map((line, k) => {
+      const rollout = element("article", ""), numbers = element("dl", "numbers"), turns = element("div", "turns");
+      line.forEach((value, at) => {
+        if (value === null) return;
+        const pair = element("div", "");
+        pair.append(element("dt", "", data.groups.heads[at]), element("dd", "", shown(value)));
+        numbers.append(pair);
       });
-    }
-    document.querySelector("#group-rows tbody").replaceWith(body);
+      turns.append(...group.said[k].map(([speaker, text]) => turn(speaker, text)));
+      rollout.append(numbers, turns);
+      return rollout;
+    }));
     const dialog = document.getElementById("group");
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;

@@ -11,7 +11,9 @@ from threading import Event
 from typing import Any
 
 import pytest
+from rich.color import ColorType
 
+from grpo_cli.browse import layout
 from grpo_cli.browse.app import Browser
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.model import Model
@@ -20,7 +22,7 @@ from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.read.tables import Binding
-from tests.support.pictures import PICTURE, browsed
+from tests.support.pictures import NAMES, PICTURE, browsed, drawn
 from tests.unit.browse.files import browser, driven, model_of, rollouts, walked
 
 SCREENS = Path(__file__).parent / "screens"
@@ -55,9 +57,6 @@ def test_keys_that_move_go_to_groups_and_rows(small: Model) -> None:
         (("z", "home", "d"), "never 9"),
         (("d",), "alone 11"),
         (("d",), "easy 0"),
-        (("v",), "mixed 4"),
-        (("v",), "graded 8"),
-        (("l",), "mixed 6"),
         (("home", "u"), "mixed 4"),
         (("home", "r"), "easy 0"),
         (("home",), "alone 11"),
@@ -221,20 +220,77 @@ def test_the_picture_of_the_documents_is_this_screen() -> None:
 
 
 def test_the_screen_has_the_colours_of_the_terminal_and_no_other(small: Model) -> None:
-    """So it fits a light terminal, a dark one and NO_COLOR; what is marked is reversed, bold or underlined."""
+    """So it fits a light terminal and a dark one; a background is the terminal's, or a foreground that is reversed."""
+    found = after(small, "down", "slash", ":to mixed", "enter", then=drawn)
+    styles = [segment.style for line in found for segment in line if segment.style is not None]
+    assert {style.color.type for style in styles if style.color} <= {ColorType.DEFAULT, ColorType.STANDARD}
+    assert {style.bgcolor.type for style in styles if style.bgcolor} <= {ColorType.DEFAULT}
+    assert {bool(style.reverse) for style in styles} == {False, True}
 
-    def styles(app: Browser) -> set[tuple[Any, Any, bool]]:
-        segments = [segment for strip in app.screen._compositor.render_strips() for segment in strip]
-        return {
-            (style.color and style.color.name, style.bgcolor and style.bgcolor.name, bool(style.reverse))
-            for style in (segment.style for segment in segments)
-            if style is not None
-        }
 
-    found = after(small, "down", "slash", ":to mixed", "enter", then=styles)
-    assert {color for color, _, _ in found} <= {None, "default"}
-    assert {color for _, color, _ in found} <= {None, "default"}
-    assert {reverse for _, _, reverse in found} == {False, True}
+def coloured(app: Browser) -> set[tuple[str, str]]:
+    """The texts that have a colour, and which."""
+    return {
+        (segment.text.strip(), NAMES[segment.style.color.number or 0])
+        for line in drawn(app)
+        for segment in line
+        if segment.style is not None and segment.style.color is not None and not segment.style.color.is_default
+    }
+
+
+def test_a_colour_has_one_meaning_and_stands_beside_a_sign(small: Model) -> None:
+    """Keys, who speaks, the sign of an advantage, groups that are always or never solved."""
+    found = after(small, "down", then=coloured)
+    assert {("s", "cyan"), ("?", "cyan"), ("=", "green"), ("=", "red")} <= found
+    assert {text.strip("─ ") for text, colour in found if colour == "magenta"} == {"assistant"}
+    assert {text.strip("─ ") for text, colour in found if colour == "blue"} == {"user"}
+    signs = {(text[0], colour) for text, colour in found if text[:1] in {"+", "-"}}
+    assert signs == {("+", "green"), ("-", "red")}
+
+
+def test_the_first_text_is_laid_out_for_a_page_that_has_its_size(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was drawn one character wide, and laid out again."""
+    widths: list[int] = []
+    real = layout.page
+
+    def noted(passages: Any, width: int, **more: Any) -> layout.Laid:
+        widths.append(width)
+        return real(passages, width, **more)
+
+    monkeypatch.setattr(layout, "page", noted)
+    after(small)
+    assert widths and min(widths) == max(widths) == 36
+
+
+def test_the_head_of_the_text_says_what_it_got(tmp_path: Path) -> None:
+    rows = [{**row, "step": 3, "finish_reason": "stop", "completion_tokens": row["length"]} for row in rollouts()]
+    rows = [{name: value for name, value in row.items() if name != "length"} for row in rows]
+    text = after(model_of(tmp_path, rows), "down", size=(200, 50))
+    assert "reward 1 · advantage +1.5 · 25 tokens · step 3 · stop · rows.jsonl row 5" in text
+
+
+def test_turns_fold_to_a_line_and_unfold(small: Model) -> None:
+    folded, back, one, none = walked(browser(small), [("x",), ("x",), ("enter", "enter", "enter"), ("enter",)])
+    assert "▸─ user 14 characters: Question e" in folded and "Answer 0 to easy" in folded
+    assert "▸─" not in back
+    assert "▸─ user" in one and "── assistant" in one
+    assert "▸─" not in none
+
+
+def test_the_beginning_of_a_prompt_stands_beside_a_key_that_says_nothing(tmp_path: Path) -> None:
+    keys = {"easy": "0x7f3a", "mixed": "a key with words"}
+    rows = [{**row, "prompt_id": keys.get(row["prompt_id"], row["prompt_id"])} for row in rollouts()]
+    text = after(model_of(tmp_path, rows), size=(200, 30))
+    assert re.search(r"0x7f3a  Question easy\? +3 ", text)
+    assert re.search(r"a key with words +4 ", text)
+
+
+def test_the_help_lists_the_keys_by_what_they_are_for_and_says_that_it_scrolls(small: Model) -> None:
+    text = after(small, "question_mark")
+    assert re.search(r"Esc goes back, ↓ scrolls \(\d+ lines\)", text)
+    whole = after(small, "question_mark", size=(60, 80))
+    assert re.search(r"│ {3}u +most surprising row: furthest from the +│\n +│ {10}mean of its group", whole)
+    assert "scrolls (" not in whole
 
 
 def test_every_key_is_pressed_in_this_file() -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from grpo_cli.browse.layout import ENDS, Line, beside, differing, page, wrapped
-from grpo_cli.browse.record import Passage
+from grpo_cli.browse.lines import fitting
+from grpo_cli.read.conversation import Passage
 
 ANY_TEXT = st.text(st.characters(), max_size=200)
 
@@ -20,7 +23,7 @@ def plain(lines: Iterable[Line]) -> list[str]:
 
 @given(ANY_TEXT, st.integers(4, 40))
 def test_no_line_is_wider_than_the_page_or_has_control_characters(text: str, width: int) -> None:
-    for line in plain(page([Passage(text, text)], width)):
+    for line in plain(page([Passage(text, text)], width).lines):
         assert cell_len(line) <= width
         assert line.isprintable()
 
@@ -37,21 +40,21 @@ def test_control_characters_are_escaped() -> None:
 
 def test_a_long_text_is_shown_from_both_ends_until_all_of_it_is_wanted() -> None:
     text = "a" * 5_000 + "middle" + "z" * 5_000
-    short = "".join(plain(page([Passage("x", text)], 80)))
+    short = "".join(plain(page([Passage("x", text)], 80).lines))
     assert "left out, t shows them" in short
     assert short.count("a") >= ENDS
     assert short.count("z") >= ENDS
     assert "middle" not in short
-    assert "middle" in "".join(plain(page([Passage("x", text)], 80, whole=True)))
+    assert "middle" in "".join(plain(page([Passage("x", text)], 80, whole=True).lines))
 
 
 def test_an_empty_text_says_so() -> None:
-    assert plain(page([Passage("x", "")], 12)) == ["── x ───────", "(empty)"]
+    assert plain(page([Passage("x", "")], 12).lines) == ["── x ───────", "(empty)"]
 
 
 def test_a_hit_in_the_middle_of_a_long_text_is_shown() -> None:
     text = "a" * 5_000 + " The MIDDLE here " + "z" * 5_000
-    lines = page([Passage("x", text)], 80, needle="the middle")
+    lines, _ = page([Passage("x", text)], 80, needle="the middle")
     assert [piece.text for line in lines for piece in line if piece.style == "hit"] == ["The MIDDLE"]
 
 
@@ -64,9 +67,25 @@ def test_two_texts_are_shown_side_by_side_with_the_words_that_differ_marked() ->
 
 @given(st.text(st.sampled_from("ab \n"), max_size=40), st.text(st.sampled_from("ab \n"), max_size=40))
 def test_what_is_not_marked_is_the_same_in_both(left: str, right: str) -> None:
-    def without(text: str, spans: list[tuple[int, int]]) -> str:
-        marked = {at for start, end in spans for at in range(start, end)}
+    def without(text: str, spans: Any) -> str:
+        marked = {at for start, end, _ in spans for at in range(start, end)}
         return "".join(letter for at, letter in enumerate(text) if at not in marked)
 
     one, other = differing(left, right)
     assert without(left, one) == without(right, other)
+
+
+def test_markdown_is_marked_and_stays_as_it_was_written() -> None:
+    text = "# Plan\nuse `x` and **y**:\n```py\n# no heading\n```\nend"
+    pieces = [(piece.text, piece.style) for line in page([Passage("x", text)], 80).lines[1:] for piece in line]
+    assert [piece for piece in pieces if piece[1]] == [
+        ("# Plan", "strong"), ("`x`", "code"), ("**y**", "strong"), ("```py", "code"), ("# no heading", "code"), ("```", "code"),
+    ]  # fmt: skip
+    assert "\n".join(plain(page([Passage("x", text)], 80).lines[1:])) == text
+
+
+@given(st.floats(1e-90, 1e90) | st.floats(-1e90, -1e-90), st.integers(5, 8))
+def test_a_number_is_never_cut(value: float, width: int) -> None:
+    text = fitting(value, width)
+    assert len(text) <= max(width, 6)
+    assert float(text.replace(",", "")) == pytest.approx(value, rel=0.51)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 import grpo_cli
 from grpo_cli.browse.command import commands
@@ -77,28 +78,21 @@ def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
     shown = made.shown("", "mean")
     jumps, dead, at = Jumps(made, shown), [], -1
     for _ in range(4):
-        code, row = jumps.to("dead", at, 0)
-        assert row is None
+        code = jumps.dead(at)
         at = shown.tolist().index(code)
         dead.append(names(made, np.array([code]))[0])
     assert {*dead[:3]} == {"easy", "never", "alone"}
     assert dead[3] == dead[0]
-    widest = [names(made, np.array([jumps.to("widest", 0, turn)[0]]))[0] for turn in range(2)]
-    assert widest == ["mixed", "graded"]
-    code, row = jumps.to("surprising", 0, 0)
-    assert row is not None
+    code, row = jumps.surprising(0)
     assert (names(made, np.array([code])), made.inspection.raw.rows[".reward"][row]) == (["mixed"], 1.0)
-    code, row = jumps.to("longest", 0, 0)
-    assert row is not None
-    assert made.inspection.rows["length"][row] == max(row["length"] for row in rollouts())
     with pytest.raises(DataError, match="every listed group has a gradient"):
-        Jumps(made, made.shown("0 < mean < 1")).to("dead", 0, 0)
+        Jumps(made, made.shown("0 < mean < 1")).dead(0)
 
 
 def test_jumps_go_through_equal_groups_in_their_order_however_many_there_are(tmp_path: Path) -> None:
     made = model_of(tmp_path, [{"prompt_id": at // 2, "reward": at % 2} for at in range(24_000)])
     jumps = Jumps(made, made.shown(""))
-    assert [jumps.to("widest", 0, turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
+    assert [jumps.surprising(turn)[0] for turn in (0, 1, 11_999, 12_000)] == [0, 1, 11_999, 0]
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
@@ -126,10 +120,13 @@ def test_the_arithmetic_of_a_row_ends_in_its_advantage(made: Model, method: str)
 
 @pytest.mark.parametrize("width", [24, 40, 63, 64, 90])
 def test_lines_of_lists_are_as_wide_as_their_head(made: Model, width: int) -> None:
-    lines = GroupLines(made, Labels(made.inspection.narrow), made.shown(""))
-    assert {len(lines.line(at, width)) for at in range(len(lines))} == {len(lines.head(width))}
+    lines = GroupLines(made, Labels(made.inspection.narrow), made.shown(""), lambda _: None)
+    for prompts in ({}, dict.fromkeys(range(made.size), "what is 日本? " * 9)):
+        lines.learn(prompts)
+        widths = {sum(cell_len(piece.text) for piece in lines.line(at, width)) for at in range(len(lines))}
+        assert widths == {len(lines.head(width))}
     head, rows = rollout_lines(made.rollouts(0), str, width)
-    assert all(len(line) <= width for line in (head, *rows))
+    assert {sum(len(piece.text) for piece in line) for line in rows} == {len(head)}
 
 
 def test_a_strip_is_as_high_as_its_rewards() -> None:
@@ -147,7 +144,7 @@ def test_steps_have_a_trend(tmp_path: Path) -> None:
     kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
     assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == wanted
     assert made.trend is not None
-    assert trend_line(made.trend, 80) == "step 0 to 3  mean ▁███ 0.5 to 1  constant ▁███ 0% to 100%"
+    assert trend_line(made.trend, 80) == "step 0 to 3  mean ▁███ 0.5 to 1  equal rewards ▁███ 0% to 100%"
 
 
 def test_commands_repeat_the_view_with_quoted_values() -> None:

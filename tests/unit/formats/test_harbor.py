@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.browse.record import Reader
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files import trials
 from grpo_cli.formats import harbor as harbor_format
+from grpo_cli.read.conversation import Reader
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.write.verify import verify
 from tests.support import harbor
@@ -178,8 +178,11 @@ def test_conversations_become_sft_records_and_browse_shows_them(job: Path) -> No
     pairs = adv("export", str(job), "--to", "pairs", "-o", "-")
     assert [row["chosen"][-1]["content"] for row in pairs.rows] == ["0", "5"]
     assert pairs.rows[0]["prompt"][0] == {"role": "user", "content": "Solve sort-list."}
-    shown = grpo_cli.inspect(str(job), text_column="messages").show("sort-list")
-    assert [row["text"] for row in shown["rows"]] == ["0", "1", "2"]
+    for column in (None, "messages"):
+        shown = grpo_cli.inspect(str(job), text_column=column).show("sort-list")
+        assert shown["prompt"] == "Solve sort-list."
+        assert [row["text"].splitlines()[-1] for row in shown["rows"]] == ["0", "1", "2"]
+        assert "[assistant, tool call bash]" in shown["rows"][0]["text"]
 
 
 def test_browse_shows_who_said_what(job: Path) -> None:

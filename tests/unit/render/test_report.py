@@ -95,6 +95,15 @@ def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_pa
     assert [(line["value"], line["count"]) for line in lines] == [(2, 1), (3, 2)]
 
 
+def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
+    """Graded or missing rewards give other rates than k/n: then the sizes of groups were said to differ."""
+    data = [{"prompt_id": at // 4, "right": at % 2, "form": (at % 3) / 2} for at in range(48)]
+    found = inspected(write(tmp_path / "a.jsonl", data), reward=["right", "form=0.2"])
+    page = page_of(found, METHODS)
+    assert "Every group has 4 rows." in page and "izes differ" not in page
+    assert "<li>reward = right + 0.2 form</li>" in page
+
+
 def test_figures_that_look_the_same_are_drawn_once(tmp_path: Path) -> None:
     """In groups of one size, leave-one-out is the centred reward times n/(n - 1)."""
     data = [{"prompt_id": p, "reward": int(i < p % 5)} for p in range(20) for i in range(4)]
@@ -126,7 +135,8 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     assert [line[table["columns"].index("step")] for line in table["lines"]] == [0, 1, 2]
     assert [line[:2] for line in table["lines"]] == [["0", 1], ["1", 2], ["2", 3]]
     assert [row["truth"] for row in table["rows"]] == ["0", "1", "2"]
-    shown = table["rows"][0]["lines"][0][-1]
+    ((speaker, shown),) = table["rows"][0]["said"][0]
+    assert speaker == "response"
     assert shown.startswith("begin ") and shown.endswith("boxed 7") and len(shown) == group_rows.LONGEST
 
 
@@ -241,10 +251,10 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
-    assert facts["heads"] == ["row", "reward", "grpo", "rloo", "status", "text"]
+    assert facts["heads"] == ["row", "reward", "grpo", "rloo", "status"]
     assert [line[0] for line in facts["rows"][1]["lines"]] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert facts["rows"][0]["more"]
-    assert {len(line[-1]) for one in facts["rows"] for line in one["lines"]} == {group_rows.LONGEST}
+    assert {len(text) for one in facts["rows"] for ((_, text),) in one["said"]} == {group_rows.LONGEST}
 
 
 def against_another(folder: Path) -> Inspection:
@@ -315,7 +325,7 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
     assert "default-src 'none'" in text
     assert NASTY not in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
-    assert any(NASTY in line for one in data["groups"]["rows"] for line in one["lines"])
+    assert ["response", NASTY] in [turn for one in data["groups"]["rows"] for turns in one["said"] for turn in turns]
     assert len(data["groups"]["lines"]) == 12
 
 

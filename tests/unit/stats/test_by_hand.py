@@ -61,6 +61,7 @@ CONSTANT = {"nearly": 0, "other": 0}
         ({"singletons": 10, "notes": ["group = uid (found by name)"]}, "Every group has a single reward: uid is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."),
         ({"length": {"within_groups": -0.3, "rows": 100}}, "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
         ({"duplicates": {"share": 0.05}}, "5% of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"),
+        ({"effective_rows": 28.5571}, "The effective sample size is 28.56 of 100 rows in groups that vary: a few rows dominate."),
         ({"effective_rows": 49.0}, "The effective sample size is 49 of 100 rows in groups that vary: a few rows dominate."),
         ({"rewards": {"eval.mae": {"zero_variance_share": 0.0, "weight": 1, "count": 9, "min": 0.5, "max": 2.0}}}, "eval.mae looks like an error, where lower is better: --reward eval.mae=-1 flips its sign."),
         ({"group_sizes": {"min": 5, "median": 8, "max": 10}}, "Group sizes differ: 5 to 10 rows. --expect-size N stops at any other size."),

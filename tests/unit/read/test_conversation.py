@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
-from grpo_cli.browse.record import Passage, Reader, passages_of
+import grpo_cli
+from grpo_cli.read.conversation import Passage, Reader, passages_of
 from grpo_cli.read.texts import TextColumns
+from grpo_cli.runs.group_rows import report_groups
+from tests.support.command import adv
 from tests.support.jobs import write
-from tests.unit.browse.files import model, model_of
+from tests.unit.browse.files import browser, driven, model, model_of
 
 CALL = {"name": "look", "arguments": '{"at": 1}'}
 
@@ -83,7 +88,7 @@ def test_every_format_gives_the_text_of_a_row(tmp_path: Path, name: str) -> None
 
 def test_a_response_without_a_prompt_is_shown(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "completion": f"say {at}", "reward": at} for at in range(3)]
-    reader = Reader(model_of(tmp_path, rows).inspection.narrow, TextColumns(), "completion")
+    reader = Reader(model_of(tmp_path, rows).inspection.narrow, TextColumns())
     assert reader.passages(1) == [Passage("response", "say 1")]
 
 
@@ -112,3 +117,57 @@ def test_files_with_other_columns_are_shown_as_they_are(tmp_path: Path) -> None:
     reader = Reader(model(tmp_path).inspection.narrow, TextColumns())
     assert reader.passages(0) == [Passage("prompt", "ask"), Passage("response", "say")]
     assert reader.passages(2) == [Passage("prompt", "why"), Passage("response", "so")]
+
+
+def conversations() -> list[dict[str, Any]]:
+    """Two rollouts as files of conversations have them: no prompt and no response, only messages."""
+    asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "look"}]
+    called = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": CALL}]}
+    seen: list[dict[str, Any]] = [called, {"role": "tool", "content": "seen"}, {"role": "assistant", "content": "so"}]
+    answer: list[dict[str, Any]] = [{"role": "assistant", "content": "no"}]
+    return [{"prompt_id": "a", "messages": [*asked, *said], "reward": at} for at, said in enumerate((answer, seen))]
+
+
+PROMPT = [("system", "be kind"), ("user", "look")]
+TURNS = [("assistant, tool call look", '{\n  "at": 1\n}'), ("tool", "seen"), ("assistant", "so")]
+
+
+@pytest.mark.parametrize("named", [{}, {"text_column": "messages"}])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_inspect_report_browse_and_export_find_the_same_conversation(
+    tmp_path: Path, name: str, named: dict[str, Any]
+) -> None:
+    path = write(tmp_path / name, conversations())
+    shown = grpo_cli.inspect(str(path), **named).show("a")
+    assert shown["prompt"] == "[system]\nbe kind\n\n[user]\nlook"
+    assert shown["rows"][0]["text"] == "no"
+    assert shown["rows"][1]["text"] == "\n\n".join(f"[{who}]\n{text}" for who, text in TURNS)
+    (group,) = report_groups(grpo_cli.inspect(str(path), **named).inspection, {})["rows"]
+    assert (group["prompt"], group["said"][1]) == (PROMPT, TURNS)
+    screen = driven(browser(model(path), **named), size=(200, 50))
+    for speaker, text in (*PROMPT, *TURNS):
+        assert f"── {speaker} ─" in screen
+        assert text.splitlines()[-1] in screen
+    done = adv("export", str(path), "--to", "sft", "-o", "-")
+    assert [turn["content"] for turn in done.rows[0]["messages"]] == ["be kind", "look", None, "seen", "so"]
+
+
+def test_a_group_of_conversations_is_printed_turn_by_turn(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", conversations())
+    shown = adv("inspect", str(path), "--show", "a").out
+    assert "row 1, reward 0\n  no\n" in shown
+    assert 'row 2, reward 1\n  [assistant, tool call look]\n  {\n    "at": 1\n  }\n\n  [tool]\n  seen\n' in shown
+
+
+def test_a_frame_in_memory_shows_its_conversations(tmp_path: Path) -> None:
+    frame = pl.read_ndjson(write(tmp_path / "rows.jsonl", conversations()))
+    shown = grpo_cli.inspect(frame).show("a")
+    assert shown["prompt"] == "[system]\nbe kind\n\n[user]\nlook"
+    assert shown["rows"][1]["text"].endswith("[tool]\nseen\n\n[assistant]\nso")
+
+
+def test_a_prompt_that_its_conversation_repeats_is_shown_once(tmp_path: Path) -> None:
+    rows = [{**row, "prompt": row["messages"][:2]} for row in conversations()]
+    narrow = model_of(tmp_path, rows).inspection.narrow
+    (said,) = Reader(narrow, TextColumns(response="messages")).said(np.array([0]))
+    assert (said.prompt, said.response) == (PROMPT, [("assistant", "no")])

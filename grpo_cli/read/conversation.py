@@ -1,4 +1,4 @@
-"""The text of one rollout: its messages, tool calls and reasoning by who said them, and the other fields of its record."""
+"""The texts of rollouts: their messages, tool calls and reasoning by who said them, and the other fields of their records."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from grpo_cli.errors import DataError
-from grpo_cli.read.known_names import TRUTHS
-from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.texts import TextColumns, text_columns
+from grpo_cli.read.known_names import STOPS, TRUTHS
+from grpo_cli.read.narrow import Narrow, RowNumbers
+from grpo_cli.read.texts import TextColumns, some_texts
+from grpo_cli.values.chat import is_model
 from grpo_cli.values.paths import Absent
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
@@ -32,6 +31,8 @@ _THINKING: Final = re.compile(
     r"\A(?P<before>\s*)<(?P<tag>think|thinking|reasoning)>(?P<inside>.*?)</(?P=tag)>", re.DOTALL
 )
 
+_WRITTEN: Final = re.compile(r"\[[^]\n]+]\n")
+
 
 class Passage(NamedTuple):
     """A piece of a rollout: who said it, and what."""
@@ -40,69 +41,101 @@ class Passage(NamedTuple):
     text: str
 
 
-class Reader:
-    """Reads records of a narrow table one at a time, each by its place in its file."""
+class Said(NamedTuple):
+    """What was said in a rollout: what the model was asked, and what it and its tools said from then on."""
 
-    def __init__(self, narrow: Narrow, named: TextColumns, found: str = "") -> None:
-        """`named` are columns that flags name; `found` has a response where no known pair of columns is there."""
-        self._narrow, self._named, self._found = narrow, named, found
+    prompt: list[Passage]
+    response: list[Passage]
+    stop: str = ""  # why it ended, if the file says so
+
+
+class Reader:
+    """Reads the texts of rows of a narrow table, and their records."""
+
+    def __init__(self, narrow: Narrow, named: TextColumns) -> None:
+        """`named` are the columns that flags name."""
+        self._narrow, self._named = narrow, named
 
     def columns(self, file: int) -> TextColumns:
         """The text columns of a file; none if no column looks like one."""
-        table = self._narrow.tables[file]
-        with suppress(DataError):
-            return text_columns([table], self._named)
-        response = self._named.response or self._found
-        with suppress(DataError):
-            return replace(text_columns([table], self._named, prompt_only=True), response=response)
-        return TextColumns(response=response)
+        return some_texts(self._narrow.tables[file], self._named)
+
+    def said(self, rows: RowNumbers) -> list[Said]:
+        """What was said in these rollouts; empty where no column has a text."""
+        narrow, found = self._narrow, list[Said]()
+        places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
+        for file, here in narrow.by_file(places):
+            columns = self.columns(file)
+            stops = [name for name in STOPS if name in narrow.tables[file].columns()]
+            found += [
+                _laid_out(columns, values)._replace(
+                    stop=next((str(values[name]) for name in stops if values.get(name)), "")
+                )
+                for values in self._values(file, here, [*columns.names, *stops])
+            ]
+        return [found[at] for at in which.tolist()]
 
     def passages(self, row: int) -> list[Passage]:
-        """What was said in a rollout; empty if no column has a text."""
-        columns = self.columns(self._narrow.within(row)[0])
-        return _laid_out(columns, self._values(row, columns.names))
+        """What was said in one rollout, from the first to the last."""
+        (said,) = self.said(np.array([row]))
+        return [*said.prompt, *said.response]
 
     def texts(self, columns: TextColumns, row: Mapping[str, str | None]) -> Iterator[str]:
         """All that was said in a rollout, from the JSON texts of these columns: as it is stored, then as it is laid out."""
         values = {name: _value(text) for name, text in row.items()}
         yield from (value for value in values.values() if isinstance(value, str))
-        yield from (passage.text for passage in _laid_out(columns, values))
+        said = _laid_out(columns, values)
+        yield from (passage.text for passage in (*said.prompt, *said.response))
 
     def fields(self, row: int) -> list[Passage]:
         """Every field of the record by its name, the ground truth first."""
-        table = self._narrow.tables[self._narrow.within(row)[0]]
-        values = self._values(row, table.columns())
+        file, inside = self._narrow.within(row)
+        (values,) = self._values(file, np.array([inside]), self._narrow.tables[file].columns())
         names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
         return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
 
-    def _values(self, row: int, names: Sequence[str]) -> dict[str, Any]:
-        """Some columns of a row as values of JSON."""
-        file, inside = self._narrow.within(row)
+    def _values(self, file: int, here: RowNumbers, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of ascending rows of a file as values of JSON."""
         table, index = self._narrow.tables[file], self._narrow.scans[file].index
         if not names:
-            return {}
+            return [{} for _ in here]
         table.source.check()
-        found: dict[str, Any] = {}
         try:
-            frames = list(table.rows(index, np.array([inside]), names, as_json=True))
+            frames = list(table.rows(index, here, names, as_json=True))
         except Absent as error:  # only other files have this column
-            return self._values(row, [name for name in names if name != error.column])
-        for frame in frames:
-            for name, text in zip(frame.columns, frame.row(0), strict=True):
-                found[name] = _value(text)
-        return found
+            return self._values(file, here, [name for name in names if name != error.column])
+        return [{name: _value(text) for name, text in row.items()} for frame in frames for row in frame.to_dicts()]
 
 
-def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> list[Passage]:
-    """The passages of the texts of a row: the conversation, or the prompt and the response, which may be empty."""
-    found: list[Passage] = []
-    for name, speaker in ((columns.messages, "message"), (columns.prompt, "prompt"), (columns.response, "response")):
+def written(passages: Sequence[Passage]) -> str | None:
+    """The passages as one text, each under its speaker if there are several; None if there are none."""
+    if len(passages) <= 1:
+        return passages[0].text if passages else None
+    return "\n\n".join(f"[{passage.speaker}]\n{passage.text}" for passage in passages)
+
+
+def has_turns(text: str) -> bool:
+    """Whether a text was `written` from several passages."""
+    return _WRITTEN.match(text) is not None
+
+
+def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> Said:
+    """The passages of the texts of a row; a prompt or a response that is there may be empty."""
+
+    def of(name: str, speaker: str) -> list[Passage]:
         value = values.get(name) if name else None
-        passages = [*passages_of(value, speaker)]
-        if speaker == "prompt" and len(passages) > 1 and not passages[-1].text:
-            passages.pop()  # the beginning of a turn, which a template puts before the response
-        found += passages or ([Passage(speaker, "")] if value is not None else [])
-    return found
+        return [*passages_of(value, speaker)] or ([Passage(speaker, "")] if value is not None else [])
+
+    prompt = of(columns.prompt, "prompt")
+    said = of(columns.messages, "message") or of(columns.response, "response")
+    if len(prompt) > 1 and not prompt[-1].text:
+        prompt.pop()  # the beginning of a turn, which a template puts before the response
+    if not prompt:
+        asked = [*takewhile(lambda passage: not is_model(re.split("[ ,]", passage.speaker)[0]), said)]
+    else:  # a conversation begins with its prompt
+        asked = said[: len(prompt)]
+        asked = asked if [each.text for each in asked] == [each.text for each in prompt] else []
+    return Said(prompt or asked, said[len(asked) :])
 
 
 def _value(text: str | None) -> Any:
@@ -228,5 +261,17 @@ def _call(call: Any, who: str) -> Passage:
     function = call.get("function", call)
     inside = function if isinstance(function, dict) else {"name": function, **call}
     arguments = next((inside[name] for name in ("arguments", "input", "args", "kwargs") if name in inside), None)
-    written = _written(_value(arguments) if isinstance(arguments, str) else arguments)
-    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), written)
+    arguments = _value(arguments) if isinstance(arguments, str) else arguments
+    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), _arguments(arguments))
+
+
+def _arguments(value: Any) -> str:
+    """Arguments as JSON; a script among them is shown as its lines, not as one line with escapes."""
+    if isinstance(value, dict) and any(isinstance(said, str) and "\n" in said for said in value.values()):
+        return "\n".join(
+            f"{name}:\n{said}"
+            if isinstance(said, str) and "\n" in said
+            else f"{name}: {json.dumps(said, ensure_ascii=False)}"
+            for name, said in value.items()
+        )
+    return _written(value)
