@@ -173,7 +173,11 @@ def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, l
     if constant["share"] is None:
         yield "zero variance", ["no group has two scored rows"]
         return
-    lines = [_constant(constant, plan)] if constant["groups"] else ["none: rewards differ in every group that can be compared"]
+    lines = (
+        [_constant(constant, plan)]
+        if constant["groups"]
+        else ["none: rewards differ in every group that can be compared"]
+    )
     if nearly := constant["nearly"]:
         lines.append(f"{count(nearly, 'group')} more {_are(nearly)} nearly zero-variance (relative spread <= 1e-9)")
     lines += _skipped_keys(facts, "zero-variance", "all" if rule.std_threshold is None else "mean")
