@@ -237,6 +237,7 @@ class Tally:
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
         """Count rows, and groups with their facts."""
         rows, constant = scored.rows, groups.filter("constant")
+        advantages = rows[".advantage"].filter(rows[".kept"])
         none = narrow.without_reward
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
@@ -256,14 +257,14 @@ class Tally:
                 "nearly": int(groups["nearly"].sum()),
                 "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
                 "dropped_rows": narrow.height - int(rows[".kept"].sum()),
-                "null": int((rows[".advantage"].is_null() & rows[".kept"]).sum()),
+                "null": advantages.null_count(),
                 **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
             }),
             marks=narrow.mark_counts,
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
             constants=Counter(dict(constant["max"].value_counts().iter_rows())),
             extremes=extremes(groups),
-            advantage=Numbers.of(rows[".advantage"]),
+            advantage=Numbers.of(advantages),
             skipped=skipped(groups, narrow),
             reading={
                 "unit": "row" if scored.plan.unit.take == "each" else "rollout",

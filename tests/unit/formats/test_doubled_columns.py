@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import ipc
 
-from tests.support.command import adv
+from tests.support.command import adv, process
 
 Table = list[tuple[str, list[Any]]]  # names and values of the columns, in order
 
@@ -125,3 +125,17 @@ def test_a_field_of_a_struct_that_is_read_occurs_once(kind: str, tmp_path: Path)
     done = adv("compute", f"in.{kind}", "--reward", "of.score", "-o", f"out.{kind}", cwd=tmp_path)
     assert done.status == 1
     assert done.err == f"error: in.{kind}: fields 1 and 2 are named 'score'; rename all but one of them\n"
+
+
+@pytest.mark.parametrize("kind", [*TEXT, *TABLES])
+def test_the_command_as_installed_gives_the_numbers_of_a_file_without_the_second_column(
+    kind: str, tmp_path: Path
+) -> None:
+    found = []
+    for name, columns in (("twice", with_second("note")), ("once", PLAIN)):
+        write(tmp_path / f"{name}.{kind}", columns)
+        words = ["compute", f"{name}.{kind}", "--column", "new", "--facts", "-o", f"{name}.out.{kind}", "--json"]
+        done = process(*words, cwd=tmp_path)
+        facts = json.loads(done.out) if done.status == 0 else {}
+        found.append((done.status, done.err, facts.get("advantage"), facts.get("reward")))
+    assert found[0] == found[1] == (0, "", found[1][2], found[1][3])

@@ -161,3 +161,10 @@ def test_a_mean_of_nan_is_not_outside_0_to_1(tmp_path: Path) -> None:
     rows = [{"prompt_id": k // 4, "reward": None if k == 1 else float(k % 2)} for k in range(16)]
     found = look(write(tmp_path / "a.jsonl", rows), set=["weight.by=peak"], missing="propagate")
     assert not [warning for warning in found.facts["warnings"] if "outside" in warning]
+
+
+def test_the_advantages_are_those_of_the_rows_that_are_written(tmp_path: Path) -> None:
+    rows = [("a", 0.0), ("a", 1.0), ("b", 0.5), ("b", None), ("b", None)]
+    path = write(tmp_path / "in.jsonl", [{"prompt_id": name, "reward": reward} for name, reward in rows])
+    facts = compute(path, missing="zero", singleton="drop").facts
+    assert (facts["dropped_rows"], facts["advantage"]["zero"], facts["advantage"]["null"]) == (3, 0, 0)
