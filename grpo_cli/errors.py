@@ -16,6 +16,7 @@ what is wrong and how to fix it, and the fields are plain attributes, so an erro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -90,6 +91,11 @@ class GrpoError(Exception):
     def hint(self) -> str:
         """How to fix it."""
         return self._said(self.cure)
+
+    @property
+    def hints(self) -> list[str]:
+        """The ways to fix it, one by one; a semicolon inside of quotes is part of a value."""
+        return [way for way in re.split(r"; (?=(?:[^']*'[^']*')*[^']*$)", self.hint) if way]
 
     def _said(self, text: str) -> str:
         return self.options(self._named(text))

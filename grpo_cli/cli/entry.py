@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from threading import Timer
 from typing import Any, Final, NoReturn
 
-from grpo_cli.cli.terminal import has_colours
+from grpo_cli.cli.terminal import CYAN, RED, coloured, set_colours
 from grpo_cli.errors import GrpoError, printable, reason
 from grpo_cli.files.kept import keeping
 
@@ -19,6 +19,8 @@ from grpo_cli.files.kept import keeping
 # them again and again. Loading a command makes up to 200,000.
 _NEW_OBJECTS: Final = 1_000_000
 SIGNALLED: Final = 128  # the exit status after a signal is this and the number of the signal
+_INDENT: Final = 7  # columns of a label and a space
+_NARROWEST: Final = 40  # columns that text is broken into, at least
 _SOON: Final = 0.02  # seconds until a signal is sent again
 INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 BROKEN_PIPE: Final = 141
@@ -65,6 +67,7 @@ def _run(words: Sequence[str]) -> int:
         if isinstance(line, int):
             return line
         debug = line.given.get("debug", False)
+        set_colours(line.given.get("color"))
         if debug:
             log = logging.getLogger("grpo_cli")
             log.setLevel(logging.DEBUG)
@@ -74,7 +77,7 @@ def _run(words: Sequence[str]) -> int:
     except GrpoError as error:
         if debug:
             raise
-        _say(str(error))
+        _say(error.message, error.hints)
         return error.status
     except BrokenPipeError:
         raise
@@ -147,7 +150,16 @@ def _leave(status: int, message: str = "") -> NoReturn:
     sys.exit(status)
 
 
-def _say(message: str) -> None:
-    """Print an error; its label is red on a terminal."""
-    label = "\x1b[1;31merror:\x1b[0m" if has_colours(sys.stderr) else "error:"
-    print(f"{label} {printable(message)}", file=sys.stderr)
+def _say(message: str, hints: Sequence[str] = ()) -> None:
+    """Print an error: in a log as one line, on a terminal with a line for each way out, broken between words."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        print("error:", printable("; ".join([message, *hints])), file=sys.stderr)
+        return
+    import shutil
+    import textwrap
+
+    width = max(_NARROWEST, shutil.get_terminal_size().columns) - _INDENT
+    for label, colour, text in (("error", RED, message), *(("help", CYAN, hint) for hint in hints)):
+        lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
+        start = " " * (_INDENT - len(label) - 2) + coloured(f"{label}:", colour, sys.stderr)
+        print(start, f"\n{' ' * _INDENT}".join(lines), file=sys.stderr)

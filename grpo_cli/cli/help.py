@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from grpo_cli.cli.terminal import has_colours
+from grpo_cli.cli.terminal import BOLD, CYAN, coloured
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 
 PROGRAM: Final = "grpo-adv"
@@ -65,10 +65,11 @@ def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]
         first, *rest = textwrap.wrap(
             text, _width(), initial_indent=start, subsequent_indent=start, break_on_hyphens=False
         )
+        shown = " " * _INDENT + coloured(name, CYAN, sys.stdout)
         if len(name) > label:
-            lines += [f"{' ' * _INDENT}{name}", first, *rest]
+            lines += [shown, first, *rest]
         else:
-            lines += [f"{' ' * _INDENT}{name:{label}}{first[_INDENT + label :]}", *rest]
+            lines += [shown + first[_INDENT + len(name) :], *rest]
     return lines
 
 
@@ -78,8 +79,7 @@ def _wrapped(text: str) -> str:
 
 def _page(parts: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Titles with the lines below them; on a terminal the titles of lines are bold."""
-    bold = has_colours(sys.stdout)
-    titled = ((f"\x1b[1m{title}\x1b[0m" if bold and lines else title, lines) for title, lines in parts if title)
+    titled = ((coloured(title, BOLD, sys.stdout) if lines else title, lines) for title, lines in parts if title)
     return "\n\n".join("\n".join([title, *lines]) for title, lines in titled)
 
 

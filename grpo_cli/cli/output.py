@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
@@ -59,7 +60,9 @@ def screen(stream: IO[str] | None = None) -> Console:
     """A console without automatic highlighting, on standard output unless another stream is given."""
     from rich.console import Console
 
-    return Console(file=stream, highlight=False)
+    if not has_colours(stream or sys.stdout):
+        return Console(file=stream, highlight=False, color_system=None)
+    return Console(file=stream, highlight=False, color_system="standard")  # the sixteen of the terminal
 
 
 def as_json(facts: Facts) -> str:

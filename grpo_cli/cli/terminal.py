@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import IO
+from typing import IO, Any, Final
+
+# The colours of the terminal, each with one meaning everywhere.
+BOLD: Final = "1"
+RED: Final = "1;31"  # an error
+CYAN: Final = "36"  # what to type
+COLOURS: Final = {"always": "FORCE_COLOR", "never": "NO_COLOR"}  # the variable that says so
 
 
 def has_colours(stream: IO[str] | None) -> bool:
     """Whether to use colours and bold on a stream."""
-    terminal = stream is not None and stream.isatty()
-    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if stream is None or os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def coloured(text: str, colour: str, stream: IO[str] | None) -> str:
+    """The text in a colour, if the stream has colours."""
+    return f"\x1b[{colour}m{text}\x1b[0m" if has_colours(stream) else text
+
+
+def set_colours(choice: Any) -> None:
+    """Apply --color, which wins over the environment; rich and textual read the same variables."""
+    if choice not in COLOURS:
+        return
+    for name in COLOURS.values():
+        os.environ.pop(name, None)
+    os.environ[COLOURS[choice]] = "1"

@@ -250,6 +250,9 @@ _ROWS: Final = (
     Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
     Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="Print errors only, no summary and no progress.",
            brief="Print errors only"),
+    Option(name="color", type=Literal["auto", "always", "never"], panel=MESSAGES,
+           help="Colours: on terminals unless NO_COLOR is set (auto), always or never.",
+           brief="When to use colours"),
     Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks, and which data took the slow reader and why.",
            brief="Show tracebacks, and slowly read data"),
 )  # fmt: skip
@@ -464,7 +467,7 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             "where", LOOK, *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "no_config", "fail_on", "json", "quiet",
-            "debug", without=("methods",)
+            "color", "debug", without=("methods",)
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -478,10 +481,10 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, "on_error",
-            "max_line", "config", "no_config", "quiet", "debug", without=BY_VALUE,
+            "max_line", "config", "no_config", "quiet", "color", "debug", without=BY_VALUE,
         ),
         common=(
-            "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column",
+            "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column", "color",
         ),
         example="grpo-adv browse rewards.jsonl --where '0 < mean < 1' --sort std",
     ),
@@ -491,7 +494,7 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             "output", "force", "by", "before", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
-            "config", "no_config", "quiet", "debug",
+            "config", "no_config", "quiet", "color", "debug",
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "methods", "text_column", "output",
@@ -505,7 +508,7 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", "on_error", "max_line", "config", "no_config",
-            "json", "summary", "quiet", "debug",
+            "json", "summary", "quiet", "color", "debug",
         ),
         common=(
             "where", "limit", "per_group", "pick", "most", "most_by", "top_p", *_GROUPED, *_REWARDED, "output", "force",
@@ -519,7 +522,7 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
-            "on_error", "max_line", "config", "no_config", "fail_on", "json", "summary", "quiet", "debug", without=BY_VALUE,
+            "on_error", "max_line", "config", "no_config", "fail_on", "json", "summary", "quiet", "color", "debug", without=BY_VALUE,
         ),
         common=(
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",
@@ -532,7 +535,7 @@ _COMMANDS: Final = (
         name="audit",
         help="Find the formula behind the advantages in a file, and the rows that disagree with it.",
         argument=_INPUTS,
-        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", "quiet", "debug"),
+        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", "quiet", "color", "debug"),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "reward_clip", "column", "fail_on", "json", "quiet",
         ),
@@ -545,7 +548,7 @@ _COMMANDS: Final = (
         argument=_INPUTS,
         options=_options(
             COMPARED, "output", "force", "in_place", "column", "replace", "dtype", *_ADVANTAGE, "config",
-            "no_config", "json", "quiet", "debug", without=("preset", "method", "expr", *BY_VALUE),
+            "no_config", "json", "quiet", "color", "debug", without=("preset", "method", "expr", *BY_VALUE),
         ),
         common=(
             "compared_presets", "contenders", "vs_reward", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
@@ -558,7 +561,7 @@ _COMMANDS: Final = (
         name="methods",
         help="List the methods, or explain one: formula, parameters, columns, source.",
         argument=_name("methods"),
-        options=_options("all", "json", "debug"),
+        options=_options("all", "json", "color", "debug"),
         example="grpo-adv methods rloo",
     ),
     Command(
@@ -568,7 +571,7 @@ _COMMANDS: Final = (
             name="name", type=str, spelled="NAME|WORD", values="presets",
             help="Preset to explain, or a framework or part of a name to list.", brief="Preset to explain, or a framework to list",
         ),
-        options=_options("presets", "all", "json", "debug"),
+        options=_options("presets", "all", "json", "color", "debug"),
         example="grpo-adv presets trl-grpo",
     ),
     Command(
@@ -578,7 +581,7 @@ _COMMANDS: Final = (
             name="name", type=str, spelled="NAME|FILE", values="schemas",
             help="Schema to explain, or file to match.",
         ),
-        options=_options("schemas", "json", "debug"),
+        options=_options("schemas", "json", "color", "debug"),
         example="grpo-adv schemas rewards.jsonl",
     ),
     Command(
@@ -590,7 +593,7 @@ _COMMANDS: Final = (
         ),
         options=_options(
             ADDED, "schema", "output", "force", "in_place", "replace", "max_line", "config", "no_config", "json",
-            "summary", "quiet", "debug",
+            "summary", "quiet", "color", "debug",
         ),
         example="grpo-adv add rewards.jsonl --from scores.parquet --column score=judge_score",
     ),
@@ -598,14 +601,14 @@ _COMMANDS: Final = (
         name="verify",
         help="Check that a file is its input plus the added columns and nothing else; exit 1 at the first difference.",
         argument=Option(name="file", type=str, spelled="OUT", required=True, help="The output file to check."),
-        options=_options(CHECKED, "json", "quiet", "debug"),
+        options=_options(CHECKED, "json", "quiet", "color", "debug"),
         example="grpo-adv verify rewards.advantages.jsonl --against rewards.jsonl",
     ),
     Command(
         name="skill",
         help="Print a guide for coding agents, or install it as a skill.",
         argument=None,
-        options=_options("install", "force", "debug"),
+        options=_options("install", "force", "color", "debug"),
         example="grpo-adv skill --install skills",
     ),
 )  # fmt: skip

@@ -72,12 +72,15 @@ def _text(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def _as_it_was() -> Iterator[None]:
-    """What `main` does to its process is undone: its handlers of signals, and objects that the collector passes over."""
+    """What `main` does to its process is undone: its handlers of signals, the environment, and objects that the collector passes over."""
     handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
+    environment = dict(os.environ)
     try:
         yield
     finally:
         gc.unfreeze()
+        os.environ.clear()
+        os.environ.update(environment)
         for number, handler in handlers:
             signal.signal(number, handler)
 

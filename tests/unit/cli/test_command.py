@@ -190,15 +190,29 @@ def on_a_terminal(stream: str, *words: str, **surroundings: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("surroundings", "label"),
+    ("surroundings", "printed"),
     [
-        ({"TERM": "xterm"}, "\x1b[1;31merror:\x1b[0m"),
-        ({"TERM": "xterm", "NO_COLOR": "1"}, "error:"),
-        ({"TERM": "dumb"}, "error:"),
+        ({"TERM": "xterm"}, "\x1b[1;31merror:\x1b[0m INPUT is missing\r\n \x1b[36mhelp:\x1b[0m see --help\r\n"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, "error: INPUT is missing\r\n help: see --help\r\n"),
+        ({"TERM": "dumb"}, "error: INPUT is missing\r\n help: see --help\r\n"),
     ],
 )
-def test_the_label_of_an_error_is_red_on_a_terminal_that_has_colours(surroundings: dict[str, str], label: str) -> None:
-    assert on_a_terminal("stderr", "compute", **surroundings) == f"{label} INPUT is missing; see --help\r\n"
+def test_an_error_on_a_terminal_has_a_line_for_each_way_out_and_colours_if_there_are_any(
+    surroundings: dict[str, str], printed: str
+) -> None:
+    assert on_a_terminal("stderr", "compute", **surroundings) == printed
+    assert adv("compute").err == "error: INPUT is missing; see --help\n", "one line in a log"
+
+
+@pytest.mark.parametrize(
+    ("choice", "surroundings", "has_colours"),
+    [
+        ("always", {"NO_COLOR": "1"}, True), ("always", {"TERM": "dumb"}, True), ("never", {"FORCE_COLOR": "1"}, False),
+        ("auto", {"NO_COLOR": "1"}, False), ("auto", {"FORCE_COLOR": "1", "NO_COLOR": ""}, True), ("auto", {}, False),
+    ],
+)  # fmt: skip
+def test_color_wins_over_the_environment(choice: str, surroundings: dict[str, str], has_colours: bool) -> None:  # noqa: FBT001
+    assert ("\x1b[" in adv("methods", "rloo", "--color", choice, **surroundings).out) == has_colours
 
 
 # --- the table of commands -----------------------------------------------------------------------------------
@@ -270,7 +284,9 @@ def test_the_help_lists_every_command() -> None:
 
 
 def test_titles_of_the_help_are_bold_on_a_terminal_that_has_colours() -> None:
-    assert "\x1b[1mExample\x1b[0m" in on_a_terminal("stdout", "verify", "-h", TERM="xterm")
+    printed = on_a_terminal("stdout", "verify", "-h", TERM="xterm")
+    assert "\x1b[1mExample\x1b[0m" in printed
+    assert "\x1b[36m--debug\x1b[0m      " in printed
 
 
 # --- completion ----------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ EFFECTS: dict[str, Effect] = {
 # What only the command itself reads.
 OF_THE_COMMAND = {
     "config", "no_config", "stream", "engine", "ray_address", "explain", "fail_on", "on_error", "max_line", "json", "summary",
-    "quiet", "debug", "presets", "schemas", "plan_by", "plans",
+    "quiet", "color", "debug", "presets", "schemas", "plan_by", "plans",
 }  # fmt: skip
 NAMES = sorted(EFFECTS)
 
