@@ -79,7 +79,7 @@ PATHS: Final[dict[str, Callable[[Files], list[str]]]] = {
     "verify": lambda at: ["verify", f"{at.woven}", "--against", f"{at.source}"],
     "select": lambda at: ["select", f"{at.source}", "-o", f"{at.target}", "--where", "mean > 0.5"],
     "inspect": lambda at: ["inspect", f"{at.source}"],
-    "rescored": lambda at: ["inspect", f"{at.source}", "--rescored", f"{at.again}"],
+    "rescored": lambda at: ["inspect", f"{at.source}", "--old-rewards", f"{at.again}"],
     "kalman": lambda at: ["compute", f"{at.source}", "-o", f"{at.target}", "--method", "kalman"],
     "quantile": lambda at: ["compute", f"{at.source}", "-o", f"{at.target}", "--method", "quantile"],
 }

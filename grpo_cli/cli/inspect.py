@@ -15,7 +15,9 @@ from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import Inspection, Parted
 
-SAME_ROLLOUTS: Final = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
+SAME_ROLLOUTS: Final = (
+    "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
+)
 
 
 def inspect(given: dict[str, Any]) -> None:
@@ -30,7 +32,7 @@ def inspect(given: dict[str, Any]) -> None:
         refuse_beside(rescored, given, "show", "sort")
         if given.get("format") == "csv":
             cure = "--format md and --json have all of them"
-            raise UsageError("--rescored has several tables, and CSV has one", cure)
+            raise UsageError("--old-rewards has several tables, and CSV has one", cure)
     gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
     facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
     if gate is not None:

@@ -107,7 +107,7 @@ def pair(
     if not text:
         cure = (
             "name the id of the rollout with --rollout, or its text with --text-column; if the rows stand in the same order, "
-            "grpo-adv add makes the other reward a column for --rescored-column"
+            "grpo-adv add makes the other reward a column for --old-rewards-column"
         )
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
     columns = [
@@ -143,7 +143,7 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
     one, other = (codes.astype(np.uint32) for codes in _codes([tuple(frame.get_columns()) for frame in keys]))
     if not np.isin(one, other).any():
         wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {now.label(0)} and {before.label(0)})"
-        raise DataError(wrong, "--rescored takes the same rollouts with another reward; name their key with --group")
+        raise DataError(wrong, "--old-rewards takes the same rollouts with another reward; name their key with --group")
     return pl.Series(one[now.table["group"]]), pl.Series(other[before.table["group"]])
 
 

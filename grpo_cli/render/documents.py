@@ -544,7 +544,7 @@ class AgainstDocument(TypedDict):
     config: NotRequired[str]
 
 
-# --- inspect --rescored ------------------------------------------------------------------------------------
+# --- inspect --old-rewards ------------------------------------------------------------------------------------
 
 
 class Sides(TypedDict):
@@ -701,7 +701,7 @@ class Pairing(TypedDict):
 
 
 class RescoredDocument(Run):
-    """The result of `inspect --rescored`; `paired` is null if the other reward is a column of the same rows."""
+    """The result of `inspect --old-rewards`; `paired` is null if the other reward is a column of the same rows."""
 
     rescored: list[str]
     paired: Pairing | None

@@ -1,4 +1,4 @@
-"""`inspect --rescored`: two rewards of the same rollouts, on a terminal and as Markdown."""
+"""`inspect --old-rewards`: two rewards of the same rollouts, on a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     reward, agree, groups, advantage = (facts[name] for name in ("reward", "agreement", "groups", "advantage"))
     alone = facts["paired"]["only"].values() if facts["paired"] else ()
     of_pairs = " of the pairs" if any(alone) or facts["compared"] < facts["rows"] else ""
-    for label, names in (("now", facts["inputs"]), ("before", facts["rescored"])):
-        columns = " + ".join(map(clean, reward[label]["columns"]))
-        yield label, [f"{file_list(names)}: {columns}, mean{of_pairs} {number(reward[label]['mean'])}"]
+    for side, word, names in (("before", "old", facts["rescored"]), ("now", "new", facts["inputs"])):
+        columns = " + ".join(map(clean, reward[side]["columns"]))
+        yield word, [f"{file_list(names)}: {columns}, mean{of_pairs} {number(reward[side]['mean'])}"]
     yield "rollouts", list(_pairing(facts))
     measures = {"kappa": agree["kappa"], "rank correlation": agree["rank_correlation"]}
     known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]
@@ -59,7 +59,9 @@ def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
         same = "   ".join(f"{number(flip['now'])} stays: {flip['rows']:,}" for flip in stays)
         yield "flips", [line for line in (moved, same) if line]
     has, total = groups["with_gradient"], advantage["total"]
-    gradient = [f"{has['before']:,} of {count(groups['groups'], 'group')} before, {has['now']:,} now"]
+    gradient = [
+        f"{has['before']:,} of {count(groups['groups'], 'group')} with the old rewards, {has['now']:,} with the new"
+    ]
     for word, part in (("gained by", groups["gained"]), ("lost by", groups["lost"])):
         if part["groups"]:
             more = ", ..." if part["groups"] > len(part["keys"]) else ""
@@ -84,9 +86,9 @@ def _pairing(facts: Facts) -> Iterator[str]:
         by = ", ".join(map(clean, paired["by"]))
         yield f"{both}, paired by {by} within {clean(', '.join(paired['key'])) or 'the input'}"
         if any(paired["only"].values()):
-            yield f"only now {paired['only']['now']:,}, only before {paired['only']['before']:,}"
+            yield f"only in the old input {paired['only']['before']:,}, only in the new one {paired['only']['now']:,}"
     if any(unscored.values()):
-        yield f"no reward now {unscored['now']:,}, no reward before {unscored['before']:,}"
+        yield f"no old reward {unscored['before']:,}, no new reward {unscored['now']:,}"
 
 
 def _correlations(depends: Facts) -> Iterator[str]:
@@ -102,7 +104,7 @@ def _tables(facts: Facts, width: int | None) -> Iterator[Table]:
     if facts["flips"] is not None and len(facts["flips"]) > LINES:
         rows = {(flip["before"], flip["now"]): f"{flip['rows']:,}" for flip in facts["flips"]}
         old, new = (sorted({*side}) for side in zip(*rows, strict=True))
-        heads = ["before", *(f"now {number(value)}" for value in new)]
+        heads = ["old", *(f"new {number(value)}" for value in new)]
         yield heads, [[number(value), *(rows.get((value, other), "0") for other in new)] for value in old]
     length, by = facts["depends_on"]["length"], facts["depends_on"]["by"]
     heads = ["rows", "changed", "up", "down", "mean change"]

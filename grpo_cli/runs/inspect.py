@@ -86,7 +86,7 @@ def _others(job: Job, workers: Workers) -> list[FileTable]:
         return open_tables(inputs, job.other.binding, over=workers.over_far)
     except DataError as error:
         if job.other.inputs[0] not in error.message:
-            error.inside(f"--rescored {job.other.inputs[0]}")
+            error.inside(f"--old-rewards {job.other.inputs[0]}")
         raise
 
 

@@ -1,4 +1,4 @@
-"""`inspect --rescored`: the same rollouts with another reward, from other files or from another column."""
+"""`inspect --old-rewards`: the same rollouts with another reward, from other files or from another column."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def two_rewards(
     names, paired, before, unused = other.binding.rewards, None, None, list[str]()
     if not others:
         if names == now.narrow.reward_names:
-            wrong = f"the reward and --rescored-column are the same column, {', '.join(names)}"
+            wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"
             raise UsageError(wrong, "name the new reward with --reward")
         now = _with_old(now, [now.narrow.carried[name] for name in names])
     else:

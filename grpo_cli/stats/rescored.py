@@ -293,7 +293,12 @@ def verdict(facts: Mapping[str, Any]) -> str:
     total = advantage["total"]["before"]
     share = f" ({percent(advantage['moved'] / total)} of the total |A|)" if total else ""
     moved = f"{advantage['moved']:,.0f}" if advantage["moved"] >= LARGE else f"{advantage['moved']:.4g}"
+    gained, lost = groups["gained"]["groups"], groups["lost"]["groups"]
+    gradient = (
+        f"{gained:,} gain a gradient and {lost:,} lose it" if gained or lost else "No group gains or loses its gradient"
+    )
+    gradient = gradient if gradient.startswith("No") else f"Of the groups, {gradient}"
     return (
-        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change. Advantages that change sign: {advantage['sign_changes']:,}; groups "
-        f"that gain a gradient: {groups['gained']['groups']:,}, that lose it: {groups['lost']['groups']:,}. The advantages move by {moved}{share}."
+        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change, and {advantage['sign_changes']:,} advantages change sign. "
+        f"{gradient}. The advantages move by {moved}{share}."
     )

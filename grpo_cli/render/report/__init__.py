@@ -77,7 +77,7 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
 
 
 def _title(inspection: Inspection | Parted) -> str:
-    """The inputs, and with --against or --rescored those of the other run or reward."""
+    """The inputs, and with --against or --old-rewards those of the other run or reward."""
     names = [printable(name) for name in inspection.facts.get("inputs", []) if name != "-"]
     return " ".join([f"Rewards of {listing(names)}" if names else "Rewards", *_others(inspection)])
 

@@ -1,4 +1,4 @@
-"""`inspect --rescored`: two rewards of the same rollouts, against loops over plain lists and files as tools write them."""
+"""`inspect --old-rewards`: two rewards of the same rollouts, against loops over plain lists and files as tools write them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def found(done: Done) -> dict[str, Any]:
 
 
 def compared(folder: Path, *words: str) -> dict[str, Any]:
-    """What `inspect --rescored` says of the files in this folder."""
+    """What `inspect --old-rewards` says of the files in this folder."""
     return found(adv(*LINE, *words, "--json", cwd=folder))
 
 
@@ -172,7 +172,7 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_p
     assert (said["rows"], said["compared"], said["paired"]["only"]) == (45, len(both), {"now": 3, "before": 0})
     assert said["warnings"] == []
     shown = " ".join(adv(*LINE, cwd=tmp_path).out.split())
-    assert f"now new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
+    assert f"new new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
     assert said["agreement"]["same"] == sum(one == other for one, other in zip(old, new, strict=True))
     assert said["agreement"]["rank_correlation"] == pytest.approx(pearson(ranks(old), ranks(new)))
     assert flips(said) == Counter(zip(old, new, strict=True))
@@ -233,7 +233,7 @@ def test_two_columns_of_one_file_say_the_same_as_two_files(tmp_path: Path) -> No
     assert found(named)["flips"] == two["flips"]
     same = adv("inspect", "both.jsonl", "--rescored-column", "reward", cwd=tmp_path)
     assert (same.status, same.err) == (
-        2, "error: the reward and --rescored-column are the same column, reward; name the new reward with --reward\n",
+        2, "error: the reward and --old-rewards-column are the same column, reward; name the new reward with --reward\n",
     )  # fmt: skip
 
 
@@ -349,7 +349,7 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other(tmp_path:
     for name, first in (("new", 1), ("old", 0)):
         write(tmp_path / f"{name}.jsonl", [{"prompt_id": "p", "reward": reward} for reward in (first, 0)])
     done = adv(*LINE, cwd=tmp_path)
-    assert done.err.endswith("grpo-adv add makes the other reward a column for --rescored-column\n")
+    assert done.err.endswith("grpo-adv add makes the other reward a column for --old-rewards-column\n")
     write(tmp_path / "column.jsonl", [{"old": 0}, {"old": 0}])
     assert adv("add", "new.jsonl", "--from", "column.jsonl", "-o", "both.jsonl", cwd=tmp_path).status == 0
     done = adv("inspect", "both.jsonl", "--rescored-column", "old", cwd=tmp_path)
@@ -359,7 +359,7 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other(tmp_path:
 def test_the_same_rollouts_are_sent_from_against_to_rescored(tmp_path: Path) -> None:
     rows = rollouts()
     files(tmp_path, rows)
-    hint = "both inputs have the same rollouts with different rewards: --rescored shows what that changes"
+    hint = "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
     assert hint in found(adv("inspect", "new.jsonl", "--against", "old.jsonl", "--json", cwd=tmp_path))["warnings"]
     assert found(adv("inspect", "new.jsonl", "--against", "new.jsonl", "--json", cwd=tmp_path))["warnings"] == []
     other = [{**row, "completion": f"another {row['completion']}", "reward": row["old"]} for row in rows]
@@ -369,12 +369,12 @@ def test_the_same_rollouts_are_sent_from_against_to_rescored(tmp_path: Path) -> 
 
 def test_options_that_say_nothing_here_are_refused(tmp_path: Path) -> None:
     files(tmp_path, rollouts())
-    for more, other in ((["--show", "p0"], "--show"), (["--against", "old.jsonl"], "--rescored")):
+    for more, other in ((["--show", "p0"], "--show"), (["--against", "old.jsonl"], "--old-rewards")):
         done = adv(*LINE, *more, cwd=tmp_path)
         assert done.status == 2 and f"and {other} cannot be combined" in done.err
     done = adv(*LINE, "--format", "csv", cwd=tmp_path)
     assert (done.status, done.err) == (
-        2, "error: --rescored has several tables, and CSV has one; --format md and --json have all of them\n",
+        2, "error: --old-rewards has several tables, and CSV has one; --format md and --json have all of them\n",
     )  # fmt: skip
     missing = adv("inspect", "new.jsonl", "--rescored", "gone.jsonl", cwd=tmp_path)
     assert missing.status == 1 and "gone.jsonl" in missing.err
@@ -404,7 +404,7 @@ def test_many_flips_are_a_table_and_many_values_are_none(tmp_path: Path) -> None
     files(tmp_path, rows)
     pairs = Counter((row["old"], row["reward"]) for row in rows)
     words = [entry.split() for entry in adv(*LINE, cwd=tmp_path).out.splitlines()]
-    at = words.index(["before", "now", "0", "now", "0.5", "now", "1"])
+    at = words.index(["old", "new", "0", "new", "0.5", "new", "1"])
     for entry, value in zip(words[at + 1 : at + 4], (0.0, 0.5, 1.0), strict=True):
         assert entry == [f"{value:g}", *(str(pairs[value, other]) for other in (0.0, 0.5, 1.0))]
     assert not any(entry[:1] == ["flips"] for entry in words)
@@ -598,7 +598,7 @@ def test_inputs_without_a_common_group_name_a_key_of_each(tmp_path: Path) -> Non
     rows = rollouts(15, groups=2)
     done = adv(*both(tmp_path, rows, [{**row, "prompt_id": f"q{row['prompt_id']}"} for row in rows]), cwd=tmp_path)
     assert (done.status, done.err) == (
-        1, "error: no group is in both inputs (prompt_id is p0 and qp0); --rescored takes the same rollouts with another reward; name their key with --group\n",
+        1, "error: no group is in both inputs (prompt_id is p0 and qp0); --old-rewards takes the same rollouts with another reward; name their key with --group\n",
     )  # fmt: skip
 
 
