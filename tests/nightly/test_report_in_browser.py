@@ -241,6 +241,13 @@ def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
     assert not page.is_visible("#figure-rewards")  # what was not open is not printed
 
 
+def test_a_group_that_is_open_is_what_is_printed(page: Any) -> None:
+    page.click("#table tbody tr:nth-child(6) button")
+    page.emulate_media(media="print")
+    assert [page.is_visible(place) for place in ("#group", "#table", "header", "#next")] == [True, False, False, False]
+    assert page.evaluate("(place => place.scrollHeight <= place.clientHeight)(document.getElementById('group'))")
+
+
 def luminance(colour: str) -> float:
     """Of `#rrggbb`, as WCAG 2 defines it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]

@@ -82,7 +82,7 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
     lines = [rows]
     for part in inspection.parts:
         says = f"{part.head}: " * bool(part.head) + verdicts(part.facts)[0]
-        numbers = re.sub(r"<.*?>", "", "   ".join(f"{words} {value}" for words, value in tiles(part.facts).items()))
+        numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part.facts).items()))
         lines += [*wrap(says, WRAPPED), numbers]
     return picture([figure for drawn in each for figure in drawn], _title(inspection), lines, kind)
 

@@ -53,7 +53,7 @@ def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind
         for one in figures
     ]
     combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
-    combined = combined.resolve_scale(color="independent", shape="independent")
+    combined = combined.resolve_scale(color="independent", shape="independent", size="independent")
     combined = combined.properties(title=alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20))
     combined = combined.configure(background="white", font="sans-serif", padding=20)
     combined = combined.configure_title(anchor="start", color=INK, subtitleColor=INK)
