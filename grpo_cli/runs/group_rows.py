@@ -166,11 +166,14 @@ def _conversations(
         places = order[start : start + AT_ONCE].tolist()
         texts = iter(said(inspection, np.concatenate([rows_of_groups[place] for place in places])))
         for place in places:
-            turns = [_shortened(next(texts).response, LONGEST) for _ in rows_of_groups[place]]
-            room -= sum(len(passage.text) for of_row in turns for passage in of_row)
-            if room < 0 and found:
+            rows = [next(texts).response for _ in rows_of_groups[place]]
+            turns = [_cut(row, LONGEST) for row in rows]
+            size = sum(len(passage.text) for row in turns for passage in row)
+            if size > room and found:
                 return found
-            found[place] = turns
+            # A single group may be too large, too.
+            found[place] = turns if size <= room else [_shortened(row, room // len(rows)) for row in rows]
+            room -= size
     return found
 
 
@@ -208,7 +211,10 @@ def texts_of(inspection: Inspection, column: str | None, rows: Index, room: int 
 
 def _shortened(passages: Sequence[Passage], room: int) -> list[Passage]:
     """The passages, which share the room, without the middle of those that are too long."""
-    each = max(SHORTEST, room // max(len(passages), 1))
+    return _cut(passages, max(SHORTEST, room // max(len(passages), 1)))
+
+
+def _cut(passages: Sequence[Passage], each: int) -> list[Passage]:
     return [Passage(speaker, ends(text, each) or "") for speaker, text in passages]
 
 

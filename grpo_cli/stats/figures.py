@@ -184,7 +184,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     sizes = [rates["never"], *between["counts"], rates["always"]]
     ends = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
     lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
-    caption = f"{rates['useful']:,} of {rates['groups']:,} groups are solved 20% to 80% of the time, {rates['never']:,} never, {rates['always']:,} always.{spread}"
+    caption = f"{rates['useful']:,} of {rates['groups']:,} groups have a solve rate of 20% to 80%, {rates['never']:,} are never solved, {rates['always']:,} always.{spread}"
     return Figure(name="solve_rates", kind="stacked", title="Solve rates", caption=caption, lines=lines,
                   axes={"x": "mean reward of a group, from worst to best", "y": "groups"})  # fmt: skip
 

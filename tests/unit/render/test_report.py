@@ -277,6 +277,20 @@ def test_conversations_that_do_not_fit_are_an_even_sample_and_the_page_says_so(t
     assert facts["rows"][told[1]]["said"][1] == [("response", data[2 * told[1] + 1]["completion"])]
 
 
+def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_the_ends_of_its_turns(
+    tmp_path: Path,
+) -> None:
+    turns = [{"role": ("assistant", "user")[at % 2], "content": f"{at} " + "y" * 500} for at in range(100)]
+    asked = {"role": "user", "content": "go on"}
+    rows = [{"prompt_id": "a", "messages": [asked, *turns], "reward": at % 2} for at in range(4)]
+    found = inspected(write(tmp_path / "a.jsonl", rows))
+    (whole,) = group_rows.report_groups(found, {})["rows"]
+    assert [text for _, text in whole["said"][0]] == [turn["content"] for turn in turns]
+    (cut,) = group_rows.report_groups(found, {}, text=40_000)["rows"]
+    assert sum(len(text) for row in cut["said"] for _, text in row) <= 40_000
+    assert len(cut["said"][0]) == 100
+
+
 @pytest.mark.parametrize(("slope", "said"), [(1, "get higher"), (-1, "get lower"), (0, "do not get higher")])
 def test_the_caption_says_whether_longer_responses_get_higher_rewards(tmp_path: Path, slope: int, said: str) -> None:
     rows = [
