@@ -30,6 +30,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
+from grpo_cli.files.stores import is_url
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.conversation import Passage, Reader
 from grpo_cli.read.excerpts import Labels, key_of
@@ -186,12 +187,13 @@ class Browser(App[list[str]]):
 
     def _learn(self, lines: GroupLines, codes: list[int]) -> None:
         """Read the prompts of groups that became visible, to show beside their keys."""
+        narrow = self.model.inspection.narrow
+        if any(is_url(table.name) for table in self.model.tables):
+            return  # each prompt would be a request
 
         def read() -> None:
-            narrow = self.model.inspection.narrow
             firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
-            with self._reading:
-                said = Reader(narrow, self.texts).said(firsts)
+            said = Reader(narrow, self.texts).said(firsts)
             prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
             known = dict(zip(codes, prompts, strict=True))
             lines.learn(known)

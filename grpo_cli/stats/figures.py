@@ -36,7 +36,6 @@ RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
 HAIR: Final = 1e-6  # half the width of the condition of a solve rate
 SLIGHT: Final = 0.1  # correlations below this are not worth a word
-SAME: Final = 1e-3  # relative difference up to which figures look the same
 
 Lines = list[dict[str, Any]]
 
@@ -200,35 +199,12 @@ def _sizes(inspection: Inspection) -> Figure | None:
 
 def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     outcomes = _row_outcomes(inspection)
-    drawn: list[Figure] = []
-    for name, values in advantages.items():
-        lines = count_by_kind(values, outcomes)
-        for at, known in enumerate(drawn):
-            times = _times(known.lines, lines)
-            if times is not None:
-                how = "is the same" if times == 1 else f"is the same, with advantages {times:.4g} times as large"
-                drawn[at] = replace(known, caption=f"{known.caption} The figure of {name} {how}.")
-                break
-        else:
-            caption = f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0."
-            drawn.append(Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
-                                lines=lines, axes={"x": "advantage", "y": "rows"}))  # fmt: skip
-    return drawn
-
-
-def _times(lines: Lines, others: Lines) -> float | None:
-    """How many times larger the values of the other lines are, if the figures look the same; else None."""
-    counts = [[(line["kind"], line["count"]) for line in some] for some in (lines, others)]
-    ends = [
-        np.array([[line.get("from", line.get("value")), line.get("to", 0.0)] for line in some])
-        for some in (lines, others)
-    ]
-    if counts[0] != counts[1] or not lines or lines[0].keys() != others[0].keys():
-        return None
-    size, other = (float(np.abs(each).max()) for each in ends)
-    times = 1.0 if size == other else other / size if size else 0.0
-    same = np.allclose(ends[0] * times, ends[1], rtol=0, atol=SAME * other)
-    return (1.0 if abs(times - 1) < SAME else times) if same and times else None
+    return [
+        Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}",
+               caption=f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
+               lines=count_by_kind(values, outcomes), axes={"x": "advantage", "y": "rows"})
+        for name, values in advantages.items()
+    ]  # fmt: skip
 
 
 def _trends(inspection: Inspection) -> list[Figure]:

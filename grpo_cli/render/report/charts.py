@@ -165,13 +165,11 @@ def _lines(figure: Figure, base: Any) -> Any:
     kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*COLOURS[: len(kinds)]]), legend=ON_TOP)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=[*SHAPES[: len(kinds)]]), legend=ON_TOP)
-    return base.encode(
+    base = base.encode(
         x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%")), color=colour,
         tooltip=[_tooltip(figure), "kind:N", alt.Tooltip("share:Q", format=".1%")],
-    ).mark_line() + base.encode(
-        x=_x_of_trend(figure), y="share:Q", color=colour, shape=shape,
-        tooltip=[_tooltip(figure), "kind:N", alt.Tooltip("share:Q", format=".1%")],
-    ).mark_point(filled=True)  # fmt: skip
+    )  # fmt: skip
+    return base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
 
 
 def _tiles(figure: Figure, base: Any) -> Any:

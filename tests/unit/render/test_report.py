@@ -105,15 +105,6 @@ def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
     assert "<li>reward = right + 0.2 form</li>" in page
 
 
-def test_figures_that_look_the_same_are_drawn_once(tmp_path: Path) -> None:
-    """In groups of one size, leave-one-out is the centred reward times n/(n - 1)."""
-    data = [{"prompt_id": p, "reward": int(i < p % 5)} for p in range(20) for i in range(4)]
-    figures = drawn(inspected(write(tmp_path / "a.jsonl", data)), ["grpo", "dr-grpo", "rloo"])
-    grpo, dr_grpo = (one for name, one in figures.items() if name.startswith("advantages"))
-    assert (grpo.name, dr_grpo.name) == ("advantages_grpo", "advantages_dr-grpo")
-    assert "The figure of rloo is the same, with advantages 1.333 times as large." in dr_grpo.caption
-
-
 def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
     figures = drawn(inspected(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"]))
