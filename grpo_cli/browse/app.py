@@ -291,7 +291,8 @@ class Browser(App[list[str]]):
             parts.append(Piece(f"{clean(inspection.columns['by'])} {inspection.by[row]}"))
         parts += [Piece(clean(stop))] if stop else []
         parts.append(Piece(f"{clean(file.rsplit('/', 1)[-1])} row {number_in_file:,}"))
-        return tuple(piece for part in parts for piece in (part, Piece(" · ")))[:-1]
+        first, *others = parts
+        return (first, *(Piece(f" · {part.text}", part.style) for part in others))
 
     def _show_text(self, row: int | None, head: layout.Line, passages: list[Passage], laid: layout.Laid) -> None:
         if row != self.row:
