@@ -30,6 +30,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
+from grpo_cli.files.stores import is_url
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.conversation import Passage, Reader
 from grpo_cli.read.excerpts import Labels, key_of
@@ -186,12 +187,13 @@ class Browser(App[list[str]]):
 
     def _learn(self, lines: GroupLines, codes: list[int]) -> None:
         """Read the prompts of groups that became visible, to show beside their keys."""
+        narrow = self.model.inspection.narrow
+        if any(is_url(table.name) for table in self.model.tables):
+            return  # each prompt would be a request
 
         def read() -> None:
-            narrow = self.model.inspection.narrow
             firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
-            with self._reading:
-                said = Reader(narrow, self.texts).said(firsts)
+            said = Reader(narrow, self.texts).said(firsts)
             prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
             known = dict(zip(codes, prompts, strict=True))
             lines.learn(known)
@@ -289,7 +291,8 @@ class Browser(App[list[str]]):
             parts.append(Piece(f"{clean(inspection.columns['by'])} {inspection.by[row]}"))
         parts += [Piece(clean(stop))] if stop else []
         parts.append(Piece(f"{clean(file.rsplit('/', 1)[-1])} row {number_in_file:,}"))
-        return tuple(piece for part in parts for piece in (part, Piece(" · ")))[:-1]
+        first, *others = parts
+        return (first, *(Piece(f" · {part.text}", part.style) for part in others))
 
     def _show_text(self, row: int | None, head: layout.Line, passages: list[Passage], laid: layout.Laid) -> None:
         if row != self.row:

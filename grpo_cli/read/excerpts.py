@@ -131,11 +131,9 @@ def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
 
 
 def _as_text(value: Any) -> str | None:
-    """A text as it is, the last message of a chat, other values as JSON."""
+    """A text as it is, other values as JSON."""
     if isinstance(value, pl.Series):
         value = value.to_list()
-    if isinstance(value, list) and value and isinstance(value[-1], dict) and isinstance(value[-1].get("content"), str):
-        return str(value[-1]["content"])
     return value if value is None or isinstance(value, str) else json_text(value)
 
 

@@ -120,8 +120,10 @@ TEXTS: Final = (
     "completion", "response", "output", "completion_text", "response_text", "output_response", "llm_completion_raw",
     "answer_text", "generation", "text", "content",
 )  # fmt: skip
-# Why a response ended.
+# Why a response ended, and the reasons that mean it was cut off.
 STOPS: Final = ("finish_reason", "stop_reason")
+TRUNCATED: Final = ("truncated", "is_truncated", *STOPS)
+CUT_OFF: Final = ("length", "max_tokens", "max_length", "model_length", "truncated", "true", "1")
 # What a response is compared with: shown first among the fields.
 TRUTHS: Final = (
     "answer", "ground_truth", "gold", "target", "solution", "label", "expected", "expected_answer", "reference_answer",

@@ -24,6 +24,8 @@ ROWS: Final = 16  # rows of each group
 TEXT: Final = 1_200_000  # characters of all texts of a report
 LONGEST: Final = 2000  # most characters of each text
 SHORTEST: Final = 60  # fewest characters of each text
+AT_ONCE: Final = 32  # groups whose texts are read together
+GOLDEN: Final = 0.6180339887498949  # steps of this size around a circle are spread evenly
 LABEL: Final = 120  # characters of a key in the table
 KEYS: Final = 300_000  # characters of all keys that the search of a report covers
 
@@ -50,7 +52,7 @@ def report_groups(
 ) -> dict[str, Any]:
     """A table of all groups or of `most` of them, and the first rows of each.
 
-    `advantages` are columns by method; all texts together have `text` characters.
+    `advantages` are columns by method; conversations together have `text` characters, prompts at most half as many.
     """
     narrow = inspection.narrow
     codes = _choose(inspection, most)
@@ -74,16 +76,15 @@ def report_groups(
 
     rows_of_groups = _first_rows(inspection, codes)
     rows = np.concatenate(rows_of_groups) if rows_of_groups else np.zeros(0, np.int64)
-    room = max(SHORTEST, min(LONGEST, text // max(len(rows), 1)))
     firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
-    texts = said(inspection, rows)
-    first = dict(zip(rows.tolist(), texts, strict=True))
+    room = max(SHORTEST, min(LONGEST, text // 2 // max(len(firsts), 1)))
     # The prompt is not repeated if it is the key.
     prompts = [
-        [] if plain_text(written(first[row].prompt) or "") == line["key"] else _shortened(first[row].prompt, room)
-        for row, line in zip(firsts.tolist(), facts, strict=True)
+        [] if plain_text(written(first.prompt) or "") == line["key"] else _shortened(first.prompt, room)
+        for first, line in zip(said(inspection, firsts), facts, strict=True)
     ]
     truths = texts_of(inspection, _truth_column(inspection), firsts, room)
+    conversations = _conversations(inspection, rows_of_groups, text)
     lines = _describe_rows(inspection, rows)
     for line in lines:
         line |= {head: line["rewards"][name] for name, head in components.items()}
@@ -91,10 +92,10 @@ def report_groups(
         for line, value in zip(lines, values.gather(rows).to_list(), strict=True):
             line[name] = value if value is None or np.isfinite(value) else str(value)
     cells = iter([[line[name] for name in heads] for line in lines])
-    responses = (_shortened(text.response, room) for text in texts)
     sizes = rows_of(inspection.groups)[codes].to_list()
     return {
-        "says": f"{inspection.value}: " * bool(inspection.head) + _caption(len(inspection.groups), len(codes)),
+        "says": f"{inspection.value}: " * bool(inspection.head)
+        + _caption(len(inspection.groups), len(codes), len(conversations)),
         "columns": ["key", *columns[1:]],
         "keys": [cut(line["key"], max(LABEL, min(LONGEST, KEYS // max(len(facts), 1)))) for line in facts],
         "lines": [[line[name] for name in columns] for line in facts],
@@ -105,9 +106,9 @@ def report_groups(
                 "truth": truth,
                 "more": size > ROWS,
                 "lines": [next(cells) for _ in some],
-                "said": [next(responses) for _ in some],
+                "said": conversations.get(at),
             }
-            for some, prompt, truth, size in zip(rows_of_groups, prompts, truths, sizes, strict=True)
+            for at, (some, prompt, truth, size) in enumerate(zip(rows_of_groups, prompts, truths, sizes, strict=True))
         ],
     }
 
@@ -154,10 +155,33 @@ def _choose(inspection: Inspection, most: int) -> Index:
     return np.union1d(best, evenly)
 
 
-def _caption(total: int, shown: int) -> str:
+def _conversations(
+    inspection: Inspection, rows_of_groups: Sequence[Index], room: int
+) -> dict[int, list[list[Passage]]]:
+    """What was said in groups, by their places: in all of them, or in an even sample that fills the room."""
+    found: dict[int, list[list[Passage]]] = {}
+    # Each beginning of this order is an even sample.
+    order = np.argsort(np.arange(len(rows_of_groups)) * GOLDEN % 1, kind="stable")
+    for start in range(0, len(order), AT_ONCE):
+        places = order[start : start + AT_ONCE].tolist()
+        texts = iter(said(inspection, np.concatenate([rows_of_groups[place] for place in places])))
+        for place in places:
+            rows = [next(texts).response for _ in rows_of_groups[place]]
+            turns = [_cut(row, LONGEST) for row in rows]
+            size = sum(len(passage.text) for row in turns for passage in row)
+            if size > room and found:
+                return found
+            # A single group may be too large, too.
+            found[place] = turns if size <= room else [_shortened(row, room // len(rows)) for row in rows]
+            room -= size
+    return found
+
+
+def _caption(total: int, shown: int, told: int) -> str:
     half = f"{shown:,} of {total:,} groups: the {shown // 2:,} with the largest spread, and a sample of the others"
     which = f"All {total:,} groups" if shown == total else half
-    return f"{which}. Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+    texts = "" if told == shown else f" The page has the conversations of {told:,} of them, an even sample."
+    return f"{which}.{texts} Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
 def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
@@ -187,7 +211,10 @@ def texts_of(inspection: Inspection, column: str | None, rows: Index, room: int 
 
 def _shortened(passages: Sequence[Passage], room: int) -> list[Passage]:
     """The passages, which share the room, without the middle of those that are too long."""
-    each = max(SHORTEST, room // max(len(passages), 1))
+    return _cut(passages, max(SHORTEST, room // max(len(passages), 1)))
+
+
+def _cut(passages: Sequence[Passage], each: int) -> list[Passage]:
     return [Passage(speaker, ends(text, each) or "") for speaker, text in passages]
 
 

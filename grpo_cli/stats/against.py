@@ -26,13 +26,11 @@ from grpo_cli.stats.difficulty import BANDS, DIGITS, bands
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.trends import student
 from grpo_cli.values.paths import PARENT
 
 VERSION: Final = 2
 LEVEL: Final = 0.95
-Z: Final = 1.959963984540054  # the normal quantile of that level
-# Student's t quantile by degrees of freedom, where the series in `_interval` is too coarse.
-T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
@@ -213,9 +211,7 @@ def _interval(change: Vector) -> tuple[float | None, float | None]:
     freedom = len(change) - 1
     if not freedom:
         return None, None
-    series = ((Z**3 + Z) / 4, (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96, (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384)
-    t = T.get(freedom, Z + sum(term / freedom**power for power, term in enumerate(series, 1)))
-    half = t * float(change.std(ddof=1)) / len(change) ** 0.5
+    half = student(freedom) * float(change.std(ddof=1)) / len(change) ** 0.5
     return float(change.mean()) - half, float(change.mean()) + half
 
 

@@ -17,11 +17,12 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.difficulty import CHANCES
 from grpo_cli.stats.facts import at_ends, even_bins, reward_range
 from grpo_cli.stats.inspection import Inspection
-from grpo_cli.stats.trends import thinned
-from grpo_cli.stats.verdicts import EQUAL_AT
+from grpo_cli.stats.trends import student, thinned
+from grpo_cli.stats.verdicts import EQUAL_AT, percent
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
@@ -33,7 +34,8 @@ TILES: Final = (32, 20)
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
-SAME: Final = 1e-3  # relative difference up to which figures look the same
+HAIR: Final = 1e-6  # half the width of the condition of a solve rate
+SLIGHT: Final = 0.1  # correlations below this are not worth a word
 
 Lines = list[dict[str, Any]]
 
@@ -46,23 +48,25 @@ class Figure:
     kind: str
     title: str
     caption: str
-    lines: Lines
+    lines: Lines  # a line's `where` is the condition of the groups that it counts
     axes: Mapping[str, str]
+    more: bool = False  # whether it is a detail
 
 
 def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     """All figures for which there is data; `advantages` are columns by method."""
-    drawn = [
+    main = [
         *_changes(inspection),
         *_rescored(inspection),
-        _rewards(inspection),
-        *_components(inspection),
+        *_trends(inspection),
         _solve_rates(inspection),
-        _sizes(inspection),
+        *_components(inspection),
+        _lengths(inspection),
     ]
-    drawn += [*_advantages(inspection, advantages), *_trends(inspection)]
-    drawn += [_lengths(inspection), _other_sizes(inspection), _expected(inspection)]
-    return [figure for figure in drawn if figure is not None and figure.lines]
+    details = [_rewards(inspection), _sizes(inspection), *_advantages(inspection, advantages)]
+    details += [_other_sizes(inspection), _expected(inspection)]
+    rest = [replace(figure, more=True) for figure in details if figure is not None]
+    return [figure for figure in (*main, *rest) if figure is not None and figure.lines]
 
 
 def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHODS) -> dict[str, pl.Series]:
@@ -139,7 +143,7 @@ def _rewards(inspection: Inspection) -> Figure:
     lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection))
     size = inspection.facts["group_sizes"]
     same = f" Every group has {size['max']:,} rows." if size["min"] == size["max"] else ""
-    caption = f"Rows by reward, coloured by the outcome of their group. Only groups that vary carry a gradient.{same}"
+    caption = f"{inspection.facts['live_rows']:,} of {inspection.facts['rows']:,} rows are in groups that vary; only these carry a gradient.{same}"
     return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
                   axes={"x": weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), "y": "rows"})  # fmt: skip
 
@@ -151,10 +155,16 @@ def _components(inspection: Inspection) -> list[Figure]:
         return []
     outcomes = _row_outcomes(inspection)
     return [
-        Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=f"Rows by {name} alone, coloured by the outcome of their group.",
+        Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=_component_says(name, inspection.facts["rewards"][name]),
                lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes), axes={"x": name, "y": "rows"})
         for k, name in enumerate(names)
     ]  # fmt: skip
+
+
+def _component_says(name: str, facts: Mapping[str, Any]) -> str:
+    mean, share = facts["mean"], facts["zero_variance_share"]
+    same = "" if share is None else f" It is the same within {percent(share)} of the groups."
+    return f"{name} alone, mean {mean:.3g}.{same}" if mean is not None else f"{name} alone."
 
 
 def _solve_rates(inspection: Inspection) -> Figure | None:
@@ -162,16 +172,18 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     if rates is None:
         return None
     between, spread = rates["between"], ""
-    names = [f"{value:.4g}" for value in between.get("values", ())]
+    values = between.get("values", ())
+    names = [f"{value:.4g}" for value in values]
+    where = [f"{value - HAIR:.9g} < solve_rate < {value + HAIR:.9g}" for value in values]
     if "edges" in between:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(between["edges"])]
+        where = [f"{low:g} <= solve_rate < {high:g} and 0 < solve_rate" for low, high in pairwise(between["edges"])]
         spread = " Each group is spread over the step to the next rate that it could have."
     kinds = [OUTCOMES[2], *[OUTCOMES[0]] * len(names), OUTCOMES[1]]
     sizes = [rates["never"], *between["counts"], rates["always"]]
-    lines = [
-        {"value": n, "kind": k, "count": c} for n, k, c in zip(["never", *names, "always"], kinds, sizes, strict=True)
-    ]
-    caption = f"How hard the prompts are: {rates['useful']:,} of {rates['groups']:,} groups have a solve rate in [0.2, 0.8].{spread}"
+    ends = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
+    lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
+    caption = f"{rates['useful']:,} of {rates['groups']:,} groups have a solve rate of 20% to 80%, {rates['never']:,} are never solved, {rates['always']:,} always.{spread}"
     return Figure(name="solve_rates", kind="stacked", title="Solve rates", caption=caption, lines=lines,
                   axes={"x": "mean reward of a group, from worst to best", "y": "groups"})  # fmt: skip
 
@@ -180,41 +192,19 @@ def _sizes(inspection: Inspection) -> Figure | None:
     if inspection.facts["group_sizes"]["min"] == inspection.facts["group_sizes"]["max"]:
         return None  # a single bar: the caption of the rewards says it
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection))
+    lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
     return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts['unit']}s.",
                   lines=lines, axes={"x": "group size", "y": "groups"})  # fmt: skip
 
 
 def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     outcomes = _row_outcomes(inspection)
-    drawn: list[Figure] = []
-    for name, values in advantages.items():
-        lines = count_by_kind(values, outcomes)
-        for at, known in enumerate(drawn):
-            times = _times(known.lines, lines)
-            if times is not None:
-                how = "is the same" if times == 1 else f"is the same, with advantages {times:.4g} times as large"
-                drawn[at] = replace(known, caption=f"{known.caption} The figure of {name} {how}.")
-                break
-        else:
-            caption = f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0."
-            drawn.append(Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}", caption=caption,
-                                lines=lines, axes={"x": "advantage", "y": "rows"}))  # fmt: skip
-    return drawn
-
-
-def _times(lines: Lines, others: Lines) -> float | None:
-    """How many times larger the values of the other lines are, if the figures look the same; else None."""
-    counts = [[(line["kind"], line["count"]) for line in some] for some in (lines, others)]
-    ends = [
-        np.array([[line.get("from", line.get("value")), line.get("to", 0.0)] for line in some])
-        for some in (lines, others)
-    ]
-    if counts[0] != counts[1] or not lines or lines[0].keys() != others[0].keys():
-        return None
-    size, other = (float(np.abs(each).max()) for each in ends)
-    times = 1.0 if size == other else other / size if size else 0.0
-    same = np.allclose(ends[0] * times, ends[1], rtol=0, atol=SAME * other)
-    return (1.0 if abs(times - 1) < SAME else times) if same and times else None
+    return [
+        Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}",
+               caption=f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
+               lines=count_by_kind(values, outcomes), axes={"x": "advantage", "y": "rows"})
+        for name, values in advantages.items()
+    ]  # fmt: skip
 
 
 def _trends(inspection: Inspection) -> list[Figure]:
@@ -224,23 +214,95 @@ def _trends(inspection: Inspection) -> list[Figure]:
     if len(lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
     lines = thinned(lines, POINTS)
+    where = {at: f"{by} == {at}" for line in lines if isinstance(at := line["value"], int) and by.isidentifier()}
     shares = []
     for line in lines:
         total, best, worst = (line[name] or 0.0 for name in ("zero_variance", "all_best", "all_worst"))
         for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True):
             shares.append({"value": _axis_value(line["value"]), "kind": kind, "share": share})
-    means = [{"value": _axis_value(line["value"]), "mean": line["mean"]} for line in lines if line["mean"] is not None]
+    bands = _bands(inspection)
+    means = [
+        {"value": _axis_value(line["value"]), "mean": line["mean"], **bands.get(str(line["value"]), {})}
+        for line in lines if line["mean"] is not None
+    ]  # fmt: skip
+    banded = any("low" in line for line in means)
     other = inspection.facts.get("against", {}).get("run", {}).get("by")
     if other is not None and other["column"] == by:
         before = [line for line in thinned(other["lines"], POINTS) if line["mean"] is not None]
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{"value": _axis_value(line["value"]), "mean": line["mean"], "kind": RUNS[0]} for line in before]
     some = any(line["share"] for line in shares)  # otherwise the figure is empty
-    return [
-        Figure(name="zero_variance", kind="shares", title=f"Zero variance over {by}", lines=shares if some else [],
-               caption="The share of groups that carry no gradient, by reason.", axes={"x": by, "y": "share of groups"}),
+    band = " The band is the 95% interval, by groups." if banded else ""
+    ended = _ended(inspection, lines)
+    drawn = [
         Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
-               caption="The mean reward of all rows.", axes={"x": by, "y": "mean reward"}),
+               caption=f"{_from_to(lines, 'mean', 'The mean reward goes')}{band}", axes={"x": by, "y": "mean reward"}),
+        Figure(name="zero_variance", kind="shares", title=f"Groups without a gradient over {by}", lines=shares if some else [],
+               caption=_from_to(lines, "zero_variance", "The share of groups without a gradient goes", share=True),
+               axes={"x": by, "y": "share of groups"}),
+        Figure(name="length_over", kind="line", title=f"Length over {by}", lines=_means(lines, "length"),
+               caption=_from_to(lines, "length", "The mean length goes"), axes={"x": by, "y": "mean length"}),
+        Figure(name="spread_over", kind="line", title=f"Spread within groups over {by}", lines=_means(lines, "group_std"),
+               caption=f"{_from_to(lines, 'group_std', 'The standard deviation within groups goes')} Where it is 0 there is nothing to learn.",
+               axes={"x": by, "y": "mean std of a group"}),
+        Figure(name="ended", kind="lines", title=f"Truncated or failed over {by}", lines=ended,
+               caption="The share of responses that were cut off, and of rows without a reward.", axes={"x": by, "y": "share of rows"}),
+    ]  # fmt: skip
+    for figure in drawn:
+        for line in figure.lines:
+            if line["value"] in where:
+                line["where"] = where[line["value"]]
+    return drawn
+
+
+def _from_to(lines: Lines, name: str, what: str, *, share: bool = False) -> str:
+    """How a number goes from the first line to the last one that has it."""
+    known = [line[name] for line in lines if line[name] is not None]
+    if not known:
+        return ""
+    first, last = (percent(value) if share else f"{value:.3g}" for value in (known[0], known[-1]))
+    return (
+        f"{what} from {first} to {last}." if first != last else f"{what.removesuffix(' goes')}: {first} at both ends."
+    )
+
+
+def _means(lines: Lines, name: str) -> Lines:
+    return [{"value": _axis_value(line["value"]), "mean": line[name]} for line in lines if line.get(name) is not None]
+
+
+def _bands(inspection: Inspection) -> dict[str, dict[str, float]]:
+    """The 95 % interval of the mean reward of each value of the trend: rows of a group are alike, so groups are the sample."""
+    ends = inspection.facts["reward"]
+    if inspection.by is None or ends["min"] is None:
+        return {}
+    groups = inspection.groups.select("mean", "scored").with_columns(
+        value=pl.Series([str(value) for value in inspection.by.gather(inspection.narrow.groups.first).to_list()])
+    )
+    known = groups.filter(pl.col("mean").is_finite() & (pl.col("scored") > 0))
+    total = pl.col("scored").sum()
+    mean = (pl.col("mean") * pl.col("scored")).sum() / total
+    squares = ((pl.col("mean") - mean) * pl.col("scored")).pow(2).sum() / total**2
+    found = known.group_by("value").agg(n=pl.len(), mean=mean, var=squares).filter(pl.col("n") > 1)
+    return {
+        value: {"low": max(centre - half, ends["min"]), "high": min(centre + half, ends["max"])}
+        for value, n, centre, var in found.iter_rows()
+        for half in [student(n - 1) * (var * n / (n - 1)) ** 0.5]
+    }
+
+
+def _ended(inspection: Inspection, lines: Lines) -> Lines:
+    """The shares of responses that were cut off, and of rows without a reward, if there are any."""
+    shares = {"without a reward": {str(line["value"]): line["unscorable"] / line["rows"] for line in lines}}
+    if "stop" in inspection.columns and inspection.by is not None:
+        stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String).str.to_lowercase()
+        cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False).to_list()
+        counts: dict[str, list[bool]] = {}
+        for value, cut in zip(inspection.by.to_list(), cut_off, strict=True):
+            counts.setdefault(str(value), []).append(cut)
+        shares["truncated"] = {value: sum(cuts) / len(cuts) for value, cuts in counts.items()}
+    return [
+        {"value": _axis_value(line["value"]), "kind": kind, "share": of[str(line["value"])]}
+        for kind, of in shares.items() if any(of.values()) for line in lines
     ]  # fmt: skip
 
 
@@ -272,18 +334,27 @@ def _lengths(inspection: Inspection) -> Figure | None:
     for i in np.flatnonzero(counts):
         x, y = columns[i // len(levels)], levels[i % len(levels)]
         lines.append({**{f"x_{name}": value for name, value in x.items()}, **y, "count": int(counts[i])})
-    inside = "unknown" if length["within_groups"] is None else f"{length['within_groups']:+.2f}"
-    caption = f"Whether longer responses get higher rewards; the correlation within groups is {inside}."
+    caption = _length_says(length["within_groups"])
     return Figure(name="lengths", kind="tiles", title="Reward and length", caption=caption, lines=lines,
                   axes={"x": length["column"], "y": "reward"})  # fmt: skip
+
+
+def _length_says(within: float | None) -> str:
+    if within is None:
+        return "Whether longer responses get higher rewards cannot be said: no group has two lengths and two rewards."
+    get = "do not get higher" if abs(within) < SLIGHT else "get higher" if within > 0 else "get lower"
+    return f"Longer responses {get} rewards (r = {within:+.2f} within groups).".replace("+0.00", "0.00").replace(
+        "-0.00", "0.00"
+    )
 
 
 def _other_sizes(inspection: Inspection) -> Figure:
     words = {"sample": "subsampled from the groups", "model": "Beta model", "bound": "lower bound"}
     sizes = inspection.facts["at_size"]
     lines = [{"size": at["size"], "share": at["alive"], "kind": words[at["found"]]} for at in sizes]
+    seen = ", ".join(f"{percent(line['share'])} at {line['size']}" for line in lines[:: max(len(lines) - 1, 1)])
     return Figure(name="other_sizes", kind="curve", title="Other group sizes", lines=lines,
-                  caption="The share of groups that would vary at other group sizes.",
+                  caption=f"The share of groups that would vary with another number of rows: {seen}.",
                   axes={"x": "group size", "y": "share of groups"})  # fmt: skip
 
 
@@ -293,8 +364,9 @@ def _expected(inspection: Inspection) -> Figure | None:
         return None
     words = {"observed": "observed", **CHANCES}
     lines = [{"value": word, "share": expected[name]} for name, word in words.items() if expected[name] is not None]
-    return Figure(name="expected", kind="bars", title="Zero variance, expected and observed", lines=lines,
-                  caption="Zero-variance groups, observed and expected by chance. If far more are observed than if all prompts were equally hard, prompts differ in difficulty.",
+    observed, chance = percent(expected["observed"]), percent(expected["one_rate"])
+    return Figure(name="expected", kind="bars", title="Equal rewards, expected and observed", lines=lines,
+                  caption=f"{observed} of the groups have equal rewards, and {chance} would by chance if all prompts were equally hard. The rest is the difficulty of the prompts.",
                   axes={"x": "", "y": "share of groups"})  # fmt: skip
 
 

@@ -64,7 +64,7 @@ class Inspection:
     narrow: Narrow
     columns: Mapping[
         str, str
-    ]  # part (length, text, prompt, by, advantage, named: the text of a flag) -> the column that has it
+    ]  # part (length, text, prompt, by, advantage, named: the text of a flag, stop) -> the column that has it
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -233,6 +233,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
         "named": view.text,
+        "stop": first(known_names.TRUNCATED, names) if view.by_steps else None,
         "advantage": first(known_names.ADVANTAGES, names),
     }
     return {part: name for part, name in columns.items() if name is not None}
@@ -250,6 +251,8 @@ def _with_columns(
         carried[columns["text"]] = "key"
     if columns.get("by") not in {None, FILE}:
         carried[columns["by"]] = "key"
+    if "stop" in columns:
+        carried.setdefault(columns["stop"], "key")
     roles = {role: name for role, name in binding.roles.items() if role != "length" or role in plan.needs}
     return replace(binding, carried=carried, roles=roles, singletons_meant=True)
 

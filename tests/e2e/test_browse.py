@@ -27,21 +27,24 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(*arguments: str, cwd: Path, hang_up: signal.Handlers = signal.SIG_DFL) -> tuple[int, int]:
+def started(
+    *arguments: str, cwd: Path, hang_up: signal.Handlers = signal.SIG_DFL, no_color: str | None = "1"
+) -> tuple[int, int]:
     """A command in a terminal of 80x24, and what it does when that hangs up; its process and the other end of the terminal."""
     pid, terminal = pty.fork()
     if not pid:
         signal.signal(signal.SIGHUP, hang_up)
         os.chdir(cwd)
-        os.environ.update(TERM="xterm-256color", NO_COLOR="1")
+        os.environ.pop("NO_COLOR", None)
+        os.environ.update(TERM="xterm-256color", **({} if no_color is None else {"NO_COLOR": no_color}))
         os.execv(sys.executable, [sys.executable, "-m", "grpo_cli", *arguments])  # noqa: S606 - no shell is meant
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     return pid, terminal
 
 
-def in_a_terminal(*arguments: str, keys: str, until: str, cwd: Path) -> tuple[int, str]:
+def in_a_terminal(*arguments: str, keys: str, until: str, cwd: Path, no_color: str | None = "1") -> tuple[int, str]:
     """Run a command in a terminal of 80x24, press the keys when a text is shown; its status and all that it wrote."""
-    pid, terminal = started(*arguments, cwd=cwd)
+    pid, terminal = started(*arguments, cwd=cwd, no_color=no_color)
     written, pressed = b"", False
     while True:
         try:
@@ -67,6 +70,16 @@ def test_a_screen_is_shown_without_colours_and_left_with_q(place: Path) -> None:
     ]
     assert {code for code in coloured if len(code) == 2} <= {"39", "49"}
     assert not any(code in {"38", "48"} for code in coloured)
+
+
+def test_a_screen_has_the_sixteen_colours_of_the_terminal(place: Path) -> None:
+    """Cyan keys, a green and a red sign, magenta and blue speakers, and no colour that a theme would not change."""
+    _, text = in_a_terminal(
+        "browse", "sample_data/chats.jsonl", keys="q", until="What is 17 + 25?", cwd=place, no_color=None
+    )
+    codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", text) for code in codes.split(";")}
+    assert {"31", "32", "34", "35", "36"} <= codes
+    assert not {"38", "48"} & codes
 
 
 @pytest.mark.parametrize("hang_up", [signal.SIG_DFL, signal.SIG_IGN], ids=["", "nohup"])

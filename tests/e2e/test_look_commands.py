@@ -261,7 +261,7 @@ def test_a_report_is_written_next_to_its_input(place: Path) -> None:
     pytest.importorskip("altair")
     done = adv("report", "rewards.jsonl", cwd=place)
     assert done.status == 0, done.err
-    assert done.out.startswith("rewards.report.html: 0.9 MB, 46 rows in 10 groups")
+    assert done.out.startswith("rewards.report.html: 1.0 MB, 46 rows in 10 groups")
     assert (place / "rewards.report.html").read_text().startswith("<!doctype html>")
 
 

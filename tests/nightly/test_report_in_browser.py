@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,9 @@ def keys(page: Any) -> list[str]:
 def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
     names = drawn(found, ["grpo", "rloo", "dr-grpo"])
     assert page.locator("figure").count() == len(names)
+    assert not page.is_visible("#figure-rewards")
+    page.click("#details > summary")
+    page.wait_for_function(f"document.documentElement.dataset.drawn === '{len(names)}'")
     for name in names:
         assert page.locator(f"#figure-{name} .chart svg .mark-rect path, #figure-{name} .chart svg path").count() > 0
 
@@ -97,8 +101,59 @@ def test_the_search_takes_words_and_conditions(page: Any) -> None:
     page.fill("#search", "0 < mean < 0.4 and size == 4")
     assert keys(page) == ["p05", "p09"]
     assert page.inner_text("#matches") == "2 of 12 groups"
+    page.fill("#search", "what 5?")
+    assert keys(page) == ["p05"]
     page.fill("#search", "nothing like it")
     assert keys(page) == []
+
+
+def test_the_search_says_what_is_wrong_with_a_condition(page: Any) -> None:
+    page.fill("#search", "meen > 0.5")
+    assert page.inner_text("#matches").startswith("no column is called meen; the columns are number, step, size")
+    page.fill("#search", "mean > > 1")
+    assert page.inner_text("#matches").startswith("this is not a condition; the columns are")
+
+
+def test_a_click_on_a_bar_lists_its_groups(browser: Any, tmp_path: Path) -> None:
+    rows = [{"prompt_id": f"p{p:02}", "reward": int(at < p % 5), "step": p // 5} for p in range(23) for at in range(4)]
+    found = inspected(write(tmp_path / "a.jsonl", rows), by_steps=True)
+    with opened_quietly(browser, found, tmp_path / "a.html") as page:
+        for at, wanted in enumerate((5, 5, 5, 4, 4)):  # never, one of four, ..., always
+            page.locator("#figure-solve_rates .mark-rect path").nth(at).click()
+            assert len(keys(page)) == wanted
+        assert page.input_value("#search") == "solve_rate == 1"
+        page.locator("#figure-mean_reward .mark-symbol path").nth(2).click()
+        assert keys(page) == [f"p{p}" for p in range(10, 15)]
+
+
+def test_trends_come_first_and_the_reward_has_a_band(page: Any) -> None:
+    names = page.evaluate("[...document.querySelectorAll('main > section figure')].map(figure => figure.id.slice(7))")
+    assert names == ["mean_reward", "zero_variance", "length_over", "spread_over", "ended", "solve_rates", "lengths"]
+    assert page.locator("#figure-mean_reward .mark-area path").count() == 1
+
+
+def test_a_link_to_a_group_opens_it(browser: Any, page: Any) -> None:
+    page.click("#table tbody tr:nth-child(6) button")
+    link = page.evaluate("document.getElementById('link').href")
+    other = browser.new_page()
+    other.goto(link)
+    other.wait_for_selector("#group[open]")
+    assert other.inner_text("#group-key") == "#6 p05"
+    other.close()
+    close(page)
+
+
+def test_the_rewards_stand_beside_the_conversation_and_on_a_phone_above_it(page: Any) -> None:
+    page.click("#table tbody tr:nth-child(6) button")
+    for width, beside in ((1200, True), (390, False)):
+        page.set_viewport_size({"width": width, "height": 844})
+        numbers, turns = (
+            page.locator(f"#group-rows article {part}").first.bounding_box() for part in (".numbers", ".turns")
+        )
+        assert (turns["x"] >= numbers["x"] + numbers["width"]) == beside
+        assert (turns["y"] >= numbers["y"] + numbers["height"]) != beside
+    page.set_viewport_size({"width": 1200, "height": 900})
+    close(page)
 
 
 def test_a_click_on_a_key_opens_its_rows_with_their_text_as_text(page: Any) -> None:
@@ -183,6 +238,48 @@ def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
         assert page.evaluate(style.format(place, "color")) == "rgb(0, 0, 0)"
     assert not page.is_visible("#search")
     assert page.is_visible("#table")
+    assert not page.is_visible("#figure-rewards")  # what was not open is not printed
+
+
+def test_a_group_that_is_open_is_what_is_printed(page: Any) -> None:
+    page.click("#table tbody tr:nth-child(6) button")
+    page.emulate_media(media="print")
+    assert [page.is_visible(place) for place in ("#group", "#table", "header", "#next")] == [True, False, False, False]
+    assert page.evaluate("(place => place.scrollHeight <= place.clientHeight)(document.getElementById('group'))")
+
+
+def luminance(colour: str) -> float:
+    """Of `#rrggbb`, as WCAG 2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+# What people without red or without green receptors see (Machado 2009, linear RGB).
+BLIND = {
+    "no red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "no green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+}
+
+
+def seen(colour: str, matrix: Any) -> list[float]:
+    parts = [(int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5)]
+    return [max(sum(a * b for a, b in zip(row, parts, strict=True)), 0) ** (1 / 2.2) for row in matrix]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_colours_of_charts_stand_out_from_the_paper_and_from_each_other(page: Any, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    style = "getComputedStyle(document.documentElement).getPropertyValue"
+    paper, *colours = (
+        page.evaluate(f"{style}('--{name}')").strip() for name in ("paper", "c0", "c1", "c2", "c3", "c4")
+    )
+    for colour in colours:
+        high, low = sorted((luminance(colour), luminance(paper)), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 3, colour
+    for matrix in BLIND.values():
+        for one, other in combinations(colours[:3], 2):  # varies, always solved, never solved
+            assert max(abs(a - b) for a, b in zip(seen(one, matrix), seen(other, matrix), strict=True)) > 0.2
 
 
 def test_the_page_fits_a_narrow_window(page: Any) -> None:

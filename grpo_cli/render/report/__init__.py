@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 import polars as pl
@@ -17,7 +19,9 @@ from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted
+from grpo_cli.stats.verdicts import verdicts
 
+WRAPPED: Final = 130  # characters of a line over the charts of a picture
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
 MOST: Final = 3_000_000  # a page has at most about this many bytes
 OTHERS: Final = {"against": "against", "rescored": "re-scored from"}  # another run or reward
@@ -69,11 +73,17 @@ def page_of(inspection: Inspection | Parted, methods: list[str], command: str = 
 def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -> bytes:
     """The figures as png, svg or pdf."""
     from grpo_cli.render.report.charts import picture
+    from grpo_cli.render.report.page import tiles
 
     rows = f"{count(inspection.facts['rows'], 'row')} in {count(inspection.facts['groups'], 'group')}"
     rows += "".join(f", {other}" for other in _others(inspection))
     each = _drawn(inspection, [advantages_by_method(part, methods) for part in inspection.parts])
-    return picture([figure for drawn in each for figure in drawn], _title(inspection), rows, kind)
+    lines = [rows]
+    for part in inspection.parts:
+        says = f"{part.head}: " * bool(part.head) + verdicts(part.facts)[0]
+        numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part.facts).items()))
+        lines += [*wrap(says, WRAPPED), numbers]
+    return picture([figure for drawn in each for figure in drawn], _title(inspection), lines, kind)
 
 
 def _title(inspection: Inspection | Parted) -> str:

@@ -1,11 +1,9 @@
-"""Figures as altair charts: one by one, or all of them in one picture.
-
-Colours differ in lightness, so they stay distinct without colour vision.
-"""
+"""Figures as altair charts: one by one, or all of them in one picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, Final
 
 import altair as alt
@@ -15,7 +13,16 @@ from grpo_cli.stats.against import KINDS as CHANGES
 from grpo_cli.stats.figures import OUTCOMES, RUNS, Figure
 
 HEIGHT: Final = 220
-COLOURS: Final = ("#2b83ba", "#f2b53c", "#5e3c99", "#9a9fa5", "#d5d7da")
+# Each has at least three times the contrast of the paper, and differs from the others without colour vision; a page by
+# dark has the second ones.
+SHADES: Final = {
+    "#2b83ba": "#7cc4ee",
+    "#b07d00": "#f2b53c",
+    "#5e3c99": "#9575d6",
+    "#767b82": "#a3acb7",
+    "#8d9299": "#6b747e",
+}
+COLOURS: Final = (*SHADES,)
 # What is stacked, in this order, and how it is coloured.
 STACKED: Final = dict(zip((*OUTCOMES, *CHANGES), (*COLOURS, COLOURS[0], COLOURS[3], COLOURS[1]), strict=True))
 MOVED: Final = {"gained": COLOURS[0], "lost": COLOURS[1]}
@@ -24,6 +31,7 @@ SHAPES: Final = ("circle", "square", "triangle-up")
 TICKS: Final = 12  # up to this many steps have a tick each
 PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
 PICTURE_COLUMNS: Final = 2
+WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
 PNG_SCALE: Final = 2.0
 INK: Final = "#20242a"
 ON_TOP: Final = alt.Legend(title=None, orient="top")
@@ -36,15 +44,17 @@ def chart(figure: Figure) -> Any:
     return KINDS[figure.kind](figure, base).properties(height=HEIGHT)
 
 
-def picture(figures: Sequence[Figure], title: str, subtitle: str, kind: str) -> bytes:
-    """All figures in two columns under a title, as png, svg or pdf."""
+def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
+    """All figures in two columns under a title and lines that say what was found, as png, svg or pdf."""
     charts = [
-        chart(one).properties(width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=one.caption))
+        chart(one).properties(
+            width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=wrap(one.caption, WRAPPED))
+        )
         for one in figures
     ]
     combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
-    combined = combined.resolve_scale(color="independent", shape="independent")
-    combined = combined.properties(title=alt.TitleParams(title, subtitle=subtitle, fontSize=20, offset=20))
+    combined = combined.resolve_scale(color="independent", shape="independent", size="independent")
+    combined = combined.properties(title=alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20))
     combined = combined.configure(background="white", font="sans-serif", padding=20)
     combined = combined.configure_title(anchor="start", color=INK, subtitleColor=INK)
     specification = dict(combined.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
@@ -133,25 +143,53 @@ def _shares(figure: Figure, base: Any) -> Any:
 
 
 def _line(figure: Figure, base: Any) -> Any:
-    if "kind" in figure.lines[0]:
-        line = base.encode(color=OF_RUNS).mark_line(point=True)
-    else:
-        line = base.mark_line(point=True, color=COLOURS[0])
-    return line.encode(
-        x=_x_of_trend(figure), y=alt.Y("mean:Q", axis=_axis(figure.axes["y"]), scale=alt.Scale(zero=False)),
-        tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g")],
+    """A line, with its interval where it has one."""
+    several = "kind" in figure.lines[0]
+    base = base.encode(x=_x_of_trend(figure), **({"color": OF_RUNS} if several else {}))
+    one = {} if several else {"color": COLOURS[0]}
+    scale = alt.Scale(zero=False)
+    band = [alt.Tooltip(f"{end}:Q", format=".4~g") for end in ("low", "high") if end in figure.lines[0]]
+    line = base.mark_line(point=True, **one).encode(
+        y=alt.Y("mean:Q", axis=_axis(figure.axes["y"]), scale=scale),
+        tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g"), *band],
+    )
+    if not band:
+        return line
+    return (
+        base.mark_area(opacity=0.25, **one).encode(y=alt.Y("low:Q", scale=scale, title=figure.axes["y"]), y2="high:Q")
+        + line
+    )
+
+
+def _lines(figure: Figure, base: Any) -> Any:
+    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
+    colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*COLOURS[: len(kinds)]]), legend=ON_TOP)
+    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=[*SHAPES[: len(kinds)]]), legend=ON_TOP)
+    base = base.encode(
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%")), color=colour,
+        tooltip=[_tooltip(figure), "kind:N", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
+    return base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
 
 
 def _tiles(figure: Figure, base: Any) -> Any:
-    across, more = _x(figure, prefix="x_")
-    if "from" in figure.lines[0]:
-        up: Any = alt.Y("from:Q", axis=_axis(figure.axes["y"]), scale=alt.Scale(zero=False, nice=False)).bin("binned")
-        more = {**more, "y2": alt.Y2("to")}
-    else:
-        up = alt.Y("value:O", sort="descending", axis=_axis(figure.axes["y"], format=".4~g"))
-    colour = alt.Color("count:Q", scale=alt.Scale(scheme="viridis", type="log"), legend=alt.Legend(title="rows"))
-    return base.mark_rect().encode(x=across, y=up, **more, color=colour, tooltip=[alt.Tooltip("count:Q", format=",")])
+    """A circle for each bin, as large as its number of rows: a colour would fade into light paper or dark paper."""
+    centre = {
+        name: f"(datum.{prefix}from + datum.{prefix}to) / 2"
+        if f"{prefix}from" in figure.lines[0]
+        else f"datum.{prefix}value"
+        for name, prefix in (("across", "x_"), ("up", ""))
+    }
+    scale = alt.Scale(zero=False, padding=12)
+    size = alt.Size(
+        "count:Q",
+        scale=alt.Scale(range=[4, 260]),
+        legend=alt.Legend(title="rows", orient="right", symbolFillColor=COLOURS[0], symbolStrokeWidth=0),
+    )
+    return base.transform_calculate(**centre).mark_circle(color=COLOURS[0], opacity=1).encode(
+        x=alt.X("across:Q", axis=_axis(figure.axes["x"]), scale=scale), y=alt.Y("up:Q", axis=_axis(figure.axes["y"]), scale=scale),
+        size=size, tooltip=[alt.Tooltip("count:Q", format=","), alt.Tooltip("across:Q", title=figure.axes["x"], format=".4~g"), alt.Tooltip("up:Q", title=figure.axes["y"], format=".4~g")],
+    )  # fmt: skip
 
 
 def _curve(figure: Figure, base: Any) -> Any:
@@ -202,5 +240,5 @@ def _moves(figure: Figure, base: Any) -> Any:
 
 
 KINDS: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "shares": _shares, "line": _line, "tiles": _tiles, "curve": _curve, "bars": _bars, "runs": _runs, "moves": _moves,
+    "stacked": _stacked, "shares": _shares, "line": _line, "lines": _lines, "tiles": _tiles, "curve": _curve, "bars": _bars, "runs": _runs, "moves": _moves,
 }  # fmt: skip

@@ -9,9 +9,17 @@
     bar: { stroke: "currentColor", strokeWidth: 0.4 },
   };
   const options = { mode: "vega-lite", actions: false, renderer: "svg", config, tooltip: { disableDefaultStyle: true } };
-  const drawn = [...document.querySelectorAll("[data-chart]")].map((place) =>
-    window.vegaEmbed(place, data.charts[place.dataset.chart], options));
-  Promise.all(drawn).then(() => { document.documentElement.dataset.drawn = drawn.length; });
+  // A click on a mark that counts groups lists these groups.
+  const embed = (place) => window.vegaEmbed(place, data.charts[place.dataset.chart], options).then(({ view }) => {
+    view.addEventListener("click", (event, item) => { if (item && item.datum && item.datum.where) list(item.datum.where); });
+    view.addEventListener("mouseover", (event, item) => { place.style.cursor = item && item.datum && item.datum.where ? "pointer" : ""; });
+  });
+  const draws = (places) => Promise.all([...places].map(embed)).then((drawn) => {
+    document.documentElement.dataset.drawn = Number(document.documentElement.dataset.drawn || 0) + drawn.length;
+  });
+  draws(document.querySelectorAll("main > section [data-chart]"));
+  // A chart is as wide as its place, which has no width before it is opened.
+  document.getElementById("details").addEventListener("toggle", ({ target }) => draws(target.querySelectorAll("[data-chart]")), { once: true });
 
   // --- light and dark ---
   document.getElementById("theme").addEventListener("click", () => {
@@ -57,13 +65,29 @@
     const parts = text.split(/\band\b/).map(chain);
     return parts.every((part) => part) ? (line) => parts.every((part) => part(line)) : null;
   };
+  // Words are looked for in keys and prompts. What compares, and is no condition and nowhere in them, is a mistake.
+  const said = data.groups.rows.map((group, i) => [data.groups.keys[i], ...group.prompt.map(([, text]) => text)].join("\n").toLowerCase());
+  let wrong = "";
   const matching = () => {
     const text = document.getElementById("search").value.trim();
     const places = lines.map((_, i) => i);
+    wrong = "";
     if (!text) return places;
     const holds = condition(text);
+    if (holds) return places.filter((i) => holds(lines[i]));
     const words = text.toLowerCase().split(/\s+/);
-    return places.filter((i) => holds ? holds(lines[i]) : words.every((word) => data.groups.keys[i].toLowerCase().includes(word)));
+    const found = places.filter((i) => words.every((word) => said[i].includes(word)));
+    if (!found.length && /[<>=]/.test(text)) {
+      const unknown = (text.match(/[A-Za-z_][\w.]*/g) || []).find((word) => word !== "and" && !columns.includes(word));
+      wrong = (unknown ? `no column is called ${unknown}` : "this is not a condition") + `; the columns are ${columns.slice(1).join(", ")}`;
+    }
+    return found;
+  };
+  const list = (text) => {
+    document.getElementById("search").value = text;
+    most = STEP;
+    draw();
+    document.getElementById("groups").scrollIntoView({ behavior: "smooth" });
   };
   const ordered = (places) => {
     if (sorted === null) return places;
@@ -113,7 +137,7 @@
       lines[i].slice(1).forEach((value, k) => { cell(row, k ? shown(value) : `#${value}`).dataset.name = columns[k + 1].replace("_", " "); });
     }
     document.querySelector("#table tbody").replaceWith(body);
-    document.getElementById("matches").textContent = `${places.length.toLocaleString("en")} of ${lines.length.toLocaleString("en")} groups`;
+    document.getElementById("matches").textContent = wrong || `${places.length.toLocaleString("en")} of ${lines.length.toLocaleString("en")} groups`;
     document.getElementById("more").hidden = places.length <= most;
   };
   document.getElementById("search").addEventListener("input", () => { most = STEP; draw(); });
@@ -147,7 +171,8 @@
         pair.append(element("dt", "", data.groups.heads[at]), element("dd", "", shown(value)));
         numbers.append(pair);
       });
-      turns.append(...group.said[k].map(([speaker, text]) => turn(speaker, text)));
+      if (!group.said) turns.append(element("p", "", "This page has no texts of this group."));
+      else turns.append(...group.said[k].map(([speaker, text]) => turn(speaker, text)));
       rollout.append(numbers, turns);
       return rollout;
     }));
@@ -158,6 +183,7 @@
     document.getElementById("previous").disabled = at <= 0;
     document.getElementById("next").disabled = at < 0 || at === listed.length - 1;
     history.replaceState(null, "", `#${encodeURIComponent(address(i))}`);
+    document.getElementById("link").href = location.hash;
   };
   const step = (by) => { const i = listed[listed.indexOf(current) + by]; if (i !== undefined) open(i); };
   document.getElementById("previous").addEventListener("click", () => step(-1));
@@ -174,7 +200,6 @@
     if (i >= 0) open(i);
   };
   addEventListener("hashchange", follow);
-  addEventListener("beforeprint", () => { most = lines.length; draw(); });
   draw();
   follow();
 })();

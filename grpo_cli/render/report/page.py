@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import vl_convert
 
-from grpo_cli.render.report.charts import chart
+from grpo_cli.render.report.charts import SHADES, chart
 from grpo_cli.render.text import count, number
 from grpo_cli.stats.figures import Figure
 from grpo_cli.stats.verdicts import percent, verdicts
@@ -40,11 +40,12 @@ def page(
     return Template(_part("page.html")).substitute(
         title=html.escape(title),
         origin=html.escape(origin),
-        style=_part("page.css"),
+        style=_shades() + _part("page.css"),
         script=_part("page.js"),
         library=_library(),
         subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
         parts="".join(map(_section, parts)),
+        details="".join(_figure(figure) for _, _, figures in parts for figure in figures if figure.more),
         shown=html.escape(groups["says"]),
         data=encoded.replace("<", "\\u003c"),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in _notes(parts, facts)),
@@ -54,11 +55,15 @@ def page(
 def _section(section: Section) -> str:
     """What a section means, its numbers and its figures."""
     head, facts, figures = section
-    says = "".join(f"<li>{html.escape(line)}</li>" for line in verdicts(facts))
-    drawn = "".join(map(_figure, figures))
+    first, *others = (html.escape(line) for line in verdicts(facts))
+    says = f'<p class="lead">{first}</p>' + (
+        f"<ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>" if others else ""
+    )
+    shown = "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles(facts).items())
+    drawn = "".join(_figure(figure) for figure in figures if not figure.more)
     return (
         (f"<h2>{html.escape(head)}</h2>" if head else "")
-        + f'<section aria-label="What it means"><ul class="verdicts">{says}</ul></section>\n<dl class="tiles">{_tiles(facts)}</dl>\n'
+        + f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
         + f'<section class="figures" aria-label="Figures">{drawn}</section>\n'
     )
 
@@ -74,6 +79,16 @@ def _part(name: str) -> str:
     return (files("grpo_cli.render.report") / name).read_text(encoding="utf-8")
 
 
+def _shades() -> str:
+    """The colours of the charts, by light and by dark."""
+    light, dark = ("".join(f"--c{at}: {pair[side]}; " for at, pair in enumerate(SHADES.items())) for side in (0, 1))
+    chosen = ":root[data-theme=dark]"
+    return (
+        f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}\n"
+        f"@media screen {{ {chosen} {{ {dark}}} }}\n"
+    )
+
+
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and vega-embed, safe inside a script element."""
@@ -83,10 +98,15 @@ def _library() -> str:
 def _specification(figure: Figure) -> dict[str, Any]:
     """The Vega-Lite specification of a figure."""
     specification = chart(figure).properties(width="container", title="").to_dict(validate=False)
-    return {name: part for name, part in specification.items() if name != "$schema"}
+    text = json.dumps({name: part for name, part in specification.items() if name != "$schema"})
+    for at, colour in enumerate(SHADES):  # the page has a light and a dark one of each
+        text = text.replace(f'"{colour}"', f'"var(--c{at})"')
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
-def _tiles(facts: Mapping[str, Any]) -> str:
+def tiles(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers at the top, in HTML where there is another run."""
     zero = facts["zero_variance"]["share"]
     before = facts.get("against", {}).get("run", {})
 
@@ -98,7 +118,7 @@ def _tiles(facts: Mapping[str, Any]) -> str:
         return f" <small>{f'{100 * change:+.1f} points' if share else f'{change:+.4g}'}</small>"
 
     mean = facts["reward"]["mean"]
-    tiles = {
+    return {
         "groups": f"{facts['groups']:,}",
         **({"rollouts": f"{facts['rollouts']:,}"} if facts["rollouts"] != facts["rows"] else {}),
         "rows": f"{facts['rows']:,}",
@@ -109,12 +129,11 @@ def _tiles(facts: Mapping[str, Any]) -> str:
         **({"left out": f"{facts['left_out']:,}"} if facts["left_out"] else {}),
         **({"masked": f"{facts['masked']:,}"} if facts["masked"] else {}),
     }
-    return "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles.items())
 
 
 def _figure(figure: Figure) -> str:
     """A place for the chart, and its numbers as a table for those who cannot see it."""
-    heads = list(dict.fromkeys(name for line in figure.lines for name in line))
+    heads = list(dict.fromkeys(name for line in figure.lines for name in line if name != "where"))
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(_cell(line.get(name)))}</td>" for name in heads) + "</tr>"
         for line in figure.lines[:LISTED]

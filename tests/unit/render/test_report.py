@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,15 +103,6 @@ def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
     page = page_of(found, METHODS)
     assert "Every group has 4 rows." in page and "izes differ" not in page
     assert "<li>reward = right + 0.2 form</li>" in page
-
-
-def test_figures_that_look_the_same_are_drawn_once(tmp_path: Path) -> None:
-    """In groups of one size, leave-one-out is the centred reward times n/(n - 1)."""
-    data = [{"prompt_id": p, "reward": int(i < p % 5)} for p in range(20) for i in range(4)]
-    figures = drawn(inspected(write(tmp_path / "a.jsonl", data)), ["grpo", "dr-grpo", "rloo"])
-    grpo, dr_grpo = (one for name, one in figures.items() if name.startswith("advantages"))
-    assert (grpo.name, dr_grpo.name) == ("advantages_grpo", "advantages_dr-grpo")
-    assert "The figure of rloo is the same, with advantages 1.333 times as large." in dr_grpo.caption
 
 
 def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
@@ -218,6 +210,86 @@ def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> 
     lines = drawn(found)["zero_variance"].lines
     first = {line["kind"]: line["share"] for line in lines if line["value"] == 0}
     assert first == {OUTCOMES[1]: 0.5, OUTCOMES[2]: 0.5, OUTCOMES[3]: 0.0}
+
+
+def test_the_band_of_the_reward_is_students_interval_over_groups(tmp_path: Path) -> None:
+    """With groups of one size it is the interval of the mean of their means: two of 0.25 and 0.75, and one alone."""
+    rewards = {
+        "a": (0, (0, 0, 0, 1)),
+        "b": (0, (0, 1, 1, 1)),
+        "c": (1, (0, 1, 0, 1)),
+        "d": (2, (1, 1)),
+        "e": (2, (1, 1)),
+    }
+    rows = [{"prompt_id": key, "step": step, "reward": r} for key, (step, some) in rewards.items() for r in some]
+    zero, one, two = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["mean_reward"].lines
+    half = 12.7062 * np.std([0.25, 0.75], ddof=1) / np.sqrt(2)
+    assert half > 0.5
+    assert (zero["mean"], zero["low"], zero["high"]) == (0.5, 0.0, 1.0)  # a mean of rewards cannot leave them
+    assert "low" not in one and (two["low"], two["high"]) == (1.0, 1.0)
+    many = [{"prompt_id": p, "step": p % 2, "reward": int((p * 7 + at) % 5 > 1)} for p in range(60) for at in range(4)]
+    line = drawn(inspected(write(tmp_path / "b.jsonl", many), by_steps=True))["mean_reward"].lines[0]
+    means = [np.mean([row["reward"] for row in many if row["prompt_id"] == p]) for p in range(0, 60, 2)]
+    half = 2.04523 * np.std(means, ddof=1) / np.sqrt(30)
+    assert (line["low"], line["high"]) == pytest.approx((np.mean(means) - half, np.mean(means) + half), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("truncated", [True, False, False, None]),
+        ("finish_reason", ["length", "stop", "tool_calls", None]),
+        ("stop_reason", ["max_tokens", "end_turn", "", None]),
+        ("is_truncated", [1, 0, 0, None]),
+    ],
+)
+def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_step(
+    tmp_path: Path, column: str, values: list[Any]
+) -> None:
+    rows = [
+        {"prompt_id": f"{step} {at // 4}", "step": step, "reward": None if (step, at) == (1, 0) else at % 2, column: values[at % 4]}
+        for step in range(2) for at in range(8)
+    ]  # fmt: skip
+    lines = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["ended"].lines
+    shares = {(line["value"], line["kind"]): line["share"] for line in lines}
+    assert shares == {
+        (0, "truncated"): 0.25, (1, "truncated"): 0.25, (0, "without a reward"): 0, (1, "without a reward"): 0.125,
+    }  # fmt: skip
+
+
+def test_conversations_that_do_not_fit_are_an_even_sample_and_the_page_says_so(tmp_path: Path) -> None:
+    data = [{"prompt_id": at // 2, "reward": at % 2, "completion": f"{at} " + "x" * 990} for at in range(400)]
+    found = inspected(write(tmp_path / "a.jsonl", data))
+    facts = group_rows.report_groups(found, {}, text=50_000)
+    told = [at for at, one in enumerate(facts["rows"]) if one["said"]]
+    assert 24 <= len(told) <= 26
+    assert max(b - a for a, b in pairwise([0, *told, 199])) <= 20
+    assert f"has the conversations of {len(told)} of them, an even sample" in facts["says"]
+    assert facts["rows"][told[1]]["said"][1] == [("response", data[2 * told[1] + 1]["completion"])]
+
+
+def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_the_ends_of_its_turns(
+    tmp_path: Path,
+) -> None:
+    turns = [{"role": ("assistant", "user")[at % 2], "content": f"{at} " + "y" * 500} for at in range(100)]
+    asked = {"role": "user", "content": "go on"}
+    rows = [{"prompt_id": "a", "messages": [asked, *turns], "reward": at % 2} for at in range(4)]
+    found = inspected(write(tmp_path / "a.jsonl", rows))
+    (whole,) = group_rows.report_groups(found, {})["rows"]
+    assert [text for _, text in whole["said"][0]] == [turn["content"] for turn in turns]
+    (cut,) = group_rows.report_groups(found, {}, text=40_000)["rows"]
+    assert sum(len(text) for row in cut["said"] for _, text in row) <= 40_000
+    assert len(cut["said"][0]) == 100
+
+
+@pytest.mark.parametrize(("slope", "said"), [(1, "get higher"), (-1, "get lower"), (0, "do not get higher")])
+def test_the_caption_says_whether_longer_responses_get_higher_rewards(tmp_path: Path, slope: int, said: str) -> None:
+    rows = [
+        {"prompt_id": at // 8, "reward": at % 2, "length": 50 + slope * (at % 2) * 9 + at % 4 // 2} for at in range(64)
+    ]
+    caption = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["lengths"].caption
+    assert caption.startswith(f"Longer responses {said} rewards (r = ")
+    assert "-0.00" not in caption and "+0.00" not in caption
 
 
 def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
