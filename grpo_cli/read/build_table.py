@@ -25,7 +25,7 @@ from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.rollouts import with_rollouts
-from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain
 from grpo_cli.values.paths import PARENT, absent
@@ -56,24 +56,35 @@ def read(
 
 @contextmanager
 def columns_before_outputs(
-    tables: Sequence[Table], binding: Binding, plan: Plan, parts: PlanBy | None = None
+    tables: Sequence[Table], binding: Binding, plan: Plan, parts: PlanBy | None = None, texts: Sequence[str] = ()
 ) -> Iterator[None]:
     """If an output is refused and a column that a flag names is missing as well, report the column: --force would not help.
 
-    A column that no head shows may still occur later in a file: only then are the columns read.
+    A column that no head shows may still occur later in a file: only then are the columns read. `texts` are read by none of them.
     """
     try:
         yield
     except UsageError:
         known = {*column_names(tables), *NO_COLUMNS}
         named = binding.columns if parts is None else [parts.column, *binding.columns]
-        if any(not {name, re.split(r"[.\[]", name)[0]} & known for name in named):
+        unknown = [name for name in (*texts, *named) if not {name, re.split(r"[.\[]", name)[0]} & known]
+        for name in unknown:
+            if name in texts and not _is_late(name, tables):
+                raise absent(name, tables[0].name, tables[0].columns()) from None
+        if not {*unknown} <= {*texts}:
             _ = (
                 columns_of_parts(tables, parts)
                 if parts
                 else read_columns(choose(layout(tables, binding), plan, warn=False))
             )
         raise
+
+
+def _is_late(name: str, tables: Sequence[Table]) -> bool:
+    """Whether a column that no head shows is in a later row."""
+    files = [table for table in tables if isinstance(table, FileTable) and table.format.watches]
+    late = (table.format.scan(table.source, (), [name]).late_names for table in files)
+    return any(name in names for names in late)
 
 
 # --- parts of the rows, each with its plan ---------------------------------------------------------------------

@@ -74,11 +74,11 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
-    with columns_before_outputs(tables, job.binding, job.plan):
+    columns = _columns(tables, job)
+    with columns_before_outputs(tables, job.binding, job.plan, texts=columns.names):
         target = choose_target(job.output)
     if job.summary is not None:
         refuse_summary(job.summary, [target.path], force=job.output.force)
-    columns = _columns(tables, job)
 
     watching = Watching(tables, phase)
     view = View(named=() if wanted.where is None else wanted.where.names)
