@@ -16,6 +16,7 @@ from functools import cache
 from io import BufferedRandom, FileIO
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, Written, reason
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE: Final = "write a new file with -o FILE instead"
 _BUFFER: Final = 1 << 20
+_SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
 _FEW: Final = 32  # pieces that are written at once
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -34,6 +36,7 @@ _ACCESS: Final = "system.posix_acl_access"
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
 _log: Final = logging.getLogger(__name__)
+_SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @contextmanager
@@ -66,10 +69,9 @@ def replacing(
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
         try:
             # What replaces a file is not for others before it has the mode of that file.
-            fd = _locked(temporary, 0o666 if state is None else 0o600)
-            with cast("BinaryIO", _Joining(FileIO(fd, "r+"), _BUFFER)) as sink:
-                yield sink
-                _sync(sink, target)
+            with _SyncedFile(_locked(temporary, 0o666 if state is None else 0o600), target) as sink:
+                yield cast("BinaryIO", sink)
+                sink.sync()
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
                 state = _refuse_existing(target, force=force, in_place=in_place) or state
@@ -227,22 +229,58 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
             )
 
 
-class _Joining(BufferedRandom):
-    """A file that joins the pieces of a long list, which are rendered as they are taken, a few at a time."""
+class _SyncedFile(BufferedRandom):
+    """A file that is synced while it is written, so that the fsync at the end has little left to do."""
+
+    def __init__(self, fd: int, target: Path) -> None:
+        super().__init__(FileIO(fd, "r+"), _BUFFER)
+        self._target = target
+        self._unsynced = 0
+        self._thread: Thread | None = None
+        self._error: OSError | None = None
+
+    def write(self, data: ReadableBuffer) -> int:
+        """Write, and let another thread sync now and then."""
+        self._count(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
+        return super().write(data)
 
     def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
+        """Write many pieces, a few at a time: lists are rendered as they are taken."""
         pieces = iter(lines)
         while some := list(islice(pieces, _FEW)):
             self.write(b"".join(some))
 
+    def _count(self, written: int) -> None:
+        self._unsynced += written
+        if self._unsynced > _SYNC_EVERY and (self._thread is None or not self._thread.is_alive()):
+            self._unsynced, self._thread = 0, Thread(target=self._sync, daemon=True)
+            self._thread.start()
 
-def _sync(sink: BinaryIO, target: Path) -> None:
-    """Bring the new file to the disk; an error names the output."""
-    sink.flush()
-    try:
-        os.fsync(sink.fileno())
-    except OSError as error:
-        raise OSError(error.errno, os.strerror(error.errno or 0), str(target)) from None
+    def _sync(self) -> None:
+        try:
+            _SYNC(self.fileno())
+        except OSError as error:
+            self._error = error
+
+    def sync(self) -> None:
+        """Sync everything, or raise the error of any earlier sync: the system reports an error only once."""
+        self.flush()
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is None:
+            self._thread = None
+            try:
+                os.fsync(self.fileno())
+            except OSError as error:
+                self._error = error
+        if self._error is not None:
+            raise OSError(self._error.errno, os.strerror(self._error.errno or 0), str(self._target))
+
+    def close(self) -> None:
+        """Close the file when the thread has finished."""
+        if self._thread is not None:
+            self._thread.join()
+        super().close()
 
 
 @contextmanager
