@@ -32,7 +32,7 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import CHANCES
-from grpo_cli.stats.facts import marked_lines
+from grpo_cli.stats.facts import every_group, marked_lines
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
@@ -292,7 +292,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     kinds = {**EQUAL_AT, "nearly": "nearly constant"}
     split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
-    lines = [some if constant["groups"] else "none: rewards differ in every group that can be compared"]
+    lines = [some if constant["groups"] else f"none: rewards differ in {every_group(facts)}"]
     chances = [f"{percent(expected[name])} {word}" for name, word in CHANCES.items() if expected[name] is not None]
     lines += [f"{'' if at else 'expected:':9} {chance}" for at, chance in enumerate(chances)]
     yield "zero variance", lines

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
-from grpo_cli.stats.facts import marks_of
+from grpo_cli.stats.facts import every_group, marks_of
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
@@ -113,7 +113,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[str]:
     if constant["share"] is None:
         return
     if not constant["groups"]:
-        yield "Every group that can be compared carries a gradient: its rewards differ."
+        yield f"{every_group(facts).capitalize()} carries a gradient: its rewards differ."
         return
     comparable = round(constant["groups"] / constant["share"])
     split = ", ".join(f"{percent(constant[at] / comparable)} {word}" for at, word in EQUAL_AT.items() if constant[at])
