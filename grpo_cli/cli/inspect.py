@@ -56,7 +56,7 @@ def _shown(given: dict[str, Any]) -> Mapping[str, Any]:
 
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
-        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts))
+        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), by=given.get("by", ""))
     return found.facts
 
 

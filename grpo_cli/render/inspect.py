@@ -32,9 +32,9 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import CHANCES
-from grpo_cli.stats.facts import marked_lines
+from grpo_cli.stats.facts import every_group, marked_lines
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
-from grpo_cli.stats.trends import thinned
+from grpo_cli.stats.trends import over_steps, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
@@ -49,9 +49,9 @@ RATES: Final = 9  # up to this many solve rates have a line each
 WIDEST: Final = 60  # a histogram of up to this many bars fits on one line
 HEADS: Final = {
     "unscorable": "missing",
-    "zero_variance": "constant",
-    "all_best": "best",
-    "all_worst": "worst",
+    "zero_variance": "no gradient",
+    "all_best": "always",
+    "all_worst": "never",
     "group_std": "in group",
 }
 # Columns of a trend in the order in which they are left out where the terminal is too narrow for all.
@@ -60,15 +60,18 @@ SHARES: Final = frozenset({"zero_variance", "all_best", "all_worst"})
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None:
-    """Print all facts of an inspection, or of those of several parts; `browse` is the command that shows the texts."""
+def render(facts: Mapping[str, Any], console: Console, browse: str = "", by: str = "") -> None:
+    """Print all facts of an inspection, or of those of several parts.
+
+    `browse` is the command that shows the texts; a table that was asked for (`by`) comes last before the verdict.
+    """
     sheet = Sheet(console)
     if "parts" in facts:
         sheet.rows([("input", file_list(facts.get("inputs", [])))])
         for part in facts["parts"]:
             sheet.blank()
             sheet.part(facts["plan_by"], part["value"])
-            render(part, console)
+            render(part, console, by=by)
         sheet.warnings(facts["warnings"])
         return
     for block in BLOCKS_OF_LINES:
@@ -77,12 +80,14 @@ def render(facts: Mapping[str, Any], console: Console, browse: str = "") -> None
         if sections:
             sheet.blank()
     if facts["by"] is not None:
-        _trend(facts["by"], sheet)
+        _sparklines(facts["by"]["lines"], sheet)
     if facts["listed"]["most"] or facts["listed"]["least"]:
         _most_and_least(facts["listed"], sheet)
         if browse:
             sheet.command("to read their texts:", clean(browse), style="dim")
             sheet.blank()
+    if facts["by"] is not None and by:
+        _table_by(facts["by"], sheet)
     sheet.warnings(facts["warnings"])
     for i, line in enumerate(verdicts(facts)):
         sheet.row("" if i else "verdict", clean(line), style="cyan")
@@ -132,17 +137,25 @@ def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:
 # --- trend and groups --------------------------------------------------------------------------------------
 
 
-def _trend(by: Mapping[str, Any], sheet: Sheet) -> None:
-    """One line for each value of a column, below sparklines of its main numbers."""
-    name, lines = clean(by["column"]), by["lines"]
-    keys = [key for key in lines[0] if key in {"value", "mean"} or any(line[key] not in {None, 0} for line in lines)]
+def _sparklines(lines: Sequence[Mapping[str, Any]], sheet: Sheet) -> None:
+    """The main numbers over the steps; categories have no order in which they could rise or fall."""
+    if not over_steps(lines):
+        return
     for key in SPARKED:
         values = [line[key] for line in lines]
-        if len(lines) > 1 and any(value is not None for value in values):
+        if any(value is not None for value in values):
             sheet.row(
                 HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
             )
     sheet.blank()
+
+
+def _table_by(by: Mapping[str, Any], sheet: Sheet) -> None:
+    """One line for each value of a column; categories in the order of their groups without a gradient."""
+    name, lines = clean(by["column"]), by["lines"]
+    keys = [key for key in lines[0] if key in {"value", "mean"} or any(line[key] not in {None, 0} for line in lines)]
+    if not over_steps(lines):
+        lines = sorted(lines, key=lambda line: -(line["zero_variance"] or 0))
     shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]
@@ -292,7 +305,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     kinds = {**EQUAL_AT, "nearly": "nearly constant"}
     split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
-    lines = [some if constant["groups"] else "none: rewards differ in every group that can be compared"]
+    lines = [some if constant["groups"] else f"none: rewards differ in {every_group(facts)}"]
     chances = [f"{percent(expected[name])} {word}" for name, word in CHANCES.items() if expected[name] is not None]
     lines += [f"{'' if at else 'expected:':9} {chance}" for at, chance in enumerate(chances)]
     yield "zero variance", lines

@@ -27,7 +27,7 @@ from grpo_cli.render.text import (
     row_count,
     text_outcomes,
 )
-from grpo_cli.stats.facts import marks_of
+from grpo_cli.stats.facts import every_group, marks_of
 from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent
 from grpo_cli.values.key_text import labels_of
 
@@ -173,11 +173,7 @@ def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, l
     if constant["share"] is None:
         yield "zero variance", ["no group has two scored rows"]
         return
-    lines = (
-        [_constant(constant, plan)]
-        if constant["groups"]
-        else ["none: rewards differ in every group that can be compared"]
-    )
+    lines = [_constant(constant, plan) if constant["groups"] else f"none: rewards differ in {every_group(facts)}"]
     if nearly := constant["nearly"]:
         lines.append(f"{count(nearly, 'group')} more {_are(nearly)} nearly zero-variance (relative spread <= 1e-9)")
     lines += _skipped_keys(facts, "zero-variance", "all" if rule.std_threshold is None else "mean")

@@ -135,11 +135,11 @@ def tokens_of(given: Given, plan: Plan) -> TokenColumns | None:
     return made(TokenColumns, given, length="" if for_plan else length)
 
 
-def view_of(given: Given, *, by_steps: bool) -> View:
+def view_of(given: Given, **steps: bool) -> View:
     """What an inspection shows."""
     if given.get("top", 0) < 0:
         raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
-    return made(View, given, by_steps=by_steps, length=given.get("length_column"), text=given.get("text_column"))
+    return made(View, given, **steps, length=given.get("length_column"), text=given.get("text_column"))
 
 
 def choice_of(given: Given) -> Choice:

@@ -54,7 +54,7 @@ class Job:
             plan=plan_of(given) if parts is None else Plan(),
             binding=binding_of(given),
             parts=parts,
-            view=view_of(given, by_steps=more.get("report") is not None or other is not None),
+            view=view_of(given, by_steps=more.get("report") is not None or other is not None, trend=True),
             where=where_of(given),
             other=other,
         )

@@ -431,6 +431,12 @@ def marked_rows(counted: Counter[tuple[str, str, str]]) -> list[dict[str, Any]]:
     return [{"kind": kind, "mark": mark, "reason": reason, "rows": rows} for (kind, mark, reason), rows in lines]
 
 
+def every_group(facts: Mapping[str, Any]) -> str:
+    """The groups that can be compared, in words: a group with a single reward cannot."""
+    alone = any(facts[name] for name in ("singletons", "unscorable", "declared_unscorable", "left_out"))
+    return "every group that can be compared" if alone else "every group"
+
+
 def of_foreign(narrow: Narrow) -> list[dict[str, Any]]:
     """The rows that are no rollouts, as a reason why rows are not chosen."""
     marks, rows = marks_of(marked_rows(narrow.mark_counts), "foreign"), sum(narrow.lengths) - narrow.height

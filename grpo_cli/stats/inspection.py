@@ -24,7 +24,7 @@ from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import correlations, difficulty, facts
-from grpo_cli.stats.trends import trend
+from grpo_cli.stats.trends import over_steps, trend
 from grpo_cli.values.cells import Kind
 
 TOP: Final = 3
@@ -42,6 +42,7 @@ class View:
 
     by: str | None = None
     by_steps: bool = False  # a trend over the steps, if there are any
+    trend: bool = False  # the same, unless a group has rows of several steps
     top: int = TOP
     sort: str = SORT
     length: str | None = None
@@ -228,7 +229,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
 
     length = view.length or binding.roles.get("length") or first(known_names.LENGTHS)
     columns = {
-        "by": view.by or (first(known_names.STEP_LIKE, names) if view.by_steps else None),
+        "by": view.by or (first(known_names.STEP_LIKE, names) if view.by_steps or view.trend else None),
         "length": None if length == "equal" else length,
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
@@ -286,8 +287,12 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         duplicates = {"column": columns["text"], **_repeated_responses(rows["group"], texts)}
     if by is not None:
         first = narrow.groups.first.to_numpy()
-        trend_by = {"column": columns["by"], "lines": trend(by, rows, first, groups, extremes)}
-        if several := len(spanning(narrow.groups, by)):
+        lines = trend(by, rows, first, groups, extremes)
+        trend_by = {"column": columns["by"], "lines": lines}
+        several = len(spanning(narrow.groups, by))
+        if not (view.by or view.by_steps) and (several or not over_steps(lines)):
+            trend_by = None
+        elif several:
             have = "group has" if several == 1 else "groups have"
             warning = f"{several} {have} rows in several values of {columns['by']}: each counts at its first row"
             result["warnings"] = [*result["warnings"], warning]

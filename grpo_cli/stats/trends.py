@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -66,6 +66,23 @@ def trend(
         }
         for i in _in_order(values)
     ]
+
+
+def over_steps(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the values are several numbers, in whose order something may rise or fall."""
+    return len(lines) > 1 and all(isinstance(line["value"], (int, float)) for line in lines)
+
+
+def ends(lines: Sequence[Mapping[str, Any]], fact: str) -> tuple[float, float] | None:
+    """The mean of a fact over the first and over the last fifth of the values, each with its rows; None if it is unknown."""
+    many = max(1, len(lines) // 5)
+    found = []
+    for part in (lines[:many], lines[-many:]):
+        known = [(line[fact], line["rows"]) for line in part if line[fact] is not None]
+        if not known:
+            return None
+        found.append(sum(value * rows for value, rows in known) / sum(rows for _, rows in known))
+    return found[0], found[1]
 
 
 def _in_order(values: pl.Series) -> list[int]:

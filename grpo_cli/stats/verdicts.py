@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
-from grpo_cli.stats.facts import marks_of
+from grpo_cli.stats.facts import every_group, marks_of
+from grpo_cli.stats.trends import ends, over_steps
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
@@ -57,6 +58,40 @@ def key_note(facts: Mapping[str, Any]) -> str:
     """What the notes say about the group key: its column and how it was chosen; empty if nothing."""
     notes = (note.partition(" = ") for note in facts["notes"])
     return next((text for name, _, text in notes if name == "group"), "")
+
+
+def _trend(facts: Mapping[str, Any]) -> Iterator[str]:
+    """How a run went, from its first steps to its last; of categories, the one with the most groups without a gradient."""
+    if facts.get("by") is None:
+        return
+    column, lines = facts["by"]["column"], facts["by"]["lines"]
+    if not over_steps(lines):
+        compared = [line for line in lines if line["zero_variance"]]
+        if len(lines) > 1 and compared:
+            worst = max(compared, key=lambda line: line["zero_variance"])
+            yield f"{column} = {worst['value']} has the largest share of groups without a gradient: {percent(worst['zero_variance'])} of its groups."
+        return
+    kinds = (
+        ("mean", "the mean reward", _three),
+        ("zero_variance", "the share of groups without a gradient", percent),
+        ("length", "the mean length", _three),
+    )
+    said = [_change(words, *pair, shown) for fact, words, shown in kinds if (pair := ends(lines, fact)) is not None]
+    if said:
+        steps = f"{len(lines):,} {'steps' if 'step' in column else f'values of {column}'}"
+        many = max(1, len(lines) // 5)
+        means = f" (means of the first and the last {many})" if many > 1 else ""
+        *others, last = said
+        yield f"Over {steps}, {', '.join(others)}{', and ' if others else ''}{last}{means}."
+
+
+def _change(words: str, first: float, last: float, shown: Callable[[float], str]) -> str:
+    before, after = shown(first), shown(last)
+    return f"{words} stays at {after}" if before == after else f"{words} goes from {before} to {after}"
+
+
+def _three(value: float) -> str:
+    return f"{value:.3g}"
 
 
 def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -113,7 +148,7 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[str]:
     if constant["share"] is None:
         return
     if not constant["groups"]:
-        yield "Every group that can be compared carries a gradient: its rewards differ."
+        yield f"{every_group(facts).capitalize()} carries a gradient: its rewards differ."
         return
     comparable = round(constant["groups"] / constant["share"])
     split = ", ".join(f"{percent(constant[at] / comparable)} {word}" for at, word in EQUAL_AT.items() if constant[at])
@@ -222,6 +257,6 @@ def _rescored(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 RULES: Final = (
-    _against, _rescored, _marked, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
+    _against, _rescored, _trend, _marked, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

@@ -329,7 +329,11 @@ def test_a_report_of_a_frame_has_the_trend_over_its_steps_as_that_of_the_command
     for given in (frame, tmp_path / "rows.jsonl"):
         page = grpo_cli.report(given, tmp_path / "report.html", force=True)
         assert "Mean reward over step" in page.read_text(encoding="utf-8")
-        assert grpo_cli.inspect(given).facts["by"] is None, "unless it is asked for"
+        assert [line["value"] for line in grpo_cli.inspect(given).facts["by"]["lines"]] == [1, 2]
+    turns = frame.with_columns(step=pl.Series([1, 2, 1, 2]))
+    assert grpo_cli.inspect(turns, group="prompt_id", group_within="input").facts["by"] is None, (
+        "steps inside of a rollout"
+    )
 
 
 @pytest.mark.parametrize("width", [0, 300])

@@ -599,7 +599,9 @@ def test_a_command_that_computes_one_plan_refuses_several(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("command", ["inspect", "report"])
-@pytest.mark.parametrize("words", [["--against", "in.jsonl"], ["--rescored", "in.jsonl"], ["--rescored-column", "b"]])
+@pytest.mark.parametrize(
+    "words", [["--against", "in.jsonl"], ["--old-rewards", "in.jsonl"], ["--old-rewards-column", "b"]]
+)
 def test_another_run_or_reward_and_several_plans_are_not_combined(
     command: str, words: list[str], tmp_path: Path
 ) -> None:
@@ -609,7 +611,8 @@ def test_another_run_or_reward_and_several_plans_are_not_combined(
     plans = ["--plan-by", "env", "--plan", "default:"]
     assert refused(command, "in.jsonl", *words, *plans, cwd=tmp_path) == says
     if words[0] != "--against":
-        options: dict[str, Any] = {words[0].strip("-").replace("-", "_"): words[1]}
+        keyword = words[0].replace("--old-rewards", "rescored").replace("-", "_")
+        options: dict[str, Any] = {keyword: words[1]}
         with pytest.raises(UsageError, match="plan_by cannot be combined"):
             grpo_cli.inspect(pl.DataFrame(rows), plan_by="env", plans={"default": {}}, **options)
 

@@ -86,7 +86,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
-    assert verdicts(QUIET | change) == ["Every group that can be compared carries a gradient: its rewards differ."]
+    assert verdicts(QUIET | change) == ["Every group carries a gradient: its rewards differ."]
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
@@ -108,3 +108,34 @@ def test_the_quantities_of_a_gate_are_those_of_the_summary() -> None:
     assert (found["null_advantages"], found["nan_advantages"], found["dropped_rows"]) == (2, 1, 1)
     assert (found["zero_variance_groups"], found["all_best"], found["group_size_max"]) == (2, 1, 3)
     assert found["advantage_std"] == 0.25
+
+
+def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
+    """Of ten steps, the first two and the last two are compared, each with its rows."""
+
+    def line(value: object, mean: float, rows: int = 8, zero_variance: float | None = 0.5) -> dict[str, Any]:
+        return {"value": value, "rows": rows, "mean": mean, "zero_variance": zero_variance, "length": None}
+
+    steps = [
+        line(0, 0.1, rows=4),
+        line(1, 0.4),
+        *(line(step, 0.5) for step in range(2, 9)),
+        line(9, 0.7, zero_variance=0.25),
+    ]
+    run, *_ = verdicts(QUIET | {"by": {"column": "step", "lines": steps}})
+    assert run == (
+        "Over 10 steps, the mean reward goes from 0.3 to 0.6, and the share of groups without a gradient goes from 50% to 37.5% "
+        "(means of the first and the last 2)."
+    )
+    two = [line(0, 0.25), line(1, 0.25)]
+    run, *_ = verdicts(QUIET | {"by": {"column": "epoch", "lines": two}})
+    assert run.startswith("Over 2 values of epoch, the mean reward stays at 0.25, and ") and run.endswith(
+        "stays at 50%."
+    )
+    by_name = [
+        line("code", 0.5, zero_variance=0.1),
+        line("math", 0.5, zero_variance=0.4),
+        line("new", 0.5, zero_variance=None),
+    ]
+    worst, *_ = verdicts(QUIET | {"by": {"column": "env", "lines": by_name}})
+    assert worst == "env = math has the largest share of groups without a gradient: 40% of its groups."
