@@ -36,7 +36,12 @@ if TYPE_CHECKING:
 SEED: Final = 45
 # How far the named plan may be from the formula on fresh rewards, relative to max(1, |A|): exact and rounded logs.
 RIGHT: Final = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-3, "bfloat16": 1e-2, "4 decimals": 1e-3}
-OPTIONS: Final = {"--scale": "divisor.level", "--std-of": "divisor.of", "--ddof": "divisor.ddof", "--whiten": "post.whiten.level"}
+OPTIONS: Final = {
+    "--scale": "divisor.level",
+    "--std-of": "divisor.of",
+    "--ddof": "divisor.ddof",
+    "--whiten": "post.whiten.level",
+}
 
 
 @dataclass(frozen=True)
@@ -247,7 +252,7 @@ class Log:
             frame = frame.with_columns(is_masked=pl.Series(~t.counts))
         start = time.process_time()
         try:
-            facts = grpo_cli.audit(frame)
+            facts = grpo_cli.audit(frame, **({"masked_column": "is_masked"} if self.mask else {}))
         except GrpoError as error:
             return f"refused: {error}", time.process_time() - start, ""
         spent = time.process_time() - start
@@ -276,7 +281,9 @@ class Log:
             given = factor * advantages(plan, table)
         except (GrpoError, pl.exceptions.PolarsError):
             return False
-        return bool((np.abs(np.nan_to_num(given) - wanted) <= RIGHT[self.precision] * np.maximum(1, np.abs(wanted))).all())
+        return bool(
+            (np.abs(np.nan_to_num(given) - wanted) <= RIGHT[self.precision] * np.maximum(1, np.abs(wanted))).all()
+        )
 
 
 def tied(name: str) -> tuple[Plan, float] | None:
@@ -301,7 +308,12 @@ def tied(name: str) -> tuple[Plan, float] | None:
 def logs() -> Iterator[Log]:
     """150 with a formula, six of each; 300 without, twenty of each kind."""
     precisions, shapes = cycle(PRECISIONS), cycle(product((9, 40, 4, 300, 16, 2_000), (True, False)))
-    rewards, steps, masks, seeds = cycle(REWARDS), cycle((1, 1, 3)), cycle(("", "", "", "vote", "", "", "exclude")), count()
+    rewards, steps, masks, seeds = (
+        cycle(REWARDS),
+        cycle((1, 1, 3)),
+        cycle(("", "", "", "vote", "", "", "exclude")),
+        count(),
+    )
     for known, formulas, times in ((True, KNOWN, 6), (False, UNKNOWN, 20)):
         for name, _ in product(formulas, range(times)):
             (groups, even), by, kind = next(shapes), next(steps), next(rewards)
@@ -329,9 +341,15 @@ def main() -> None:
             times.append(spent)
             if given.show:
                 shape = f"{log.groups} {'even' if log.even else 'uneven'} {log.steps} {log.mask}"
-                print(f"{verdict:8s} {spent:6.2f} s {log.formula:28s} {log.rewards:9s} {log.precision:10s} {shape:22s} {name}", flush=True)
+                print(
+                    f"{verdict:8s} {spent:6.2f} s {log.formula:28s} {log.rewards:9s} {log.precision:10s} {shape:22s} {name}",
+                    flush=True,
+                )
         what = "with" if known else "without"
-        print(f"{len(times)} logs {what} a formula: {dict(counts)}; processor seconds: median {np.median(times):.2f}, p90 {np.quantile(times, 0.9):.2f}", flush=True)
+        print(
+            f"{len(times)} logs {what} a formula: {dict(counts)}; processor seconds: median {np.median(times):.2f}, p90 {np.quantile(times, 0.9):.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

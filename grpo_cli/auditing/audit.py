@@ -350,7 +350,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             "mismatched_rows": int(wrong.sum()),
             "mismatched_groups": wrong_groups,
             "max_difference": plain(float(error.max(initial=0.0, where=np.isfinite(error) & ~wrong))),
-            "tolerance": max(tolerance.absolute, tolerance.relative),
+            "tolerance": tolerance.largest,
             "near": near,
             "decisive_rows": int((~constant.fill_null(value=True)).sum()),
             "verdict": _verdict(best, near=near, known=known, logged=logged),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from grpo_cli.auditing.formulas import formula_key
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp, Whiten
+from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import UsageError
 
@@ -22,7 +22,7 @@ WHITENED: Final[Mapping[str, Mapping[str, Any]]] = {
     "sample": {"post.whiten.level": "sample"},
     "token": {"post.whiten.level": "token"},
 }
-# What is tried for a divisor of each scale; epsilon and ddof follow in `refined`.
+# What is tried for a divisor of each scale; epsilon and ddof are solved.
 DIVISORS: Final[Mapping[Level, Sequence[Mapping[str, Any]]]] = {
     "none": ({},),
     "group": ({}, {"divisor.of": "residual"}),
@@ -117,29 +117,6 @@ def untried(roles: Collection[str]) -> dict[str, list[str]]:
         for need in {*plan.needs} - {*roles}:
             missing.setdefault(need, []).append(name)
     return dict(sorted(missing.items()))
-
-
-def refined(candidate: Candidate) -> Iterator[Candidate]:
-    """The formula with every epsilon and ddof for its divisor, and for its whitening."""
-    plan = candidate.plan
-    if plan.divisor.level in {"group", "batch"}:
-        for ddof, epsilon in product(DDOFS, EPSILONS):
-            divisor = replace(plan.divisor, ddof=ddof, epsilon=epsilon)
-            yield candidate.with_plan(replace(plan, divisor=divisor))
-    for at, op in enumerate(plan.post):
-        if isinstance(op, Whiten):
-            for ddof, epsilon, inside in product(DDOFS, EPSILONS, (0.0, 1e-8)):
-                whiten = replace(op, ddof=ddof, epsilon=epsilon, inside=inside)
-                yield candidate.with_plan(replace(plan, post=(*plan.post[:at], whiten, *plan.post[at + 1 :])))
-
-
-def rooted(candidate: Candidate) -> Iterator[Candidate]:
-    """The formula with every epsilon and ddof, the epsilon under the root: sqrt(var + epsilon)."""
-    plan = candidate.plan
-    if plan.divisor.level in {"group", "batch"} and plan.divisor.measure == "std":
-        for ddof, inside in product(DDOFS, EPSILONS):
-            divisor = replace(plan.divisor, ddof=ddof, epsilon=0.0, inside=inside)
-            yield candidate.with_plan(replace(plan, divisor=divisor))
 
 
 def plain_method(plan: Plan) -> str:
