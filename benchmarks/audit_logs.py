@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    Floats = NDArray[Any]
 
 SEED: Final = 45
 # How far the named plan may be from the formula on fresh rewards, relative to max(1, |A|): exact and rounded logs.
@@ -252,7 +252,7 @@ class Log:
             frame = frame.with_columns(is_masked=pl.Series(~t.counts))
         start = time.process_time()
         try:
-            facts = grpo_cli.audit(frame, **({"masked_column": "is_masked"} if self.mask else {}))
+            facts = grpo_cli.audit(frame, masked_column="is_masked" if self.mask else None)
         except GrpoError as error:
             return f"refused: {error}", time.process_time() - start, ""
         spent = time.process_time() - start

@@ -353,7 +353,9 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             "tolerance": tolerance.largest,
             "near": near,
             "decisive_rows": int((~constant.fill_null(value=True)).sum()),
-            "verdict": _verdict(best, near=near, known=known, logged=logged),
+            "verdict": _verdict(
+                best, near=near, known=known, enough=known.suffices(tolerance, candidate.constants), logged=logged
+            ),
             "equations": known.equations,
             "constants": candidate.constants,
             "weights": dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
@@ -375,7 +377,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     }
 
 
-def _verdict(best: Fit, *, near: bool, known: Evidence, logged: Vector) -> str:
+def _verdict(best: Fit, *, near: bool, known: Evidence, enough: bool, logged: Vector) -> str:
     """`match`, `noise`, `few`, `nothing`, `near` or `none`; docs/trainers.md explains them."""
     if not np.nan_to_num(logged).any():
         return "nothing"
@@ -383,7 +385,7 @@ def _verdict(best: Fit, *, near: bool, known: Evidence, logged: Vector) -> str:
         return "near" if near else "none"
     if not known.groups:
         return "nothing"
-    if not known.suffices(best.candidate.constants):
+    if not enough:
         return "few"
     return "noise" if best.mismatched else "match"
 

@@ -13,21 +13,10 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import UsageError
 
 EPSILONS: Final = (1e-6, 0.0, 1e-9, 1e-8, 1e-5, 1e-4)
 DDOFS: Final = (1, 0)
-WHITENED: Final[Mapping[str, Mapping[str, Any]]] = {
-    "": {},
-    "sample": {"post.whiten.level": "sample"},
-    "token": {"post.whiten.level": "token"},
-}
-# What is tried for a divisor of each scale; epsilon and ddof are solved.
-DIVISORS: Final[Mapping[Level, Sequence[Mapping[str, Any]]]] = {
-    "none": ({},),
-    "group": ({}, {"divisor.of": "residual"}),
-    "batch": ({}, {"divisor.of": "residual"}),
-}
+SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +145,18 @@ def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
 def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
     """The presets of the tool with their other scales, which an option of the tool sets."""
     for plan, name in _presets():
-        if is_of_tool(name, tool) and plan.divisor.level in DIVISORS:
-            for scale in (one for one in DIVISORS if one in plan.estimator.scales and one != plan.divisor.level):
+        if is_of_tool(name, tool) and plan.divisor.level in SCALES:
+            for scale in (one for one in SCALES if one in plan.estimator.scales and one != plan.divisor.level):
                 yield replace(plan, divisor=replace(plan.divisor, level=scale)), f"{name} --scale {scale}"
 
 
 @cache
 def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
-    """Each of these methods with its scales, divisors and whitenings, except the user's own formula."""
-    plans = list[Plan]()
-    for row in (ESTIMATORS[name] for name in methods if name != "expression"):
-        for scale, whitening in product(row.scales, WHITENED.values()):
-            for divisor in DIVISORS[scale]:
-                try:
-                    plans.append(Plan.of({"estimator.name": row.name, "divisor.level": scale, **divisor, **whitening}))
-                except UsageError:  # a combination that means nothing
-                    continue
-    return tuple(plans)
+    """Each of these methods with its scales, and whitened; constants and other stds are solved."""
+    rows = (ESTIMATORS[name] for name in methods if name != "expression")
+    options = ((row, scale, level) for row in rows for scale, level in product(row.scales, ("", "sample", "token")))
+    return tuple(
+        Plan.of({"estimator.name": row.name, "divisor.level": scale, **({"post.whiten.level": level} if level else {})})
+        for row, scale, level in options
+        if not level or scale != "batch"  # whitening undoes the std of a batch
+    )

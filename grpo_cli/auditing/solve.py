@@ -18,7 +18,7 @@ import numpy as np
 from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate
 from grpo_cli.auditing.trial import FAR, LARGE, Fit, Tolerance, Trial, measured, rounded
 from grpo_cli.engine.extra_columns import MASKED
-from grpo_cli.engine.group_stats import Mask
+from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.moments import NEAREST, Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Whiten
@@ -70,12 +70,23 @@ class Intervals:
                 return Intervals(self.low**2 - spread**2, self.high**2 - spread**2)
             return Intervals(self.low - spread, self.high - spread)
 
-    def times(self, spread: Vector) -> Intervals:
+    def over(self, spread: Vector) -> Intervals:
         """What a spread is multiplied by."""
         with np.errstate(all="ignore"):
             return Intervals(
                 np.where(self.low > 0, self.low / spread, 0.0), np.where(self.high < np.inf, self.high / spread, np.inf)
             )
+
+    @property
+    def negative(self) -> Intervals:
+        """The intervals of the opposite numbers."""
+        return Intervals(-self.high, -self.low)
+
+    def agreeing(self, codes: Index) -> int:
+        """The number of rows whose group has a number that all of its rows share."""
+        size = int(codes.max(initial=0)) + 1
+        low, high = group_extremes(codes, self.low, size)[1], group_extremes(codes, self.high, size)[0]
+        return int((low <= high)[codes].sum())
 
     @property
     def possible(self) -> int:
@@ -286,71 +297,77 @@ def starts_of(tried: Sequence[Candidate], trial: Trial, rows: Index) -> list[Sta
 
 def with_known_constants(start: Start, log: Intervals) -> Iterator[Candidate]:
     """The rules of a start with the usual epsilons that most rows have in their intervals."""
-    for one, rule in _rules_of_sample(start):
-        divisors = log.divisors(start.numerator(rule))
-        if divisors.possible <= FAR * len(start.rows):
-            continue
-        most = 0
+    for one, rule, divisors in _rules_with_divisors(start, log):
+        most = int(FAR * len(start.rows)) + 1
         for constants, squared in product((EPSILONS, RARE), (False, True)):
-            if most == len(start.rows):
-                break
             left = divisors.beside(start.spread(rule), squared=squared)
             held = {value: left.holding(value) for value in constants}
             most = max(most, *held.values())
-            for value in (value for value, rows in held.items() if rows == most > FAR * len(start.rows)):
+            for value in (value for value, rows in held.items() if rows == most):
                 constant = replace(rule, inside=value) if squared else replace(rule, epsilon=value)
                 yield one.with_plan(_with_rule(one.plan, constant))
+            if most == len(start.rows):
+                break
 
 
 def with_solved_constants(start: Start, logged: Vector) -> Iterator[Candidate]:
     """A start with a factor or an epsilon that all rows share, which has few digits for such narrow intervals."""
     coarse, tolerance = start.trial.tolerance.is_coarse, start.trial.tolerance.of_formula(logged, solved=True)
-    log = Intervals.of(logged, tolerance)
-    plain = [(start.plain, None)] if start.plain is not None else []
-    for one, rule in (*plain, *_rules_of_sample(start)):
-        values = start.numerator(rule)
-        sign = -1.0 if np.nansum(values * logged) < 0 else 1.0
-        if start.trial.rescaled and one.plan.uses_batch:
+    log, large = Intervals.of(logged, tolerance), np.abs(logged) > LARGE
+    sign = -1.0 if np.nansum(start.values[start.rows] * logged) < 0 else 1.0
+    for one, rule, divisors in _rules_with_divisors(start, log if sign > 0 else log.negative, plain=True):
+        if divisors.possible < len(logged):
             continue
-        divisors = log.divisors(sign * values)
-        if divisors.possible < len(values):
-            continue
-        of_batch = one.plan.uses_batch or (rule is not None and rule_of_batch(rule))
-        digits = 1 if coarse else DIGITS if of_batch else DIGITS + 1
-        spread = np.ones(len(values)) if rule is None else start.spread(rule)
-        large = np.abs(logged) > LARGE
-        with np.errstate(divide="ignore"):
-            sizes = np.abs(values[large] / spread[large])
+        spread = np.ones(len(logged)) if rule is None else start.spread(rule)
         if sign > 0 and rule is not None and not coarse:
-            kinds = len({rounded(value) for value in spread[large].tolist()})
-            low, high = divisors.beside(spread, squared=False).shared
-            epsilon = shortest(low, high, DIGITS, STEP if kinds == 1 else 1.0)
+            step = STEP if _kinds(spread[large]) == 1 else 1.0  # different stds that share an epsilon are no chance
+            epsilon = shortest(*divisors.beside(spread, squared=False).shared, DIGITS, step)
             if epsilon is not None:
                 plan = _with_rule(one.plan, replace(rule, epsilon=epsilon))
                 yield one.with_plan(plan, solved=True, constants=one.constants + 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            kinds = _kinds(np.abs(start.numerator(rule)[large] / spread[large]))
         # Minus the mean of a batch, two rewards have two values: a factor puts them on any line through the mean.
-        few = DIFFERENT if one.plan.baseline_level == "batch" else 1
-        if len({rounded(value) for value in sizes.tolist()}) <= few:
+        if kinds <= (DIFFERENT if one.plan.baseline_level == "batch" else 1):
             continue
+        of_batch = one.plan.uses_batch or (rule is not None and rule_of_batch(rule))
+        digits = 1 if coarse else DIGITS if of_batch else DIGITS + 1
         for value in (0.0,) if rule is None else EPSILONS:
-            low, high = divisors.times(spread + value).shared
-            with np.errstate(divide="ignore"):
-                factor = shortest(float(np.divide(1.0, high)), float(np.divide(1.0, low)), digits)
+            low, high = divisors.over(spread + value).shared
+            factor = shortest(1 / high if high else np.inf, 1 / low if low else np.inf, digits)
             if factor is not None and sign * factor != 1:
                 plan = one.plan if rule is None else _with_rule(one.plan, replace(rule, epsilon=value))
                 yield replace(one.with_plan(plan, solved=True, constants=one.constants + 1), factor=sign * factor)
 
 
+def _kinds(values: Vector) -> int:
+    """How many distinct numbers there are."""
+    return len({rounded(value) for value in values.tolist()})
+
+
+def _rules_with_divisors(
+    start: Start, log: Intervals, *, plain: bool = False
+) -> Iterator[tuple[Candidate, Any, Intervals]]:
+    """The rules of a start with the intervals of their divisors, if most rows agree with those of their group.
+
+    On a sample, rules of the batch cannot be judged. `plain`: the start itself is the first, its rule is None.
+    """
+    codes, known = start.trial.table["group"].to_numpy()[start.rows].astype(np.int64), dict[Any, Intervals]()
+    first = [(start.plain, None)] if plain and start.plain is not None else []
+    for one, rule in (*first, *start.rules()):
+        of_batch = start.plan.uses_batch or (rule is not None and rule_of_batch(rule))
+        if start.trial.rescaled and of_batch:
+            continue
+        key = rule.level if isinstance(rule, Whiten) else ""
+        if key not in known:
+            known[key] = log.divisors(start.numerator(rule))
+        if known[key].agreeing(codes) > FAR * len(codes):
+            yield one, rule, known[key]
+
+
 def rule_of_batch(rule: Divisor | Whiten) -> bool:
     """Whether the rule divides by a number of the whole batch."""
     return isinstance(rule, Whiten) or rule.level == "batch"
-
-
-def _rules_of_sample(start: Start) -> Iterator[tuple[Candidate, Divisor | Whiten]]:
-    """The rules that the compared rows can show: on a sample, not those of the batch."""
-    for one, rule in start.rules():
-        if not start.trial.rescaled or not (rule_of_batch(rule) or start.plan.uses_batch):
-            yield one, rule
 
 
 def clipped(start: Start, logged: Vector) -> Iterator[Candidate]:

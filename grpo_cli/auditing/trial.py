@@ -124,9 +124,10 @@ class Evidence:
     equations: int
     groups: int
 
-    def suffices(self, constants: int = 0) -> bool:
+    def suffices(self, tolerance: Tolerance, constants: int = 0) -> bool:
         """Whether it is enough for a formula with this many constants solved from the same rows."""
-        return self.groups > FEW_GROUPS and self.equations >= constants + SPARE_EQUATIONS
+        told = self.equations // 2 if tolerance.is_coarse else self.equations  # coarse values tell half as much
+        return self.groups > FEW_GROUPS and told >= constants + SPARE_EQUATIONS
 
 
 def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
@@ -177,7 +178,7 @@ class Trial:
 
     def has_evidence_for(self, candidate: Candidate) -> bool:
         """Whether the rows have enough equations for the candidate's solved constants."""
-        return evidence(candidate.plan, self.table, self.logged).suffices(candidate.constants)
+        return evidence(candidate.plan, self.table, self.logged).suffices(self.tolerance, candidate.constants)
 
     def values(self, candidate: Candidate) -> Vector:
         """The candidate's advantages."""
