@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -105,12 +106,7 @@ class Search:
         """The fits on all rows, the best first, with the values read as this tolerance says."""
         part, whole = (replace(trial, tolerance=tolerance) for trial in (self.part, self.whole))
         starts = starts_of(tried, part, np.arange(len(self.rows)))
-        found = list[Fit]()
-        # What a whitening divides has often been divided before: that is computed only if nothing else fits.
-        simple = [start for start in starts if start.plain is not None]
-        for some in (simple, [start for start in starts if start.plain is None]):
-            if not found or _none_matches(found, part):
-                found += _known(some, part)
+        found = _known(starts, part, part.logged)
         # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
         by_groups = [fit for fit in found if not fit.candidate.plan.uses_batch]
         if _none_matches(by_groups, part):
@@ -147,15 +143,12 @@ def _likely(found: list[Fit]) -> list[Fit]:
     return [fit for fit in found if fit.mismatched <= 2 * found[0].mismatched + SLACK]
 
 
-def _known(starts: Sequence[Start], trial: Trial, logged: Vector | None = None) -> list[Fit]:
+def _known(starts: Sequence[Start], trial: Trial, logged: Vector) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
-    logged = trial.logged if logged is None else logged
     trial.formulas.compute(start.plan for start in starts)
     log = Intervals.of(logged, trial.tolerance)
-    found = list[Fit]()
-    for start in starts:
-        found += start.fits(logged, [*start.members, *with_known_constants(start, log)])
-    return found
+    each = (start.fits(logged, [*start.members, *with_known_constants(start, log)]) for start in starts)
+    return [*chain.from_iterable(each)]
 
 
 def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:

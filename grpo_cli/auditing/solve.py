@@ -27,7 +27,6 @@ from grpo_cli.engine.score import SD_ALONE
 ZERO: Final = 1e-12  # a smaller number is the rounding of 0
 # A step of the last digit of a solved constant is this many times the width of its interval: chance gives one in as many.
 STEP: Final = 500.0
-RARE: Final = (1e-7, 1e-3, 1e-2)  # what may be added to a std where no usual epsilon is right
 DIGITS: Final = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
 INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
 EQUAL: Final = 1e-5  # relative difference of values that were clipped to the same bound
@@ -70,13 +69,6 @@ class Intervals:
                 return Intervals(self.low**2 - spread**2, self.high**2 - spread**2)
             return Intervals(self.low - spread, self.high - spread)
 
-    def over(self, spread: Vector) -> Intervals:
-        """What a spread is multiplied by."""
-        with np.errstate(all="ignore"):
-            return Intervals(
-                np.where(self.low > 0, self.low / spread, 0.0), np.where(self.high < np.inf, self.high / spread, np.inf)
-            )
-
     @property
     def negative(self) -> Intervals:
         """The intervals of the opposite numbers."""
@@ -87,11 +79,6 @@ class Intervals:
         size = int(codes.max(initial=0)) + 1
         low, high = group_extremes(codes, self.low, size)[1], group_extremes(codes, self.high, size)[0]
         return int((low <= high)[codes].sum())
-
-    @property
-    def possible(self) -> int:
-        """The number of rows that have an interval."""
-        return int((self.low <= self.high).sum())
 
     def holding(self, value: float) -> int:
         """The number of rows whose interval has this number."""
@@ -259,9 +246,10 @@ class Start:
         return plain and (self.named_for(self.plan.divisor.level) or plain.with_plan(self.plan))
 
     def named_for(self, level: str) -> Candidate | None:
-        """The start by the name of the method that divides so by default: grpo and dr-grpo begin alike."""
-        own = (one for one in self.members if one.plan.estimator.scale == one.plan.divisor.level == level)
-        return next((one.with_plan(replace(self.plan, method=one.plan.method)) for one in own), None)
+        """The start by the name of a method that divides so, by default if there is one: grpo and dr-grpo begin alike."""
+        named = [one for one in self.members if one.plan.divisor.level == level and _whitening(one.plan) is None]
+        named.sort(key=lambda one: one.plan.estimator.scale != level)
+        return next((one.with_plan(replace(self.plan, method=one.plan.method)) for one in named), None)
 
 
 def reward_of(plan: Plan) -> Plan:
@@ -299,9 +287,9 @@ def with_known_constants(start: Start, log: Intervals) -> Iterator[Candidate]:
     """The rules of a start with the usual epsilons that most rows have in their intervals."""
     for one, rule, divisors in _rules_with_divisors(start, log):
         most = int(FAR * len(start.rows)) + 1
-        for constants, squared in product((EPSILONS, RARE), (False, True)):
+        for squared in (False, True):
             left = divisors.beside(start.spread(rule), squared=squared)
-            held = {value: left.holding(value) for value in constants}
+            held = {value: left.holding(value) for value in EPSILONS}
             most = max(most, *held.values())
             for value in (value for value, rows in held.items() if rows == most):
                 constant = replace(rule, inside=value) if squared else replace(rule, epsilon=value)
@@ -316,8 +304,6 @@ def with_solved_constants(start: Start, logged: Vector) -> Iterator[Candidate]:
     log, large = Intervals.of(logged, tolerance), np.abs(logged) > LARGE
     sign = -1.0 if np.nansum(start.values[start.rows] * logged) < 0 else 1.0
     for one, rule, divisors in _rules_with_divisors(start, log if sign > 0 else log.negative, plain=True):
-        if divisors.possible < len(logged):
-            continue
         spread = np.ones(len(logged)) if rule is None else start.spread(rule)
         if sign > 0 and rule is not None and not coarse:
             step = STEP if _kinds(spread[large]) == 1 else 1.0  # different stds that share an epsilon are no chance
@@ -333,7 +319,8 @@ def with_solved_constants(start: Start, logged: Vector) -> Iterator[Candidate]:
         of_batch = one.plan.uses_batch or (rule is not None and rule_of_batch(rule))
         digits = 1 if coarse else DIGITS if of_batch else DIGITS + 1
         for value in (0.0,) if rule is None else EPSILONS:
-            low, high = divisors.over(spread + value).shared
+            with np.errstate(divide="ignore", invalid="ignore"):
+                low, high = Intervals(divisors.low / (spread + value), divisors.high / (spread + value)).shared
             factor = shortest(1 / high if high else np.inf, 1 / low if low else np.inf, digits)
             if factor is not None and sign * factor != 1:
                 plan = one.plan if rule is None else _with_rule(one.plan, replace(rule, epsilon=value))

@@ -85,7 +85,6 @@ class Fit:
     candidate: Candidate
     mismatched: int  # rows that differ
     typical: float  # root mean square error of the other rows
-    median: float  # median error of all rows
     rows: int
     noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
 
@@ -196,10 +195,10 @@ def measured(candidate: Candidate, computed: Vector, logged: Vector, tolerance: 
     wrong, error = differences(computed, logged, tolerance)
     finite = error[np.isfinite(error)]
     if not len(finite):
-        return Fit(candidate, int(wrong.sum()), np.inf, np.inf, len(logged))
+        return Fit(candidate, int(wrong.sum()), np.inf, len(logged))
     others = error[~wrong & np.isfinite(error)] if wrong.sum() <= FAR * len(wrong) else finite
     typical = float(np.sqrt(np.mean(others**2))) if len(others) else np.inf
-    return Fit(candidate, int(wrong.sum()), typical, float(np.median(finite)), len(logged))
+    return Fit(candidate, int(wrong.sum()), typical, len(logged))
 
 
 def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:
