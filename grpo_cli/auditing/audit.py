@@ -320,12 +320,11 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     best = result.fits[0]
     candidate, plan = best.candidate, best.candidate.plan
     said = replace(audited.said, weights=plan.rewards.weights)
-    library = candidates(said, (), len(narrow.reward_names))
     log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
     cause = None
     if not best.explains_all:
         parts = encode([narrow.file, *narrow.carried.values()], len(logged)).codes.to_numpy()
-        cause = cause_of_log(log, library, parts)
+        cause = cause_of_log(log, candidates(said, (), len(narrow.reward_names)), parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=candidate.solved)
     computed = candidate.factor * advantages(plan, narrow.table)

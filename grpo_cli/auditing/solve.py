@@ -8,8 +8,8 @@ meet, so none is searched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import product
 from typing import Any, Final, Literal
 
@@ -25,7 +25,7 @@ from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Whiten
 from grpo_cli.engine.score import SD_ALONE
 
 ZERO: Final = 1e-12  # a smaller number is the rounding of 0
-# A step of the last digit of a solved constant is this many times the width of its interval: chance gives one in as many.
+# A step of the last digit of a solved constant is this many times half its interval: chance gives one in half as many.
 STEP: Final = 500.0
 DIGITS: Final = 2  # of an epsilon, or of a factor beside the std of a batch: one of its many stds fits three by chance
 INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
@@ -97,7 +97,7 @@ def shortest(low: float, high: float, digits: int, step: float = STEP) -> float 
     magnitude = np.floor(np.log10(high))
     for kept in range(1, digits + 1):
         number = float(f"{(low + high) / 2:.{kept}g}")
-        if low <= number <= high and 10.0 ** (magnitude - kept + 1) >= step * (high - low):
+        if low <= number <= high and 10.0 ** (magnitude - kept + 1) >= step * (high - low) / 2:
             return number
     return None
 
@@ -142,7 +142,7 @@ class Start:
     members: Sequence[Candidate]
     trial: Trial
     rows: Index
-    spreads: dict[Any, Vector] = field(default_factory=dict)
+    spreads: dict[Any, Vector]  # of all starts: many divide by the std of the same rewards
 
     @cached_property
     def values(self) -> Vector:
@@ -176,7 +176,10 @@ class Start:
 
     def spread(self, rule: Divisor | Whiten) -> Vector:
         """What this rule adds its constants to, of the compared rows."""
-        key = replace(rule, inside=0.0, floor=0.0, epsilon=0.0)
+        plan = self.plan
+        same = isinstance(rule, Divisor) and rule.of == "reward"
+        start = (plan.rewards, plan.unit, plan.shape) if same else id(self)
+        key = start, replace(rule, inside=0.0, floor=0.0, epsilon=0.0)
         if key not in self.spreads:
             self.spreads[key] = self._spread(rule)[self.rows]
         return self.spreads[key]
@@ -254,7 +257,12 @@ class Start:
 
 def reward_of(plan: Plan) -> Plan:
     """The shaped rewards of a plan, as advantages."""
-    return replace(Plan.of({"estimator.name": "reinforce"}), rewards=plan.rewards, unit=plan.unit, shape=plan.shape)
+    return replace(_raw(), rewards=plan.rewards, unit=plan.unit, shape=plan.shape)
+
+
+@cache
+def _raw() -> Plan:
+    return Plan.of({"estimator.name": "reinforce"})
 
 
 def _means(values: Vector, codes: Index, counts: Vector) -> Vector:
@@ -277,7 +285,8 @@ def starts_of(tried: Sequence[Candidate], trial: Trial, rows: Index) -> list[Sta
     members: dict[Any, list[Candidate]] = {}
     for candidate in tried:
         members.setdefault(trial.formulas.key(undivided(candidate.plan)), []).append(candidate)
-    return [Start(undivided(each[0].plan), each, trial, rows) for each in members.values()]
+    spreads: dict[Any, Vector] = {}
+    return [Start(undivided(each[0].plan), each, trial, rows, spreads) for each in members.values()]
 
 
 # --- constants ---------------------------------------------------------------------------------------------
@@ -340,7 +349,7 @@ def _rules_with_divisors(
     On a sample, rules of the batch cannot be judged. `plain`: the start itself is the first, its rule is None.
     """
     codes, known = start.trial.table["group"].to_numpy()[start.rows].astype(np.int64), dict[Any, Intervals]()
-    first = [(start.plain, None)] if plain and start.plain is not None else []
+    first = [(start.plain, None)] if plain and start.plain and start.plan.divisor.level != "constant" else []
     for one, rule in (*first, *start.rules()):
         of_batch = start.plan.uses_batch or (rule is not None and rule_of_batch(rule))
         if start.trial.rescaled and of_batch:
