@@ -71,7 +71,7 @@ class Rows:
     def std(self, x: Floats, ddof: int) -> Floats:
         """The std of the group of each row."""
         squares = np.bincount(self.group, (x - self.mean(x)) ** 2)[self.group]
-        return np.sqrt(squares / np.maximum(self.n - ddof, 1))
+        return np.asarray(np.sqrt(squares / np.maximum(self.n - ddof, 1)))
 
     def of_step(self, x: Floats, what: Callable[[Floats], float]) -> Floats:
         """A number of the step of each row."""
@@ -85,7 +85,7 @@ def centred(t: Rows) -> Floats:
 
 def others(t: Rows) -> Floats:
     """The reward minus the mean of the other rewards of its group."""
-    return centred(t) * t.n / (t.n - 1)
+    return np.asarray(centred(t) * t.n / (t.n - 1))
 
 
 def whitened(t: Rows, x: Floats, epsilon: float, ddof: int = 1) -> Floats:
@@ -98,7 +98,7 @@ def by_tokens(t: Rows, x: Floats) -> Floats:
     total = t.of_step(t.length, np.sum)
     mean = t.of_step(x * t.length, np.sum) / total
     variance = t.of_step((x - mean) ** 2 * t.length, np.sum) / (total - 1)
-    return (x - mean) / np.sqrt(variance + 1e-8)
+    return np.asarray((x - mean) / np.sqrt(variance + 1e-8))
 
 
 def deviation(t: Rows) -> Floats:
@@ -114,7 +114,7 @@ def batch(x: Floats, t: Rows, ddof: int) -> Floats:
 def peak(t: Rows) -> Floats:
     """MGPO's weight: largest at a solve rate of one half."""
     p = np.clip(t.mean(t.reward), 1e-12, 1 - 1e-12)
-    return np.exp(-0.5 * (p * np.log(p / 0.5) + (1 - p) * np.log((1 - p) / 0.5)))
+    return np.asarray(np.exp(-0.5 * (p * np.log(p / 0.5) + (1 - p) * np.log((1 - p) / 0.5))))
 
 
 KNOWN: Final[dict[str, Callable[[Rows], Floats]]] = {

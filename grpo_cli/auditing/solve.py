@@ -209,7 +209,7 @@ class Start:
         if self.plan.unit.take == "each" or "rollout" not in self.trial.table.columns:
             return np.ones(len(self.trial.table))
         codes = self.trial.table["rollout"].to_numpy()
-        return 1.0 / np.bincount(codes)[codes]
+        return np.asarray(1.0 / np.bincount(codes)[codes])
 
     def _counts(self, rule: Whiten) -> Vector:
         """How much a row counts in a whitening."""

@@ -30,7 +30,7 @@ def bfloat16(values: Any) -> Any:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def match(rewards: Any, logged: Any) -> dict[str, Any]:
+def match(rewards: Any, logged: Any) -> Any:
     frame = pl.DataFrame({
         "prompt_id": np.repeat(np.arange(len(rewards)), SIZE), "reward": rewards.ravel(), "advantage": logged.ravel(),
     })  # fmt: skip
