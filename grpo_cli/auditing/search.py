@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +32,7 @@ from grpo_cli.schemas.table import schemas
 CONFIRMED: Final = 2_000_000  # rows that are computed to confirm plans, all plans together
 FEWEST: Final = 6  # plans that are confirmed at least
 SLACK: Final = 6  # further rows that may differ in the sample
+SAME: Final = 9  # decimals in which the values of two starts agree if they are the same
 MOST: Final = 40  # plans that are confirmed at most
 DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
 EXACT: Final = 3  # rewards with more decimals may have been rounded
@@ -147,8 +147,13 @@ def _known(starts: Sequence[Start], trial: Trial, logged: Vector) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
     trial.formulas.compute(start.plan for start in starts)
     log = Intervals.of(logged, trial.tolerance)
-    each = (start.fits(logged, [*start.members, *with_known_constants(start, log)]) for start in starts)
-    return [*chain.from_iterable(each)]
+    found, seen = list[Fit](), set[bytes]()
+    for start in starts:
+        values = (np.round(start.values, SAME) + 0.0).tobytes()  # the divisors of equal values are tried once
+        known = with_known_constants(start, log) if values not in seen else ()
+        found += start.fits(logged, [*start.members, *known])
+        seen.add(values)
+    return found
 
 
 def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:

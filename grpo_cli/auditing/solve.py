@@ -233,7 +233,9 @@ class Start:
                     level == "group" and self.plan.baseline_level == "batch"
                 ):
                     continue
-                rules = [Divisor(level=level, of=of, ddof=ddof, epsilon=0.0) for of, ddof in product(OF, DDOFS)]
+                # Within a group the residuals have the std of the rewards.
+                kinds = product(OF if level == "batch" and self.plan.baseline_level == "group" else OF[:1], DDOFS)
+                rules = [Divisor(level=level, of=of, ddof=ddof, epsilon=0.0) for of, ddof in kinds]
                 rules += [Divisor(level=level, measure="mad", epsilon=0.0)] if level == "group" else []
                 yield from ((one, rule) for rule in rules)
         whitened = {
