@@ -147,9 +147,10 @@ def _known(starts: Sequence[Start], trial: Trial, logged: Vector) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
     trial.formulas.compute(start.plan for start in starts)
     log = Intervals.of(logged, trial.tolerance)
-    found, seen = list[Fit](), set[bytes]()
+    found, seen = list[Fit](), set[tuple[bytes, bool]]()
     for start in starts:
-        values = (np.round(start.values, SAME) + 0.0).tobytes()  # the divisors of equal values are tried once
+        # The divisors of equal values are tried once.
+        values = (np.round(start.values, SAME) + 0.0).tobytes(), start.plain is None
         known = with_known_constants(start, log) if values not in seen else ()
         found += start.fits(logged, [*start.members, *known])
         seen.add(values)

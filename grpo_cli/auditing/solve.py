@@ -228,16 +228,15 @@ class Start:
         """The last divisions that its method may have, without constants, each with a candidate that takes it."""
         if (plain := self.plain) is not None and self.plan.divisor.level == "none":
             for level in LEVELS:
-                one = self.named_for(level) or plain
-                if level not in self.plan.estimator.scales or (
-                    level == "group" and self.plan.baseline_level == "batch"
-                ):
+                named = self.named_for(level)  # methods that begin alike may have other scales
+                is_known = named is not None or level in self.plan.estimator.scales
+                if not is_known or (level == "group" and self.plan.baseline_level == "batch"):
                     continue
                 # Within a group the residuals have the std of the rewards.
                 kinds = product(OF if level == "batch" and self.plan.baseline_level == "group" else OF[:1], DDOFS)
                 rules = [Divisor(level=level, of=of, ddof=ddof, epsilon=0.0) for of, ddof in kinds]
                 rules += [Divisor(level=level, measure="mad", epsilon=0.0)] if level == "group" else []
-                yield from ((one, rule) for rule in rules)
+                yield from ((named or plain, rule) for rule in rules)
         whitened = {
             str(rule): (one, rule) for one in self.members if isinstance(rule := _rule(one.plan, self.plan), Whiten)
         }
