@@ -92,3 +92,15 @@ def test_zeros_and_ones_are_enough_to_name_a_log_of_16_bits(level: str, ddof: in
     assert (found["verdict"], found["factor"]) == ("match", 1)
     assert (found["plan"]["divisor"]["level"], found["plan"]["divisor"]["ddof"]) == (level, ddof)
     assert found["plan"]["divisor"]["of"] == "reward"
+
+
+def test_the_std_of_a_large_batch_is_named_beside_lengths_that_other_methods_read() -> None:
+    """REINFORCE++ with a baseline begins as GRPO does, and has no scale of the batch."""
+    rewards = drawn(700, 5, kinds=1000)
+    logged = bfloat16(centred(rewards) / (rewards.std(ddof=1) + 1e-4))
+    frame = pl.DataFrame({
+        "prompt_id": np.repeat(np.arange(700), SIZE), "reward": rewards.ravel(), "advantage": logged.ravel(),
+        "length": np.random.default_rng(6).integers(20, 900, rewards.size),
+    })  # fmt: skip
+    found = grpo_cli.audit(frame, group="prompt_id")["match"]
+    assert (found["verdict"], found["plan"]["divisor"]["level"]) == ("match", "batch")
