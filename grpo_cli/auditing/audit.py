@@ -320,12 +320,11 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     best = result.fits[0]
     candidate, plan = best.candidate, best.candidate.plan
     said = replace(audited.said, weights=plan.rewards.weights)
-    library = candidates(said, (), len(narrow.reward_names))
     log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
     cause = None
     if not best.explains_all:
         parts = encode([narrow.file, *narrow.carried.values()], len(logged)).codes.to_numpy()
-        cause = cause_of_log(log, library, parts)
+        cause = cause_of_log(log, candidates(said, (), len(narrow.reward_names)), parts)
     explained = [cause] if cause is not None else explained
     tolerance = tolerance.of_formula(logged, solved=candidate.solved)
     computed = candidate.factor * advantages(plan, narrow.table)
@@ -350,10 +349,12 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             "mismatched_rows": int(wrong.sum()),
             "mismatched_groups": wrong_groups,
             "max_difference": plain(float(error.max(initial=0.0, where=np.isfinite(error) & ~wrong))),
-            "tolerance": max(tolerance.absolute, tolerance.relative),
+            "tolerance": tolerance.largest,
             "near": near,
             "decisive_rows": int((~constant.fill_null(value=True)).sum()),
-            "verdict": _verdict(best, near=near, known=known, logged=logged),
+            "verdict": _verdict(
+                best, near=near, known=known, enough=known.suffices(tolerance, candidate.constants), logged=logged
+            ),
             "equations": known.equations,
             "constants": candidate.constants,
             "weights": dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
@@ -375,7 +376,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     }
 
 
-def _verdict(best: Fit, *, near: bool, known: Evidence, logged: Vector) -> str:
+def _verdict(best: Fit, *, near: bool, known: Evidence, enough: bool, logged: Vector) -> str:
     """`match`, `noise`, `few`, `nothing`, `near` or `none`; docs/trainers.md explains them."""
     if not np.nan_to_num(logged).any():
         return "nothing"
@@ -383,7 +384,7 @@ def _verdict(best: Fit, *, near: bool, known: Evidence, logged: Vector) -> str:
         return "near" if near else "none"
     if not known.groups:
         return "nothing"
-    if not known.suffices(best.candidate.constants):
+    if not enough:
         return "few"
     return "noise" if best.mismatched else "match"
 

@@ -11,23 +11,12 @@ from typing import Any, Final
 from grpo_cli.auditing.formulas import formula_key
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp, Whiten
+from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp
 from grpo_cli.engine.presets import presets
-from grpo_cli.errors import UsageError
 
 EPSILONS: Final = (1e-6, 0.0, 1e-9, 1e-8, 1e-5, 1e-4)
 DDOFS: Final = (1, 0)
-WHITENED: Final[Mapping[str, Mapping[str, Any]]] = {
-    "": {},
-    "sample": {"post.whiten.level": "sample"},
-    "token": {"post.whiten.level": "token"},
-}
-# What is tried for a divisor of each scale; epsilon and ddof follow in `refined`.
-DIVISORS: Final[Mapping[Level, Sequence[Mapping[str, Any]]]] = {
-    "none": ({},),
-    "group": ({}, {"divisor.of": "residual"}),
-    "batch": ({}, {"divisor.of": "residual"}),
-}
+SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,29 +108,6 @@ def untried(roles: Collection[str]) -> dict[str, list[str]]:
     return dict(sorted(missing.items()))
 
 
-def refined(candidate: Candidate) -> Iterator[Candidate]:
-    """The formula with every epsilon and ddof for its divisor, and for its whitening."""
-    plan = candidate.plan
-    if plan.divisor.level in {"group", "batch"}:
-        for ddof, epsilon in product(DDOFS, EPSILONS):
-            divisor = replace(plan.divisor, ddof=ddof, epsilon=epsilon)
-            yield candidate.with_plan(replace(plan, divisor=divisor))
-    for at, op in enumerate(plan.post):
-        if isinstance(op, Whiten):
-            for ddof, epsilon, inside in product(DDOFS, EPSILONS, (0.0, 1e-8)):
-                whiten = replace(op, ddof=ddof, epsilon=epsilon, inside=inside)
-                yield candidate.with_plan(replace(plan, post=(*plan.post[:at], whiten, *plan.post[at + 1 :])))
-
-
-def rooted(candidate: Candidate) -> Iterator[Candidate]:
-    """The formula with every epsilon and ddof, the epsilon under the root: sqrt(var + epsilon)."""
-    plan = candidate.plan
-    if plan.divisor.level in {"group", "batch"} and plan.divisor.measure == "std":
-        for ddof, inside in product(DDOFS, EPSILONS):
-            divisor = replace(plan.divisor, ddof=ddof, epsilon=0.0, inside=inside)
-            yield candidate.with_plan(replace(plan, divisor=divisor))
-
-
 def plain_method(plan: Plan) -> str:
     """The method whose default options give this plan, apart from reward weights; "" if there is none."""
     return (
@@ -179,20 +145,18 @@ def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
 def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
     """The presets of the tool with their other scales, which an option of the tool sets."""
     for plan, name in _presets():
-        if is_of_tool(name, tool) and plan.divisor.level in DIVISORS:
-            for scale in (one for one in DIVISORS if one in plan.estimator.scales and one != plan.divisor.level):
+        if is_of_tool(name, tool) and plan.divisor.level in SCALES:
+            for scale in (one for one in SCALES if one in plan.estimator.scales and one != plan.divisor.level):
                 yield replace(plan, divisor=replace(plan.divisor, level=scale)), f"{name} --scale {scale}"
 
 
 @cache
 def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
-    """Each of these methods with its scales, divisors and whitenings, except the user's own formula."""
-    plans = list[Plan]()
-    for row in (ESTIMATORS[name] for name in methods if name != "expression"):
-        for scale, whitening in product(row.scales, WHITENED.values()):
-            for divisor in DIVISORS[scale]:
-                try:
-                    plans.append(Plan.of({"estimator.name": row.name, "divisor.level": scale, **divisor, **whitening}))
-                except UsageError:  # a combination that means nothing
-                    continue
-    return tuple(plans)
+    """Each of these methods with its scales, and whitened; constants and other stds are solved."""
+    rows = (ESTIMATORS[name] for name in methods if name != "expression")
+    options = ((row, scale, level) for row in rows for scale, level in product(row.scales, ("", "sample", "token")))
+    return tuple(
+        Plan.of({"estimator.name": row.name, "divisor.level": scale, **({"post.whiten.level": level} if level else {})})
+        for row, scale, level in options
+        if not level or scale != "batch"  # whitening undoes the std of a batch
+    )

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.float32 import constant_groups, noise_of
+from grpo_cli.auditing.solve import INSIDE
 from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -22,7 +23,6 @@ from grpo_cli.read.group_keys import blocks, encode
 
 SPIKE: Final = 2.0**-10  # relative float32 error of the std of equal rewards, computed as sqrt(E[r^2] - E[r]^2)
 MEAN_ERROR: Final = 2.0**-22  # relative float32 error of a mean
-INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
 FRAGMENTS: Final = "every row of a rollout was counted, so its reward weighs more; by its id, a rollout counts once"
 LINE: Final = 3  # rows of a group, at least: fewer are always on a line

@@ -57,7 +57,7 @@ class Formulas:
             formula = self._of_these_rows(plan)
             if formula not in self.known and self._may_compute(plan):
                 own = formula if ESTIMATORS.origin(plan.method) else None
-                waiting.setdefault((_shaped_key(plan, missing=self._has_missing), own), {})[formula] = plan
+                waiting.setdefault((_shaped_key(plan, missing=self.has_missing), own), {})[formula] = plan
         for (key, _), formulas in waiting.items():
             plans = [*formulas.values()]
             with self._left_out_if_it_fails(plans[0].method):
@@ -67,7 +67,7 @@ class Formulas:
 
     def key(self, plan: Plan) -> Any:
         """The parts of a plan that can matter for these rows."""
-        return formula_key(plan, missing=self._has_missing, singletons=self._has_singletons)
+        return formula_key(plan, missing=self.has_missing, singletons=self._has_singletons)
 
     @contextmanager
     def _left_out_if_it_fails(self, method: str) -> Iterator[None]:
@@ -104,7 +104,8 @@ class Formulas:
         return self.table.select("group", "batch").n_unique() > self.table["group"].n_unique()
 
     @cached_property
-    def _has_missing(self) -> bool:
+    def has_missing(self) -> bool:
+        """Whether a reward is missing."""
         rewards = [self.table[name] for name in self.table.columns if name.startswith("reward.")]
         return any(bool((~reward.is_finite()).fill_null(value=True).any()) for reward in rewards)
 
@@ -112,7 +113,7 @@ class Formulas:
     def _has_singletons(self) -> bool:
         """Whether rules for singletons may matter."""
         only_row = bool((np.bincount(self.table["group"].to_numpy()) == 1).any())
-        return self._has_missing or "rollout" in self.table.columns or only_row
+        return self.has_missing or "rollout" in self.table.columns or only_row
 
 
 def formula_key(plan: Plan, *, missing: bool, singletons: bool) -> Any:

@@ -28,6 +28,7 @@ EXACT: Final = (1e-9, 1e-6)
 COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
 TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
 ROUNDING: Final = 1e-12  # a smaller error is rounding
+LARGE: Final = 1e-3  # smaller advantages depend too little on a constant
 FAR: Final = 0.5  # a formula is not near if a larger share of the rows differs
 SPARE_EQUATIONS: Final = 3  # a match needs this many more equations than solved constants
 FEW_GROUPS: Final = 3  # a match needs more groups than these
@@ -35,11 +36,12 @@ FEW_GROUPS: Final = 3  # a match needs more groups than these
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How far two equal advantages may differ: an absolute part, and a part relative to max(`least`, |A|)."""
+    """How a log was rounded: how far two equal advantages may differ, an absolute part, and a part relative to max(`least`, |A|)."""
 
     absolute: float = 0.0
     relative: float = FLOAT32_ERROR
     least: float = 1.0
+    bits: int = 0  # of the mantissa, if it was rounded to so many: half of the last one is allowed
 
     @classmethod
     def of_type(cls, logged: Vector) -> Tolerance:
@@ -51,14 +53,25 @@ class Tolerance:
 
     def of(self, logged: Vector) -> Vector:
         """The tolerance of each row."""
-        return self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
+        allowed = self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
+        return allowed + np.ldexp(0.5, np.frexp(logged)[1] - self.bits) if self.bits else allowed
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether values are so rounded that an epsilon could be solved from nearly any numbers."""
+        return self.absolute > COARSE or self.bits > 0
+
+    @property
+    def largest(self) -> float:
+        """The larger part, as one number."""
+        return max(self.absolute, self.relative, 2.0**-self.bits if self.bits else 0.0)
 
     def of_formula(self, logged: Vector, *, solved: bool) -> Tolerance:
         """The same; if a constant was solved from unrounded values, only the error of their type.
 
         A solved constant fits nearly any values approximately.
         """
-        if not solved or self.absolute or not self.least:  # rounded values
+        if not solved or self.absolute or self.bits:  # rounded values
             return self
         finite = logged[np.isfinite(logged)]
         is_float32 = bool((finite.astype(np.float32).astype(np.float64) == finite).all())
@@ -72,7 +85,6 @@ class Fit:
     candidate: Candidate
     mismatched: int  # rows that differ
     typical: float  # root mean square error of the other rows
-    median: float  # median error of all rows
     rows: int
     noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
 
@@ -111,9 +123,10 @@ class Evidence:
     equations: int
     groups: int
 
-    def suffices(self, constants: int = 0) -> bool:
+    def suffices(self, tolerance: Tolerance, constants: int = 0) -> bool:
         """Whether it is enough for a formula with this many constants solved from the same rows."""
-        return self.groups > FEW_GROUPS and self.equations >= constants + SPARE_EQUATIONS
+        told = self.equations // 2 if tolerance.is_coarse else self.equations  # coarse values tell half as much
+        return self.groups > FEW_GROUPS and told >= constants + SPARE_EQUATIONS
 
 
 def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
@@ -153,41 +166,39 @@ class Trial:
         tried = [*tried]
         self.formulas.compute(candidate.plan for candidate in tried)
         known: dict[Any, Fit] = {}
-        measured = []
+        found = []
         for candidate in tried:
             formula = self.formulas.key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
                 tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
-                known[formula] = _measure(candidate, self.values(candidate), self.logged, tolerance)
-            measured.append(replace(known[formula], candidate=candidate))
-        return measured
-
-    @property
-    def is_coarse(self) -> bool:
-        """Whether values are so rounded that an epsilon or a factor could be solved from nearly any numbers."""
-        return self.tolerance.absolute > COARSE
+                known[formula] = measured(candidate, self.values(candidate), self.logged, tolerance)
+            found.append(replace(known[formula], candidate=candidate))
+        return found
 
     def has_evidence_for(self, candidate: Candidate) -> bool:
         """Whether the rows have enough equations for the candidate's solved constants."""
-        return evidence(candidate.plan, self.table, self.logged).suffices(candidate.constants)
+        return evidence(candidate.plan, self.table, self.logged).suffices(self.tolerance, candidate.constants)
 
     def values(self, candidate: Candidate) -> Vector:
         """The candidate's advantages."""
-        values = candidate.factor * self.formulas.advantages(candidate.plan)
-        if self.rescaled and candidate.plan.uses_batch:
+        return self.like_logged(candidate.factor * self.formulas.advantages(candidate.plan), candidate.plan)
+
+    def like_logged(self, values: Vector, plan: Plan) -> Vector:
+        """The advantages of a plan; on a sample, with the factor and the offset of each batch if it needs the whole batch."""
+        if self.rescaled and plan.uses_batch:
             return _rescale(values, self.logged, self.table["batch"].to_numpy())
         return values
 
 
-def _measure(candidate: Candidate, computed: Vector, logged: Vector, tolerance: Tolerance) -> Fit:
+def measured(candidate: Candidate, computed: Vector, logged: Vector, tolerance: Tolerance) -> Fit:
     """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
     wrong, error = differences(computed, logged, tolerance)
     finite = error[np.isfinite(error)]
     if not len(finite):
-        return Fit(candidate, int(wrong.sum()), np.inf, np.inf, len(logged))
+        return Fit(candidate, int(wrong.sum()), np.inf, len(logged))
     others = error[~wrong & np.isfinite(error)] if wrong.sum() <= FAR * len(wrong) else finite
     typical = float(np.sqrt(np.mean(others**2))) if len(others) else np.inf
-    return Fit(candidate, int(wrong.sum()), typical, float(np.median(finite)), len(logged))
+    return Fit(candidate, int(wrong.sum()), typical, len(logged))
 
 
 def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:

@@ -64,7 +64,7 @@ def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, An
     late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
     last = int(late.argmax()) if late.any() else len(codes[:SAMPLE])
     table, logged = log.table.head(last), log.logged[:last]
-    if not last or not evidence(tried[0].plan, table, logged).suffices(1):
+    if not last or not evidence(tried[0].plan, table, logged).suffices(log.tolerance, 1):
         return None
     formulas = Formulas(table, log.formulas.known)
     allowed = log.tolerance.of(logged)

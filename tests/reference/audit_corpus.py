@@ -263,10 +263,8 @@ def verdict(at: int) -> str:
     log = LOGS[at]
     frame = log.table(seed(at))
     binding = Binding(rewards=("reward", "other")) if log.fault == "weights" else Binding()
-    facts = audited(
-        Job(inputs=(), binding=binding),
-        [Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows]))],
-    )
+    columns = FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)
+    facts = audited(Job(inputs=(), binding=binding), [Table(FRAME, columns)])
     match = facts["match"]
     fits = match["verdict"] in {"match", "noise"}
     if facts["headline"] is not None:

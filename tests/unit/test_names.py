@@ -27,7 +27,7 @@ KNOWN = {
     "auditing/audit.py": {"group_by(columns)", "drop(LEFT_OUT)"},
     "auditing/compare.py": {"select(reward)"},
     "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
-    "auditing/solved.py": {"select((f'reward.{at}' for at in range(components)))"},
+    "auditing/weights.py": {"select((f'reward.{at}' for at in range(components)))"},
     "auditing/trial.py": {"col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])"},
     "choosing/exports.py": {"select(std)"},
     "choosing/groups.py": {"select([name for name in FACTS if name in groups.columns])"},

@@ -10,6 +10,8 @@ import pytest
 
 from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.auditing.formulas import Formulas
+from grpo_cli.auditing.solve import starts_of
+from grpo_cli.auditing.trial import Trial
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
 from tests.support.drawn import some
@@ -51,6 +53,17 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
     for plan in some(plans, 4):
         alone = kept_advantages(score(plan, table).frame)
         assert formulas.advantages(plan).tobytes() == np.asarray(alone).tobytes(), plan
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine(kind: dict[str, Any]) -> None:
+    table = rewards(**kind)
+    trial = Trial(Formulas(table), np.zeros(len(table)))
+    tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
+    for start in starts_of(tried, trial, np.arange(len(table))):
+        for candidate in some(start.members, 2):
+            expected = trial.formulas.advantages(candidate.plan)
+            assert start.divided(candidate) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
 
 
 @pytest.mark.parametrize(("roles", "claimed"), [((), []), (("length",), ["opo"])])

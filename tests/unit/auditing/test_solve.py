@@ -1,0 +1,106 @@
+"""What is solved from a log: the divisor of each row lies in an interval, and a constant is where the intervals meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.auditing.solve import Intervals, shortest
+from tests.support.drawn import some
+
+SIZE = 8
+
+
+def drawn(groups: int, seed: int, kinds: int = 2) -> Any:
+    """Rewards with a line for each group: 0 and 1, or more kinds between them."""
+    rng = np.random.default_rng(seed)
+    return rng.binomial(kinds - 1, rng.uniform(0.1, 0.9, (groups, 1)), (groups, SIZE)) / (kinds - 1)
+
+
+def centred(rewards: Any) -> Any:
+    return rewards - rewards.mean(axis=1, keepdims=True)
+
+
+def bfloat16(values: Any) -> Any:
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def match(rewards: Any, logged: Any) -> Any:
+    frame = pl.DataFrame({
+        "prompt_id": np.repeat(np.arange(len(rewards)), SIZE), "reward": rewards.ravel(), "advantage": logged.ravel(),
+    })  # fmt: skip
+    return grpo_cli.audit(frame, group="prompt_id")["match"]
+
+
+def test_a_row_gives_an_interval_for_its_divisor() -> None:
+    log = Intervals(np.array([0.9, -2.1, -0.1, 0.4, np.nan]), np.array([1.1, -1.9, 0.1, 0.6, np.nan]))
+    divisors = log.divisors(np.array([1.0, -4.0, 0.0, 0.0, np.nan]))
+    # 1 / 1.1 to 1 / 0.9; 4 / 2.1 to 4 / 1.9; any that divides 0; none that makes 0.5 of 0; any without an advantage.
+    assert divisors.low == pytest.approx([1 / 1.1, 4 / 2.1, 0.0, np.inf, 0.0])
+    assert divisors.high == pytest.approx([1 / 0.9, 4 / 1.9, np.inf, 0.0, np.inf])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "number"),
+    [
+        (1.999999, 2.000001, 2.0),
+        (1.749995, 1.750005, 1.75),
+        (1.9, 2.1, None),
+        (1.2344999, 1.2345001, None),
+        (0.0, 1.0, None),
+    ],
+)
+def test_a_constant_has_few_digits_for_its_interval(low: float, high: float, number: float | None) -> None:
+    assert shortest(low, high, 3) == number
+
+
+@pytest.mark.parametrize("constant", some([0.4713, 0.4702, 0.50431, 0.38122, 0.61017, 0.4966], 6))
+def test_what_is_left_beside_a_std_is_no_epsilon_unless_it_is_a_usual_one(constant: float) -> None:
+    rewards = drawn(30, 1)
+    for rounded in (np.float32, np.float16):
+        logged = (centred(rewards) / constant).astype(rounded).astype(np.float32)
+        assert match(rewards, logged)["verdict"] not in {"match", "noise"}
+
+
+@pytest.mark.parametrize("seed", some(range(6), 3))
+def test_eighths_are_exact_and_not_rounded_to_16_bits(seed: int) -> None:
+    rewards = drawn(30, seed, kinds=5)
+    logged = np.random.default_rng(seed).integers(-8, 9, rewards.shape) / 8
+    found = match(rewards, logged)
+    assert (found["verdict"], found["tolerance"]) == ("none", 2e-5)
+
+
+STDS = {
+    "group": lambda r, ddof: r.std(axis=1, ddof=ddof, keepdims=True),
+    "batch": lambda r, ddof: r.std(ddof=ddof),
+}
+
+
+@pytest.mark.parametrize("level", STDS)
+@pytest.mark.parametrize("ddof", [0, 1])
+@pytest.mark.parametrize("rounded", [np.float16, bfloat16], ids=["float16", "bfloat16"])
+def test_zeros_and_ones_are_enough_to_name_a_log_of_16_bits(level: str, ddof: int, rounded: Any) -> None:
+    rewards = drawn(9, 3)
+    logged = centred(rewards) / (STDS[level](rewards, ddof) + 1e-6)
+    logged = rounded(logged).astype(np.float32) if rounded is bfloat16 else logged.astype(rounded).astype(np.float32)
+    found = match(rewards, logged)
+    assert (found["verdict"], found["factor"]) == ("match", 1)
+    assert (found["plan"]["divisor"]["level"], found["plan"]["divisor"]["ddof"]) == (level, ddof)
+    assert found["plan"]["divisor"]["of"] == "reward"
+
+
+def test_the_std_of_a_large_batch_is_named_beside_lengths_that_other_methods_read() -> None:
+    """REINFORCE++ with a baseline begins as GRPO does, and has no scale of the batch."""
+    rewards = drawn(700, 5, kinds=1000)
+    logged = bfloat16(centred(rewards) / (rewards.std(ddof=1) + 1e-4))
+    frame = pl.DataFrame({
+        "prompt_id": np.repeat(np.arange(700), SIZE), "reward": rewards.ravel(), "advantage": logged.ravel(),
+        "length": np.random.default_rng(6).integers(20, 900, rewards.size),
+    })  # fmt: skip
+    found = grpo_cli.audit(frame, group="prompt_id")["match"]
+    assert (found["verdict"], found["plan"]["divisor"]["level"]) == ("match", "batch")
