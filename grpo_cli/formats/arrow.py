@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,6 +65,16 @@ class Arrow(Format):
             refuse_doubled(reader.schema.names, reader.schema.names, source.name)
             frame = frame_of(reader.read_all())
         yield frame
+
+    def read_to_compare(self, source: Input) -> pl.DataFrame:
+        with _opened(source) as reader:
+            table = reader.read_all()
+        seen = Counter[str]()
+        names = []
+        for name in table.schema.names:  # those of one name are told apart by their order
+            seen[name] += 1
+            names.append(name if seen[name] == 1 else f"{name}, the {seen[name]}th of this name")
+        return frame_of(table.rename_columns(names))
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         return [row_of(_schema(source))]

@@ -233,8 +233,12 @@ class Format(Reader):
         """How `new` without the added columns was compared with `old`, and the first difference, if any."""
         return "values", self._different_values(new, old, added)
 
+    def read_to_compare(self, source: Input) -> pl.DataFrame:
+        """The whole file, even if several columns have one name."""
+        return self.read(source)
+
     def _different_values(self, new: Input, old: Input, added: Collection[str]) -> str | None:
-        was, now = self.read(old), self.read(new)
+        was, now = self.read_to_compare(old), self.read_to_compare(new)
         if len(was) != len(now):
             raise DataError(f"{new.name}: {len(now)} rows, {old.name} has {len(was)}")
         for name in was.columns:

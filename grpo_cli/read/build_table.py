@@ -25,7 +25,7 @@ from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.rollouts import with_rollouts
-from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain
 from grpo_cli.values.paths import PARENT, absent
@@ -82,7 +82,7 @@ def columns_before_outputs(
 
 def _is_late(name: str, tables: Sequence[Table]) -> bool:
     """Whether a column that no head shows is in a later row."""
-    files = [table for table in tables if isinstance(table, FileTable) and table.format.watches]
+    files = [table for table in tables if table.format.watches]
     late = (table.format.scan(table.source, (), [name]).late_names for table in files)
     return any(name in names for names in late)
 

@@ -86,7 +86,7 @@ def test_a_replaced_field_that_only_a_late_line_names_twice_is_refused_with_its_
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", *TEXT])
+@pytest.mark.parametrize("kind", [*TABLES, *TEXT])
 def test_other_columns_may_have_one_name_and_keep_it(kind: str, tmp_path: Path) -> None:
     write(tmp_path / f"in.{kind}", with_second("note"))
     assert adv("compute", f"in.{kind}", "--column", "new", "-o", f"out.{kind}", cwd=tmp_path).status == 0
