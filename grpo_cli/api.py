@@ -389,7 +389,7 @@ class Look:
         from grpo_cli.render.inspect import render
 
         console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        render(self.found.facts, console)
+        render(self.found.facts, console, by=True)
         return console
 
 

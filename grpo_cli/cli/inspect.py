@@ -56,7 +56,7 @@ def _shown(given: dict[str, Any]) -> Mapping[str, Any]:
 
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
-        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), by=given.get("by", ""))
+        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), by="by" in given)
     return found.facts
 
 
@@ -141,5 +141,5 @@ def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:
         raise UsageError("--json and --format cannot be combined", "leave one of them out")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
-    frame = view.table(found, show=given.get("show"), sort=given.get("sort"), top=given.get("top"))
+    frame = view.table(found, show=given.get("show"), by=given.get("by"), sort=given.get("sort"), top=given.get("top"))
     sys.stdout.write(view.WRITERS[given["format"]](frame))

@@ -60,10 +60,10 @@ SHARES: Final = frozenset({"zero_variance", "all_best", "all_worst"})
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def render(facts: Mapping[str, Any], console: Console, browse: str = "", by: str = "") -> None:
+def render(facts: Mapping[str, Any], console: Console, browse: str = "", *, by: bool = False) -> None:
     """Print all facts of an inspection, or of those of several parts.
 
-    `browse` is the command that shows the texts; a table that was asked for (`by`) comes last before the verdict.
+    `browse` is the command that shows the texts; the table over the steps or another column comes last before the verdict, if it was asked for (`by`).
     """
     sheet = Sheet(console)
     if "parts" in facts:
@@ -372,13 +372,15 @@ BLOCKS_OF_LINES: Final = (
 # --- tables for other programs -----------------------------------------------------------------------------
 
 
-def table(found: Inspection | Parted, *, show: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
-    """The rows of a group if one is shown, else the trend if there is one, else the groups; of parts below each other, with their values."""
-    frames = [with_value(part.narrow, _table(part, show, sort, top)) for part in found.parts]
+def table(
+    found: Inspection | Parted, *, show: str | None, by: str | None, sort: str | None, top: int | None
+) -> pl.DataFrame:
+    """The rows of a group if one is shown, else the trend that was asked for, else the groups; of parts below each other, with their values."""
+    frames = [with_value(part.narrow, _table(part, show, by, sort, top)) for part in found.parts]
     return pl.concat(frames, how="diagonal_relaxed")
 
 
-def _table(inspection: Inspection, show: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
+def _table(inspection: Inspection, show: str | None, by: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
     if show is not None:
         rows = show_group(inspection, show)["rows"]
         rewards = [row.pop("rewards") for row in rows]
@@ -392,10 +394,9 @@ def _table(inspection: Inspection, show: str | None, sort: str | None, top: int 
             for row, of_row in zip(rows, rewards, strict=True)
         ]
         return pl.DataFrame(flat, infer_schema_length=None)
-    by = inspection.facts["by"]
     if by is not None:
-        frame = pl.DataFrame(by["lines"], infer_schema_length=None)
-        return frame if by["column"] in frame.columns else frame.rename({"value": by["column"]})
+        frame = pl.DataFrame(inspection.facts["by"]["lines"], infer_schema_length=None)
+        return frame if by in frame.columns else frame.rename({"value": by})
     return _table_of_groups(inspection, sort, top)
 
 
