@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, get_origin
 
 from grpo_cli.engine.coerce import typed
+from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import Counting
@@ -167,6 +168,8 @@ def plan_of(given: Given) -> Plan:
     plan = _plan(given)
     if plan.method == "expression" and "estimator.sql" not in settings(given):
         raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
+    if plan.method == "expression":  # before an output that exists is refused: --force would not help
+        expression.refuse_unknown(expression.parsed(str(plan.params["sql"])).meta.root_names())
     for error in _without_effect(given).values():
         raise error
     if given.get("expect_size", 1) < 1:

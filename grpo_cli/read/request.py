@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
@@ -33,11 +33,6 @@ from grpo_cli.read.tables import Binding, Table
 from grpo_cli.schemas.table import Schema, items
 from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT
-
-BY_TEXT: Final = "(found by name, no id beside it)"
-LISTED: Final = 12  # columns listed in a message
-NEAR: Final = 2  # near matches of a schema in a message
-ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.files.stores import pinned
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
+from grpo_cli.read.layout import LISTED
 from grpo_cli.read.recognise import recognise
-from grpo_cli.read.request import LISTED
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values.cells import Field
 

@@ -70,14 +70,12 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
 
     formula = parsed(sql)
     names = formula.meta.root_names()
-    known = [*NAMES, *(name for name in COLUMNS if name in t.columns)]
+    refuse_unknown(names)
     for name in names:
         if name in COLUMNS and name not in t.columns:
             raise UsageError(
                 f"the formula reads {name!r}, but no column is given for it", f"add {ROLES[name].flag} COLUMN"
             )
-        if name not in known:
-            raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
     _refuse_other_types(sql, formula, names)
     quantities = _quantities(t, ddof, epsilon)
     for name in dict.fromkeys(names):
@@ -85,6 +83,14 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
             t.frames.let(quantities[name](), name, replaces=True)
     # Named here, because the quantities have the same names for the next reward column.
     return t.let(pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64))))
+
+
+def refuse_unknown(names: Sequence[str]) -> None:
+    """Refuse a name in a formula that is no quantity."""
+    known = [*NAMES, *COLUMNS]
+    for name in names:
+        if name not in known:
+            raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
 
 
 def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:

@@ -567,3 +567,11 @@ def test_a_misspelt_column_comes_before_an_output_of_any_command_that_exists(wor
     done = adv(*there, "--group", "promt_id", cwd=tmp_path)
     assert "in.csv: no column 'promt_id'; did you mean 'prompt_id'?" in done.err
     assert "exists; add --force" in adv(*there, cwd=tmp_path).err
+
+
+def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n')
+    (tmp_path / "out.jsonl").write_text("mine")
+    done = adv("compute", "in.jsonl", "--expr", "reward - meann", "-o", "out.jsonl", cwd=tmp_path)
+    assert (done.status, done.err) == (2, "error: no quantity named 'meann'; did you mean 'mean'?\n")
+    assert (tmp_path / "out.jsonl").read_text() == "mine"
