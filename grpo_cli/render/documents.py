@@ -290,16 +290,17 @@ class Expected(TypedDict):
     """The share of zero-variance groups, and what chance would give."""
 
     observed: float
-    beta: Number
     one_rate: Number
 
 
 class AtSize(TypedDict):
-    """The share of groups that would vary at another size."""
+    """The share of groups that would vary at another size; a model has a 95 % interval."""
 
     size: int
     alive: float
     found: Literal["sample", "model", "bound"]
+    low: Number
+    high: Number
 
 
 class Lengths(TypedDict):

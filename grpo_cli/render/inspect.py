@@ -31,7 +31,7 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
-from grpo_cli.stats.difficulty import CHANCES
+from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
 from grpo_cli.stats.facts import every_group, marked_lines
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.trends import over_steps, thinned
@@ -306,8 +306,8 @@ def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
     some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
     lines = [some if constant["groups"] else f"none: rewards differ in {every_group(facts)}"]
-    chances = [f"{percent(expected[name])} {word}" for name, word in CHANCES.items() if expected[name] is not None]
-    lines += [f"{'' if at else 'expected:':9} {chance}" for at, chance in enumerate(chances)]
+    if expected["one_rate"] is not None:
+        lines.append(f"expected: {percent(expected['one_rate'])} {ALL_EQUALLY_HARD}")
     yield "zero variance", lines
 
 
@@ -315,17 +315,22 @@ def _other_sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     sizes = facts["at_size"]
     if all(at["alive"] == 1 for at in sizes):
         return
-    marks = {"sample": "", "model": "~", "bound": ">="}
-    shares = [percent(at["alive"]) for at in sizes]
-    # What is all of them, or is itself a bound, needs none.
-    cells = [
-        share if share[0] in "<>" or share == "100%" else marks[at["found"]] + share
-        for at, share in zip(sizes, shares, strict=True)
-    ]
+    cells = []
+    notes = set()
+    for at in sizes:
+        share = percent(at["alive"])
+        if at["found"] == "model":
+            share = f"{percent(at['low'])} to {percent(at['high'])}"
+            notes.add("an interval is that of the solve rates that fit these groups (95%)")
+        elif at["found"] == "bound" and share[0] not in "<>" and share != "100%":
+            share = f">={share}"
+            notes.add(">= lower bound")
+        cells.append(share)
     heads = ["group size", *(f"{at['size']:,}" for at in sizes)]
-    notes = {"~": f"~ {CHANCES['beta']}", ">=": ">= lower bound"}
-    used = [note for mark, note in notes.items() if any(cell.startswith(mark) for cell in cells)]
-    yield "other sizes", [*aligned(heads, [["would vary"], *([cell] for cell in cells)], frozenset({0})), *used]
+    yield (
+        "other sizes",
+        [*aligned(heads, [["would vary"], *([cell] for cell in cells)], frozenset({0})), *sorted(notes)],
+    )
 
 
 def _spread(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:

@@ -5,9 +5,9 @@ easy or too hard. How often they would be equal at another group size is estimat
 
 * n' <= n: the chance that n' rows drawn from the group without replacement are equal, sum over its values of
   C(c, n') / C(n, n'). It is an unbiased estimate of what a group of n' rows would do.
-* n' > n: a group that varies still varies. If two rewards occur, a constant group stays constant as often as under a Beta
-  distribution of solve rates with the observed mean and spread (without sampling noise). With more rewards there is no
-  such model: constant groups are assumed to stay constant, and the share of groups that vary is a lower bound.
+* n' > n: a group that varies still varies. If two rewards occur, a constant group stays constant as often as the solve
+  rates say that fit the groups best (any distribution of rates, so also prompts that are never solved). This is shown to
+  twice the size, with its interval. With other rewards, smaller groups than n' count as they are: a lower bound.
 """
 
 from __future__ import annotations
@@ -34,11 +34,16 @@ FINER: Final = 8  # the most steps per solved row, if rewards are graded
 DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
 USEFUL: Final = (0.2, 0.8)
 BANDS: Final = ("never", "hard", "medium", "easy", "always")  # solved; hard and easy are outside USEFUL
-# What the shares in `expected_zero_variance` that are not observed assume.
-CHANCES: Final = {
-    "beta": "if solve rates follow a Beta distribution",
-    "one_rate": "if all prompts were equally hard",
-}
+ALL_EQUALLY_HARD: Final = "if all prompts were equally hard"
+# How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
+# 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and two standard errors and a point
+# hold the truth in 90 to 100 % of the runs from 30 groups up. At four times the size they hold it in 67 to 97 %.
+RATES: Final = np.sin(np.linspace(0.0, math.pi / 2, 65)) ** 2  # closer together near 0 and 1
+FITTING_STEPS: Final = 300
+REDRAWS: Final = 40
+FEWEST_GROUPS: Final = 30
+FARTHEST: Final = 2  # times the size
+BIAS: Final = 0.01
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
@@ -189,13 +194,13 @@ def effective_rows(advantages: pl.Series) -> float | None:
 class Ties:
     """How often a value occurs c times in a comparable group of n rows: lines of `n`, `c` and `times`.
 
-    `rate` is the mean solve rate of the groups if only two values occur, else None.
+    `solved` has the lines of the better reward if only two values occur.
     """
 
     n: Vector
     c: Vector
     times: Vector
-    rate: float | None
+    solved: pl.DataFrame | None
 
 
 def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -227,84 +232,120 @@ def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
 
 def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, Any]) -> Ties:
     """Count equal rewards; `rows` has `group` and `.reward`, and `rewards` is the histogram of all."""
-    rate, compared = None, comparable(groups)
+    solved, compared = None, comparable(groups)
     low, high = extremes(compared)
     if low is not None and high is not None and low != high and {*rewards.get("values", ())} == {low, high}:
         # If only two values occur, the means say how often.
         rates = (compared["mean"] - low) / (high - low)
-        rate = float(rates.to_numpy().mean())
-        best = (rates * compared["scored"]).round().cast(pl.Int64).to_numpy()
-        n = compared["scored"].to_numpy()
-        pairs = _times(np.concatenate([n, n]), np.concatenate([best, n - best]))
+        best = (rates * compared["scored"]).round().cast(pl.Int64)
+        counts = pl.DataFrame({"n": compared["scored"].cast(pl.Int64), "c": best}).group_by("n", "c")
+        solved = counts.agg(times=pl.len().cast(pl.Int64)).sort("n", "c")
+        unsolved = solved.with_columns(c=pl.col("n") - pl.col("c"))
+        pairs = pl.concat([solved, unsolved]).filter(pl.col("c") > 0)
     else:
         n = compared.filter("constant")["scored"].to_numpy()
         pairs = pl.concat([_times(n, n), repeated_rewards(groups, rows)])
-    lines = _summed(pairs)
+    return Ties(*_columns(_summed(pairs)), solved)
+
+
+def _columns(lines: pl.DataFrame) -> tuple[Vector, Vector, Vector]:
     n, c, times = (lines[name].cast(pl.Float64).to_numpy() for name in ("n", "c", "times"))
-    return Ties(n, c, times, rate)
+    return n, c, times
 
 
-def at_size(ties: Ties, size: int) -> dict[str, Any]:
-    """The share of groups that would have unequal rewards at another size, and how it was estimated."""
-    n, c, times = ties.n, ties.c, ties.times
-    groups = float((times * c / n).sum())  # the shares of the values of a group add up to 1
+def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[dict[str, Any]]:
+    """The share of groups that would have unequal rewards at other sizes, how it was found, and its 95 % interval."""
+    if not len(ties.n):
+        return []
+    lines = []
+    usual = float(np.median(np.repeat(ties.n, ties.times.astype(int))))
+    fitted = _fitted(ties.solved) if ties.solved is not None else None
+    for size in sizes:
+        low = high = None
+        if (ties.n >= size).all():
+            found, alive = "sample", _alive(ties, size)
+        elif fitted is not None and size <= FARTHEST * usual:
+            found = "model"
+            alive, low, high = fitted.alive(size)
+        elif size <= usual:
+            found, alive = "bound", _alive(ties, size)
+        else:
+            break
+        lines.append({"size": size, "alive": alive, "found": found, "low": low, "high": high})
+    return lines
+
+
+def _alive(ties: Ties, size: int) -> float:
+    """The share of groups that vary, if those that are smaller than this and constant stay so."""
+    groups = float((ties.times * ties.c / ties.n).sum())  # the shares of the values of a group add up to 1
+    return 1.0 - float((ties.times * _equal(ties.n, ties.c, size)).sum()) / groups
+
+
+def _equal(n: Vector, c: Vector, size: int) -> Vector:
+    """The chance that `size` rows of a group all have the value of c of its n rows: C(c, size) / C(n, size)."""
+    chance = np.where(c == n, 1.0, 0.0)
     drawn = n >= size
-    # Larger than the group: only constant groups can be constant, as often as the model says.
-    stays: Any = np.ones(len(n))
-    if ties.rate is not None:
-        evenness = _evenness(ties, ties.rate)
-        stays = _constant_under_beta(ties.rate, evenness, size) / _constant_under_beta(ties.rate, evenness, n)
-    chance = np.where(c == n, stays, 0.0)
-    # Not larger: C(c, size) / C(n, size), without replacement.
     equal = np.ones(int(drawn.sum()))
     for i in range(size):
         equal = equal * np.maximum(c[drawn] - i, 0.0) / (n[drawn] - i)
     chance[drawn] = equal
-    estimate = "sample" if drawn.all() else "bound" if ties.rate is None else "model"
-    return {"size": size, "alive": 1.0 - float((times * chance).sum()) / groups, "found": estimate}
-
-
-def _evenness(ties: Ties, rate: float) -> float:
-    """E[p (1 - p)] over prompts, as a share of its value if all prompts had the mean rate.
-
-    The numerator is unbiased: c (n - c) / (n (n - 1)) of each group.
-    """
-    n, c, times = ties.n, ties.c, ties.times
-    mixed = float((times * c * (n - c) / (n * (n - 1))).sum()) / 2 / float((times * c / n).sum())
-    return min(mixed / (rate * (1 - rate)), 1.0) if 0 < rate < 1 else 0.0
-
-
-def _constant_under_beta(rate: float, evenness: float, size: Any) -> Any:
-    """E[p^n + (1 - p)^n] for p of a Beta distribution: products of (a + i) / (a + b + i), i < n."""
-    sizes = np.asarray(size, dtype=np.float64)
-    if evenness >= 1:
-        return rate**sizes + (1 - rate) ** sizes
-    strength = evenness / (1 - evenness)
-    chance = np.zeros_like(sizes)
-    for mean in (rate, 1 - rate):
-        steps = [mean, *((mean * strength + i) / (strength + i) for i in range(1, int(sizes.max())))]
-        chance = chance + np.concatenate([[1.0], np.cumprod(steps)])[sizes.astype(np.int64)]
     return chance
 
 
-def expected_zero_variance(groups: pl.DataFrame, ties: Ties, rewards: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The observed share of constant groups, and two that chance would give; None without groups to compare.
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """The distribution of solve rates that makes these groups most likely, and those of groups drawn again from them."""
 
-    `beta`: if solve rates follow a Beta distribution with the observed mean and spread, without sampling noise; None if
-    there are not exactly two rewards, or only one group. `one_rate`: if all prompts were equally hard, with the shares of
-    all rows, which leaves the fewest groups constant. None if many values occur (`rewards` is
-    the histogram of all rows).
+    n: Vector
+    c: Vector
+    times: Any  # a column for the groups, and one for each redraw
+    weights: Any  # of RATES, likewise
+
+    def alive(self, size: int) -> tuple[float, float, float]:
+        """The share of groups that vary, and its interval."""
+        never, always = self.c == 0, self.c == self.n
+        equal = _equal(self.n, self.c, size) + _equal(self.n, self.n - self.c, size)
+        chance = np.repeat(equal[:, None], self.times.shape[1], axis=1)
+        for constant, rates in ((never, 1 - RATES), (always, RATES)):
+            for at in np.flatnonzero(constant & (self.n < size)):
+                chance[at] = (rates**size @ self.weights) / (rates ** self.n[at] @ self.weights)
+        alive = 1 - (self.times * chance).sum(axis=0) / self.times.sum(axis=0)
+        margin = 2 * float(alive[1:].std()) + BIAS
+        estimate = float(alive[0])
+        return estimate, max(estimate - margin, 0.0), min(estimate + margin, 1.0)
+
+
+def _fitted(solved: pl.DataFrame) -> _Fitted | None:
+    """Fit a distribution over RATES by expectation and maximisation; None if there are too few groups."""
+    n, c, times = _columns(solved)
+    small = n < OTHER_SIZES[-1]  # larger groups answer for themselves
+    if times[small].sum() < FEWEST_GROUPS:
+        return None
+    groups = int(times.sum())
+    again = np.random.default_rng(0).multinomial(groups, times / groups, REDRAWS)
+    counts = np.column_stack([times, again.T])
+    chances = RATES ** c[small, None] * (1 - RATES) ** (n - c)[small, None]
+    weights = np.full((len(RATES), counts.shape[1]), 1 / len(RATES))
+    for _ in range(FITTING_STEPS):
+        likely = np.maximum(chances @ weights, np.finfo(float).tiny)
+        weights *= chances.T @ (counts[small] / likely)
+        weights /= weights.sum(axis=0)
+    return _Fitted(n, c, counts, weights)
+
+
+def expected_zero_variance(groups: pl.DataFrame, rewards: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The observed share of constant groups, and that of chance; None without groups to compare.
+
+    `one_rate`: if all prompts were equally hard, with the shares of all rows, which leaves the fewest groups constant.
+    None if many values occur (`rewards` is the histogram of all rows).
     """
     groups = comparable(groups)
     if not len(groups):
         return None
-    beta = one_rate = None
-    if ties.rate is not None and len(groups) > 1:  # one prompt shows no spread
-        chances = _constant_under_beta(ties.rate, _evenness(ties, ties.rate), groups["scored"].to_numpy())
-        beta = float(chances.mean())
+    one_rate = None
     if "values" in rewards:
         counts = np.array(rewards["counts"], dtype=np.float64)
         shares, sizes = counts / counts.sum(), groups["scored"].value_counts().sort("scored")
         one_rate = float(sum(float((shares**n).sum()) * many for n, many in sizes.iter_rows())) / len(groups)
     observed = float(groups["constant"].mean() or 0.0)  # type: ignore[arg-type]
-    return {"observed": observed, "beta": beta, "one_rate": one_rate}
+    return {"observed": observed, "one_rate": one_rate}

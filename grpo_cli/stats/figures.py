@@ -18,7 +18,7 @@ from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
-from grpo_cli.stats.difficulty import CHANCES
+from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
 from grpo_cli.stats.facts import at_ends, even_bins, reward_range
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.trends import student, thinned
@@ -349,7 +349,7 @@ def _length_says(within: float | None) -> str:
 
 
 def _other_sizes(inspection: Inspection) -> Figure:
-    words = {"sample": "subsampled from the groups", "model": "Beta model", "bound": "lower bound"}
+    words = {"sample": "subsampled from the groups", "model": "fitted solve rates", "bound": "lower bound"}
     sizes = inspection.facts["at_size"]
     lines = [{"size": at["size"], "share": at["alive"], "kind": words[at["found"]]} for at in sizes]
     seen = ", ".join(f"{percent(line['share'])} at {line['size']}" for line in lines[:: max(len(lines) - 1, 1)])
@@ -362,8 +362,10 @@ def _expected(inspection: Inspection) -> Figure | None:
     expected = inspection.facts["expected"]
     if expected is None or expected["one_rate"] is None:
         return None
-    words = {"observed": "observed", **CHANCES}
-    lines = [{"value": word, "share": expected[name]} for name, word in words.items() if expected[name] is not None]
+    lines = [
+        {"value": "observed", "share": expected["observed"]},
+        {"value": ALL_EQUALLY_HARD, "share": expected["one_rate"]},
+    ]
     observed, chance = percent(expected["observed"]), percent(expected["one_rate"])
     return Figure(name="expected", kind="bars", title="Equal rewards, expected and observed", lines=lines,
                   caption=f"{observed} of the groups have equal rewards, and {chance} would by chance if all prompts were equally hard. The rest is the difficulty of the prompts.",

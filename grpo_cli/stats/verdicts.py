@@ -170,11 +170,13 @@ def _larger_groups(facts: Mapping[str, Any]) -> Iterator[str]:
     if expected is None or expected["observed"] < CONSTANT:
         return
     now, sizes = 1 - expected["observed"], facts["group_sizes"]
-    better = [at for at in facts["at_size"] if at["size"] > sizes["median"] and at["alive"] >= now + GAIN]
+    larger = [at for at in facts["at_size"] if at["size"] > sizes["median"] and at["found"] == "model"]
+    better = [at for at in larger if at["alive"] >= now + GAIN and at["low"] > now]
     if better:
-        size, share = better[0]["size"], percent(better[0]["alive"])
-        yield f"With {size} rows per group, about {share} of the groups would carry a gradient instead of {percent(now)}."
-    elif MANY <= expected["observed"] < 1 and facts["at_size"][-1]["found"] == "model":
+        at = better[0]
+        shares = f"{percent(at['low'])} to {percent(at['high'])}"
+        yield f"With {at['size']} rows per group, {shares} of the groups would carry a gradient instead of {percent(now)}."
+    elif larger and MANY <= expected["observed"] < 1 and larger[-1]["high"] < now + GAIN:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
 

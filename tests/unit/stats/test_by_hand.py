@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.difficulty import Ties, expected_zero_variance
 from grpo_cli.stats.facts import gates
 from grpo_cli.stats.verdicts import percent, verdicts
 
@@ -21,14 +19,6 @@ def test_a_constant_column_has_no_correlation() -> None:
     assert correlation(rising, -rising) == pytest.approx(-1.0)
     assert correlation(rising, flat) is None
     assert correlation(rising[:1], rising[:1]) is None
-
-
-def test_prompts_that_are_solved_always_or_never_leave_every_group_constant() -> None:
-    groups = pl.DataFrame({"scored": [2, 3], "constant": [True, True]})
-    ties = Ties(n=np.array([2.0, 3.0]), c=np.array([2.0, 3.0]), times=np.ones(2), rate=0.6)
-    expected = expected_zero_variance(groups, ties, {})
-    assert expected is not None
-    assert expected["beta"] == 1.0
 
 
 # --- what is said of facts ---------------------------------------------------------------------------------
@@ -50,8 +40,8 @@ CONSTANT = {"nearly": 0, "other": 0}
         ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}, "30% of groups carry no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
         ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}, "30% of groups carry no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."),
         ({"zero_variance": {**CONSTANT, "share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}, "25% of the 8 groups that can be compared carry no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
-        ({"expected": {"observed": 0.4}, "at_size": [{"size": 5, "alive": 0.9}, {"size": 20, "alive": 0.65}, {"size": 40, "alive": 0.7}]}, "With 40 rows per group, about 70% of the groups would carry a gradient instead of 60%."),
-        ({"expected": {"observed": 0.6}, "at_size": [{"size": 20, "alive": 0.45, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
+        ({"expected": {"observed": 0.4}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}, "With 20 rows per group, 66% to 74% of the groups would carry a gradient instead of 60%."),
+        ({"expected": {"observed": 0.6}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
         ({"unscorable": 1}, "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
         ({"unscorable": 2, "declared_unscorable": 2}, "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
         ({"left_out": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}, "5% of the rows are left out of their groups (ok is false: timeout 5)."),
@@ -82,7 +72,10 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
         {"effective_rows": 30.0, "live_rows": 40},  # the others are single rows and constant groups
         {"group_sizes": {"min": 6, "median": 8, "max": 11}},
         {"group_sizes": {"min": 1, "median": 8, "max": 11}},
-        {"expected": {"observed": 0.4}, "at_size": [{"size": 20, "alive": 0.69, "found": "model"}]},
+        {
+            "expected": {"observed": 0.4},
+            "at_size": [{"size": 20, "alive": 0.69, "low": 0.65, "high": 0.73, "found": "model"}],
+        },
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
-from grpo_cli.stats.difficulty import at_size, count_ties, effective_rows, repeated_rewards
+from grpo_cli.stats.difficulty import OTHER_SIZES, count_ties, effective_rows, other_sizes, repeated_rewards
 from grpo_cli.stats.inspection import Inspection, View, with_facts
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv
@@ -144,12 +144,18 @@ def alive_by_enumeration(rewards: list[float], size: int) -> float:
     return sum(len(set(some)) > 1 for some in drawn) / len(drawn)
 
 
+def sizes_of(groups: list[list[float]], *sizes: int) -> dict[int, dict[str, Any]]:
+    made = looked(groups)
+    ties = count_ties(made.groups, made.rows, made.facts["reward"]["histogram"])
+    return {at["size"]: at for at in other_sizes(ties, sizes or OTHER_SIZES)}
+
+
 @given(groups=MANY, size=st.integers(2, 6))
 def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[float]], size: int) -> None:
     groups = [rewards for rewards in groups if len(rewards) >= size]
     if not groups:
         return
-    (found,) = looked_sizes(groups, (size,))
+    found = sizes_of(groups, size)[size]
     assert found["found"] == "sample"
     wanted = statistics.fmean(alive_by_enumeration(rewards, size) for rewards in groups)
     assert found["alive"] == pytest.approx(wanted, abs=1e-12)
@@ -170,49 +176,40 @@ def test_equal_rewards_of_a_group_are_counted_for_few_values_and_for_many(groups
     assert {(n, c): times for n, c, times in found} == wanted
 
 
-def looked_sizes(groups: list[list[float]], sizes: tuple[int, ...]) -> list[dict[str, Any]]:
-    made = looked(groups)
-    ties = count_ties(made.groups, made.rows, made.facts["reward"]["histogram"])
-    return [at_size(ties, size) for size in sizes]
+def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None:
+    """200 prompts: half are never solved, half are solved every second time; 4 rows of each."""
+    solved = {0: 106, 1: 25, 2: 38, 3: 25, 4: 6}
+    groups = [[1.0] * k + [0.0] * (4 - k) for k, times in solved.items() for _ in range(times)]
+    at = sizes_of(groups)
+    assert (at[4]["alive"], at[4]["found"]) == (pytest.approx(0.44), "sample")
+    assert at[8]["found"] == "model" and at[8]["low"] < 0.5 < at[8]["high"]
+    assert at[8]["alive"] == pytest.approx(0.5 * (1 - 2 * 0.5**8), abs=0.03)
+    assert [*at] == [2, 4, 8]  # no promise beyond twice the size
 
 
-def beta_constant(a: float, b: float, n: int) -> float:
-    """E[p^n + (1 - p)^n] of Beta(a, b)."""
-
-    def power(one: float, other: float) -> float:
-        return math.prod((one + k) / (one + other + k) for k in range(n))
-
-    return power(a, b) + power(b, a)
-
-
-def test_a_larger_size_follows_a_beta_distribution_of_solve_rates() -> None:
-    groups = [[0.0] * 4] * 3 + [[1.0] * 4] * 2 + [[1.0, 0.0, 0.0, 0.0]] * 2 + [[1.0, 1.0, 0.0, 0.0]] * 4
-    mixed = statistics.fmean(sum(g) * (4 - sum(g)) / 12 for g in groups)
-    rate = statistics.fmean(statistics.fmean(g) for g in groups)
-    strength = (ratio := mixed / (rate * (1 - rate))) / (1 - ratio)
-    a, b = rate * strength, (1 - rate) * strength
-    for size in (8, 32):
-        (found,) = looked_sizes(groups, (size,))
-        stays = beta_constant(a, b, size) / beta_constant(a, b, 4)
-        assert found == {"size": size, "alive": pytest.approx(1 - 5 / 11 * stays), "found": "model"}
+@pytest.mark.parametrize(
+    ("groups", "sizes"),
+    [
+        ([[0.0, 0.0, 1.0, 1.0]] * 29, {2: "sample", 4: "sample"}),  # too few groups for a model
+        ([[0.0, 0.0, 1.0, 1.0]] * 30, {2: "sample", 4: "sample", 8: "model"}),
+        ([[0.0, 0.5, 1.0, 0.5]] * 30, {2: "sample", 4: "sample"}),  # three rewards
+        ([[0.0, 0.5], *[[0.0, 0.5, 1.0, 0.5]] * 30], {2: "sample", 4: "bound"}),
+    ],
+)
+def test_other_sizes_say_what_these_groups_can_show(groups: list[list[float]], sizes: dict[int, str]) -> None:
+    assert {size: at["found"] for size, at in sizes_of(groups).items()} == sizes
 
 
-@given(groups=st.lists(BINARY, min_size=1, max_size=12).filter(lambda groups: any(len(g) > 1 for g in groups)))
+def test_a_bound_counts_smaller_groups_as_they_are() -> None:
+    at = sizes_of([[0.0, 0.0], *[[0.0, 0.5, 1.0, 0.5]] * 3])
+    assert at[4] == {"size": 4, "alive": pytest.approx(3 / 4), "found": "bound", "low": None, "high": None}
+
+
+@given(groups=st.lists(BINARY, min_size=1, max_size=40).filter(lambda groups: any(len(g) > 1 for g in groups)))
 def test_larger_groups_never_vary_less_often(groups: list[list[float]]) -> None:
-    shares = [one["alive"] for one in looked_sizes(groups, (2, 3, 4, 8, 16, 64))]
+    shares = [at["alive"] for at in sizes_of(groups).values()]
     assert all(one <= other + 1e-9 for one, other in itertools.pairwise(shares))
     assert all(-1e-12 <= share <= 1 for share in shares)
-
-
-def test_prompts_that_are_all_equally_hard_have_no_beta_but_a_rate() -> None:
-    groups = [[0.0, 0.0, 1.0, 1.0]] * 20 + [[1.0] * 4, [0.0] * 4]  # more equal than by chance
-    (found,) = looked_sizes(groups, (8,))
-    assert found == {"size": 8, "alive": pytest.approx(1 - 2 / 22 * 0.5**8 / 0.5**4), "found": "model"}
-
-
-def test_with_more_than_two_rewards_constant_groups_stay_constant() -> None:
-    (found,) = looked_sizes([[0.0, 0.5, 1.0], [0.5, 0.5], [1.0, 0.0]], (8,))
-    assert found == {"size": 8, "alive": pytest.approx(2 / 3), "found": "bound"}
 
 
 @given(groups=MANY)
@@ -232,22 +229,7 @@ def test_the_share_of_equally_hard_prompts_is_the_sum_over_the_values_of_their_s
 
 def test_rewards_of_many_values_have_no_expected_share() -> None:
     found = seen([[i / 100, i / 50] for i in range(1, 30)])["expected"]
-    assert found == {"observed": 0.0, "beta": None, "one_rate": None}
-
-
-def test_one_prompt_has_no_distribution_of_solve_rates() -> None:
-    found = seen([[1.0, 0.0, 0.0, 1.0]])["expected"]
-    assert found == {"observed": 0.0, "beta": None, "one_rate": pytest.approx(2 * 0.5**4)}
-
-
-def test_the_share_under_a_beta_distribution_is_that_of_its_moments() -> None:
-    groups = [[1.0] * k + [0.0] * (n - k) for n, k in ((4, 0), (4, 1), (4, 4), (6, 3), (6, 6), (8, 1), (8, 7), (8, 8))]
-    rate = statistics.fmean(statistics.fmean(g) for g in groups)
-    mixed = statistics.fmean(sum(g) * (len(g) - sum(g)) / (len(g) * (len(g) - 1)) for g in groups)
-    strength = mixed / (rate * (1 - rate) - mixed)
-    a, b = rate * strength, (1 - rate) * strength
-    wanted = statistics.fmean(beta_constant(a, b, len(g)) for g in groups)
-    assert seen(groups)["expected"]["beta"] == pytest.approx(wanted)
+    assert found == {"observed": 0.0, "one_rate": None}
 
 
 @given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))

@@ -109,17 +109,32 @@ def test_rates_of_all_sizes_are_level() -> None:
         assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 3 * len(counts)
 
 
-def test_other_sizes_are_what_they_would_be() -> None:
-    p = policy(5, 3000, 0.5, 0.7)
+POLICIES: dict[str, Any] = {
+    "one rate": lambda _, many: np.full(many, 0.3),
+    "hard": lambda _, many: np.full(many, 0.02),
+    "broad": lambda random, many: random.beta(1.0, 1.0, many),
+    "extreme": lambda random, many: random.beta(0.3, 0.3, many),
+    "half impossible": lambda random, many: np.where(random.random(many) < 0.5, 0.0, random.beta(2.0, 2.0, many)),
+    "a third always solved": lambda random, many: np.where(random.random(many) < 0.3, 1.0, random.beta(1.0, 3.0, many)),
+    "two kinds": lambda random, many: random.choice([0.03, 0.6], many),
+}
+
+
+@pytest.mark.parametrize("policy_of", POLICIES.values(), ids=POLICIES)
+def test_other_sizes_are_what_they_would_be(policy_of: Any) -> None:
+    """1,000 prompts: within 3 points on average, and in the interval 9 times of 10."""
+    p = policy_of(np.random.default_rng(1000), 1000)
     found = [facts(p, 8, seed)["at_size"] for seed in range(RUNS)]
+    assert [at["size"] for at in found[0]] == [2, 4, 8, 16]
     for place, at in enumerate(found[0]):
         size = at["size"]
         truth = (1 - p**size - (1 - p) ** size).mean()
-        seen = [one[place]["alive"] for one in found]
+        lines = [one[place] for one in found]
         if size <= 8:
-            assert at["found"] == "sample" and close(seen, truth), size
+            assert at["found"] == "sample" and close([line["alive"] for line in lines], truth), size
         else:
-            assert at["found"] == "model" and np.mean(seen) == pytest.approx(truth, abs=0.015), size
+            assert np.mean([abs(line["alive"] - truth) for line in lines]) < 0.03
+            assert sum(line["low"] <= truth <= line["high"] for line in lines) >= 14
 
 
 def test_a_bound_is_no_more_than_the_truth() -> None:
@@ -140,10 +155,9 @@ def test_expected_shares_are_those_of_chance(n: int) -> None:
     found = [facts(p, n, seed)["expected"] for seed in range(8)]
     truth = (p**n + (1 - p) ** n).mean()
     assert np.mean([one["observed"] for one in found]) == pytest.approx(truth, abs=0.01)
-    assert np.mean([one["beta"] for one in found]) == pytest.approx(truth, abs=0.015)
     assert np.mean([one["one_rate"] for one in found]) == pytest.approx(p.mean() ** n + (1 - p.mean()) ** n, abs=0.01)
     equal = [facts(np.full(2000, 0.3), n, seed)["expected"] for seed in range(8)]
-    for name in ("observed", "beta", "one_rate"):
+    for name in ("observed", "one_rate"):
         assert np.mean([one[name] for one in equal]) == pytest.approx(0.3**n + 0.7**n, abs=0.01)
 
 
