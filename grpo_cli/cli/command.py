@@ -231,7 +231,8 @@ def _parameters(row: Command) -> list[Any]:
 
 def _parameter(row: Option) -> inspect.Parameter:
     """Typer's declaration of an option or argument; None means not given."""
-    common: dict[str, Any] = {"help": row.help, "autocompletion": _names(row)}
+    completion = _columns if (row.metavar or "").startswith("COL") and row.panel else _names(row)
+    common: dict[str, Any] = {"help": row.help, "autocompletion": completion}
     info = typer.Argument(None, **common) if row.is_argument else typer.Option(None, *_flags(row), **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)
 
@@ -259,6 +260,22 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
             return [name for name in tables[row.values] if name.startswith(incomplete)]
 
     return names
+
+
+def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The completion of a column, from the head of the first file that the line names so far."""
+    from grpo_cli.formats import registry
+    from grpo_cli.read.open_tables import find_inputs
+
+    files = [name for name in ctx.args if Path(name).is_file()]  # an option without its value leaves them there
+    if not files:
+        return []
+    before, comma, begun = incomplete.rpartition(",")
+    with suppress(GrpoError):  # errors in a file are reported when the line is run
+        (source, *_), _ = find_inputs(files[:1])
+        names = registry.of(source).columns(source)
+        return [f"{before}{comma}{name}" for name in names if name.startswith(begun)]
+    return []
 
 
 @cache  # typer asks several times and compares what it gets

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -77,9 +78,23 @@ def listing(given: Given, view: Any, table: Registry[Any]) -> None:
         facts = [view.as_dict(row.name) for row in table.values()] if name is None else view.as_dict(name)
         print(json.dumps(facts, indent=2))
     elif name is None:
-        view.listing(screen(), **({"archive": True} if given.get("all") else {}))
+        with paged() as console:
+            view.listing(console, **({"archive": True} if given.get("all") else {}))
     else:
-        view.explain(name, screen())
+        with paged() as console:
+            view.explain(name, console)
+
+
+@contextmanager
+def paged() -> Iterator[Console]:
+    """A console whose text goes to the pager (PAGER, else less) if a person reads it on a terminal."""
+    console = screen()
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield console
+        return
+    os.environ.setdefault("LESS", "FRX")  # colours; a text that fits the screen stays on it
+    with console.pager(styles=console.color_system is not None):
+        yield console
 
 
 def progress(given: Given) -> AbstractContextManager[Callable[..., None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from grpo_cli.cli.output import listing, screen
+from grpo_cli.cli.output import listing, paged
 from grpo_cli.engine.presets import presets as known
 from grpo_cli.options.resolve import unknown_preset
 
@@ -24,4 +24,5 @@ def presets(given: dict[str, Any]) -> None:
     if given.get("json"):
         print(json.dumps([view.as_dict(preset) for preset in found], indent=2))
     else:
-        view.listing(screen(), found)
+        with paged() as console:
+            view.listing(console, found)

@@ -15,13 +15,14 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import differences, preset, presets
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
 from grpo_cli.schemas.table import items
 
 Given = Mapping[str, Any]
 STDOUT: Final = "-"
+PRESETS_LISTED: Final = 10  # TRL has as many
 FORMULA: Final = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
 _STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -234,6 +235,10 @@ def unknown_preset(name: str) -> UnknownName:
             f"no preset named {name!r}",
             f"it is a method: --method {name}; grpo-adv presets {name} lists presets of that name",
         )
+    near = near_names(name, presets())
+    if len(near) > 1 and not meant("method", name):
+        ways = f"did you mean {', '.join(near[:PRESETS_LISTED])}?; grpo-adv presets {name} explains all {len(near)}"
+        return UnknownName(f"no preset named {name!r}", ways)
     return _unknown("preset", name, presets())
 
 
