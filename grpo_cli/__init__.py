@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from grpo_cli.api import (
         Look,
+        Page,
         Result,
         Selection,
         add_columns,
@@ -24,21 +25,18 @@ if TYPE_CHECKING:
     from grpo_cli.engine.estimators.terms import Terms
     from grpo_cli.engine.plan import Plan
     from grpo_cli.errors import DataError, GateError, GrpoError, UnknownName, UsageError
-    from grpo_cli.twinkle import GRPOAdvantage, ReinforcePlusPlusAdvantage, RLOOAdvantage
 
 __version__: Final = "0.1.0"
 
 __all__ = [
     "DataError",
     "Estimator",
-    "GRPOAdvantage",
     "GateError",
     "GrpoError",
     "Look",
+    "Page",
     "Param",
     "Plan",
-    "RLOOAdvantage",
-    "ReinforcePlusPlusAdvantage",
     "Result",
     "Selection",
     "Terms",
@@ -59,11 +57,11 @@ __all__ = [
 # Loaded on first use: `grpo-adv --help` imports this package and must not pay for polars.
 _HOME: Final = {
     "Result": "api", "advantages": "api", "audit": "api", "compare": "api", "compute": "api", "Plan": "engine.plan",
-    "Look": "api", "Selection": "api", "inspect": "api", "select": "api",
+    "Look": "api", "Page": "api", "Selection": "api", "inspect": "api", "select": "api",
     "export": "api", "report": "api", "add_columns": "api",
     "Estimator": "engine.estimators.registry", "Param": "engine.estimators.registry", "Terms": "engine.estimators.terms",
-    "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle",
-    "ReinforcePlusPlusAdvantage": "twinkle",
+    # Old names; they are imported from grpo_cli.twinkle.
+    "GRPOAdvantage": "twinkle", "RLOOAdvantage": "twinkle", "ReinforcePlusPlusAdvantage": "twinkle",
     "DataError": "errors", "GateError": "errors", "GrpoError": "errors", "UnknownName": "errors", "UsageError": "errors",
 }  # fmt: skip
 

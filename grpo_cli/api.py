@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
+from html import escape
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -372,7 +373,13 @@ class Look:
         return self._printed().export_text()
 
     def _repr_html_(self) -> str:
-        return self._printed().export_html(inline_styles=True, code_format=PRE)
+        """Verdict, numbers, two figures and the groups; without the extra `report`, the text."""
+        try:
+            from grpo_cli.render.report import cell_of
+
+            return _in_keywords(cell_of(self.found, self.groups._repr_html_()))
+        except ImportError:
+            return self._printed().export_html(inline_styles=True, code_format=PRE)
 
     def __repr__(self) -> str:
         """The findings in at most 30 lines; `print` shows all."""
@@ -502,7 +509,26 @@ def export(
     return Selection(records, _facts_in_keywords({**facts, "inputs": ["frame"]}))
 
 
-@_explained_in_keywords
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report that a notebook shows; `html` is the page."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: 900px; border: 0"></iframe>'
+
+
+@overload
+def report(
+    frame: Any,
+    path: None = None,
+    *,
+    methods: str | None = None,
+    rescored: Any = None,
+    **options: Unpack[InspectKeywords],
+) -> Page: ...
+@overload
 def report(
     frame: Any,
     path: str | os.PathLike[str],
@@ -511,17 +537,48 @@ def report(
     force: bool = False,
     rescored: Any = None,
     **options: Unpack[InspectKeywords],
-) -> Path:
-    """Plot what `inspect` finds, with its options, into a page (.html) or an image (.png, .svg, .pdf); extra `report`."""
-    from grpo_cli.render.report import KINDS, write_report
+) -> Path: ...
+@_explained_in_keywords
+def report(
+    frame: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    methods: str | None = None,
+    force: bool = False,
+    rescored: Any = None,
+    **options: Unpack[InspectKeywords],
+) -> Path | Page:
+    """Plot what `inspect` finds, with its options (extra `report`).
 
+    Parameters
+    ----------
+    frame:
+        A polars, pandas or pyarrow table, a dataset, or a path.
+    path:
+        A page (.html) or an image (.png, .svg, .pdf). Without it, the result is a page that a notebook shows.
+    methods:
+        The methods whose advantages are compared: "grpo,rloo".
+    force:
+        Replace a file that exists.
+    rescored:
+        The same rollouts with their old rewards, as for `inspect`.
+
+    Example
+    -------
+    grpo_cli.report(frame, "report.html", by="step")
+
+    """
+    from grpo_cli.render.report import KINDS, page_of, shown_methods, write_report
+
+    given = _checked(options, INSPECTED)
+    drawn = {"methods": methods} if methods else {}
+    if path is None:
+        return Page(page_of(_inspected(frame, given, rescored), shown_methods(drawn)))
     target = Path(path)
     if target.suffix.lower().removeprefix(".") not in KINDS:
         raise UsageError("unknown report format", f"use .{' .'.join(KINDS)}", place=target)
     if target.exists() and not force:
         raise UsageError(f"{target} exists", "add --force to replace it, or give another name")
-    given = _checked(options, INSPECTED)
-    drawn = {"methods": methods} if methods else {}
     write_report(_inspected(frame, given, rescored, target), {**given, **drawn, "force": force}, target)
     return target
 

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -327,10 +328,30 @@ def test_texts_of_a_lazy_frame_are_read_only_on_request(place: Path) -> None:
 def test_an_inspection_has_text_and_html(place: Path) -> None:
     look = grpo_cli.inspect(frames(place)["polars"])
     assert "solve rate" in str(look)
-    assert look._repr_html_().startswith("<pre")
-    assert "\x1b" not in look._repr_html_()
     assert look.show("hex-255")["rows"][0]["status"] == "singleton"
     assert look.verdicts == look.facts["verdicts"]
+
+
+def test_a_notebook_shows_the_verdict_the_numbers_two_figures_and_the_groups(place: Path) -> None:
+    pytest.importorskip("altair")
+    html = grpo_cli.inspect(frames(place)["polars"])._repr_html_()
+    wanted = ("What it means", "without a gradient", "<svg", "Solve rates", "hex-255")
+    assert [words in html for words in wanted] == [True] * len(wanted)
+
+
+def test_a_notebook_without_the_extra_shows_the_text(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    for name in [name for name in sys.modules if name.startswith("grpo_cli.render.report")]:
+        monkeypatch.delitem(sys.modules, name)
+    html = grpo_cli.inspect(frames(place)["polars"])._repr_html_()
+    assert html.startswith("<pre") and "solve rate" in html and "\x1b" not in html
+
+
+def test_a_report_without_a_path_is_a_page_that_a_notebook_shows(place: Path) -> None:
+    pytest.importorskip("altair")
+    page = grpo_cli.report(frames(place)["polars"])
+    assert page.html.startswith("<!doctype html>") and "What it means" in page.html
+    assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
 
 
 def test_a_look_draws_the_figures_of_the_report(place: Path) -> None:
@@ -426,10 +447,10 @@ def test_the_ends_of_the_rewards_have_shares_where_they_read_differently(
 
 @pytest.mark.parametrize(("constant", "larger"), [(False, "100%"), (True, ">=75%")])
 def test_a_lower_bound_of_100_percent_has_no_sign(*, constant: bool, larger: str, tmp_path: Path) -> None:
-    groups = [[0, 0.1, 0.1, 0.3]] * 3 + [[0.5] * 4 if constant else [0, 0.5, 0.5, 1]]
+    groups = [[0, 0.1, 0.1, 0.3]] * 3 + [[0.5, 0.5] if constant else [0, 0.5]]
     rows = [{"prompt_id": k, "reward": reward} for k, group in enumerate(groups) for reward in group]
     write(tmp_path / "in.jsonl", rows)
     shown = adv("inspect", "in.jsonl", cwd=tmp_path, COLUMNS="100").out
     (line,) = re.findall(r"would vary (.+)", shown)
-    assert line.split()[2:] == [larger] * 4  # sizes 8 to 64, of groups of 4 with graded rewards
+    assert line.split()[1:] == [larger]  # 4 rows, where one group has 2
     assert (">= lower bound" in shown) == constant

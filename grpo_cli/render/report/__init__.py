@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -21,6 +21,9 @@ from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figure
 from grpo_cli.stats.inspection import Inspection, Parted
 from grpo_cli.stats.verdicts import verdicts
 
+if TYPE_CHECKING:
+    from grpo_cli.render.report.page import Section
+
 WRAPPED: Final = 130  # characters of a line over the charts of a picture
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
 MOST: Final = 3_000_000  # a page has at most about this many bytes
@@ -30,7 +33,7 @@ KINDS: Final = ("html", "png", "svg", "pdf")
 
 def write_report(inspection: Inspection | Parted, given: Mapping[str, Any], target: Path, command: str = "") -> int:
     """Draw the figures and write them as the suffix of `target` says; give the number of bytes. A page names the command."""
-    names = [name.strip() for name in given.get("methods", ",".join(METHODS)).split(",") if name.strip()]
+    names = shown_methods(given)
     kind = target.suffix.lower().removeprefix(".")
     if kind == "html":
         data = page_of(inspection, names, command).encode(errors=UNENCODED)
@@ -39,6 +42,11 @@ def write_report(inspection: Inspection | Parted, given: Mapping[str, Any], targ
     with replacing(target, force=given.get("force", False)) as handle:
         handle.write(data)
     return len(data)
+
+
+def shown_methods(given: Mapping[str, Any]) -> list[str]:
+    """The methods whose advantages are compared."""
+    return [name.strip() for name in given.get("methods", ",".join(METHODS)).split(",") if name.strip()]
 
 
 def _drawn(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl.Series]]) -> list[list[Figure]]:
@@ -52,13 +60,27 @@ def _drawn(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl
     ]
 
 
+def _sections(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl.Series]]) -> list[Section]:
+    """Each part with its figures."""
+    drawn = _drawn(inspection, advantages)
+    return [(part.head, part.facts, own) for part, own in zip(inspection.parts, drawn, strict=True)]
+
+
+def cell_of(inspection: Inspection | Parted, groups: str) -> str:
+    """What a notebook shows; `groups` is their table."""
+    from grpo_cli.render.report.page import cell
+
+    nothing: list[Mapping[str, pl.Series]] = [{} for _ in inspection.parts]
+    return cell(_sections(inspection, nothing), groups)
+
+
 def page_of(inspection: Inspection | Parted, methods: list[str], command: str = "") -> str:
     """The page, with fewer groups and shorter texts if it were too large."""
     from grpo_cli.render.report.page import page
 
     parts = inspection.parts
     advantages = [advantages_by_method(part, methods) for part in parts]
-    drawn = [(part.head, part.facts, own) for part, own in zip(parts, _drawn(inspection, advantages), strict=True)]
+    drawn = _sections(inspection, advantages)
     most, text = group_rows.GROUPS // len(parts), group_rows.TEXT // len(parts)
     while True:
         each = zip(parts, advantages, strict=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import vl_convert
 
-from grpo_cli.render.report.charts import SHADES, chart
+from grpo_cli.render.report.charts import SHADES, chart, picture
 from grpo_cli.render.text import count, number
 from grpo_cli.stats.figures import Figure
 from grpo_cli.stats.verdicts import percent, verdicts
@@ -21,6 +21,7 @@ from grpo_cli.values.key_text import cut
 LISTED: Final = 200  # the table of a chart has at most this many lines; the chart itself shows all values
 KEY: Final = 60  # the table of a chart shows this many characters of a key
 INPUTS: Final = 3  # the subtitle names at most this many inputs
+CELL_FIGURES: Final = 2  # figures in a cell of a notebook
 LIBRARY: Final = "window.vegaEmbed = vegaEmbed;"
 
 Section = tuple[str, Mapping[str, Any], Sequence[Figure]]  # of all rows, or of a part: head, facts and figures
@@ -52,20 +53,33 @@ def page(
     )
 
 
-def _section(section: Section) -> str:
-    """What a section means, its numbers and its figures."""
-    head, facts, figures = section
+def cell(sections: Sequence[Section], groups: str) -> str:
+    """What a notebook shows of each part: the verdict, its numbers and its first two figures; then the table of groups."""
+    drawn = [
+        _meaning(section) + picture(section[2][:CELL_FIGURES], "", [], "svg").decode(errors="replace")
+        for section in sections
+    ]
+    tiles_in_a_row = ".tiles { display: flex; flex-wrap: wrap; gap: 1.5em } .tiles dd { margin: 0; font-weight: bold }"
+    return f"<style>{tiles_in_a_row}</style>{''.join(drawn)}{groups}"
+
+
+def _meaning(section: Section) -> str:
+    """What a section means, and its numbers."""
+    head, facts, _ = section
     first, *others = (html.escape(line) for line in verdicts(facts))
     says = f'<p class="lead">{first}</p>' + (
         f"<ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>" if others else ""
     )
     shown = "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles(facts).items())
-    drawn = "".join(_figure(figure) for figure in figures if not figure.more)
     return (
-        (f"<h2>{html.escape(head)}</h2>" if head else "")
-        + f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
-        + f'<section class="figures" aria-label="Figures">{drawn}</section>\n'
-    )
+        f"<h2>{html.escape(head)}</h2>" if head else ""
+    ) + f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
+
+
+def _section(section: Section) -> str:
+    """What a section means, its numbers and its figures."""
+    drawn = "".join(_figure(figure) for figure in section[2] if not figure.more)
+    return f'{_meaning(section)}<section class="figures" aria-label="Figures">{drawn}</section>\n'
 
 
 def _notes(parts: Sequence[Section], facts: Mapping[str, Any]) -> list[str]:
