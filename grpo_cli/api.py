@@ -167,12 +167,24 @@ def compute(
 def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[Any]: ...
 @_explained_in_keywords
 def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[Any]:
-    """Compute advantages of a polars (lazy too), pandas or pyarrow table, or of a Hugging Face dataset.
+    """Compute advantages of a frame.
 
-    `options` are the options of `grpo-adv compute` without the dashes in front: method="rloo", scale="batch",
-    group=["prompt_id", "step"], reward=["accuracy=1", "format=0.5"], param={"k": 4}. With a `plan` the
-    options may only say which columns play which part. Of a lazy frame only those columns are collected.
-    plan_by="env_name", plans={"math": {"preset": "trl-grpo"}, "default": {"method": "rloo"}} computes each value by a plan.
+    Parameters
+    ----------
+    frame:
+        A polars (lazy too), pandas or pyarrow table, a Hugging Face dataset, or a path. Of a lazy frame only the columns
+        that are read are collected.
+    plan:
+        The whole arithmetic; the options may then only say which columns play which part.
+    options:
+        The options of `grpo-adv compute` without the dashes in front: method="rloo", scale="batch",
+        group=["prompt_id", "step"], reward=["accuracy=1", "format=0.5"], param={"k": 4}.
+        plan_by="env_name", plans={"math": {"preset": "trl-grpo"}, "default": {"method": "rloo"}} computes each value by a plan.
+
+    Example
+    -------
+    grpo_cli.compute(frame, preset="verl-grpo").groups.filter("constant")
+
     """
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
@@ -278,8 +290,23 @@ def audit(
 ) -> dict[str, Any]:
     """Which formula made the advantages of a frame: the facts of `grpo-adv audit --json`, as plain data.
 
-    `plan` (or the options of one, as preset="trl-grpo") is a claim that is checked. Rows and groups that
-    disagree, ties and likely causes are in the result.
+    Parameters
+    ----------
+    frame:
+        As for `compute`.
+    column:
+        The logged advantages; by default the column that a schema or its name says.
+    plan:
+        A claim that is checked; the options of one count as well: preset="trl-grpo".
+
+    Returns
+    -------
+    The match, the rows and groups that disagree, ties and likely causes.
+
+    Example
+    -------
+    grpo_cli.audit(frame, preset="trl-grpo")["match"]
+
     """
     from grpo_cli.runs import audit as runs
 
@@ -296,9 +323,23 @@ def audit(
 
 @_explained_in_keywords
 def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeywords]) -> Comparison:
-    """Several plans on the same rows; the others are compared with the first.
+    """Compare several plans on the same rows; the others are compared with the first.
 
-    The result has `facts` (plain data) and `scored`, the rows of each plan by its name.
+    Parameters
+    ----------
+    frame:
+        As for `compute`.
+    plans:
+        Plans by their names.
+
+    Returns
+    -------
+    `facts`, plain data, and `scored`, the rows of each plan by its name.
+
+    Example
+    -------
+    grpo_cli.compare(frame, {name: Plan.of({"estimator.name": name}) for name in ("grpo", "rloo")}).facts
+
     """
     from grpo_cli.runs import compare as runs
 
@@ -402,10 +443,22 @@ class Look:
 
 @_explained_in_keywords
 def inspect(frame: Any, *, rescored: Any = None, **options: Unpack[InspectKeywords]) -> Look:
-    """Look at a polars (lazy too), pandas or pyarrow table, or a dataset, with the options of `grpo-adv inspect`.
+    """Look at a frame; a notebook shows what is found.
 
-    Texts are compared where the frame is small and in memory, or with duplicates=True. `rescored` is the same rollouts
-    with another reward (rescored_column="old": of the same frame); the facts have what that changes under "rescored".
+    Parameters
+    ----------
+    frame:
+        As for `compute`. Texts are compared where it is small and in memory, or with duplicates=True.
+    rescored:
+        The same rollouts with their old rewards (rescored_column="old": of the same frame); the facts have what changed
+        under "rescored".
+    options:
+        The options of `grpo-adv inspect`.
+
+    Example
+    -------
+    grpo_cli.inspect(frame, by="step").verdicts
+
     """
     return Look(_inspected(frame, _checked(options, INSPECTED), rescored))
 
@@ -451,7 +504,20 @@ def select(
 def select(frame: Frame, **options: Unpack[SelectKeywords]) -> Selection[Frame]: ...
 @_explained_in_keywords
 def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
-    """Keep groups of a frame, and rows inside them, with the options of `grpo-adv select` by their names."""
+    """Keep groups of a frame, and rows inside them.
+
+    Parameters
+    ----------
+    frame:
+        As for `compute`.
+    options:
+        The options of `grpo-adv select` by their names.
+
+    Example
+    -------
+    grpo_cli.select(frame, where="0.1 <= mean <= 0.9 and std > 0", per_group=4).frame
+
+    """
     given = _checked({SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
     job = selects.Job.of(given)
     tables, _ = opened(frame, job.binding)
@@ -481,9 +547,21 @@ def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
 def export(
     frame: Any, to: Literal["sft", "pairs", "weights", "prompts", "tokens"], **options: Unpack[ExportKeywords]
 ) -> Selection[pl.DataFrame]:
-    """The records of the next training job as a polars frame, with the options of `grpo-adv export` by their names.
+    """The records of the next training job as a polars frame.
 
-    The frame is written to a temporary file first, since texts are read from files.
+    Parameters
+    ----------
+    frame:
+        As for `compute`. It is written to a temporary file first, since texts are read from files.
+    to:
+        The kind of records.
+    options:
+        The options of `grpo-adv export` by their names.
+
+    Example
+    -------
+    grpo_cli.export(frame, to="pairs", min_margin=0.5).frame
+
     """
     named = {EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}
     given = _checked({"to": to, **named}, EXPORTED)

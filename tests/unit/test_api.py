@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import grpo_cli
+import grpo_cli.twinkle
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UnknownName, UsageError
 from grpo_cli.options.table import ON_FRAMES, OPTIONS
@@ -447,9 +448,14 @@ def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
         grpo_cli.compare(FRAME, plans)
 
 
+def test_the_old_names_of_the_classes_for_twinkle_work() -> None:
+    assert grpo_cli.GRPOAdvantage is grpo_cli.twinkle.GRPOAdvantage
+    assert grpo_cli.RLOOAdvantage is grpo_cli.twinkle.RLOOAdvantage
+
+
 def test_dir_and_help_list_the_public_names() -> None:
-    names = ["DataError", "Estimator", "GRPOAdvantage", "GateError", "GrpoError", "Look", "Param", "Plan", "RLOOAdvantage", "ReinforcePlusPlusAdvantage", "Result", "Selection",
-             "Terms", "UnknownName", "UsageError", "__version__", "add_columns", "advantages", "audit", "compare", "compute", "export", "inspect", "report", "select"]  # fmt: skip
+    names = ["DataError", "Estimator", "GateError", "GrpoError", "Look", "Page", "Param", "Plan", "Result", "Selection", "Terms",
+             "UnknownName", "UsageError", "__version__", "add_columns", "advantages", "audit", "compare", "compute", "export", "inspect", "report", "select"]  # fmt: skip
     assert dir(grpo_cli) == names
     page = pydoc.plain(pydoc.render_doc(grpo_cli))
     for name in names:
