@@ -65,6 +65,20 @@ def polars(source: Path, target: Path) -> None:
     _polars(source, target)
 
 
+def duckdb(source: Path, target: Path) -> None:
+    """One statement; rows may come out in another order."""
+    import duckdb
+
+    kind = source.name.split(".")[1]
+    read = {"jsonl": "read_json_auto", "csv": "read_csv_auto", "parquet": "read_parquet"}[kind]
+    form = {"jsonl": "json", "csv": "csv", "parquet": "parquet"}[kind]
+    advantage = f"({REWARD} - avg({REWARD}) OVER w) / (coalesce(stddev_samp({REWARD}) OVER w, 0) + 1e-6)"
+    rows = f"SELECT *, {advantage} AS advantage FROM {read}('{source}') WINDOW w AS (PARTITION BY {KEY})"
+    duckdb.sql("SET enable_progress_bar = false")
+    duckdb.sql(f"COPY ({rows}) TO '{target}' (FORMAT {form})")
+    _synced(target)
+
+
 def filtered(source: Path, target: Path) -> None:
     """`select`: the rows of prompts with a mean reward above a half."""
     _polars(source, target, good=True)
@@ -146,7 +160,7 @@ def cp(source: Path, target: Path) -> None:
     _synced(target)
 
 
-JOBS = {job.__name__: job for job in (polars, filtered, dropped, lines, tables, document, cp)}
+JOBS = {job.__name__: job for job in (polars, duckdb, filtered, dropped, lines, tables, document, cp)}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
