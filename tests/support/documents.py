@@ -325,27 +325,6 @@ def rooms() -> str:
     return table("room | what it is for | imports from", rows)
 
 
-def measured() -> str:
-    """Some lines of the table of benchmarks/README.md, as the last complete run has left it."""
-    cases = {
-        "wide-parquet": "Parquet, 200k rows with 4 KB of text",
-        "together": "Parquet, 10M rows, 1.25M text keys",
-        "random": "Parquet, 8M rows in no order",
-        "chat": "JSON lines, 100k chats",
-        "wide": "JSON lines, 200k with 4 KB of text",
-        "narrow": "JSON lines, 4M short ones",
-        "csv-short": "CSV, 2M short records",
-    }
-    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    found = {line[0]: line for line in lines if line[1] == "compute" and line[5] == "polars"}
-    rows = []
-    for case, label in cases.items():
-        _, _, wall, _, memory, _, times, _, memories, copies, *_ = found[case]
-        rows.append([label, wall, times, copies, memory, memories])
-    return table("file | seconds | x polars | x `cp` | peak MB | x polars", rows)
-
-
 def documents() -> str:
     rows = (
         [code(f"grpo-adv {command} --json"), ", ".join(f"[{name}](schemas/{name}.json)" for name in kinds)]
@@ -365,7 +344,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(REWARD_GATES), "audit gates": lambda: names(audit.GATES), "export gates": lambda: names(export.GATES),
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
-    "documents": documents, "rooms": rooms, "measured": measured, "browse keys": browse_keys,
+    "documents": documents, "rooms": rooms, "browse keys": browse_keys,
 }  # fmt: skip
 
 
