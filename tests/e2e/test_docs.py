@@ -288,7 +288,8 @@ def test_names_do_not_wrap_and_wide_tables_fit_on_the_site() -> None:
 def test_the_landing_page_has_an_installation_an_example_a_picture_and_five_questions() -> None:
     page = TEXTS["docs/index.md"]
     titles = re.findall(r"^## (.+)$", page, re.MULTILINE)
-    assert titles[:3] == ["Install", "One example", "Five questions"]
+    assert titles[:2] == ["One example", "Five questions"]
+    assert ".venv/bin/pip install ." in page.partition("##")[0]
     questions = page.partition("## Five questions")[2].partition("## Further")[0]
     assert len(re.findall(r"^\*\*.+\?\*\*", questions, re.MULTILINE)) == 5
     assert "](advantages.svg)" in page

@@ -92,6 +92,7 @@ def commands_of(body: str) -> list[str]:
     if "pip install" in body:
         last = body.rpartition("&& ")[2].strip().removeprefix(".venv/bin/")
         return [last] if last.startswith("grpo-adv") else []
+    body = body.replace(".venv/bin/", "")
     return [f"set -e\n{body}"] if body.startswith("set ") else body.splitlines()
 
 
