@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import as_json, progress, screen, show
@@ -14,6 +15,9 @@ from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import Inspection, Parted
+
+if TYPE_CHECKING:
+    from grpo_cli.stats.against import Against
 
 SAME_ROLLOUTS: Final = (
     "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
@@ -108,10 +112,10 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
     return facts
 
 
-def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[str, Any], Inspection]:
+def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Against, Inspection]:
     """What changed from the run that --against names to this one, and that run; `more` are further fields of its job."""
     from grpo_cli.runs.rescored import same_rollouts
-    from grpo_cli.stats.against import against, verdict
+    from grpo_cli.stats.against import against
 
     shared = {name: value for name, value in given.items() if name != "before"}
     try:
@@ -121,15 +125,14 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[dict[
             error.inside(f"--against {given['before']}")
         raise
     facts = against(now, before)
-    changed = facts["same"] < facts["prompts"]  # otherwise it may be the same file twice
-    hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts["key"]) else []
-    changes = {
-        **facts,
-        "verdict": verdict(facts),
-        "inputs": now.facts["inputs"],
-        "against": before.facts["inputs"],
-        "warnings": [*hint, *now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
-    }
+    changed = facts.same < facts.prompts  # otherwise it may be the same file twice
+    hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts.key) else []
+    changes = replace(
+        facts,
+        inputs=now.facts["inputs"],
+        against=before.facts["inputs"],
+        warnings=[*hint, *now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
+    )
     return changes, before
 
 

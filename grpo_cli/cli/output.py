@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -16,12 +17,13 @@ from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.table import EVERY
 from grpo_cli.plugins import Registry
+from grpo_cli.stats.document import plain_data
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Given = Mapping[str, Any]
-Facts = Mapping[str, Any]
+Facts = Any  # a dataclass, or plain data
 
 
 def file_of(given: Given, name: str) -> Path | None:
@@ -40,9 +42,11 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
     went to standard output although the facts do not list it.
     """
+    plain = isinstance(facts, Mapping)
     if "config" in given:
-        facts = {**facts, "config": given["config"]}
-    stream = sys.stderr if aside or "stdout" in facts.get("outputs", ()) else sys.stdout
+        facts = {**facts, "config": given["config"]} if plain else replace(facts, config=given["config"])
+    outputs = facts.get("outputs", ()) if plain else getattr(facts, "outputs", ())
+    stream = sys.stderr if aside or "stdout" in outputs else sys.stdout
     if "summary" in given:
         _save(Path(given["summary"]), as_json(facts), force=given.get("force", False))
     if given.get("json"):
@@ -68,7 +72,7 @@ def screen(stream: IO[str] | None = None) -> Console:
 
 def as_json(facts: Facts) -> str:
     """Facts as JSON; NaN is an error."""
-    return json.dumps(dict(facts), indent=2, default=str, allow_nan=False)
+    return json.dumps(plain_data(facts), indent=2, default=str, allow_nan=False)
 
 
 def listing(given: Given, view: Any, table: Registry[Any]) -> None:

@@ -39,7 +39,7 @@ def report(given: dict[str, Any]) -> None:
         changes, other = compared(inspection, given, **written)
         theirs = other.facts
         run = {"by": theirs["by"], "mean": theirs["reward"]["mean"], "zero_variance": theirs["zero_variance"]["share"]}
-        against = {"against": {**changes, "run": run}, "warnings": changes["warnings"]}
+        against = {"against": changes, "before": run, "warnings": changes.warnings}
         inspection = replace(inspection, facts={**inspection.facts, **against})
     from grpo_cli.render.report import write_report
     from grpo_cli.render.text import count

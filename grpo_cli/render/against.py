@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 
-from grpo_cli.render.documents import AgainstDocument
 from grpo_cli.render.text import Sheet, clean, file_list, number, rescaled
+from grpo_cli.stats.against import Against, Band, Interval
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
@@ -16,31 +13,31 @@ KEY = 40
 EXACT = 10
 
 
-def render(facts: AgainstDocument, console: Console) -> None:
+def render(facts: Against, console: Console) -> None:
     """Print what changed."""
-    sheet, rate = Sheet(console), facts["solve_rate"]
-    sheet.row("now", file_list(facts["inputs"]))
-    sheet.row("before", file_list(facts["against"]))
-    sheet.row("prompts", f"{facts['prompts']:,} in both runs, matched by {clean(', '.join(facts['key']))}")
-    for word, part in (("only now", facts["only_now"]), ("only before", facts["only_before"])):
-        if part["prompts"]:
-            keys = ", ".join(labels_of(part["keys"], KEY))
-            more = ", ..." if part["prompts"] > len(part["keys"]) else ""
-            sheet.row("", f"{word} {part['prompts']:,}: {keys}{more}")
+    sheet, rate = Sheet(console), facts.solve_rate
+    sheet.row("now", file_list(facts.inputs))
+    sheet.row("before", file_list(facts.against))
+    sheet.row("prompts", f"{facts.prompts:,} in both runs, matched by {clean(', '.join(facts.key))}")
+    for word, part in (("only now", facts.only_now), ("only before", facts.only_before)):
+        if part.prompts:
+            keys = ", ".join(labels_of(part.keys, KEY))
+            more = ", ..." if part.prompts > len(part.keys) else ""
+            sheet.row("", f"{word} {part.prompts:,}: {keys}{more}")
     sheet.blank()
-    chance, flips = facts["chance"], facts["flips"]
-    level = f"{percent(rate['level'])} interval"
-    interval = "no interval: only one prompt" if rate["low"] is None else f"{level} {_interval(rate)}"
-    change = f"{number(rate['before'])} to {number(rate['now'])}: {rate['change']:+.4f}"
-    scaled = [rescaled(facts)] if (facts["worst"], facts["best"]) != (0, 1) else []
+    chance, flips = facts.chance, facts.flips
+    level = f"{percent(rate.level)} interval"
+    interval = "no interval: only one prompt" if rate.low is None else f"{level} {_interval(rate)}"
+    change = f"{number(rate.before)} to {number(rate.now)}: {rate.change:+.4f}"
+    scaled = [rescaled(facts.worst, facts.best)] if (facts.worst, facts.best) != (0, 1) else []
     sheet.row("solve rate", [change, interval, *scaled])
     counts = [
-        f"{facts['better']:,} better, {facts['worse']:,} worse, {facts['same']:,} the same",
-        f"(by chance {_many(chance['better'])}, {_many(chance['worse'])} and {_many(chance['same'])})",
-        f"newly solved {facts['solved_first']:,}, lost {facts['solved_no_more']:,}",
-        f"(by chance {_many(chance['solved_first'])} and {_many(chance['solved_no_more'])})",
-        f"crossed a solve rate of 0.5: {flips['up']:,} up, {flips['down']:,} down",
-        f"(by chance {_many(chance['flips']['up'])} and {_many(chance['flips']['down'])})",
+        f"{facts.better:,} better, {facts.worse:,} worse, {facts.same:,} the same",
+        f"(by chance {_many(chance.better)}, {_many(chance.worse)} and {_many(chance.same)})",
+        f"newly solved {facts.solved_first:,}, lost {facts.solved_no_more:,}",
+        f"(by chance {_many(chance.solved_first)} and {_many(chance.solved_no_more)})",
+        f"crossed a solve rate of 0.5: {flips.up:,} up, {flips.down:,} down",
+        f"(by chance {_many(chance.flips.up)} and {_many(chance.flips.down)})",
     ]
     sheet.row("changes", counts)
     sheet.blank()
@@ -48,32 +45,32 @@ def render(facts: AgainstDocument, console: Console) -> None:
     heads = ["difficulty", "prompts", "before", "now", "change", level]
     rows = [
         [
-            line["difficulty"], f"{line['prompts']:,}", number(line["before"]), number(line["now"]), f"{line['change']:+.4f}",
-            "-" if line["low"] is None else _interval(line),
+            line.difficulty, f"{line.prompts:,}", number(line.before), number(line.now), f"{line.change:+.4f}",
+            "-" if line.low is None else _interval(line),
         ]
-        for line in facts["by_difficulty"]
+        for line in facts.by_difficulty
     ]  # fmt: skip
     sheet.table(heads, rows)
-    if not (facts["gained"] or facts["lost"]):
-        why = "no single change exceeds" if facts["beyond_chance"] else "the changes do not exceed"
+    if not (facts.gained or facts.lost):
+        why = "no single change exceeds" if facts.beyond_chance else "the changes do not exceed"
         sheet.row("gained, lost", f"no prompt is listed: {why} chance")
-    for word, prompts in (("gained most", facts["gained"]), ("lost most", facts["lost"])):
+    for word, prompts in (("gained most", facts.gained), ("lost most", facts.lost)):
         numbers = [
-            f"{prompt['shrunken']:+.2f} of {prompt['change']:+.2f}  {number(prompt['before'])} to {number(prompt['now'])}  #{prompt['number']} "
+            f"{prompt.shrunken:+.2f} of {prompt.change:+.2f}  {number(prompt.before)} to {number(prompt.now)}  #{prompt.number} "
             for prompt in prompts
         ]
-        labels = labels_of([prompt["key"] for prompt in prompts], sheet.width - max(map(len, numbers), default=0))
+        labels = labels_of([prompt.key for prompt in prompts], sheet.width - max(map(len, numbers), default=0))
         for at, (text, label) in enumerate(zip(numbers, labels, strict=True)):
             sheet.row("" if at else word, text + label)
-    if facts["gained"] or facts["lost"]:
+    if facts.gained or facts.lost:
         sheet.row("", "(the first number is the change after shrinking it for noise)")
     sheet.blank()
-    sheet.warnings(facts["warnings"])
-    sheet.row("verdict", facts["verdict"], style="cyan")
+    sheet.warnings(facts.warnings)
+    sheet.row("verdict", facts.verdict, style="cyan")
 
 
-def _interval(line: Mapping[str, Any]) -> str:
-    return f"{line['low']:+.4f} to {line['high']:+.4f}"
+def _interval(line: Interval | Band) -> str:
+    return f"{line.low:+.4f} to {line.high:+.4f}"
 
 
 def _many(expected: float) -> str:

@@ -1,4 +1,4 @@
-"""The documents that `--json` prints, as types: the JSON Schemas of the site are made from them, and mypy checks renderers with them.
+"""The documents that `--json` prints, as types.
 
 A part of a plan means the dictionary that `Plan.as_dict` makes of it. Numbers are finite; None means that there is no
 number. A key that is `NotRequired` is present only if it says something.
@@ -6,8 +6,7 @@ number. A key that is `NotRequired` is present only if it says something.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, NotRequired, TypedDict, final
+from typing import Any, Literal, NotRequired, TypedDict, final
 
 from grpo_cli.engine.plan_parts import Alone, Counting, Divisor, Groups, PostOp, Rewards, ShapeOp, Unit, Weight
 
@@ -435,14 +434,7 @@ class InspectPartsDocument(RunOfParts):
     warnings: list[str]
 
 
-# --- inspect --against -------------------------------------------------------------------------------------
-
-
-class Only(TypedDict):
-    """Prompts of one run only, the first of them by their keys."""
-
-    prompts: int
-    keys: list[str]
+# --- inspect --old-rewards ------------------------------------------------------------------------------------
 
 
 class NowAndBefore(TypedDict):
@@ -452,36 +444,6 @@ class NowAndBefore(TypedDict):
     before: int
 
 
-class Interval(TypedDict):
-    """The solve rates of both runs, and an interval of the change; null for one prompt."""
-
-    now: float
-    before: float
-    change: float
-    low: Number
-    high: Number
-    level: float
-
-
-class UpAndDown(TypedDict):
-    """Prompts whose solve rate reached 0.5, and those that lost it."""
-
-    up: float
-    down: float
-
-
-class Chance(TypedDict):
-    """The same counts if chance alone assigned the rows to the runs."""
-
-    better: float
-    worse: float
-    same: float
-    solved_first: float
-    solved_no_more: float
-    flips: UpAndDown
-    deals: int
-
-
 class Change(TypedDict("BinFrom", {"from": NotRequired[float]})):
     """How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
 
@@ -489,63 +451,6 @@ class Change(TypedDict("BinFrom", {"from": NotRequired[float]})):
     to: NotRequired[float]
     kind: Literal["better", "same", "worse"]
     count: int
-
-
-class Band(TypedDict):
-    """Prompts of a difficulty, by their solve rates in both runs."""
-
-    difficulty: Literal["never", "hard", "medium", "easy", "always"]
-    prompts: int
-    before: float
-    now: float
-    change: float
-    low: Number
-    high: Number
-
-
-class Prompt(TypedDict):
-    """A prompt that changed by more than chance; `shrunken` is the change without its share of noise."""
-
-    key: str
-    number: int
-    before: float
-    now: float
-    change: float
-    shrunken: float
-
-
-class AgainstDocument(TypedDict):
-    """The result of `inspect --against`."""
-
-    version: Literal[2]
-    inputs: list[str]
-    against: list[str]
-    key: list[str]
-    worst: float
-    best: float
-    prompts: int
-    only_now: Only
-    only_before: Only
-    rows: NowAndBefore
-    solve_rate: Interval
-    changes: list[Change]
-    better: int
-    worse: int
-    same: int
-    solved_first: int
-    solved_no_more: int
-    flips: UpAndDown
-    chance: Chance
-    beyond_chance: bool
-    by_difficulty: list[Band]
-    gained: list[Prompt]
-    lost: list[Prompt]
-    verdict: str
-    warnings: list[str]
-    config: NotRequired[str]
-
-
-# --- inspect --old-rewards ------------------------------------------------------------------------------------
 
 
 class Sides(TypedDict):
@@ -1116,22 +1021,3 @@ class SchemaMatch(TypedDict):
     because: list[str]
     also: list[Fit]
     nearly: list[Fit]
-
-
-# The documents of each command with --json, each by the name of its schema.
-DOCUMENTS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "compute": {"compute": ComputeDocument, "compute-parts": ComputePartsDocument},
-    "inspect": {
-        "inspect": InspectDocument, "inspect-parts": InspectPartsDocument, "inspect-against": AgainstDocument,
-        "inspect-rescored": RescoredDocument,
-    },
-    "select": {"select": SelectDocument},
-    "export": {"export": ExportDocument},
-    "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
-    "compare": {"compare": CompareDocument},
-    "methods": {"methods": list[Method], "methods-one": Method},
-    "presets": {"presets": list[Preset], "presets-one": Preset},
-    "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
-    "verify": {"verify": VerifyDocument},
-    "add": {"add": AddDocument},
-}  # fmt: skip

@@ -278,7 +278,7 @@ def _difficulty(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     if rates is None:
         return
     plain = (rates["worst"], rates["best"]) == (0, 1)
-    way = "" if plain else f"   {rescaled(rates)}"
+    way = "" if plain else f"   {rescaled(rates['worst'], rates['best'])}"
     between = rates["between"]
     groups = count(rates["groups"], "group")
     useful = f"{rates['useful']:,} of {groups} in [0.2, 0.8], mean {number(rates['mean'])}{way}"

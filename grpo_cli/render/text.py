@@ -245,9 +245,9 @@ def text_outcomes(facts: Mapping[str, Any]) -> list[str]:
     return [f"text values: {', '.join(pairs)}"] if pairs else []
 
 
-def rescaled(scale: Mapping[str, Any]) -> str:
+def rescaled(worst: float | None, best: float | None) -> str:
     """What a solve rate measures where rewards are not within 0..1."""
-    return f"scaled from {number(scale['worst'])} (0) to {number(scale['best'])} (1)"
+    return f"scaled from {number(worst)} (0) to {number(best)} (1)"
 
 
 # --- histograms --------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def _exported(facts: ExportDocument, width: int) -> Sections:
         yield "" if i else "left out", _left_out(dropped, width)
     if (scale := facts.get("scale")) and (scale["worst"], scale["best"]) != (0, 1):
         known = scale["worst"] != scale["best"]
-        yield "solve rate", [rescaled(scale) if known else "unknown: all rewards are equal"]
+        yield "solve rate", [rescaled(scale["worst"], scale["best"]) if known else "unknown: all rewards are equal"]
     yield "records", [f"{count(facts['records'], 'record')} for {facts['to']}: {', '.join(facts['columns'])}"]
     yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
 

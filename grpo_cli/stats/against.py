@@ -10,9 +10,9 @@ Two samples of one policy differ, too. Three things keep that noise from being r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -22,11 +22,12 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.pairs import key_texts
 from grpo_cli.read.request import Rule
-from grpo_cli.stats.difficulty import BANDS, DIGITS, bands
+from grpo_cli.stats.binned import Change, count_by_kind
+from grpo_cli.stats.difficulty import BANDS, DIGITS, Level, bands
 from grpo_cli.stats.facts import reward_range
-from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.trends import student
+from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.paths import PARENT
 
 VERSION: Final = 2
@@ -40,7 +41,124 @@ DEALT: Final = 20_000_000  # rows (or prompts) dealt in total
 BEYOND: Final = 3.0  # standard deviations beyond chance
 
 
-def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Only:
+    """Prompts of one run only, the first of them by their keys."""
+
+    prompts: int
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True)
+class NowAndBefore:
+    """A number for each run."""
+
+    now: int
+    before: int
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The solve rates of both runs, and an interval of the change; null for one prompt."""
+
+    now: float
+    before: float
+    change: float
+    low: float | None
+    high: float | None
+    level: float
+
+
+@dataclass(frozen=True)
+class UpAndDown:
+    """Prompts whose solve rate reached 0.5, and those that lost it."""
+
+    up: float
+    down: float
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The same counts if chance alone assigned the rows to the runs."""
+
+    better: float
+    worse: float
+    same: float
+    solved_first: float
+    solved_no_more: float
+    flips: UpAndDown
+    deals: int
+
+
+@dataclass(frozen=True)
+class Band:
+    """Prompts of a difficulty, by their solve rates in both runs."""
+
+    difficulty: Level
+    prompts: int
+    before: float
+    now: float
+    change: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt that changed by more than chance; `shrunken` is the change without its share of noise."""
+
+    key: str
+    number: int
+    before: float
+    now: float
+    change: float
+    shrunken: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """How solve rates changed from another run: the result of `inspect --against`."""
+
+    version: Literal[2]
+    key: Sequence[str]
+    worst: float
+    best: float
+    prompts: int
+    only_now: Only
+    only_before: Only
+    rows: NowAndBefore
+    solve_rate: Interval
+    changes: Sequence[Change]
+    better: int
+    worse: int
+    same: int
+    solved_first: int
+    solved_no_more: int
+    flips: UpAndDown
+    chance: Chance
+    beyond_chance: bool
+    by_difficulty: Sequence[Band]
+    gained: Sequence[Prompt]
+    lost: Sequence[Prompt]
+    verdict: str
+    inputs: Sequence[str]
+    against: Sequence[str]
+    warnings: Sequence[str]
+    config: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The change of the solve rate, its interval, and what these show."""
+        rate, interval = self.solve_rate, ""
+        if rate.low is not None:
+            interval = f"; {percent(rate.level)} interval {rate.low:+.4f} to {rate.high:+.4f}"
+        return (
+            f"On the {self.prompts:,} prompts that are also in {', '.join(self.against)}, the solve rate went from {rate.before:.4g} to {rate.now:.4g} "
+            f"({rate.change:+.4f}{interval}). {self.verdict}"
+        )
+
+
+def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> Against:
     """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
     names = _prompt_columns(now, before)
     for which, run in (("this run", now), ("the other run", before)):
@@ -81,27 +199,29 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
     only = [
         mine.join(theirs, "key", how="anti", maintain_order="left")["words"] for mine, theirs in (scored, scored[::-1])
     ]
-    return {
-        "version": VERSION,
-        "key": list(names),
-        "worst": worst,
-        "best": best,
-        "prompts": len(both),
-        "only_now": {"prompts": len(only[0]), "keys": only[0].head(LISTED).to_list()},
-        "only_before": {"prompts": len(only[1]), "keys": only[1].head(LISTED).to_list()},
-        "rows": {"now": int(now_run.n.sum()), "before": int(before_run.n.sum())},
-        "solve_rate": {
-            "now": float(rates.mean()), "before": float(rates_before.mean()), "change": float(change.mean()),
-            "low": low, "high": high, "level": LEVEL,
-        },
-        "changes": count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
+    rate = Interval(float(rates.mean()), float(rates_before.mean()), float(change.mean()), low, high, LEVEL)
+    return Against(
+        version=VERSION,
+        key=names,
+        worst=worst,
+        best=best,
+        prompts=len(both),
+        only_now=Only(len(only[0]), only[0].head(LISTED).to_list()),
+        only_before=Only(len(only[1]), only[1].head(LISTED).to_list()),
+        rows=NowAndBefore(int(now_run.n.sum()), int(before_run.n.sum())),
+        solve_rate=rate,
+        changes=count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
         **_with_flips(_counts(rates, rates_before)),
-        "chance": chance,
-        "beyond_chance": moved,
-        "by_difficulty": _by_difficulty(rates, rates_before, change, together),
-        "gained": _largest(prompts, descending=True),
-        "lost": _largest(prompts, descending=False),
-    }  # fmt: skip
+        chance=chance,
+        beyond_chance=moved,
+        by_difficulty=_by_difficulty(rates, rates_before, change, together),
+        gained=_largest(prompts, descending=True),
+        lost=_largest(prompts, descending=False),
+        verdict=verdict(rate, beyond_chance=moved),
+        inputs=(),
+        against=(),
+        warnings=(),
+    )
 
 
 def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
@@ -167,11 +287,11 @@ def _counts(rates: Vector, before: Vector) -> dict[str, int]:
 
 def _with_flips(counts: dict[str, Any]) -> dict[str, Any]:
     """The counts with those of both directions inside `flips`."""
-    *others, up, down = counts
-    return {**{name: counts[name] for name in others}, "flips": {name: counts[name] for name in (up, down)}}
+    up, down = counts.pop("up"), counts.pop("down")
+    return {**counts, "flips": UpAndDown(up, down)}
 
 
-def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[str, Any], bool]:
+def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[Chance, bool]:
     """The mean counts if the rows of each prompt are dealt to the runs at random, and whether the runs differ by more.
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
@@ -203,7 +323,7 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[dict[st
     means = {name: float(np.mean([found[name] for found in counts])) for name in counts[0]}
     seen = float(((now.sums / n - before.sums / other) ** 2).sum())
     moved = seen > float(np.mean(squares)) + BEYOND * float(np.std(squares)) + 10.0**-DIGITS
-    return {**_with_flips(means), "deals": len(counts)}, moved
+    return Chance(**_with_flips(means), deals=len(counts)), moved
 
 
 def _interval(change: Vector) -> tuple[float | None, float | None]:
@@ -234,35 +354,33 @@ def _shrunken(change: Vector, now: _Run, before: _Run) -> Vector:
     return np.where(sure, change * share, np.nan)
 
 
-def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vector) -> list[dict[str, Any]]:
+def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vector) -> list[Band]:
     """The mean rates of prompts by difficulty: their solve rate in both runs together."""
     places, lines = bands(together), []
     for place, band in enumerate(BANDS):
         here = places == place
         if here.any():
-            mean, mean_before, (low, high) = rates[here].mean(), before[here].mean(), _interval(change[here])
+            mean, mean_before = float(rates[here].mean()), float(before[here].mean())
+            low, high = _interval(change[here])
             if mean != mean_before and np.ptp(np.round(change[here], DIGITS)) == 0:
                 low, high = None, None  # prompts that all changed by the same amount reveal no variance
-            lines.append({
-                "difficulty": band, "prompts": int(here.sum()), "before": float(mean_before), "now": float(mean),
-                "change": float(mean - mean_before), "low": low, "high": high,
-            })  # fmt: skip
+            lines.append(Band(band, int(here.sum()), mean_before, mean, mean - mean_before, low, high))
     return lines
 
 
-def _largest(prompts: pl.DataFrame, *, descending: bool) -> list[dict[str, Any]]:
+def _largest(prompts: pl.DataFrame, *, descending: bool) -> list[Prompt]:
     """The prompts with the largest shrunken changes in one direction; none if all changes may be noise."""
     if "shrunken" not in prompts.columns:
         return []
     ordered = prompts.sort("shrunken", descending=descending, maintain_order=True)
-    return ordered.filter(pl.col("shrunken") > 0 if descending else pl.col("shrunken") < 0).head(LISTED).to_dicts()
+    changed = ordered.filter(pl.col("shrunken") > 0 if descending else pl.col("shrunken") < 0).head(LISTED)
+    return [Prompt(**line) for line in changed.iter_rows(named=True)]
 
 
-def verdict(facts: Mapping[str, Any]) -> str:
+def verdict(rate: Interval, *, beyond_chance: bool) -> str:
     """What the interval and the changes of the prompts show."""
-    rate = facts["solve_rate"]
-    if rate["low"] is not None and not rate["low"] <= 0 <= rate["high"]:
-        return f"The run is {'better' if rate['change'] > 0 else 'worse'} than the previous one on prompts like these."
-    if facts["beyond_chance"]:
+    if rate.low is not None and rate.high is not None and not rate.low <= 0 <= rate.high:
+        return f"The run is {'better' if rate.change > 0 else 'worse'} than the previous one on prompts like these."
+    if beyond_chance:
         return "No clear change of the mean, but some prompts got better and others worse, by more than chance."
     return "No clear change: two samples of one policy would differ as much."

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -33,7 +33,8 @@ STEPS: Final = 64  # with at most this many possible solve rates, each has its o
 FINER: Final = 8  # the most steps per solved row, if rewards are graded
 DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
 USEFUL: Final = (0.2, 0.8)
-BANDS: Final = ("never", "hard", "medium", "easy", "always")  # solved; hard and easy are outside USEFUL
+Level = Literal["never", "hard", "medium", "easy", "always"]  # solved; hard and easy are outside USEFUL
+BANDS: Final[tuple[Level, ...]] = get_args(Level)
 ALL_EQUALLY_HARD: Final = "if all prompts were equally hard"
 # How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
 # 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and two standard errors and a point

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import FEW, SAMPLE
+from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
@@ -18,8 +18,10 @@ from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
+from grpo_cli.stats.against import Against
+from grpo_cli.stats.binned import Lines, bins_of, count_by_kind
 from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
-from grpo_cli.stats.facts import at_ends, even_bins, reward_range
+from grpo_cli.stats.facts import at_ends, reward_range
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.trends import student, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, percent
@@ -28,16 +30,12 @@ from grpo_cli.values.key_text import labels_of
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", *EQUAL_AT.values(), "singleton or unscored")
-BINS: Final = 40
-VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
 TILES: Final = (32, 20)
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
 HAIR: Final = 1e-6  # half the width of the condition of a solve rate
 SLIGHT: Final = 0.1  # correlations below this are not worth a word
-
-Lines = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,42 +103,11 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
     return _group_outcomes(inspection).take(inspection.raw.rows["group"].to_numpy())
 
 
-def count_by_kind(
-    values: pl.Series, places: Any, kinds: Sequence[str] = OUTCOMES, times: pl.Series | None = None
-) -> Lines:
-    """Counts of values, or of bins if there are many, for each kind; `places` is the index in `kinds` of each value.
-
-    `times` is how often each value occurs, if not once.
-    """
-    known = values.is_finite().fill_null(value=False).to_numpy()
-    numbers, weights = values.to_numpy(), None if times is None else times.to_numpy()
-    if not known.all():
-        numbers, places, weights = numbers[known], places[known], None if weights is None else weights[known]
-    if not len(numbers):
-        return []
-    across, bins = _bins(numbers)
-    counts = np.bincount(across * len(kinds) + places, weights, len(bins) * len(kinds)).reshape(len(bins), -1)
-    return [
-        {**of_bin, "kind": kind, "count": int(counts[i, k])}
-        for i, of_bin in enumerate(bins) for k, kind in enumerate(kinds) if counts[i, k]
-    ]  # fmt: skip
-
-
-def _bins(numbers: Any, most: int = BINS, few: int = VALUES) -> tuple[Any, Lines]:
-    """The bin of each number, and the bins: single values if there are few."""
-    some = numbers[:SAMPLE]  # if these have many values, the others do not matter
-    values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
-    if len(values) <= few:
-        return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
-    bins, edges = even_bins(numbers, most)
-    return bins(numbers), [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
-
-
 # --- one function for each figure --------------------------------------------------------------------------
 
 
 def _rewards(inspection: Inspection) -> Figure:
-    lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection))
+    lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection), OUTCOMES)
     size = inspection.facts["group_sizes"]
     same = f" Every group has {size['max']:,} rows." if size["min"] == size["max"] else ""
     caption = f"{inspection.facts['live_rows']:,} of {inspection.facts['rows']:,} rows are in groups that vary; only these carry a gradient.{same}"
@@ -156,7 +123,7 @@ def _components(inspection: Inspection) -> list[Figure]:
     outcomes = _row_outcomes(inspection)
     return [
         Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=_component_says(name, inspection.facts["rewards"][name]),
-               lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes), axes={"x": name, "y": "rows"})
+               lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES), axes={"x": name, "y": "rows"})
         for k, name in enumerate(names)
     ]  # fmt: skip
 
@@ -191,7 +158,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
 def _sizes(inspection: Inspection) -> Figure | None:
     if inspection.facts["group_sizes"]["min"] == inspection.facts["group_sizes"]["max"]:
         return None  # a single bar: the caption of the rewards says it
-    lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection))
+    lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
     lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
     return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts['unit']}s.",
                   lines=lines, axes={"x": "group size", "y": "groups"})  # fmt: skip
@@ -202,7 +169,7 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
     return [
         Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}",
                caption=f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
-               lines=count_by_kind(values, outcomes), axes={"x": "advantage", "y": "rows"})
+               lines=count_by_kind(values, outcomes, OUTCOMES), axes={"x": "advantage", "y": "rows"})
         for name, values in advantages.items()
     ]  # fmt: skip
 
@@ -226,7 +193,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
         for line in lines if line["mean"] is not None
     ]  # fmt: skip
     banded = any("low" in line for line in means)
-    other = inspection.facts.get("against", {}).get("run", {}).get("by")
+    other = inspection.facts.get("before", {}).get("by")
     if other is not None and other["column"] == by:
         before = [line for line in thinned(other["lines"], POINTS) if line["mean"] is not None]
         means = [{**line, "kind": RUNS[1]} for line in means]
@@ -327,7 +294,7 @@ def _lengths(inspection: Inspection) -> Figure | None:
     if not len(known):
         return None
     (across, columns), (up, levels) = (
-        _bins(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), TILES, strict=True)
+        bins_of(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), TILES, strict=True)
     )
     counts = np.bincount(across * len(levels) + up, minlength=len(columns) * len(levels))
     lines = []
@@ -376,23 +343,30 @@ def _changes(inspection: Inspection) -> list[Figure]:
     """How solve rates changed from another run, if there is one."""
     if "against" not in inspection.facts:
         return []
-    changes = inspection.facts["against"]
+    changes: Against = inspection.facts["against"]
     counts = {
-        name: f"{changes[name]:,} (by chance {changes['chance'][name]:,.1f})"
+        name: f"{getattr(changes, name):,} (by chance {getattr(changes.chance, name):,.1f})"
         for name in ("better", "worse", "same", "solved_first", "solved_no_more")
     }
     bands = [
-        {"value": line["difficulty"], "kind": run, "share": line[run], "prompts": line["prompts"]}
-        for line in changes["by_difficulty"] for run in RUNS
+        {"value": band.difficulty, "kind": run, "share": rate, "prompts": band.prompts}
+        for band in changes.by_difficulty for run, rate in zip(RUNS, (band.before, band.now), strict=True)
     ]  # fmt: skip
-    listed = [prompt["key"] for prompt in (*changes["gained"], *changes["lost"])]
+    moves = [("gained", prompt) for prompt in changes.gained] + [("lost", prompt) for prompt in changes.lost[::-1]]
+    listed = [prompt.key for prompt in (*changes.gained, *changes.lost)]
     labels = dict(zip(listed, labels_of(listed, LABEL), strict=True))
     moved = [
-        {"value": _axis_value(labels[prompt["key"]]), "kind": kind, **{name: prompt[name] for name in (*RUNS, "change")}}
-        for kind, prompts in (("gained", changes["gained"]), ("lost", changes["lost"][::-1])) for prompt in prompts
-    ]  # fmt: skip
+        {
+            "value": _axis_value(labels[one.key]),
+            "kind": kind,
+            "before": one.before,
+            "now": one.now,
+            "change": one.change,
+        }
+        for kind, one in moves
+    ]
     return [
-        Figure(name="changes", kind="stacked", title="Change by prompt", lines=changes["changes"],
+        Figure(name="changes", kind="stacked", title="Change by prompt", lines=[*changes.changes],
                caption=f"The solve rate now minus before: better {counts['better']}, worse {counts['worse']}, the same {counts['same']}; newly solved {counts['solved_first']}, lost {counts['solved_no_more']}.",
                axes={"x": "change of the solve rate", "y": "prompts"}),
         Figure(name="by_difficulty", kind="runs", title="Change by difficulty", lines=bands,

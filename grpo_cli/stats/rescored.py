@@ -16,9 +16,9 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
 from grpo_cli.errors import DataError
 from grpo_cli.stats.against import KINDS
+from grpo_cli.stats.binned import count_by_kind
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import plain
-from grpo_cli.stats.figures import count_by_kind
 from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut

@@ -242,15 +242,7 @@ def _lower_is_better(facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _against(facts: Mapping[str, Any]) -> Iterator[str]:
     if "against" in facts:
-        changes = facts["against"]
-        rate = changes["solve_rate"]
-        interval = ""
-        if rate["low"] is not None:
-            interval = f"; {percent(rate['level'])} interval {rate['low']:+.4f} to {rate['high']:+.4f}"
-        yield (
-            f"On the {changes['prompts']:,} prompts that are also in {', '.join(changes['against'])}, the solve rate went from {rate['before']:.4g} to {rate['now']:.4g} "
-            f"({rate['change']:+.4f}{interval}). {changes['verdict']}"
-        )
+        yield facts["against"].sentence
 
 
 def _rescored(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -13,14 +13,13 @@ from jsonschema import Draft202012Validator
 
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.table import COMMANDS
-from grpo_cli.render.documents import DOCUMENTS
 from grpo_cli.schemas.table import schemas as known_schemas
 from tests.e2e.test_snapshots import CASES
 from tests.support.command import adv
 from tests.support.drawn import some
 from tests.support.goldens import HERE, runs
 from tests.support.jobs import rows_of
-from tests.support.json_schemas import schemas
+from tests.support.json_schemas import DOCUMENTS, schemas
 from tests.support.samples import samples_in
 from tests.support.schema_files import WRITERS, lines
 

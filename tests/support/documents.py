@@ -37,7 +37,6 @@ from grpo_cli.engine.presets import presets as known_presets
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.options.table import COMMANDS, EVERY, OF_PART, Option
 from grpo_cli.render import plan_text
-from grpo_cli.render.documents import DOCUMENTS
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts
 from grpo_cli.render.schemas import reward_of
@@ -46,6 +45,7 @@ from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats.facts import GATES, REWARD_GATES
 from tests.support.command import Done, adv
+from tests.support.json_schemas import DOCUMENTS
 from tests.support.readings import OUTCOMES, readings
 from tests.support.samples import samples_in
 from tests.unit.test_rooms import PACKAGE, RULES

@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from grpo_cli.render.documents import DOCUMENTS
+from grpo_cli.engine.plan import Plan
+from grpo_cli.render.documents import (
+    AddDocument,
+    AuditDocument,
+    AuditPartsDocument,
+    CompareDocument,
+    ComputeDocument,
+    ComputePartsDocument,
+    ExportDocument,
+    InspectDocument,
+    InspectPartsDocument,
+    Method,
+    PlanFields,
+    Preset,
+    RescoredDocument,
+    Schema,
+    SchemaMatch,
+    SelectDocument,
+    VerifyDocument,
+)  # fmt: skip
+from grpo_cli.stats.against import Against
+from grpo_cli.stats.document import members
+
+# The documents of each command with --json, each by the name of its schema.
+DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "compute": {"compute": ComputeDocument, "compute-parts": ComputePartsDocument},
+    "inspect": {
+        "inspect": InspectDocument, "inspect-parts": InspectPartsDocument, "inspect-against": Against,
+        "inspect-rescored": RescoredDocument,
+    },
+    "select": {"select": SelectDocument},
+    "export": {"export": ExportDocument},
+    "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
+    "compare": {"compare": CompareDocument},
+    "methods": {"methods": list[Method], "methods-one": Method},
+    "presets": {"presets": list[Preset], "presets-one": Preset},
+    "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
+    "verify": {"verify": VerifyDocument},
+    "add": {"add": AddDocument},
+}  # fmt: skip
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}
@@ -32,15 +71,17 @@ def schema_of(kind: Any, title: str) -> dict[str, Any]:
 
 def _schema(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     origin, inner = get_origin(kind), get_args(kind)
+    if kind is Plan:
+        kind = PlanFields
     if kind is Any:
         return {}
     if kind in PLAIN:
         return {"type": PLAIN[kind]}
     if origin is Literal:
         return {"enum": [*inner]}
-    if origin is list or origin is tuple:
+    if origin in {list, tuple, Sequence}:
         return {"type": "array", "items": _schema(inner[0], named)}
-    if origin is dict:
+    if origin in {dict, Mapping}:
         keys = {} if inner[0] is str else {"propertyNames": _schema(inner[0], named)}
         return {"type": "object", "additionalProperties": _schema(inner[1], named), **keys}
     if origin in {Union, UnionType}:
@@ -60,25 +101,33 @@ def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _object(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """A typed dictionary, or a part of a plan as `Plan.as_dict` shows it."""
+    """A class of facts, a part of a plan as `Plan.as_dict` shows it, or a typed dictionary."""
     hints = get_type_hints(kind, include_extras=True)
+    optional = set[str]()
     if is_typeddict(kind):
-        keys: Mapping[str, Any] = hints
-    elif is_dataclass(kind):
+        keys = {name: get_args(hint)[0] if get_origin(hint) is NotRequired else hint for name, hint in hints.items()}
+        optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    elif kind.__module__ == "grpo_cli.engine.plan_parts":
         operation = getattr(kind, "name", None)  # what a step of `shape` and `post` does
-        keys = {
-            **({} if operation is None else {"op": Literal[operation]}),
-            **{one.name: hints[one.name] for one in fields(kind)},
-        }
+        keys = {} if operation is None else {"op": Literal[operation]}
+        keys |= {one.name: hints[one.name] for one in fields(kind)}
+    elif is_dataclass(kind):
+        shown = members(kind)
+        optional = {name for name, one in shown.items() if one.default is not MISSING}
+        keys = {name: _without(type(one.default), hints[one.name]) for name, one in shown.items()}
     else:
         raise TypeError(f"no schema for {kind}")
     return {
         "description": (kind.__doc__ or "").partition("\n")[0],
         "type": "object",
-        "properties": {
-            name: _schema(get_args(hint)[0] if get_origin(hint) is NotRequired else hint, named)
-            for name, hint in keys.items()
-        },
-        "required": [name for name, hint in keys.items() if get_origin(hint) is not NotRequired],
+        "properties": {name: _schema(hint, named) for name, hint in keys.items()},
+        "required": [name for name in keys if name not in optional],
         "additionalProperties": False,
     }
+
+
+def _without(default: type, hint: Any) -> Any:
+    """The type of a field where it does not have its default."""
+    if get_origin(hint) not in {Union, UnionType}:
+        return hint
+    return Union[tuple(one for one in get_args(hint) if one is not default)]  # noqa: UP007 - of as many as there are

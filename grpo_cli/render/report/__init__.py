@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 WRAPPED: Final = 130  # characters of a line over the charts of a picture
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
 MOST: Final = 3_000_000  # a page has at most about this many bytes
-OTHERS: Final = {"against": "against", "rescored": "re-scored from"}  # another run or reward
 KINDS: Final = ("html", "png", "svg", "pdf")
 
 
@@ -117,7 +116,10 @@ def _title(inspection: Inspection | Parted) -> str:
 def _others(inspection: Inspection | Parted) -> list[str]:
     """The other run or reward, if any."""
     facts = inspection.facts
-    return [f"{words} {listing(map(printable, facts[name][name]))}" for name, words in OTHERS.items() if name in facts]
+    others = [f"against {listing(map(printable, facts['against'].against))}"] if "against" in facts else []
+    if "rescored" in facts:
+        others.append(f"re-scored from {listing(map(printable, facts['rescored']['rescored']))}")
+    return others
 
 
 def _origin(inspection: Inspection | Parted, command: str) -> str:

@@ -122,7 +122,7 @@ def _specification(figure: Figure) -> dict[str, Any]:
 def tiles(facts: Mapping[str, Any]) -> dict[str, str]:
     """The numbers at the top, in HTML where there is another run."""
     zero = facts["zero_variance"]["share"]
-    before = facts.get("against", {}).get("run", {})
+    before = facts.get("before", {})
 
     def since(now: float | None, name: str, *, share: bool = False) -> str:
         """The change from the other run, if there is one."""

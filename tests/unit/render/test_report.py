@@ -19,8 +19,9 @@ from grpo_cli.cli.report import _command
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
-from grpo_cli.stats.against import against, verdict
-from grpo_cli.stats.figures import BINS, OUTCOMES, Figure, advantages_by_method, count_by_kind, figures
+from grpo_cli.stats.against import against
+from grpo_cli.stats.binned import BINS, count_by_kind
+from grpo_cli.stats.figures import OUTCOMES, Figure, advantages_by_method, figures
 from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path:
     now = report_of(tmp_path)
     mean, zero_variance = now.facts["reward"]["mean"] - 0.25, now.facts["zero_variance"]["share"] - 0.1
     run = {"by": by, "mean": mean, "zero_variance": zero_variance}
-    now = replace(now, facts={**now.facts, "against": {**found.facts["against"], "run": run}})
+    now = replace(now, facts={**now.facts, "against": found.facts["against"], "before": run})
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, METHODS, "grpo-adv report <a>")
     assert "<small>+0.25</small>" in page and "<small>+10.0 points</small>" in page
@@ -154,7 +155,7 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
     "values", [range(1, 501), np.arange(1001) / 1000, np.arange(-64, 65) / 64, [*range(7, 300), 301]]
 )
 def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) -> None:
-    lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int))
+    lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int), OUTCOMES)
     *counts, last = [line["count"] for line in lines]
     assert len(counts) < BINS and {*counts} == {counts[0]} and 0.7 * counts[0] <= last <= counts[0]
     widths = [line["to"] - line["from"] for line in lines]
@@ -164,13 +165,13 @@ def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) ->
 
 
 def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
-    lines = count_by_kind(pl.Series([k / 100 for k in range(101)]), np.zeros(101, dtype=int))
+    lines = count_by_kind(pl.Series([k / 100 for k in range(101)]), np.zeros(101, dtype=int), OUTCOMES)
     assert [(line["value"], line["count"]) for line in lines] == [(k / 100, 1) for k in range(101)]
 
 
 def test_many_values_are_counted_in_bins_that_cover_them_all() -> None:
     values = np.random.default_rng(3).normal(size=500)
-    lines = count_by_kind(pl.Series(values), np.zeros(500, dtype=int))
+    lines = count_by_kind(pl.Series(values), np.zeros(500, dtype=int), OUTCOMES)
     assert len(lines) <= BINS
     for line in lines:
         last = line["to"] == values.max()
@@ -336,8 +337,8 @@ def against_another(folder: Path) -> Inspection:
     found = inspected(write(folder / "now.jsonl", [{**row, "reward": int(k % 8 > 0)} for k, row in enumerate(now)]))
     earlier = [{**row, "reward": int(str(row["prompt_id"]) >= "p06")} for row in now]
     changes = against(found, inspected(write(folder / "before.jsonl", earlier)))
-    names = {"against": ["before.jsonl"], "verdict": verdict(changes)}
-    return replace(found, facts={**found.facts, "against": {**changes, **names}})
+    changes = replace(changes, against=["before.jsonl"])
+    return replace(found, facts={**found.facts, "against": changes})
 
 
 def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_one(tmp_path: Path) -> None:
@@ -348,12 +349,14 @@ def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_o
     kinds: Counter[str] = Counter()
     for line in figures["changes"].lines:
         kinds[line["kind"]] += line["count"]
-    assert kinds == {name: changes[name] for name in ("better", "worse", "same") if changes[name]}
-    assert sum(kinds.values()) == changes["prompts"] == 12
+    assert kinds == {name: getattr(changes, name) for name in ("better", "worse", "same") if getattr(changes, name)}
+    assert sum(kinds.values()) == changes.prompts == 12
     bars = {(line["value"], line["kind"]): line["share"] for line in figures["by_difficulty"].lines}
-    assert bars == {(one["difficulty"], run): one[run] for one in changes["by_difficulty"] for run in ("before", "now")}
+    assert bars == {
+        (one.difficulty, run): getattr(one, run) for one in changes.by_difficulty for run in ("before", "now")
+    }
     moves = [(line["value"], line["before"], line["now"]) for line in figures["gained_and_lost"].lines]
-    assert moves == [(one["key"], one["before"], one["now"]) for one in changes["gained"]]
+    assert moves == [(one.key, one.before, one.now) for one in changes.gained]
     assert len(moves) == 5
     assert "6 (by chance " in figures["changes"].caption
 

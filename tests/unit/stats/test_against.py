@@ -14,6 +14,7 @@ import pytest
 
 from grpo_cli.errors import DataError
 from grpo_cli.stats.against import against
+from grpo_cli.stats.document import document
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
 
@@ -28,7 +29,7 @@ def runs(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], 
 
 def changed(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], **options: Any) -> dict[str, Any]:
     first, second = (inspected(path, **options) for path in runs(folder, now, before))
-    return against(first, second)
+    return document(against(first, second))
 
 
 def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_groups_of_several_steps_are_one_prompt(tmp_path: Path) -> None:
     rows = [{"prompt_id": k, "step": step, "reward": r} for step in (1, 2) for k in "ab" for r in (0, step - 1)]
     path = write(tmp_path / "steps.jsonl", rows)
     one = inspected(path, group=["prompt_id", "step"])
-    found = against(one, one)
+    found = document(against(one, one))
     assert found["key"] == ["prompt_id"] and found["prompts"] == 2
     assert found["solve_rate"] == {"now": 0.25, "before": 0.25, "change": 0, "low": 0, "high": 0, "level": 0.95}  # fmt: skip
 
@@ -133,7 +134,7 @@ def test_rounding_in_a_mean_changes_no_prompt(tmp_path: Path) -> None:
     rows = [{"prompt_id": "a", "step": step, "reward": r} for step in (1, 2, 3) for r in rewards]
     pooled = inspected(write(tmp_path / "steps.jsonl", rows), group=["prompt_id", "step"])
     once = inspected(write(tmp_path / "once.jsonl", [{"prompt_id": "a", "reward": r} for r in rewards]))
-    assert against(pooled, once)["same"] == against(once, pooled)["same"] == 1
+    assert against(pooled, once).same == against(once, pooled).same == 1
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,6 @@ def test_a_column_of_the_key_in_which_it_is_unique_is_still_a_part_of_the_prompt
         ]  # fmt: skip
         write(tmp_path / f"{name}.jsonl", rows)
     options = {"group": "env,task", "group_within": "env"}
-    facts = against(*(inspected(tmp_path / f"{name}.jsonl", **options) for name in ("now", "before")))
+    facts = document(against(*(inspected(tmp_path / f"{name}.jsonl", **options) for name in ("now", "before"))))
     better = sum(change["count"] for change in facts["changes"] if change["kind"] == "better")
     assert (facts["key"], facts["prompts"], better) == (["env", "task"], 4, 2)

@@ -39,8 +39,9 @@ import pytest
 
 import grpo_cli
 from grpo_cli.stats import against as changes
-from grpo_cli.stats.against import against, verdict
+from grpo_cli.stats.against import against
 from grpo_cli.stats.difficulty import pass_at
+from grpo_cli.stats.document import document
 from grpo_cli.stats.figures import figures
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv
@@ -227,11 +228,11 @@ def test_two_samples_of_one_policy_are_no_change(now: int, before: int, *, grade
             random = np.random.default_rng(seed)
             more = [pl.Series(random.integers(0, 3, len(run)) / 8) for run in runs]
             runs = [run.with_columns(pl.col("reward") * 0.75 + one) for run, one in zip(runs, more, strict=True)]
-        found = against(*(grpo_cli.inspect(run).inspection for run in runs), deals=(60, 60))
+        found = document(against(*(grpo_cli.inspect(run).inspection for run in runs), deals=(60, 60)))
         seen.append(found)
         listed += bool(found["gained"] or found["lost"])
     verdicts = Counter(
-        verdict(one) == "No clear change: two samples of one policy would differ as much." for one in seen
+        one["verdict"] == "No clear change: two samples of one policy would differ as much." for one in seen
     )
     assert verdicts[True] >= 0.85 * times and listed <= 0.05 * times  # of 60 with 5 % each: 57 +- 5
     for name in ("better", "worse", "same", "solved_first", "solved_no_more"):
@@ -262,7 +263,7 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
             assert "no prompt is listed: the changes do not exceed chance" in text
             assert found["gained"] == found["lost"] == []
         now = inspected(tmp_path / "now.jsonl")
-        page = {**now.facts, "against": found}
+        page = {**now.facts, "against": against(now, inspected(tmp_path / "before.jsonl"))}
         assert verdicts(page)[0].endswith(found["verdict"])
         drawings = {one.name: one for one in figures(replace(now, facts=page), {})}
         assert "(by chance" in drawings["changes"].caption
@@ -278,7 +279,7 @@ def test_a_shrunken_change_is_what_a_third_run_shows() -> None:
         p = random.beta(1, 1, 200)
         q = np.clip(p + random.normal(0, 0.25, 200), 0, 1)
         runs = [grpo_cli.inspect(drawn(rates, 12, 50 * k + seed)).inspection for k, rates in enumerate((q, p))]
-        found = against(*runs, deals=(40, 40))
+        found = document(against(*runs, deals=(40, 40)))
         assert found["beyond_chance"]
         for one in found["gained"] + found["lost"]:
             promised.append(one["shrunken"])
