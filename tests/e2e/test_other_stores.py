@@ -115,7 +115,7 @@ def test_an_output_that_the_store_does_not_take_is_named_and_leaves_no_object(
 ) -> None:
     row = json.dumps({**ROWS[0], "text": "x" * size}).encode()
     store.objects["box/in.jsonl"] = LINES + row
-    store.only, store.answers = "PUT", [status] * 20
+    store.only, store.answers = "PUT", [status] * 99
     done = adv("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", *["--force"] * force, cwd=tmp_path)
     assert (done.status, done.err.count("\n"), [*store.objects]) == (1, 1, ["box/in.jsonl"]), done
     assert f"{store.url}/out.jsonl: {words}" in done.err
