@@ -91,12 +91,16 @@ class Keyed:
 def comparable(mine: pl.Series, theirs: pl.Series, untyped: tuple[bool, bool]) -> tuple[pl.Series, pl.Series]:
     """Two columns as one type, with equal values for equal keys.
 
-    CSV has no types: a cell counts as a value of the other column's type where it is written as one, and is null elsewhere.
+    CSV has no types: a cell counts as a value of the other column's type where it is written as one, and is null elsewhere,
+    as an empty one is.
     """
-    mine, theirs = mine.alias(""), theirs.alias("")
     if untyped == (True, False):
         theirs, mine = comparable(theirs, mine, (False, True))
         return mine, theirs
+    mine, theirs = (
+        _where(side != "", side) if is_so and side.dtype == pl.String else side
+        for side, is_so in ((mine.alias(""), untyped[0]), (theirs.alias(""), untyped[1]))
+    )
     if untyped == (False, True) and theirs.dtype == pl.String:
         mine, theirs = _as_typed(mine, theirs)
     if mine.dtype == theirs.dtype and (mine.dtype.is_integer() or mine.dtype == pl.String):
@@ -147,9 +151,11 @@ def _as_typed(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]
     texts = canonical(typed)
     spelled = texts.str.replace("^[a-z]+:", "").str.strip_chars('"')  # without date: and the like
     if spelled.n_unique() < texts.n_unique():
-        what = f"{spelled.filter(spelled.is_duplicated())[0]} is a number and a text in one input, and the other has no types"
+        both = spelled.filter(spelled.is_duplicated() & (spelled != texts))[0]
+        what = f"{both} is a number and a text in one input, and the other has no types"
         raise DataError(what, "convert CSV to Parquet or to lines of JSON, which have types")
-    return spelled, cells
+    fraction = cells.str.contains(NUMBER) & ~cells.str.contains(f"^{WHOLE}$")
+    return spelled, canonical(_where(fraction, cells).cast(pl.Float64)).fill_null(cells)
 
 
 def several(
