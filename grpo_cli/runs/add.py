@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +25,11 @@ from grpo_cli.read.pairs import NUMBER, TRUTHS, WHOLE, comparable, known_ids
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed
 from grpo_cli.runs.asked import made, output_of
-from grpo_cli.runs.joined import GATES, Take, joined, keys_of
+from grpo_cli.runs.joined import GATES, Take, has, joined, keys_of
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
+from grpo_cli.values.paths import Absent
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -171,17 +173,25 @@ def _same_rows(table: FileTable, other: Table, frame: pl.DataFrame, *, checked: 
             f"rows are matched by position: give a value for each row of {table.name}, or a key of both with --on COL"
         )
         raise DataError(rows, unit or cure)
-    both = {*table.columns()} & {*other.columns()} - {*frame.columns}
-    for name in (name for name in (*known_ids(table.schema), *GROUP_TIERS[0]) if checked and name in both):
-        here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
-        here, there = comparable(here, there, (not table.format.has_types, not other.format.has_types))
-        if wrong := int(here.ne_missing(there).sum()):
-            rows = f"{name} differs from {table.name} in {wrong:,} of {len(here):,} rows"
-            cure = f"--on {name!r} matches rows by it; --by-position adds row i to row i"
-            raise DataError(rows, cure, place=other.name)
-        if here.is_unique().all():  # then other ids may be numbers of their own
-            break
+    if checked:
+        _refuse_other_ids(table, other, frame.columns)
     return scanned
+
+
+def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> None:
+    """Refuse columns whose row i is that of another row: an id that both inputs have says so."""
+    for name in (*known_ids(table.schema), *GROUP_TIERS[0]):
+        if name in added or not (has(table, name) and has(other, name)):
+            continue
+        with suppress(Absent):  # an object without it
+            here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
+            here, there = comparable(here, there, (not table.format.has_types, not other.format.has_types))
+            if wrong := int(here.ne_missing(there).sum()):
+                rows = f"{name} differs from {table.name} in {wrong:,} of {len(here):,} rows"
+                cure = f"--on {name!r} matches rows by it; --by-position adds row i to row i"
+                raise DataError(rows, cure, place=other.name)
+            if here.is_unique().all():  # then other ids may be numbers of their own
+                return
 
 
 @nameless

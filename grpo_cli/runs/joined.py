@@ -33,10 +33,10 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
         cuts = [("=".join(parts[:at]), "=".join(parts[at:])) for at in range(1, len(parts))]
         ways = [(text, text), *cuts]
         here, there = next(
-            (way for way in ways if _has(table, way[0]) and _has(other, way[1])), cuts[0] if cuts else (text, text)
+            (way for way in ways if has(table, way[0]) and has(other, way[1])), cuts[0] if cuts else (text, text)
         )
         for side, name in ((table, here), (other, there)):
-            if not _has(side, name) and (near_names(name, side.columns()) or not side.format.watches):
+            if not has(side, name) and (near_names(name, side.columns()) or not side.format.watches):
                 raise absent(name, side.name, side.columns())
         found[here] = there
     if texts and not found:
@@ -44,7 +44,7 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
     return found
 
 
-def _has(table: Table, name: str) -> bool:
+def has(table: Table, name: str) -> bool:
     """Whether a table has this column, or one that a path begins with."""
     return any(head in table.columns() for head, _ in ((name, ""), *splits(name)))
 

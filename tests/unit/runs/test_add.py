@@ -17,9 +17,10 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.values.cells import Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import opened, rows_of, write
 from tests.support.schema_files import REFUSED, WRITERS, lines
 
 ROWS = [{"prompt_id": k // 2, "text": f'é "{k}"', "reward": k % 2} for k in range(6)]
@@ -373,6 +374,21 @@ def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows(tmp
     write(tmp_path / "a.jsonl", [{"prompt_id": 0, "index": k, "reward": 1} for k in range(4)])
     done = adv("add", "a.jsonl", "--from", "b.jsonl", "--column", "new", "-o", "d.jsonl", cwd=tmp_path)
     assert (done.status, "index differs from a.jsonl in 4 of 4 rows" in done.err) == (1, True)
+
+
+def test_an_id_that_a_schema_declares_is_compared_wherever_it_is(tmp_path: Path) -> None:
+    for name, path in (("verifiers-traces", "id"), ("trinity", "eid.run")):
+        source = WRITERS[name](tmp_path / name).path
+        (table,) = opened(source)
+        ids = table.scan([Field(path, "key")]).frame[path].to_list()
+        head, _, inner = path.partition(".")
+        for at, order in enumerate((ids, ids[::-1])):
+            rows = [{head: {inner: one} if inner else one, "new": k} for k, one in enumerate(order)]
+            lines(tmp_path / "b.jsonl", rows)
+            done = adv(
+                "add", str(source), "--from", "b.jsonl", "--column", "new", "-o", f"{name}{at}.jsonl", cwd=tmp_path
+            )
+            assert (done.status, f"--on '{path}' matches rows by it" in done.err) == (at, bool(at)), done
 
 
 # --- what cannot be inserted as it is --------------------------------------------------------------------------
