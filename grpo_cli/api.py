@@ -31,7 +31,14 @@ from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.files.kept import keeping
 from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.config import beside
-from grpo_cli.options.keywords import CompareKeywords, ComputeKeywords, ExportKeywords, InspectKeywords, SelectKeywords
+from grpo_cli.options.keywords import (
+    AddKeywords,
+    CompareKeywords,
+    ComputeKeywords,
+    ExportKeywords,
+    InspectKeywords,
+    SelectKeywords,
+)
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
 from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
@@ -51,7 +58,6 @@ from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.verdicts import verdicts, with_verdicts
-from grpo_cli.write.outputs import Output
 from grpo_cli.write.write_outputs import FOREIGN
 
 if TYPE_CHECKING:
@@ -74,6 +80,8 @@ INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "
 SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from"}
 EXPORT_KEYWORDS: Final = {"pick": "best"}
 EXPORTED: Final = _keywords_of("export")
+ADD_KEYWORDS: Final = {"column": "chosen"}
+ADDED: Final = ("chosen", "on", "take", "by_position", "schema", "in_place", "force", "replace", "fail_on")
 SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
 LINES: Final = 30  # a longer repr is cut
@@ -666,31 +674,22 @@ def add_columns(
     path: str | os.PathLike[str],
     frame: Any,
     out: str | os.PathLike[str] | None = None,
-    *,
-    column: Mapping[str, str] | Sequence[str] = (),
-    schema: str | None = None,
-    in_place: bool = False,
-    force: bool = False,
-    replace: bool = False,
+    **options: Unpack[AddKeywords],
 ) -> str:
     """Insert the columns of a frame into a file, whose other bytes stay the same; returns the name of the output, as `grpo-adv add` chooses it.
 
-    Row i of the frame, which may be a path as well, belongs to row i of the file. `column` names those to insert, if not
-    all, and their names in the output: {"score": "judge_score"}.
+    Row i of the frame, which may be a path as well, belongs to row i of the file, or with on="rollout_id" (or {"here": "there"})
+    to the rows with its key. `column` names those to insert, if not all, and their names in the output: {"score": "judge_score"}.
     """
     from grpo_cli.runs import add
 
-    if not isinstance(frame, PATH):
-        table, _ = _reader(frame)
-        frame = table.take(list(table.names), None)
-    to = None if out is None else str(out)
-    job = add.Job(
-        file=str(path),
-        columns=frame if isinstance(frame, pl.DataFrame) else str(frame),
-        chosen=normalized("chosen", column)[1],
-        schema=schema,
-        output=Output(to=to, in_place=in_place, force=force, replace=replace, word="added"),
+    given = _checked({ADD_KEYWORDS.get(name, name): value for name, value in options.items()}, ADDED)
+    given |= {"source": os.fspath(frame) if isinstance(frame, PATH) else "a frame"} | (
+        {} if out is None else {"output": str(out)}
     )
+    job = add.Job.of(given, file=str(path))
+    if not isinstance(frame, PATH):
+        job = replace(job, columns=_reader(frame)[0])
     (target,) = add.run(job)["outputs"]
     return str(target)
 

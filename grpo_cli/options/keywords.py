@@ -138,3 +138,17 @@ class ExportKeywords(CompareKeywords, total=False):
     where: Several | None
     limit: int | None
     seed: int | None
+
+
+class AddKeywords(TypedDict, total=False):
+    """Of `add_columns`."""
+
+    column: Several | None
+    on: Several | None
+    take: Literal["first", "last", "mean"] | None
+    by_position: bool | None
+    schema: str | None
+    in_place: bool | None
+    force: bool | None
+    replace: bool | None
+    fail_on: Several | None

@@ -102,10 +102,16 @@ def _filled(pattern: str, hit: re.Match[str]) -> str:
 
 
 def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:
-    """A warning that lists the skipped files, and one for unfinished trials, if any."""
+    """A warning that lists the skipped files, and those of trials without a result or with one that is not read, if any."""
     warnings = []
     of_files = "(own outputs, empty, hidden, copies, or named twice)"
-    for what, more, names in ("file", of_files, files), ("trial", f"without a {RESULT}", trials):
+    odd = {trial: None for trial in trials if Path(trial, RESULT).exists()}  # a pipe, a device
+    running = [trial for trial in trials if trial not in odd]
+    for what, more, names in (
+        ("file", of_files, files),
+        ("trial", f"without a {RESULT}", running),
+        ("trial", f"with a {RESULT} that is not a regular file", [*odd]),
+    ):
         if names:
             listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
             warnings.append(f"skipped {len(names)} {what}{'s' * (len(names) > 1)} {more}: {listed}")

@@ -1,33 +1,184 @@
-"""Match the rows of two inputs that are the same rollout: by group key and rollout id, else by the response text."""
+"""Match the rows of two inputs by key: those of a file and of columns for it (`add --on`), and rollouts (`inspect --old-rewards`).
+
+Rollouts match by their group and their id, else by the text of the response.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import chain
-from operator import and_
+from operator import or_
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.derived_columns import FILE
-from grpo_cli.read.group_keys import ascending, encode, packed
+from grpo_cli.read.group_keys import encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import SHOWN, Binding, Table
 from grpo_cli.schemas.sample import values_of
-from grpo_cli.values.cells import canonical, json_text
+from grpo_cli.schemas.table import Schema
+from grpo_cli.values.cells import JSON_TEXT, canonical, json_text
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
 NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
+TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
+WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
+NUMBER: Final = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 
 Positions = Index | Codes  # numbers of rows
+Columns = Sequence[pl.Series]
+
+
+# --- keys of rows --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A number for each row of both inputs, the same for equal keys; a row that lacks a part of its key has `size`, and equals none."""
+
+    mine: Index
+    theirs: Index
+    size: int
+
+    @classmethod
+    def of(cls, mine: Columns, theirs: Columns, untyped: tuple[bool, bool]) -> Keyed:
+        """Number rows by these columns; `untyped` says which inputs have no types."""
+        both = [comparable(one, other, untyped) for one, other in zip(mine, theirs, strict=True)]
+        rows = len(mine[0])
+        same = all(len(one) == len(other) and one.equals(other) for one, other in both)
+        columns = [one if same else pl.concat([one, other]) for one, other in both]
+        words, size = packed(columns)
+        codes: Index
+        if words is not None and size <= len(columns[0]):  # a word is its own number if few are possible
+            codes = words.view(np.int64)
+        else:
+            coded = encode(columns, len(columns[0]))
+            codes, size = coded.codes.to_numpy(), coded.size
+        missing = reduce(or_, (column.is_null() for column in columns))
+        if missing.any():
+            codes = np.where(missing, size, codes)
+        return cls(codes, codes if same else codes[rows:], size) if same else cls(codes[:rows], codes[rows:], size)
+
+    @cached_property
+    def counts(self) -> tuple[Index, Index]:
+        """How many rows of each input have each key."""
+        of_mine = np.bincount(self.mine, minlength=self.size + 1)[: self.size]
+        same = self.theirs is self.mine
+        return of_mine, of_mine if same else np.bincount(self.theirs, minlength=self.size + 1)[: self.size]
+
+    def places(self, *, last: bool = True) -> Codes:
+        """For each row of mine, the last or the first row of theirs with its key, or NOWHERE."""
+        places, order = np.full(self.size + 1, NOWHERE, np.uint32), slice(None, None, 1 if last else -1)
+        places[self.theirs[order]] = np.arange(len(self.theirs), dtype=np.uint32)[order]
+        places[self.size] = NOWHERE
+        return places[self.mine]
+
+    def matched(self) -> tuple[Codes, Codes]:
+        """The rows of both inputs with equal keys, in the order of the first."""
+        found = self.places()
+        rows = np.flatnonzero(found != NOWHERE).astype(np.uint32)
+        return rows, found if len(rows) == len(found) else found[rows]
+
+
+def comparable(mine: pl.Series, theirs: pl.Series, untyped: tuple[bool, bool]) -> tuple[pl.Series, pl.Series]:
+    """Two columns as one type, with equal values for equal keys.
+
+    CSV has no types: a cell counts as a value of the other column's type where it is written as one, and is null elsewhere,
+    as an empty one is.
+    """
+    if untyped == (True, False):
+        theirs, mine = comparable(theirs, mine, (False, True))
+        return mine, theirs
+    mine, theirs = (
+        _where(side != "", side) if is_so and side.dtype == pl.String else side
+        for side, is_so in ((mine.alias(""), untyped[0]), (theirs.alias(""), untyped[1]))
+    )
+    if untyped == (False, True) and theirs.dtype == pl.String:
+        mine, theirs = _as_typed(mine, theirs)
+    if mine.dtype == theirs.dtype and (mine.dtype.is_integer() or mine.dtype == pl.String):
+        return mine, theirs
+    kinds = [_kind(side.dtype) for side in (mine, theirs)]
+    if kinds == ["float", "float"]:
+        one, other = (side.cast(pl.Float64).fill_nan(None) + 0.0 for side in (mine, theirs))  # -0.0 is 0.0
+        return one, other
+    if {*kinds} <= {"float", "integer"}:
+        return _whole(mine), _whole(theirs)
+    if {*kinds} == {"text"}:
+        return mine.cast(pl.String), theirs.cast(pl.String)
+    one, other = (_where(text != "NaN", text) for text in (canonical(mine), canonical(theirs)))
+    return one, other
+
+
+def _kind(dtype: pl.DataType) -> str:
+    """What keys of this type are compared as; empty for all others."""
+    if dtype.is_integer() and dtype not in {pl.UInt64, pl.Int128, pl.UInt128}:
+        return "integer"
+    if dtype != JSON_TEXT and isinstance(dtype, (pl.String, pl.Categorical, pl.Enum)):
+        return "text"
+    return "float" if dtype.is_float() else ""
+
+
+def _whole(numbers: pl.Series) -> pl.Series:
+    """Numbers as integers of 64 bits; null for fractions and for what is too large."""
+    whole = numbers if numbers.dtype.is_integer() else _where(numbers == numbers.floor(), numbers)
+    return whole.cast(pl.Int64, strict=False)
+
+
+def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
+    """The values where this holds, else null."""
+    return pl.select(pl.when(holds).then(values)).to_series().alias("")
+
+
+def _as_typed(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """A column, and the cells of another that has no types as values of its type."""
+    dtype = typed.dtype
+    if _kind(dtype) == "text":
+        return typed, cells
+    if dtype.is_integer():
+        return typed, cells.str.extract(rf"^({WHOLE})(?:\.0+)?$").cast(dtype, strict=False)
+    if dtype.is_float():
+        return typed, _where(cells.str.contains(NUMBER), cells).cast(pl.Float64, strict=False)
+    if dtype == pl.Boolean:
+        return typed, cells.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
+    texts = canonical(typed)
+    spelled = texts.str.replace("^[a-z]+:", "").str.strip_chars('"')  # without date: and the like
+    if spelled.n_unique() < texts.n_unique():
+        both = spelled.filter(spelled.is_duplicated() & (spelled != texts))[0]
+        what = f"{both} is a number and a text in one input, and the other has no types"
+        raise DataError(what, "convert CSV to Parquet or to lines of JSON, which have types")
+    fraction = cells.str.contains(NUMBER) & ~cells.str.contains(f"^{WHOLE}$")
+    return spelled, canonical(_where(fraction, cells).cast(pl.Float64)).fill_null(cells)
+
+
+def several(
+    what: str,
+    unclear: Index,
+    sides: Sequence[tuple[Index, Callable[[Sequence[int]], list[str]]]],
+    label: Callable[[int, int], str],
+    cure: str,
+) -> DataError:
+    """The error for keys that several rows have, with three examples: `sides` number the rows of an input, and name them."""
+    shown = []
+    for code in unclear[:EXAMPLES].tolist():
+        rows = [np.flatnonzero(side == code).tolist() for side, _ in sides]
+        places = [
+            f"{len(here)} rows, {' and '.join(named(here[:2]))}" if len(here) > 1 else named(here)[0]
+            for (_, named), here in zip(sides, rows, strict=True) if here
+        ]  # fmt: skip
+        side = next(at for at, here in enumerate(rows) if here)
+        shown.append(f"{cut(plain(label(side, rows[side][0])), SHOWN)} ({'; '.join(places)})")
+    return DataError(f"{what}: {', '.join(shown)}", cure)
+
+
+# --- rollouts ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +210,12 @@ def _filled(table: Table, name: str) -> bool:
     return any(value is not None for record in table.sample().records for value in values_of(record, name))
 
 
+def known_ids(schema: Schema | None) -> tuple[str, ...]:
+    """The columns that may be the id of a rollout: those of the schema, else by name."""
+    declared = () if schema is None else (*schema.ids, *(name for name in schema.rollout if "@" not in name))
+    return (*declared, *PAIR_IDS)
+
+
 def _same_ids(every: Sequence[Table], binding: Binding) -> tuple[str, ...]:
     """The rollout id column that all tables have."""
     if "rollout" in binding.roles:
@@ -67,12 +224,11 @@ def _same_ids(every: Sequence[Table], binding: Binding) -> tuple[str, ...]:
     schema = schemas[0] if all(one == schemas[0] for one in schemas) else None
     if schema is not None and schema.rows:  # rows are inside records, and so are their ids
         return schema.ids
-    known = (*schema.ids, *(name for name in schema.rollout if "@" not in name)) if schema is not None else ()
-    names = [name for name in (*known, *PAIR_IDS) if name not in {*binding.group, *binding.rewards}]
-    if schema is not None:
-        names = [name for name in names if name not in {*schema.group, *schema.reward}]
+    taken = {*binding.group, *binding.rewards, *(() if schema is None else (*schema.group, *schema.reward))}
     heads = [{*table.columns()} for table in every]
-    return next(((name,) for name in names if all(name in head for head in heads)), ())
+    return next(
+        ((name,) for name in known_ids(schema) if name not in taken and all(name in head for head in heads)), ()
+    )
 
 
 def pair(
@@ -90,37 +246,42 @@ def pair(
     """
     sides, ids = (now, before), of_both[0]
     keys = _row_keys(now, before)
-    by_id = [
-        (key, *(_canonical(side.carried[name], len(key)) for name in names))
-        for key, side, names in zip(keys, sides, of_both, strict=True)
-    ]
+    mine, theirs = (
+        [key, *(side.carried[name] for name in names)] for key, side, names in zip(keys, sides, of_both, strict=True)
+    )
     parts_of_one = "rollout" in now.table.columns
-    if ids and not any(column.null_count() for columns in by_id for column in columns):
-        found = _paired_ids(by_id)
-        if found is not None and (len(found[0]) or sure or not text):
-            return _pairs(found, now, before, tuple(ids))
-        if found is None and ((sure and not parts_of_one) or not text):
-            codes = _codes(by_id)
-            size = max(int(side.max(initial=0)) for side in codes) + 1
-            most = np.maximum(*(np.bincount(side, minlength=size) for side in codes))
-            raise _several(codes, np.flatnonzero(most > 1), sides, ids)
+    if ids and not any(column.null_count() for column in (*mine, *theirs)):
+        keyed = Keyed.of(mine, theirs, _untyped(sides))
+        unclear = np.flatnonzero(np.maximum(*keyed.counts) > 1)
+        if not len(unclear):
+            found = keyed.matched()
+            if len(found[0]) or sure or not text:
+                return _pairs(found, now, before, tuple(ids))
+        elif (sure and not parts_of_one) or not text:
+            raise _several(keyed, unclear, sides, ids)
     if not text:
         cure = (
             "name the id of the rollout with --rollout, or its text with --text-column; if the rows stand in the same order, "
             "grpo-adv add makes the other reward a column for --old-rewards-column"
         )
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
-    columns = [
-        (*(columns if parts_of_one and ids else [key]), _hashes(side, text))
-        for key, columns, side in zip(keys, by_id, sides, strict=True)
+    one, other = [
+        [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
+        for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
     ]
-    rows = _paired_texts(_codes(columns), sides, text)
+    rows = _paired_texts(Keyed.of(one, other, _untyped(sides)), sides, text)
     return _pairs(rows, now, before, (*(ids if parts_of_one else ()), text))
+
+
+def _untyped(sides: tuple[Narrow, Narrow]) -> tuple[bool, bool]:
+    """Which of them are from files without types."""
+    now, before = (all(not table.format.has_types for table in side.tables) for side in sides)
+    return now, before
 
 
 def _pairs(rows: tuple[Positions, Positions], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
     whole = len(rows[0]) == len(now.table) == len(before.table)
-    return Pairs(now=rows[0], before=rows[1], aligned=whole and (rows[0] is rows[1] or np.array_equal(*rows)), by=by)
+    return Pairs(now=rows[0], before=rows[1], aligned=whole and np.array_equal(*rows), by=by)
 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
@@ -137,10 +298,8 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
     # Groups in the same order. A key that occurs again (in another file or block) does not identify a group.
     if mine.equals(theirs) and all(side.rule.within != "file" and side.rule.size is None for side in (now, before)):
         return now.table["group"], before.table["group"]
-    keys = [mine, theirs]
-    if mine.dtypes != theirs.dtypes or not all(map(_is_number, mine)):
-        keys = [frame.select("key") for frame in key_texts(now, before, mine.columns)]
-    one, other = (codes.astype(np.uint32) for codes in _codes([tuple(frame.get_columns()) for frame in keys]))
+    keyed = Keyed.of(mine.get_columns(), theirs.get_columns(), _untyped((now, before)))
+    one, other = (codes.astype(np.uint32) for codes in (keyed.mine, keyed.theirs))
     if not np.isin(one, other).any():
         wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {now.label(0)} and {before.label(0)})"
         raise DataError(wrong, "--old-rewards takes the same rollouts with another reward; name their key with --group")
@@ -148,21 +307,13 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:
-    """The keys of the groups of both inputs: as compared (`key`) and as shown (`words`).
-
-    CSV has no types, so there the digits of a whole number are that number.
-    """
-    keys = [[side.key[name].alias("") for name in names] for side in (now, before)]
-    untyped = [all(not table.format.has_types for table in side.tables) for side in (now, before)]
+    """The keys of the groups of both inputs: as compared (`key`) and as shown (`words`)."""
+    both = [comparable(now.key[name], before.key[name], _untyped((now, before))) for name in names]
     frames = []
-    for mine, theirs, other_untyped in zip(keys, keys[::-1], untyped[::-1], strict=True):
-        compared = [
-            canonical(
-                key.cast(pl.String) if other_untyped and key.dtype.is_integer() and other.dtype == pl.String else key
-            )
-            for key, other in zip(mine, theirs, strict=True)
-        ]
-        words = [key if key.dtype == pl.String else canonical(key).str.strip_chars('"') for key in mine]
+    for at, side in enumerate((now, before)):
+        own = [side.key[name].alias("") for name in names]
+        compared = [canonical(columns[at]).fill_null(canonical(key)) for columns, key in zip(both, own, strict=True)]
+        words = [key if key.dtype == pl.String else canonical(key).str.strip_chars('"') for key in own]
         columns = [
             pl.concat_str([part.fill_null("null") for part in parts], separator=separator).alias(name)
             for name, parts, separator in (("key", compared, ","), ("words", words, ", "))
@@ -171,85 +322,21 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
     return frames
 
 
-def _canonical(ids: pl.Series, rows: int) -> pl.Series:
-    """Ids as compared: integers as such, anything else as text."""
-    return ids.cast(pl.Int64) if _is_number(ids) and rows else canonical(ids)
-
-
-def _is_number(ids: pl.Series) -> bool:
-    """Whether they are integers that fit into 64 bits with a sign."""
-    return ids.dtype.is_integer() and ids.dtype not in {pl.UInt64, pl.Int128, pl.UInt128}
-
-
-OfBoth = Sequence[tuple[pl.Series, ...]]
-
-
-def _codes(columns: OfBoth) -> tuple[Index, Index]:
-    """A number for every row of both inputs, equal for rows with equal columns."""
-    mine, theirs = columns
-    joined = [pl.concat(_comparable(one, other)) for one, other in zip(mine, theirs, strict=True)]
-    rows = len(joined[0])
-    words, possible = packed(joined)
-    # A word is its own code if few words are possible.
-    codes = encode(joined, rows).codes.to_numpy() if words is None or possible > rows else words.view(np.int64)
-    return codes[: len(mine[0])], codes[len(mine[0]) :]
-
-
-def _comparable(one: pl.Series, other: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Two columns as one type; integers and texts (from CSV) are compared by their digits."""
-    if one.dtype == other.dtype:
-        return one, other
-    return one.cast(pl.String).str.strip_chars('"'), other.cast(pl.String).str.strip_chars('"')
-
-
-def _paired_ids(columns: OfBoth) -> tuple[Positions, Positions] | None:
-    """The rows of both inputs with equal columns; None if several rows of one input are equal."""
-    mine, theirs = columns
-    if len(mine[0]) == len(theirs[0]) and all(
-        one.dtype == other.dtype and one.equals(other) for one, other in zip(mine, theirs, strict=True)
-    ):
-        every = np.arange(len(mine[0]), dtype=np.uint32)
-        return (every, every) if ascending(mine) or encode(mine, len(every)).size == len(every) else None
-    if mine[-1][:PIECE].is_unique().all():  # an id that is unique by itself needs no key beside it
-        codes = _codes([side[-1:] for side in columns])
-        if not _repeat(codes):
-            rows, found = _matched(codes)
-            keys = map(_comparable, mine[:-1], theirs[:-1])
-            kept = reduce(and_, (one[rows].eq_missing(other[found]) for one, other in keys)).to_numpy()
-            return (rows, found) if kept.all() else (rows[kept], found[kept])
-    codes = _codes(columns)
-    return None if _repeat(codes) else _matched(codes)
-
-
-def _repeat(codes: tuple[Index, Index]) -> bool:
-    """Whether several rows of one input have the same code."""
-    return any(np.bincount(side).max(initial=0) > 1 for side in codes)
-
-
-def _matched(codes: tuple[Index, Index]) -> tuple[Codes, Codes]:
-    """The rows of both inputs with equal codes, in the order of the first; a common code must be unique on each side."""
-    mine, theirs = codes
-    places = np.full(max(int(side.max(initial=0)) for side in codes) + 1, NOWHERE, np.uint32)
-    places[theirs] = np.arange(len(theirs), dtype=np.uint32)
-    found = places[mine]
-    rows = np.flatnonzero(found != NOWHERE).astype(np.uint32)
-    return rows, found if len(rows) == len(found) else found[rows]
-
-
-def _paired_texts(codes: tuple[Index, Index], sides: tuple[Narrow, Narrow], text: str) -> tuple[Positions, Positions]:
+def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tuple[Positions, Positions]:
     """The rows of both inputs with equal texts; repeated texts are matched in order if their rewards are equal."""
-    size = max(int(side.max(initial=0)) for side in codes) + 1
-    mine, theirs = (np.bincount(side, minlength=size) for side in codes)
+    mine, theirs = keyed.counts
     twice = (np.maximum(mine, theirs) > 1) & (mine > 0) & (theirs > 0)
     if not twice.any():
-        return _matched(codes)
+        return keyed.matched()
+    codes = (keyed.mine, keyed.theirs)
     rewards = [[side.table[f"reward.{k}"] for k in range(len(side.reward_names))] for side in sides]
-    constant = [_constant(side, columns, size) for side, columns in zip(codes, rewards, strict=True)]
+    constant = [_constant(side, columns, keyed.size) for side, columns in zip(codes, rewards, strict=True)]
     enough = np.where(mine > theirs, constant[0], np.where(theirs > mine, constant[1], constant[0] | constant[1]))
     if (twice & ~enough).any():
-        raise _several(codes, np.flatnonzero(twice & ~enough), sides, (text,))
+        raise _several(keyed, np.flatnonzero(twice & ~enough), sides, (text,))
     orders = [pl.DataFrame({"code": side}).select(pl.int_range(pl.len()).over("code")).to_series() for side in codes]
-    return _matched(_codes([(pl.Series(side), order) for side, order in zip(codes, orders, strict=True)]))
+    one, other = ([pl.Series(side), order] for side, order in zip(codes, orders, strict=True))
+    return Keyed.of(one, other, (False, False)).matched()
 
 
 def _constant(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
@@ -262,21 +349,12 @@ def _constant(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
     return ~differs
 
 
-def _several(codes: tuple[Index, Index], unclear: Index, sides: tuple[Narrow, Narrow], by: Sequence[str]) -> DataError:
-    """The error for rows that do not match one to one, with three examples."""
-    shown = []
-    for code in unclear[:EXAMPLES].tolist():
-        rows = [np.flatnonzero(side == code) for side in codes]
-        places = [
-            f"{len(here)} rows, {' and '.join(side.places(here[:2].tolist()))}" if len(here) > 1 else side.place(int(here[0]))
-            for side, here in zip(sides, rows, strict=True) if len(here)
-        ]  # fmt: skip
-        side, here = next((side, here) for side, here in zip(sides, rows, strict=True) if len(here))
-        label = cut(plain(side.label(int(side.table["group"][int(here[0])]))), SHOWN)
-        shown.append(f"{label} ({'; '.join(places)})")
+def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], by: Sequence[str]) -> DataError:
+    """The error for rollouts that do not match one to one."""
     what = f"{' and '.join(by)} is the same in several rows of a group, so the rollouts do not pair one to one"
     cure = "name the id of the rollout with --rollout, or remove rows that are there twice"
-    return DataError(f"{what}: {', '.join(shown)}", cure)
+    codes = [(keyed.mine, sides[0].places), (keyed.theirs, sides[1].places)]
+    return several(what, unclear, codes, lambda at, row: sides[at].label(int(sides[at].table["group"][row])), cure)
 
 
 def _hashes(side: Narrow, text: str) -> pl.Series:

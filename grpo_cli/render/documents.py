@@ -889,6 +889,20 @@ class VerifyDocument(TypedDict):
     compared_by: Literal["bytes", "values"]
 
 
+class JoinedRows(TypedDict):
+    """How rows matched by key: `unused` are rows of the other file that belong to none, `repeated` keys that several of its rows have."""
+
+    on: dict[str, str]
+    take: str | None
+    rows: int
+    matched: int
+    unmatched: int
+    unmatched_share: float
+    unused: int
+    unused_share: float
+    repeated: int
+
+
 class AddDocument(Run, TypedDict("From", {"from": str})):
     """The summary of `add`."""
 
@@ -896,6 +910,7 @@ class AddDocument(Run, TypedDict("From", {"from": str})):
     rows: int
     columns: dict[str, str]
     replaced: list[str]
+    joined: JoinedRows | None
     outputs: list[str]
     warnings: list[str]
     seconds: float

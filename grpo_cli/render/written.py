@@ -80,7 +80,19 @@ def _added(facts: Mapping[str, Any]) -> Sections:
     for word, names in (("added", [*typed.values()]), ("replaced", replaced)):
         if names:
             yield word, [clean(", ".join(names)), clean(f"from {facts['from']}")]
+    if (rows := facts["joined"]) is not None:
+        by = ", ".join(here if here == there else f"{here} = {there}" for here, there in rows["on"].items())
+        yield "matched", [f"{rows['matched']:,} of {count(rows['rows'], 'row')} by {clean(by)}", *_unmatched(rows)]
     yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+
+
+def _unmatched(rows: Mapping[str, Any]) -> Iterator[str]:
+    if rows["unmatched"]:
+        yield f"{count(rows['unmatched'], 'row')} without a match: null"
+    if rows["unused"]:
+        yield f"{count(rows['unused'], 'row')} of the other file belong to none"
+    if rows["repeated"]:
+        yield f"{count(rows['repeated'], 'key')} in several rows: {rows['take']}"
 
 
 def _kept(kept: int, total: int) -> str:

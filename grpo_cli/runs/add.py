@@ -5,46 +5,61 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError, short
+from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError, Written, short
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
+from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.formats.interface import Scanned, Weaving
-from grpo_cli.options.resolve import Given
-from grpo_cli.read.known_names import GROUP_TIERS, PAIR_IDS
+from grpo_cli.options.conditions import Filter
+from grpo_cli.options.resolve import Given, refuse_beside
+from grpo_cli.read.known_names import GROUP_TIERS
 from grpo_cli.read.open_tables import STDIN, find_inputs
+from grpo_cli.read.pairs import NUMBER, TRUTHS, WHOLE, comparable, known_ids
 from grpo_cli.read.recognise import recognise
-from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed
 from grpo_cli.runs.asked import made, output_of
+from grpo_cli.runs.joined import GATES, Take, has, joined, keys_of
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
-from grpo_cli.write.outputs import Output, Target, choose_targets, is_folder, refuse_columns, refuse_summary
+from grpo_cli.values.paths import Absent
+from grpo_cli.write.outputs import (
+    Output,
+    Target,
+    choose_targets,
+    is_folder,
+    refuse_columns,
+    refuse_read_columns,
+    refuse_summary,
+)
 from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
-_TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added"
+_TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added; --column NAME names them"
 _ONE_KIND: Final = (
     "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
 )
 _DIGITS: Final = 17  # with more, a float is not the number that was written
-_WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
-_NUMBER: Final = rf"^(?:{_WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
-_TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The file, the columns to add (a frame, or the name of a file that has them), and where to write."""
+    """The file, the columns to add (a frame, or the name of a file that has them), which row is whose, and where to write."""
 
     file: str
-    columns: pl.DataFrame | str
+    columns: FrameReader | str
     chosen: Sequence[str] = ()  # NAME or NAME=NEW: some of the columns, and their names in the output
+    on: Sequence[str] = ()  # the columns of the key; none: by position
+    take: Take | None = None  # of several rows with one key
+    by_position: bool = False  # even if ids differ
+    gate: Filter | None = None
     schema: str | None = None  # the schema, named as in a Binding; "none": rows are records
     output: Output = field(default_factory=lambda: Output(word="added"))
     summary: Path | None = None
@@ -53,7 +68,12 @@ class Job:
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        return made(cls, given, columns=given["source"], output=output_of(given, "added"), **more)
+        if given.get("by_position"):
+            refuse_beside("by_position", given, "on")
+        if "take" in given and "on" not in given:
+            raise UsageError("--take has no effect without --on", "add --on COL")
+        gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
+        return made(cls, given, columns=given["source"], output=output_of(given, "added"), gate=gate, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
@@ -63,15 +83,10 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if job.file == STDIN == job.columns:
         raise UsageError("standard input is both FILE and --from", "name one of them")
     table = _opened(_only(job.file), job)
-    other = None
-    if isinstance(job.columns, pl.DataFrame):
-        frame, has_types = job.columns, True
-    else:
-        source = registry.as_text(_only(job.columns))
-        other = FileTable(source, registry.of(source))
-        frame, has_types = replace(other.format, strict=True).read(source), other.format.has_types
-    names = _chosen(frame.columns, job.chosen)
-    if other is not None and has_types and not other.format.binary:
+    other, frame = _read(job.columns)
+    on, has_types = keys_of(job.on, table, other), other.format.has_types
+    names = _chosen([name for name in frame.columns if name not in on.values()], job.chosen)
+    if isinstance(other, FileTable) and has_types and not other.format.binary:
         _refuse_changed_values(other, frame, names.values())
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
@@ -83,18 +98,20 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if free and taken and not (job.chosen or output.replace):
         cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
+    refuse_read_columns(on, output)
     (table,) = refuse_columns([table], output)
-    height = table.row_count
-    scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
-    if len(frame) != len(scanned.frame):
-        rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"
-        unit = f"a row is a rollout of a {table.schema.title}: --schema none counts records" if table.schema else ""
-        raise DataError(rows, unit or f"rows are matched by position: give a value for each row of {table.name}")
-    if target.format.has_types and not has_types:
+    if not has_types and (target.format.has_types or job.take == "mean"):
         frame = frame.with_columns(map(_typed, frame))
+    if on:
+        frame, scanned, counts = joined(table, other, on, frame, job.take)
+    else:
+        scanned = _same_rows(table, other, frame, checked=not job.by_position)
+        counts = {**dict.fromkeys(GATES, 0), "rows": len(frame), "matched": len(frame)}
+    refuse_changed([other])
     frame = frame.with_columns(_addable(series, target) for series in frame)
+    if job.gate is not None:
+        job.gate.check(lambda _: counts, counts, Written())
 
-    warnings = _other_ids(table, other, frame.columns)
     weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
     writing = Writing(table, target, scanned.index, weaving, 0)
     phase("writing", 0, None)
@@ -109,8 +126,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         "rows": len(frame),
         "columns": {series.name: str(series.dtype).lower() for series in frame},
         "replaced": taken,
+        "joined": {"on": on, "take": job.take, **counts} if on else None,
         "outputs": [target.name],
-        "warnings": [*warnings, *_lost(frame, target), *notes],
+        "warnings": [*_lost(frame, target), *notes],
         "seconds": round(time.perf_counter() - started, 3),
     }
 
@@ -135,22 +153,45 @@ def _opened(source: Input, job: Job) -> FileTable:
         return records
 
 
-def _other_ids(table: FileTable, other: FileTable | None, added: Sequence[str]) -> list[str]:
-    """A warning if both files have an id column and some rows differ; refused if one file is a reordering of the other."""
-    if other is None:
-        return []
-    both = {*table.columns()} & {*other.columns()} - {*added}
-    for name in (name for name in (*PAIR_IDS, *GROUP_TIERS[0]) if name in both):
-        here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
-        if here.dtype.is_nested() or here.dtype != there.dtype or here.equals(there):
+def _read(columns: FrameReader | str) -> tuple[Table, pl.DataFrame]:
+    """The table that has the columns to add, and all of it."""
+    if isinstance(columns, FrameReader):
+        return Table(FRAME, columns), columns.take(list(columns.names), None)
+    source = registry.as_text(_only(columns))
+    kind = registry.of(source)
+    return FileTable(source, kind), replace(kind, strict=True).read(source)
+
+
+def _same_rows(table: FileTable, other: Table, frame: pl.DataFrame, *, checked: bool) -> Scanned:
+    """The rows of the file if it has as many as the columns; `checked`: and if no ids contradict that row i is row i."""
+    height = table.row_count
+    scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
+    if len(frame) != len(scanned.frame):
+        rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"
+        unit = f"a row is a rollout of a {table.schema.title}: --schema none counts records" if table.schema else ""
+        cure = (
+            f"rows are matched by position: give a value for each row of {table.name}, or a key of both with --on COL"
+        )
+        raise DataError(rows, unit or cure)
+    if checked:
+        _refuse_other_ids(table, other, frame.columns)
+    return scanned
+
+
+def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> None:
+    """Refuse columns whose row i is that of another row: an id that both inputs have says so."""
+    for name in (*known_ids(table.schema), *GROUP_TIERS[0]):
+        if name in added or not (has(table, name) and has(other, name)):
             continue
-        if here.cast(pl.String).sort().equals(there.cast(pl.String).sort()):
-            wrong = f"{name} has the same values in a different order, and rows are matched by position"
-            raise DataError(wrong, f"sort it like {table.name}, or leave {name} out of it", place=other.name)
-        if here.is_in(there.unique().implode()).any():
-            rows = f"{here.ne_missing(there).sum():,} of {len(here):,} rows"
-            return [f"{name} has different values in {other.name}, in {rows}: rows are matched by position"]
-    return []
+        with suppress(Absent):  # an object without it
+            here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
+            here, there = comparable(here, there, (not table.format.has_types, not other.format.has_types))
+            if wrong := int(here.ne_missing(there).sum()):
+                rows = f"{name} differs from {table.name} in {wrong:,} of {len(here):,} rows"
+                cure = f"--on {name!r} matches rows by it; --by-position adds row i to row i"
+                raise DataError(rows, cure, place=other.name)
+            if here.is_unique().all():  # then other ids may be numbers of their own
+                return
 
 
 @nameless
@@ -159,14 +200,14 @@ def _typed(texts: pl.Series) -> pl.Series:
     there = texts.drop_nulls()
     if there.is_empty():
         return texts
-    if there.is_in(list(_TRUTHS)).all():
-        return texts.replace_strict(_TRUTHS, default=None, return_dtype=pl.Boolean)
-    if there.str.contains(f"^{_WHOLE}$").all():
+    if there.is_in(list(TRUTHS)).all():
+        return texts.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
+    if there.str.contains(f"^{WHOLE}$").all():
         ways = (texts.cast(dtype, strict=False) for dtype in (pl.Int64, pl.UInt64))
         return next((way for way in ways if way.null_count() == texts.null_count()), texts)
-    whole = there.filter(there.str.contains(f"^{_WHOLE}$")).cast(pl.Float64)
+    whole = there.filter(there.str.contains(f"^{WHOLE}$")).cast(pl.Float64)
     exact = (whole.abs() < 2.0**53).all()
-    if not exact or not there.str.contains(_NUMBER).all():
+    if not exact or not there.str.contains(NUMBER).all():
         return texts
     digits = (
         there.str.replace("[eE].*", "")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError
@@ -201,6 +203,44 @@ def test_wrong_bytes_are_never_computed(scheme: str, how: str, tmp_path: Path, m
     stores._boto3.cache_clear()
     refused(done)
     assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("answers", ["the new bytes", "412"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_an_object_that_changes_between_two_ranges_of_a_reading_stops_the_run(
+    scheme: str, suffix: str, answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewards = {"before": [0.0, 1.0], "after": [1.0, 0.0]}
+    versions = {}
+    for name, reward in rewards.items():
+        texts = [np.random.default_rng(at).bytes(500_000).hex() for at in range(24)]
+        frame = pl.DataFrame({"prompt_id": [at // 4 for at in range(24)], "text": texts, "reward": reward * 12})
+        frame.write_parquet(tmp_path / name, row_group_size=4, compression="uncompressed")
+        lines = frame.write_ndjson().encode()
+        versions[name] = lines if suffix == "jsonl" else (tmp_path / name).read_bytes()
+    assert len(versions["before"]) == len(versions["after"]) > 1 << 23  # not one range
+    ranges = [0]
+
+    def rule(request: Request) -> Answer:
+        ranges[0] += "range" in request.headers
+        if ranges[0] <= 2:
+            return part(request, versions["before"])
+        if answers == "412" and "if-match" in request.headers:
+            return Answer(412)
+        return part(request, versions["after"], ETag='"two"')
+
+    with hostile(rule) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.address)
+        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        stores._boto3.cache_clear()
+        name = f"{server.address}/a.{suffix}" if scheme == "http" else f"s3://bucket/a.{suffix}"
+        done = adv("compute", name, "-o", f"out.{suffix}", "-q", cwd=tmp_path)
+    stores._boto3.cache_clear()
+    assert ranges[0] > 2
+    refused(done, f"a.{suffix}: the file changed while it was being read")
+    assert not (tmp_path / f"out.{suffix}").exists()
 
 
 @pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan", "inf"])

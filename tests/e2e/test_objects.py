@@ -24,6 +24,7 @@ from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv
+from tests.support.drawn import some
 from tests.support.hostile_server import Answer, Request, hostile, part
 from tests.support.jobs import meanwhile, write
 from tests.support.s3_server import PAGE, Proxy, proxied, running
@@ -407,6 +408,77 @@ def test_an_export_that_fails_leaves_no_object(
     assert [content(s3, name) for name in keys(s3) if name != "in-403.jsonl"] == [b"theirs"] * (
         fault == "made meanwhile"
     )
+
+
+HALF_DONE: Final = (
+    "200 OK\n<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
+)
+
+
+UPLOADS: Final = [
+    ("?uploads", ["403 Forbidden"], "access denied"),
+    ("partNumber=2", ["403 Forbidden"], "access denied"),
+    ("partNumber=2", ["503 Slow Down"] * 20, "unexpected answer from the store"),
+    ("partNumber=2", ["503 Slow Down"], ""),
+    ("POST /bucket/out?uploadId", ["403 Forbidden"], "access denied"),
+    ("POST /bucket/out?uploadId", [HALF_DONE] * 20, "unexpected answer from the store"),
+    ("POST /bucket/out?uploadId", [HALF_DONE], ""),
+]
+
+
+@pytest.mark.parametrize(("request_", "answers", "words"), some(UPLOADS, 2))
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_upload_that_fails_in_the_middle_leaves_no_object(
+    s3: Any, server: Proxy, tmp_path: Path, suffix: str, request_: str, answers: list[str], words: str
+) -> None:
+    rows = [{**row, "text": np.random.default_rng(at).bytes(MB // 2).hex()} for at, row in enumerate(ROWS)]
+    frame, path = pl.DataFrame(rows), tmp_path / f"in.{suffix}"
+    if suffix == "jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_parquet(path, compression="uncompressed")
+    url = put(s3, path.name, path)
+    server.only, server.answers = request_.replace("/out", f"/out.{suffix}"), [*answers]
+    done = adv("compute", url, "-o", f"s3://bucket/out.{suffix}", "-q", cwd=tmp_path)
+    assert len(server.answers) < len(answers)
+    assert (done.status, done.err.count("\n")) == ((1, 1) if words else (0, 0)), done
+    assert (words in done.err, uploads(s3)) == (True, [])
+    assert keys(s3) == [path.name, f"out.{suffix}"][: 1 if words else 2]
+
+
+@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl"])
+@pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
+def test_an_object_that_may_not_be_read_or_written_is_named(
+    s3: Any, server: Proxy, tmp_path: Path, method: str, name: str
+) -> None:
+    url = put(s3, "in.jsonl", LINES)
+    server.only = f"{method} /bucket/{name}"
+    server.answers += ["403 Forbidden\n<Error><Code>AccessDenied</Code></Error>"] * 20
+    done = adv("compute", url, "-o", "s3://bucket/out.jsonl", "-q", cwd=tmp_path)
+    if (method, name) in {("PUT", "in.jsonl"), ("GET", "out.jsonl")}:  # no such request is made
+        assert (done.status, len(server.answers)) == (0, 20)
+        return
+    assert (done.status, done.err.count("\n"), keys(s3)) == (1, 1, ["in.jsonl"]), done
+    assert f"s3://bucket/{name}: access denied" in done.err
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl.gz"])
+@pytest.mark.parametrize("damage", ["cut", "length", "garbage", "empty"])
+def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Any, tmp_path: Path, suffix: str, damage: str) -> None:
+    data = write(tmp_path / f"in.{suffix}", ROWS).read_bytes()
+    data = {
+        "cut": data[:-9],
+        "length": data[:-8] + b"\xff\xff\xff\x7f" + data[-4:],
+        "garbage": data[:-300] + b"\xa7" * 200 + data[-100:],
+        "empty": b"",
+    }[damage]  # fmt: skip
+    (tmp_path / f"in.{suffix}").write_bytes(data)
+    url = put(s3, f"in.{suffix}", data)
+    local = adv("compute", f"in.{suffix}", "-o", f"out.{suffix}", cwd=tmp_path)
+    done = adv("compute", url, "-o", f"s3://bucket/out.{suffix}", cwd=tmp_path)
+    assert (done.status, done.err) == (1, local.err.replace(f"in.{suffix}", url))
+    assert (local.status, local.err.count("\n")) == (1, 1), local
+    assert (keys(s3), uploads(s3)) == ([f"in.{suffix}"], [])
 
 
 @pytest.mark.parametrize(

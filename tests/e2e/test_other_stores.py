@@ -106,3 +106,17 @@ def test_a_busy_store_is_retried_and_a_refusal_is_one_line_without_credentials(s
     assert {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[store.url[:2]] in done.err
     assert "known" not in done.err
     assert "c2VjcmV0" not in done.err
+
+
+@pytest.mark.parametrize(("force", "size"), [(False, 1), (True, 1), (True, 1 << 24)])
+@pytest.mark.parametrize(("status", "words"), [(403, "access denied"), (503, "unexpected answer from the store")])
+def test_an_output_that_the_store_does_not_take_is_named_and_leaves_no_object(
+    store: Store, tmp_path: Path, status: int, words: str, *, force: bool, size: int
+) -> None:
+    row = json.dumps({**ROWS[0], "text": "x" * size}).encode()
+    store.objects["box/in.jsonl"] = LINES + row
+    store.only, store.answers = "PUT", [status] * 99
+    done = adv("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", *["--force"] * force, cwd=tmp_path)
+    assert (done.status, done.err.count("\n"), [*store.objects]) == (1, 1, ["box/in.jsonl"]), done
+    assert f"{store.url}/out.jsonl: {words}" in done.err
+    assert store.uploads == {}

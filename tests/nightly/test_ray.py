@@ -22,13 +22,14 @@ import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import audit, compute_files, on_ray, ray_cluster
 from tests.support import ray_runs
 from tests.support.command import process
 from tests.support.jobs import job
 from tests.support.raylets import INSTALLED, raylets
+from tests.support.unprivileged import unprivileged
 
 pytestmark = [
     pytest.mark.skipif(not INSTALLED, reason="the extra ray is not installed"),
@@ -109,6 +110,87 @@ def test_files_that_a_machine_does_not_see_stop_the_run_before_its_work(
     with ray_runs.on_tasks() as workers, pytest.raises(DataError, match=wrong):
         compute_files.run(words, workers=workers)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("damage", ["cut", "footer", "empty"])
+def test_a_broken_file_is_refused_as_one_process_refuses_it(damage: str, tmp_path: Path) -> None:
+    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    path = folder / "shard_3.parquet"
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[:-9], "footer": data[:-300] + b"\xa7" * 200 + data[-100:], "empty": b"PAR1"}[damage])
+    assert "shard_3.parquet" in str(ray_runs.errors(tmp_path, folder, group="prompt_id"))
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+@pytest.mark.parametrize("stage", ["reading", "computing", "writing"])
+def test_a_file_that_changes_during_a_run_of_a_cluster_is_refused(stage: str, suffix: str, tmp_path: Path) -> None:
+    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(), suffix=suffix)
+    changed = list[str]()
+
+    def change(name: str, done: int = 0, total: int = 0) -> None:
+        if name == stage and not changed and (done < total or name == "computing"):
+            path = folder / f"shard_4.{suffix}"
+            data = path.read_bytes()
+            path.write_bytes(data.replace(b"0.25", b"0.75") if suffix == "jsonl" else data)
+            changed.append(name)
+
+    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+    wrong = rf"shard_4\.{suffix}(: the file changed| is a different file)"
+    with ray_runs.on_tasks() as workers, pytest.raises(DataError, match=wrong):
+        compute_files.run(words, change, workers)
+    assert changed
+    assert not (tmp_path / "out" / f"shard_4.{suffix}").exists()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.usefixtures("_cluster")
+@pytest.mark.parametrize("stage", ["computing", "writing"])
+def test_an_output_that_another_one_makes_during_a_run_of_a_cluster_stays(stage: str, tmp_path: Path) -> None:
+    folder, theirs = ray_runs.shards(tmp_path / "in", ray_runs.rows()), tmp_path / "out" / "shard_4.parquet"
+    theirs.parent.mkdir()
+
+    def another(name: str, *_: object) -> None:
+        if name == stage:
+            theirs.write_text("theirs")
+
+    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+    with ray_runs.on_tasks() as workers, pytest.raises(UsageError, match=r"shard_4\.parquet:? exists"):
+        compute_files.run(words, another, workers)
+    assert theirs.read_text() == "theirs"
+
+
+def test_what_a_user_may_not_read_or_write_is_named_as_by_one_process(tmp_path: Path) -> None:
+    ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    (tmp_path / "ro").mkdir()
+    words = ("compute", "in", "--group", "prompt_id", "--group-within", "input")
+    for locked, mode, output in (("in/shard_3.parquet", 0, "out/"), ("ro", 0o500, "ro/out/"), ("ro", 0o500, "ro/")):
+        (tmp_path / locked).chmod(mode)
+        local, parted = (
+            unprivileged(*words, "-o", output, *more, cwd=tmp_path, **AS_ALONE)
+            for more in ((), ("--engine", "ray", "--ray-address", "local"))
+        )
+        (tmp_path / locked).chmod(0o700)
+        assert parted == local
+        assert (local.status, local.err.count("\n"), "permission denied" in local.err) == (1, 1, True), local
+        assert not [*tmp_path.glob("ro/*"), *tmp_path.glob("out/*")]
+
+
+def test_a_full_disk_is_named_and_leaves_no_half_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    ray_runs.shards(tmp_path / "in", ray_runs.rows(20_000, 2_500), suffix="jsonl")
+    command = f"{sys.executable} -m grpo_cli compute in --group prompt_id --group-within input -o full/ --engine ray --ray-address local"
+    script = f'mount -t tmpfs -o size=1m none full || exit 77; {command}; status=$?; du -a full; exit "$status"'
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script], cwd=tmp_path, env={**os.environ, **AS_ALONE},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    if done.returncode == 77:
+        pytest.skip("no mount namespace may be made here")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+    assert "no space left" in done.stderr.lower()
+    assert ".tmp" not in done.stdout
 
 
 def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> None:

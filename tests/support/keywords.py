@@ -40,6 +40,7 @@ def generated() -> str:
         _class("InspectKeywords(PlanKeywords, total=False)", "Of `inspect` and `report`.", _without(inspect, plan)),
         _class("SelectKeywords(SharedKeywords, total=False)", "Of `select`.", _without(select, shared)),
         _class("ExportKeywords(CompareKeywords, total=False)", "Of `export`.", _without(export, compare)),
+        _class("AddKeywords(TypedDict, total=False)", "Of `add_columns`.", keywords(api.ADDED, api.ADD_KEYWORDS)),
     ]  # fmt: skip
     return "\n\n".join([HEAD, *classes])
 

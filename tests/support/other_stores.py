@@ -30,6 +30,7 @@ class Store:
     uploads: dict[str, dict[str, bytes]] = field(default_factory=dict)  # parts of those that are not complete
     requests: list[str] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)  # statuses that the next requests get instead
+    only: str = ""  # a part of the requests that get them
 
     @property
     def address(self) -> str:
@@ -54,7 +55,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
         self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.store.requests.append(f"{self.command} {self.path}")
-        if self.store.answers:
+        if self.store.answers and self.store.only in self.store.requests[-1]:
             self._send(self.store.answers.pop(0))
         else:
             getattr(self, f"_{self.command.lower()}")()

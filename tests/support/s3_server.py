@@ -74,6 +74,7 @@ class Proxy:
     received: int = 0
     requests: list[str] = field(default_factory=list)  # "GET /bucket/key"
     answers: list[str] = field(default_factory=list)  # status lines and bodies that the next requests get instead
+    only: str = ""  # a part of the requests that get them
     pauses: list[float] = field(default_factory=list)  # seconds that the next requests wait
     cut: int = 0  # this many answers end after their first bytes
 
@@ -87,6 +88,7 @@ class Proxy:
         self.sent = self.received = self.cut = 0
         self.requests.clear()
         self.answers.clear()
+        self.only = ""
         self.pauses.clear()
 
 
@@ -108,7 +110,7 @@ def proxied(server: int) -> Iterator[Proxy]:
                             proxy.requests.append(f"{method.decode()} {rest.partition(b' ')[0].decode()}")
                             if proxy.pauses:
                                 time.sleep(proxy.pauses.pop(0))
-                            if proxy.answers:
+                            if proxy.answers and proxy.only in proxy.requests[-1]:
                                 status, _, body = proxy.answers.pop(0).partition("\n")
                                 head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
                                 self.request.sendall((head + (body if method != b"HEAD" else "")).encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -92,6 +93,16 @@ def test_a_trial_that_still_runs_is_no_row_and_is_named(job: Path) -> None:
     facts = json.loads(found.out)
     assert facts["rows"] == 6
     assert f"skipped 1 trial without a result.json: {running}/" in facts["warnings"]
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder"])
+def test_a_result_that_is_no_file_is_no_row_and_is_named(job: Path, what: str) -> None:
+    result = harbor.trial(job, "sort-list", "9-odd", None, finished=False) / "result.json"
+    {"a pipe": os.mkfifo, "a device": lambda path: path.symlink_to("/dev/zero"), "a folder": Path.mkdir}[what](result)
+    facts = json.loads(adv("inspect", str(job), "--json").out)
+    assert facts["rows"] == 6
+    assert f"skipped 1 trial with a result.json that is not a regular file: {job}/9-odd/" in facts["warnings"]
+    assert "without a result.json" not in str(facts["warnings"])
 
 
 def test_trajectories_are_read_when_their_texts_are_asked_for(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:

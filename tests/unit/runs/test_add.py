@@ -17,9 +17,10 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.values.cells import Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import opened, rows_of, write
 from tests.support.schema_files import REFUSED, WRITERS, lines
 
 ROWS = [{"prompt_id": k // 2, "text": f'é "{k}"', "reward": k % 2} for k in range(6)]
@@ -335,33 +336,59 @@ def test_rows_that_are_missing_name_a_cure(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,reward\nr,1\ns,0\n")
     (tmp_path / "b.csv").write_text("new\n1\n")
     done = adv("add", "a.csv", "--from", "b.csv", cwd=tmp_path)
-    cure = "rows are matched by position: give a value for each row of a.csv"
+    cure = "rows are matched by position: give a value for each row of a.csv, or a key of both with --on COL"
     assert done.err == f"error: a.csv has 2 rows, the columns to add have 1; {cure}\n"
 
 
-def test_ids_that_differ_are_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text("".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc"))
-    pl.DataFrame({"id": ["a", "x", None], "new": range(3)}).write_parquet(tmp_path / "b.parquet")
-    done = adv("add", "a.jsonl", "--from", "b.parquet", "--column", "new", "--json", cwd=tmp_path)
-    said = "id has different values in b.parquet, in 2 of 3 rows: rows are matched by position"
-    assert json.loads(done.out)["warnings"] == [said]
-
-
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
-@pytest.mark.parametrize(("order", "refused"), [("sorted", False), ("reversed", True), ("others", False)])
-def test_ids_in_another_order_are_refused(suffix: str, order: str, refused: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case is a pair
-    ids = [f"r{number}" for number in range(9)]
-    before = "".join(json.dumps({"id": name, "reward": 1}) + "\n" for name in ids)
+@pytest.mark.parametrize(
+    ("there", "wrong"),
+    [("abc", 0), ("cba", 2), ("bca", 3), ("xyz", 3), (["a", "x", None], 2), (["a", "b", None], 1), ([1, 2, 3], 3)],
+)
+def test_ids_that_differ_row_by_row_are_refused_with_both_cures(
+    suffix: str, there: list[object], wrong: int, tmp_path: Path
+) -> None:
+    before = "".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc")
     (tmp_path / "a.jsonl").write_text(before)
-    there = {"sorted": ids, "reversed": ids[::-1], "others": [f"x{name}" for name in ids]}[order]
-    frame = pl.DataFrame({"id": there, "new": range(9)})
+    frame = pl.DataFrame({"id": list(there), "new": range(3)})
     path = write(tmp_path / f"b.{suffix}", frame.to_dicts())
-    done = adv("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json", cwd=tmp_path)
-    if refused:
-        said = f"error: {path.name}: id has the same values in a different order, and rows are matched by position; sort it like a.jsonl, or leave id out of it\n"
-        assert (done.status, done.err, (tmp_path / "a.jsonl").read_text()) == (1, said, before)
-    else:
+    words = ("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json")
+    done = adv(*words, cwd=tmp_path)
+    if not wrong:
         assert (done.status, json.loads(done.out)["warnings"]) == (0, [])
+        return
+    cures = "--on 'id' matches rows by it; --by-position adds row i to row i"
+    said = f"error: {path.name}: id differs from a.jsonl in {wrong} of 3 rows; {cures}\n"
+    assert (done.status, done.err, (tmp_path / "a.jsonl").read_text()) == (1, said, before)
+    with pytest.raises(DataError, match="on='id' matches rows by it; by_position=True adds row i to row i"):
+        grpo_cli.add_columns(tmp_path / "a.jsonl", frame, column="new")
+    done = adv(*words, "--by-position", cwd=tmp_path)
+    assert (done.status, [row["new"] for row in rows_of(tmp_path / "a.jsonl")]) == (0, [0, 1, 2])
+
+
+def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [{"uuid": f"u{k}", "index": k, "reward": 1} for k in range(4)])
+    write(tmp_path / "b.jsonl", [{"uuid": f"u{k}", "index": 9 - k, "new": k} for k in range(4)])
+    assert adv("add", "a.jsonl", "--from", "b.jsonl", "--column", "new", "-o", "c.jsonl", cwd=tmp_path).status == 0
+    write(tmp_path / "b.jsonl", [{"prompt_id": 0, "index": 9 - k, "new": k} for k in range(4)])
+    write(tmp_path / "a.jsonl", [{"prompt_id": 0, "index": k, "reward": 1} for k in range(4)])
+    done = adv("add", "a.jsonl", "--from", "b.jsonl", "--column", "new", "-o", "d.jsonl", cwd=tmp_path)
+    assert (done.status, "index differs from a.jsonl in 4 of 4 rows" in done.err) == (1, True)
+
+
+def test_an_id_that_a_schema_declares_is_compared_wherever_it_is(tmp_path: Path) -> None:
+    for name, path in (("verifiers-traces", "id"), ("trinity", "eid.run")):
+        source = WRITERS[name](tmp_path / name).path
+        (table,) = opened(source)
+        ids = table.scan([Field(path, "key")]).frame[path].to_list()
+        head, _, inner = path.partition(".")
+        for at, order in enumerate((ids, ids[::-1])):
+            rows = [{head: {inner: one} if inner else one, "new": k} for k, one in enumerate(order)]
+            lines(tmp_path / "b.jsonl", rows)
+            done = adv(
+                "add", str(source), "--from", "b.jsonl", "--column", "new", "-o", f"{name}{at}.jsonl", cwd=tmp_path
+            )
+            assert (done.status, f"--on '{path}' matches rows by it" in done.err) == (at, bool(at)), done
 
 
 # --- what cannot be inserted as it is --------------------------------------------------------------------------
