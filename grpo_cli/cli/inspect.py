@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import as_json, progress, screen, show
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.stores import is_url
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
-from grpo_cli.options.table import COMMANDS, command_line
+from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import Inspection, Parted
 
@@ -31,6 +33,8 @@ def inspect(given: dict[str, Any]) -> None:
     if "before" in given:
         _against(given)
         return
+    if lost := {"cluster", "pass_at"} & {*given}:
+        raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
     rescored = next((name for name in ("rescored", "rescored_column") if name in given), "")
     if rescored:
         refuse_beside(rescored, given, "show", "sort")
@@ -78,7 +82,7 @@ def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    if "-" in {given.get("before"), given.get("rescored")} and "-" in given["inputs"]:
+    if "-" in {*given.get("before", ()), given.get("rescored")} and "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
         refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
@@ -93,9 +97,61 @@ def _inspected(given: dict[str, Any], **more: Any) -> Inspection:
 
 
 def _against(given: dict[str, Any]) -> None:
-    """Show how solve rates changed from another run to this one."""
-    refuse_beside("before", given, "show", "format", "by", "where", "fail_on")
-    show(given, compared(_inspected(given), given)[0], "against.render")
+    """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
+    refuse_beside("before", given, "show", "by", "where", "sort", "top")
+    if len(given["before"]) == 1 and not {"pass_at", "cluster", "format", "fail_on"} & {*given}:
+        show(given, compared(_inspected(given), given)[0], "against.render")
+        return
+    from grpo_cli.runs.asked import draws_of
+    from grpo_cli.stats.runs import compared as compared_runs
+    from grpo_cli.stats.runs import gate_names, gates
+
+    draws = draws_of(given) or ()
+    gate = Filter.parse(given["fail_on"], gate_names(draws)) if "fail_on" in given else None
+    now = _inspected(given)
+    named = {name: _before(given, name, path) for name, path in earlier(given).items()}
+    found = compared_runs({**named, _name_of(given["inputs"]): now}, draws, given.get("cluster"))
+    if "format" in given:
+        from grpo_cli.render import runs as view
+        from grpo_cli.render.inspect import WRITERS
+
+        refuse_beside("format", given, "json")
+        sys.stdout.write(WRITERS[given["format"]](view.table(found)))
+    else:
+        show(given, found, "runs.render")
+    if gate is not None:
+        gate.check(dict, gates(found))
+
+
+def earlier(given: dict[str, Any]) -> dict[str, str]:
+    """The inputs of --against by their names; a path that exists as it is written has no name."""
+    named: dict[str, str] = {}
+    for text in given["before"]:
+        name, sign, path = text.partition("=")
+        if not sign or is_url(text) or Path(text).exists():
+            name = path = text
+        if not (name and path):
+            raise UsageError(f"--against {text!r} needs a name and an input", "write --against step200=ckpt200/")
+        if name in named or name == _name_of(given["inputs"]):
+            raise UsageError(f"two runs are called {name}", f"give them names: --against NAME={path}")
+        named[name] = path
+    return named
+
+
+def _name_of(inputs: Sequence[str]) -> str:
+    """What the newest run is called."""
+    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+
+
+def _before(given: dict[str, Any], name: str, path: str, **more: Any) -> Inspection:
+    """An earlier run, read like this one."""
+    shared = {option: value for option, value in given.items() if option != "before"}
+    try:
+        return _inspected({**shared, "inputs": [path]}, **more)
+    except DataError as error:
+        if path not in error.message:
+            error.inside(f"--against {name}")
+        raise
 
 
 def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
@@ -115,15 +171,10 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
 def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Against, Inspection]:
     """What changed from the run that --against names to this one, and that run; `more` are further fields of its job."""
     from grpo_cli.runs.rescored import same_rollouts
-    from grpo_cli.stats.against import against
+    from grpo_cli.stats.against import against, verdict
 
-    shared = {name: value for name, value in given.items() if name != "before"}
-    try:
-        before = _inspected({**shared, "inputs": [given["before"]]}, **more)
-    except DataError as error:
-        if given["before"] not in error.message:
-            error.inside(f"--against {given['before']}")
-        raise
+    ((name, path),) = earlier(given).items()
+    before = _before(given, name, path, **more)
     facts = against(now, before)
     changed = facts.same < facts.prompts  # otherwise it may be the same file twice
     hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts.key) else []
@@ -131,6 +182,9 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Again
         facts,
         inputs=now.facts["inputs"],
         against=before.facts["inputs"],
+        verdict=verdict(
+            facts.solve_rate, facts.p, beyond_chance=facts.beyond_chance, now=_name_of(given["inputs"]), before=name
+        ),
         warnings=[*hint, *now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
     )
     return changes, before

@@ -35,6 +35,8 @@ def report(given: dict[str, Any]) -> None:
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
     written = {"report": target, "force": given.get("force", False)}
     inspection = looked_at(given, **written)
+    if len(given.get("before", ())) > 1:
+        raise UsageError("a report compares with one earlier run", "grpo-adv inspect --against takes several")
     if isinstance(inspection, Inspection) and "before" in given:
         changes, other = compared(inspection, given, **written)
         theirs = other.facts

@@ -276,9 +276,12 @@ _MORE: Final = (
            help="Column with the response text (default: found by name).",
            brief="Column with the response text"),
     Option(name="duplicates", type=bool, panel=LOOK, help="Look for identical texts within groups even in large files."),
-    Option(name="before", spelled="--against", type=str, metavar="INPUT", panel=LOOK,
-           help="An earlier run on the same prompts: show how solve rates have changed, with a 95% interval.",
+    Option(name="before", spelled="--against", type=list[str], metavar="[NAME=]INPUT", panel=LOOK,
+           help="An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base.",
            brief="What changed since an earlier run"),
+    Option(name="cluster", type=str, metavar="COL", panel=LOOK,
+           help="With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
+           brief="Prompts that count together in intervals"),
     Option(name="rescored", spelled="--old-rewards", other="--rescored", type=str, metavar="INPUT", panel=LOOK,
            help="An input with the old rewards of the same rollouts: how far they agree with the new ones, which groups gain or lose their gradient, and which advantages change.",
            brief="An input with their old rewards"),
@@ -473,7 +476,7 @@ _COMMANDS: Final = (
         help="Inspect rewards and groups: spread, solve rates, zero-variance groups, and which group size would help.",
         argument=_INPUTS,
         options=_options(
-            "where", LOOK, *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "no_config", "fail_on", "json", "quiet",
+            "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "no_config", "fail_on", "json", "quiet",
             "color", "debug", without=("methods",)
         ),
         common=(

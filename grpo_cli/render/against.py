@@ -6,6 +6,7 @@ from rich.console import Console
 
 from grpo_cli.render.text import Sheet, clean, file_list, number, rescaled
 from grpo_cli.stats.against import Against, Band, Interval
+from grpo_cli.stats.intervals import in_words
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
@@ -30,7 +31,8 @@ def render(facts: Against, console: Console) -> None:
     interval = "no interval: only one prompt" if rate.low is None else f"{level} {_interval(rate)}"
     change = f"{number(rate.before)} to {number(rate.now)}: {rate.change:+.4f}"
     scaled = [rescaled(facts.worst, facts.best)] if (facts.worst, facts.best) != (0, 1) else []
-    sheet.row("solve rate", [change, interval, *scaled])
+    could = [] if facts.detectable is None else [f"these prompts show a change of {facts.detectable:.3f} 8 times of 10"]
+    sheet.row("solve rate", [change, f"{interval}, {in_words(facts.p)}", *could, *scaled])
     counts = [
         f"{facts.better:,} better, {facts.worse:,} worse, {facts.same:,} the same",
         f"(by chance {_many(chance.better)}, {_many(chance.worse)} and {_many(chance.same)})",

@@ -156,11 +156,14 @@ def choice_of(given: Given) -> Choice:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    pass_at = None
-    if "pass_at" in given:
-        draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
-        pass_at = tuple(dict.fromkeys(draws))  # a repeated number is one column
-    return made(Wanted, given, where=where_of(given), pick=given.get("best"), pass_at=pass_at)
+    return made(Wanted, given, where=where_of(given), pick=given.get("best"), pass_at=draws_of(given))
+
+
+def draws_of(given: Given) -> tuple[int, ...] | None:
+    """The numbers of --pass-at; a repeated one counts once."""
+    if "pass_at" not in given:
+        return None
+    return tuple(dict.fromkeys(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")))
 
 
 def where_of(given: Given) -> Filter | None:

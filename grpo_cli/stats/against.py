@@ -26,7 +26,7 @@ from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.difficulty import BANDS, DIGITS, Level, bands
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.inspection import Inspection
-from grpo_cli.stats.trends import student
+from grpo_cli.stats.intervals import OF_CHANGE, SURE, Rollouts, detectable, estimate, p_value, points
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.paths import PARENT
 
@@ -128,6 +128,8 @@ class Against:
     only_before: Only
     rows: NowAndBefore
     solve_rate: Interval
+    p: float
+    detectable: float | None
     changes: Sequence[Change]
     better: int
     worse: int
@@ -158,15 +160,22 @@ class Against:
         )
 
 
-def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> Against:
-    """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Two runs matched by prompt: the keys of their groups, those with a reward (a line for each prompt), and the prompts of both."""
+
+    names: tuple[str, ...]
+    keys: Sequence[pl.DataFrame]
+    scored: Sequence[pl.DataFrame]
+    both: pl.DataFrame
+
+
+def matched(now: Inspection, before: Inspection) -> Matched:
+    """Match the prompts of two runs; groups whose keys differ only in the step are one prompt."""
     names = _prompt_columns(now, before)
     for which, run in (("this run", now), ("the other run", before)):
         if not (run.groups["scored"] > 0).any():
             raise DataError(f"no row of {which} has a finite reward: there is no solve rate to compare")
-    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
-    if worst is None or best is None or worst == best:
-        raise DataError("all rewards of both runs are equal: there is no solve rate to compare")
     keys = key_texts(now.narrow, before.narrow, names)
     scored = [
         of_groups.with_row_index("number", 1)
@@ -179,15 +188,25 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         examples = " and ".join(str(of_run["words"][0]) for of_run in scored)
         wrong = f"no prompt is in both runs ({', '.join(names)} is {examples})"
         raise DataError(wrong, "give --group NAME with a key that is the same in both, such as the prompt")
+    return Matched(names, keys, scored, both)
+
+
+def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> Against:
+    """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
+    pair = matched(now, before)
+    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
+    if worst is None or best is None or worst == best:
+        raise DataError("all rewards of both runs are equal: there is no solve rate to compare")
+    keys, scored, both = pair.keys, pair.scored, pair.both
     now_run, before_run = (
-        _Run.of(run, of_groups["key"], both["key"], (worst, best))
+        rewards_of(run, of_groups["key"], both["key"], (worst, best))
         for run, of_groups in zip((now, before), keys, strict=True)
     )
     rates, rates_before = now_run.sums / now_run.n, before_run.sums / before_run.n
     change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
     rows = (now_run.n + before_run.n).astype(np.float64)
     together = (now_run.sums + before_run.sums) / rows
-    chance, moved = _by_chance(now_run, before_run, deals)
+    chance, moved = counts_by_chance(now_run, before_run, deals)
     low, high = _interval(change)
     prompts = pl.DataFrame(
         {"key": both["words"], "number": both["number"], "before": rates_before, "now": rates, "change": change}
@@ -200,9 +219,10 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         mine.join(theirs, "key", how="anti", maintain_order="left")["words"] for mine, theirs in (scored, scored[::-1])
     ]
     rate = Interval(float(rates.mean()), float(rates_before.mean()), float(change.mean()), low, high, LEVEL)
+    p = p_value(Rollouts((now_run.prompts, before_run.prompts), (now_run.values, before_run.values), len(both)))
     return Against(
         version=VERSION,
-        key=names,
+        key=pair.names,
         worst=worst,
         best=best,
         prompts=len(both),
@@ -210,14 +230,16 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         only_before=Only(len(only[1]), only[1].head(LISTED).to_list()),
         rows=NowAndBefore(int(now_run.n.sum()), int(before_run.n.sum())),
         solve_rate=rate,
+        p=p,
+        detectable=detectable(change, None),
         changes=count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
-        **_with_flips(_counts(rates, rates_before)),
+        **_with_flips(counts_of(rates, rates_before)),
         chance=chance,
         beyond_chance=moved,
         by_difficulty=_by_difficulty(rates, rates_before, change, together),
         gained=_largest(prompts, descending=True),
         lost=_largest(prompts, descending=False),
-        verdict=verdict(rate, beyond_chance=moved),
+        verdict=verdict(rate, p, beyond_chance=moved),
         inputs=(),
         against=(),
         warnings=(),
@@ -250,7 +272,7 @@ def _only_within(rule: Rule, name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Rewards:
     """The scored rows of a run in the order of the prompts, with rewards rescaled to 0 (worst) ... 1 (best)."""
 
     prompts: Index
@@ -258,23 +280,21 @@ class _Run:
     n: Index  # rows of each prompt
     sums: Vector  # of their values
 
-    @classmethod
-    def of(cls, run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> _Run:
-        """The rows of these prompts; `keys` are the keys of the groups."""
-        places = pl.DataFrame({"key": prompts, "place": np.arange(len(prompts))})
-        of_groups = keys.to_frame("key").join(places, on="key", how="left", maintain_order="left")["place"]
-        rows = run.raw.rows.select(place=of_groups.gather(run.raw.rows["group"]), reward=".reward")
-        rows = rows.filter(pl.col("reward").is_finite() & pl.col("place").is_not_null()).sort(
-            "place", maintain_order=True
-        )
-        here = rows["place"].to_numpy()
-        values = np.clip((rows["reward"].to_numpy() - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
-        size = len(prompts)
-        sums = np.bincount(here, values, minlength=size).astype(np.float64)
-        return cls(here, values, np.bincount(here, minlength=size), sums)
+
+def rewards_of(run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> Rewards:
+    """The rows of these prompts; `keys` are the keys of the groups."""
+    places = pl.DataFrame({"key": prompts, "place": np.arange(len(prompts))})
+    of_groups = keys.to_frame("key").join(places, on="key", how="left", maintain_order="left")["place"]
+    rows = run.raw.rows.select(place=of_groups.gather(run.raw.rows["group"]), reward=".reward")
+    rows = rows.filter(pl.col("reward").is_finite() & pl.col("place").is_not_null()).sort("place", maintain_order=True)
+    here = rows["place"].to_numpy()
+    values = np.clip((rows["reward"].to_numpy() - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
+    size = len(prompts)
+    sums = np.bincount(here, values, minlength=size).astype(np.float64)
+    return Rewards(here, values, np.bincount(here, minlength=size), sums)
 
 
-def _counts(rates: Vector, before: Vector) -> dict[str, int]:
+def counts_of(rates: Vector, before: Vector) -> dict[str, int]:
     """How many prompts changed, and how."""
     change = np.round(rates - before, DIGITS)
     changed = {
@@ -291,7 +311,7 @@ def _with_flips(counts: dict[str, Any]) -> dict[str, Any]:
     return {**counts, "flips": UpAndDown(up, down)}
 
 
-def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[Chance, bool]:
+def counts_by_chance(now: Rewards, before: Rewards, deals: tuple[int, int] = DEALS) -> tuple[Chance, bool]:
     """The mean counts if the rows of each prompt are dealt to the runs at random, and whether the runs differ by more.
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
@@ -318,7 +338,7 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[Chance,
     counts, squares = list[dict[str, int]](), list[float]()
     for _ in range(max(least, min(most, DEALT // (len(n) if of_two else len(values))))):
         rates, rates_before = deal()
-        counts.append(_counts(rates, rates_before))
+        counts.append(counts_of(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
     means = {name: float(np.mean([found[name] for found in counts])) for name in counts[0]}
     seen = float(((now.sums / n - before.sums / other) ** 2).sum())
@@ -327,15 +347,12 @@ def _by_chance(now: _Run, before: _Run, deals: tuple[int, int]) -> tuple[Chance,
 
 
 def _interval(change: Vector) -> tuple[float | None, float | None]:
-    """The confidence interval of the mean change, by Student's distribution; None for one prompt."""
-    freedom = len(change) - 1
-    if not freedom:
-        return None, None
-    half = student(freedom) * float(change.std(ddof=1)) / len(change) ** 0.5
-    return float(change.mean()) - half, float(change.mean()) + half
+    """The confidence interval of the mean change; None for one prompt."""
+    found = estimate(change, OF_CHANGE)
+    return found.low, found.high
 
 
-def _shrunken(change: Vector, now: _Run, before: _Run) -> Vector:
+def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
     """The part of each change that is expected to last; the rest is noise, larger with few rows or varying rewards.
 
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
@@ -362,8 +379,6 @@ def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vect
         if here.any():
             mean, mean_before = float(rates[here].mean()), float(before[here].mean())
             low, high = _interval(change[here])
-            if mean != mean_before and np.ptp(np.round(change[here], DIGITS)) == 0:
-                low, high = None, None  # prompts that all changed by the same amount reveal no variance
             lines.append(Band(band, int(here.sum()), mean_before, mean, mean - mean_before, low, high))
     return lines
 
@@ -377,10 +392,11 @@ def _largest(prompts: pl.DataFrame, *, descending: bool) -> list[Prompt]:
     return [Prompt(**line) for line in changed.iter_rows(named=True)]
 
 
-def verdict(rate: Interval, *, beyond_chance: bool) -> str:
+def verdict(rate: Interval, p: float, *, beyond_chance: bool, now: str = "This run", before: str = "the other") -> str:
     """What the interval and the changes of the prompts show."""
-    if rate.low is not None and rate.high is not None and not rate.low <= 0 <= rate.high:
-        return f"The run is {'better' if rate.change > 0 else 'worse'} than the previous one on prompts like these."
+    if rate.low is not None and rate.high is not None and p <= SURE and not rate.low <= 0 <= rate.high:
+        more = "more" if rate.change > 0 else "fewer"
+        return f"{now} solves {more} of these prompts than {before}: {points(rate.change, rate.low, rate.high, p)}."
     if beyond_chance:
         return "No clear change of the mean, but some prompts got better and others worse, by more than chance."
     return "No clear change: two samples of one policy would differ as much."

@@ -48,6 +48,7 @@ class View:
     length: str | None = None
     text: str | None = None
     duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
+    cluster: str | None = None  # a column that says which prompts belong together
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
 
 
@@ -236,6 +237,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "named": view.text,
         "stop": first(known_names.TRUNCATED, names) if view.by_steps else None,
         "advantage": first(known_names.ADVANTAGES, names),
+        "cluster": view.cluster,
     }
     return {part: name for part, name in columns.items() if name is not None}
 
@@ -252,8 +254,9 @@ def _with_columns(
         carried[columns["text"]] = "key"
     if columns.get("by") not in {None, FILE}:
         carried[columns["by"]] = "key"
-    if "stop" in columns:
-        carried.setdefault(columns["stop"], "key")
+    for part in ("stop", "cluster"):
+        if part in columns:
+            carried.setdefault(columns[part], "key")
     roles = {role: name for role, name in binding.roles.items() if role != "length" or role in plan.needs}
     return replace(binding, carried=carried, roles=roles, singletons_meant=True)
 

@@ -50,6 +50,7 @@ MORE = [
     "inspect steps.jsonl -g prompt_id,step --where 'mean < 0.5' --sort length --top 0",
     "inspect two_rewards.jsonl -r accuracy -r format --length-column sample --combine normalize",
     "inspect tokens.jsonl", "inspect now.jsonl --against before.jsonl",
+    "inspect now.jsonl --against base=before.jsonl --against before.jsonl --pass-at 1 --config options.toml",
     "inspect graded.jsonl --against others.jsonl --config options.toml",
     "inspect steps.jsonl -g prompt_id,step --rescored steps.jsonl --rollout sample --config options.toml",
     "inspect two_rewards.jsonl -r accuracy -r format --rescored-column accuracy",
@@ -83,7 +84,7 @@ def schema_of(line: str) -> str:
     """The name of the schema that the document of a command has."""
     name, *words = shlex.split(line)
     if name == "inspect" and "--against" in words:
-        return "inspect-against"
+        return "inspect-runs" if words.count("--against") > 1 else "inspect-against"
     if "--plan-by" in words:
         return f"{name}-parts"
     if name == "inspect" and {"--rescored", "--rescored-column"} & {*words}:

@@ -30,13 +30,14 @@ from grpo_cli.render.documents import (
 )  # fmt: skip
 from grpo_cli.stats.against import Against
 from grpo_cli.stats.document import members
+from grpo_cli.stats.runs import Runs
 
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": ComputeDocument, "compute-parts": ComputePartsDocument},
     "inspect": {
         "inspect": InspectDocument, "inspect-parts": InspectPartsDocument, "inspect-against": Against,
-        "inspect-rescored": RescoredDocument,
+        "inspect-runs": Runs, "inspect-rescored": RescoredDocument,
     },
     "select": {"select": SelectDocument},
     "export": {"export": ExportDocument},

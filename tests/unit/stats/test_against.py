@@ -53,25 +53,24 @@ def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     assert bands == {"medium": (4, pytest.approx(fmean(changes[name] for name in "abce"))), "always": (1, 0)}
 
 
-def test_the_interval_is_that_of_student(tmp_path: Path) -> None:
+def test_the_interval_is_that_of_student_with_two_imagined_prompts(tmp_path: Path) -> None:
     draw = random.Random(3)  # noqa: S311 - rewards, not secrets
-    # For 1 to 30 degrees of freedom, from a printed table.
-    for freedom, t in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)):
-        names = [f"p{k}" for k in range(freedom + 1)]
+    # For 3 to 30 degrees of freedom, from a printed table.
+    for freedom, t in ((3, 3.182), (4, 2.776), (9, 2.262), (29, 2.045)):
+        names = [f"p{k}" for k in range(freedom - 1)]
         now, before = ({name: [draw.random() < p for _ in range(4)] for name in names} for p in (0.6, 0.4))
         found = changed(tmp_path, now, before)["solve_rate"]
-        changes = [fmean(now[name]) - fmean(before[name]) for name in names]
-        half = t * stdev(changes) / len(names) ** 0.5
-        assert found["low"] == pytest.approx(fmean(changes) - half, rel=1e-3, abs=1e-3)
-        assert found["high"] == pytest.approx(fmean(changes) + half, rel=1e-3, abs=1e-3)
+        changes = [fmean(now[name]) - fmean(before[name]) for name in names] + [1, -1]
+        half = t * stdev(changes) / len(changes) ** 0.5
+        assert found["low"] == pytest.approx(max(fmean(changes) - half, -1), rel=1e-3, abs=1e-3)
+        assert found["high"] == pytest.approx(min(fmean(changes) + half, 1), rel=1e-3, abs=1e-3)
 
 
 def test_prompts_with_equal_changes_have_no_interval_of_width_0(tmp_path: Path) -> None:
     half, most = [1, 1, 0, 0], [1, 1, 1, 0]
-    (line,) = changed(tmp_path, dict.fromkeys("abcd", most), dict.fromkeys("abcd", half))["by_difficulty"]
-    assert (line["change"], line["low"], line["high"]) == (0.25, None, None)
-    (line,) = changed(tmp_path, dict.fromkeys("abcd", half), dict.fromkeys("abcd", half))["by_difficulty"]
-    assert (line["change"], line["low"], line["high"]) == (0, 0, 0)
+    for now, change in ((most, 0.25), (half, 0)):
+        (line,) = changed(tmp_path, dict.fromkeys("abcd", now), dict.fromkeys("abcd", half))["by_difficulty"]
+        assert line["change"] == change and line["low"] < change < line["high"]
 
 
 def test_one_prompt_has_no_interval(tmp_path: Path) -> None:
@@ -126,7 +125,7 @@ def test_groups_of_several_steps_are_one_prompt(tmp_path: Path) -> None:
     one = inspected(path, group=["prompt_id", "step"])
     found = document(against(one, one))
     assert found["key"] == ["prompt_id"] and found["prompts"] == 2
-    assert found["solve_rate"] == {"now": 0.25, "before": 0.25, "change": 0, "low": 0, "high": 0, "level": 0.95}  # fmt: skip
+    assert found["solve_rate"] == {"now": 0.25, "before": 0.25, "change": 0, "low": -1, "high": 1, "level": 0.95}  # fmt: skip
 
 
 def test_rounding_in_a_mean_changes_no_prompt(tmp_path: Path) -> None:
@@ -184,8 +183,8 @@ def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> No
     assert "(by chance 1." in text and "no prompt is listed" in text
     found = json.loads(adv("inspect", "now.jsonl", "--against", "before.jsonl", "--json", cwd=tmp_path).out)
     assert found["inputs"] == ["now.jsonl"] and found["against"] == ["before.jsonl"] and found["prompts"] == 5
-    refused = adv("inspect", "now.jsonl", "--against", "before.jsonl", "--format", "csv", cwd=tmp_path)
-    assert refused.status == 2 and "--against and --format cannot be combined" in refused.err
+    refused = adv("inspect", "now.jsonl", "--against", "before.jsonl", "--by", "step", cwd=tmp_path)
+    assert refused.status == 2 and "--against and --by cannot be combined" in refused.err
 
 
 def test_a_column_of_the_key_in_which_it_is_unique_is_still_a_part_of_the_prompt(tmp_path: Path) -> None:

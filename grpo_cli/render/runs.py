@@ -1,0 +1,118 @@
+"""`inspect --against` with several runs: a table of rates with intervals, and one of differences from the base."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import polars as pl
+from rich.console import Console
+
+from grpo_cli.render.text import Sheet, clean, count, rescaled
+from grpo_cli.stats.intervals import Estimate, in_words
+from grpo_cli.stats.runs import Difference, Run, Runs
+
+DIGITS: Final = 1  # of a rate in per cent; an interval is never that narrow
+
+
+def render(facts: Runs, console: Console) -> None:
+    """Print what each run solves, and how far it is from the base."""
+    sheet = Sheet(console)
+    sheet.row("matched by", clean(", ".join(facts.key)))
+    if facts.cluster is not None:
+        sheet.row("clusters", f"{facts.clusters:,} values of {clean(facts.cluster)}")
+    if (facts.worst, facts.best) != (0, 1):
+        sheet.row("solve rate", rescaled(facts.worst, facts.best))
+    sheet.blank()
+    sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], [_rates(run) for run in facts.runs])
+    if facts.runs[0].passes:
+        sheet.blank()
+        sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], [*_passes(facts.runs)])
+        short = [
+            f"{run.name}: {count(one.left_out, 'prompt')} with fewer than {one.k} rollouts"
+            for run in facts.runs for one in run.passes if one.left_out
+        ]  # fmt: skip
+        if short:
+            sheet.row("left out", [*map(clean, short)])
+    base = facts.runs[0].name
+    sheet.blank()
+    sheet.text(f"less {clean(base)}, over the prompts of both", style="bold")
+    heads = ["run", "prompts", "points", "95% interval", "p", "better (by chance)", "worse"]
+    sheet.table(heads, [_difference(one) for one in facts.differences])
+    apart = [_apart(one, base) for one in facts.differences if one.only_here or one.only_base]
+    if apart:
+        sheet.row("not in both", apart)
+    lines = [_shown(one) for one in facts.differences if one.detectable is not None]
+    if lines:
+        sheet.row("could show", lines)
+    sheet.blank()
+    sheet.warnings(facts.warnings)
+    sheet.row("verdict", clean(facts.verdict), style="cyan")
+
+
+def _rates(run: Run) -> list[str]:
+    rate = run.solve_rate
+    return [clean(run.name), f"{run.prompts:,}", f"{run.rollouts:,}", _share(rate.mean), _between(rate)]
+
+
+def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:
+    for run in runs:
+        for one in run.passes:
+            cells = [cell for found in (one.pass_at, one.pass_all) for cell in _shown_estimate(found)]
+            yield [clean(run.name), f"{one.k}", *cells]
+
+
+def _shown_estimate(found: Estimate | None) -> tuple[str, str]:
+    return ("-", "-") if found is None else (_share(found.mean), _between(found))
+
+
+def _difference(one: Difference) -> list[str]:
+    change = one.change
+    better = f"{one.better:,} ({one.better_by_chance:,.0f})"
+    worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
+    p = in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
+    return [clean(one.name), f"{one.prompts:,}", f"{100 * change.mean:+.1f}", _between(change), p, better, worse]
+
+
+def _apart(one: Difference, base: str) -> str:
+    only = (f"{clean(one.name)} {one.only_here:,}", f"{clean(base)} {one.only_base:,}")
+    return f"prompts only in {only[0]}, only in {only[1]}"
+
+
+def _shown(one: Difference) -> str:
+    """What these prompts could have shown."""
+    return (
+        f"{clean(one.name)}: a change of {100 * (one.detectable or 0):.1f} points 8 times of 10; "
+        f"2 points would need {one.prompts_for_2_points:,} prompts"
+    )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.{DIGITS}f}%"
+
+
+def _between(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return "-"
+    return f"{100 * found.low:.{DIGITS}f} to {100 * found.high:.{DIGITS}f}"
+
+
+def table(facts: Runs) -> pl.DataFrame:
+    """A line for each run, with its difference from the base."""
+    differences = {one.name: one for one in facts.differences}
+    return pl.DataFrame([_line(run, differences.get(run.name)) for run in facts.runs], infer_schema_length=None)
+
+
+def _line(run: Run, difference: Difference | None) -> dict[str, str | float | None]:
+    line: dict[str, str | float | None] = {"run": run.name, "prompts": run.prompts, "rollouts": run.rollouts}
+    line |= _columns("solve_rate", run.solve_rate)
+    for one in run.passes:
+        line |= _columns(f"pass@{one.k}", one.pass_at) | _columns(f"pass^{one.k}", one.pass_all)
+    names: Sequence[str] = ("p", "p_holm", "better", "worse")
+    line |= _columns("change", None if difference is None else difference.change)
+    return line | {name: None if difference is None else getattr(difference, name) for name in names}
+
+
+def _columns(name: str, found: Estimate | None) -> dict[str, str | float | None]:
+    ends = (None, None, None) if found is None else (found.mean, found.low, found.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))

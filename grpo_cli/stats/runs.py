@@ -1,0 +1,269 @@
+"""Several runs on the same prompts: what each solves, and how far each is from the first, the base."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.moments import Index
+from grpo_cli.errors import DataError
+from grpo_cli.read.group_keys import encode
+from grpo_cli.stats.against import Matched, counts_by_chance, counts_of, matched, rewards_of
+from grpo_cli.stats.difficulty import DIGITS, pass_at
+from grpo_cli.stats.facts import reward_range
+from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.intervals import (
+    FEWEST_CLUSTERS,
+    OF_CHANGE,
+    OF_RATE,
+    SURE,
+    Estimate,
+    Rollouts,
+    detectable,
+    estimate,
+    holm,
+    p_value,
+    p_value_of_clusters,
+    points,
+)
+
+GATES: Final = (
+    "solve_rate", "solve_rate_low", "solve_rate_high", "base_solve_rate", "change", "change_low", "change_high", "p",
+    "p_holm", "better", "worse", "prompts",
+)  # fmt: skip
+POINTS: Final = 0.02  # `prompts_for_2_points`
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The chance that one of k rollouts is solved, and that all are; prompts with fewer rollouts are left out."""
+
+    k: int
+    pass_at: Estimate | None
+    pass_all: Estimate | None
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run solves, over all of its own prompts."""
+
+    name: str
+    inputs: Sequence[str]
+    prompts: int
+    rollouts: int
+    solve_rate: Estimate
+    passes: Sequence[Pass]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A run less the base, over the prompts that both have; `p_holm` allows for the number of runs.
+
+    `detectable` is the smallest change that would have been found 8 times of 10, `prompts_for_2_points` how many such prompts
+    find one of 0.02.
+    """
+
+    name: str
+    prompts: int
+    only_here: int
+    only_base: int
+    change: Estimate
+    p: float | None
+    p_holm: float | None
+    better: int
+    worse: int
+    same: int
+    better_by_chance: float
+    worse_by_chance: float
+    detectable: float | None
+    prompts_for_2_points: int | None
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Several runs, and the differences of the others from the first."""
+
+    version: Literal[1]
+    key: Sequence[str]
+    cluster: str | None
+    clusters: int | None
+    worst: float
+    best: float
+    runs: Sequence[Run]
+    differences: Sequence[Difference]
+    verdict: str
+    warnings: Sequence[str]
+    config: str | None = None
+
+
+def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:
+    """Compare runs by their prompts; the first is the base."""
+    base, *others = named
+    runs = [*named.values()]
+    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in runs))
+    if worst is None or best is None or worst == best:
+        raise DataError("all rewards of all runs are equal: there is no solve rate to compare")
+    ends = (worst, best)
+    pairs = {name: matched(named[name], named[base]) for name in others}
+    first = pairs[others[0]]
+    clusters_seen = set[str]()
+    facts = []
+    for name, run in named.items():
+        keys = first.keys[1] if name == base else pairs[name].keys[0]
+        facts.append(_run(name, run, keys, ends, draws, cluster, clusters_seen))
+    found = {name: _difference(name, named[name], named[base], pair, ends, cluster) for name, pair in pairs.items()}
+    adjusted = holm({name: one.p for name, one in found.items()})
+    differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
+    few = cluster is not None and len(clusters_seen) < FEWEST_CLUSTERS
+    warning = f"{len(clusters_seen)} values of {cluster} are too few to say how far it varies: from {FEWEST_CLUSTERS} on there are intervals"
+    return Runs(
+        version=1,
+        key=first.names,
+        cluster=cluster,
+        clusters=len(clusters_seen) if cluster else None,
+        worst=worst,
+        best=best,
+        runs=facts,
+        differences=differences,
+        verdict=said(base, differences),
+        warnings=[warning] if few else [],
+    )
+
+
+def _run(
+    name: str, run: Inspection, keys: pl.DataFrame, ends: tuple[float, float], draws: Sequence[int], cluster: str | None, seen: set[str]
+) -> Run:  # fmt: skip
+    """The rates of one run over its own prompts."""
+    prompts = keys.filter(run.groups["scored"] > 0)["key"].unique(maintain_order=True)
+    if not len(prompts):
+        raise DataError(f"no row of {name} has a finite reward: there is no solve rate to compare")
+    rows = rewards_of(run, keys["key"], prompts, ends)
+    rates = rows.sums / rows.n
+    clusters = _clusters(run, keys, prompts, cluster, seen)
+    solved = np.bincount(rows.prompts[rows.values >= 1], minlength=len(prompts))
+    return Run(
+        name=name,
+        inputs=run.facts["inputs"],
+        prompts=len(prompts),
+        rollouts=int(rows.n.sum()),
+        solve_rate=estimate(rates, OF_RATE, clusters),
+        passes=[_pass(rows.n, solved, k, clusters) for k in draws],
+    )
+
+
+def _pass(n: Index, solved: Index, k: int, clusters: Index | None) -> Pass:
+    """pass@k and pass^k: k rollouts drawn from those of a prompt without replacement."""
+    enough = n >= k
+    if not enough.any():
+        return Pass(k, None, None, len(n))
+    n, solved = n[enough], solved[enough]
+    within = None if clusters is None else np.unique(clusters[enough], return_inverse=True)[1]
+    one = np.array(pass_at(n.tolist(), solved.tolist(), k), dtype=np.float64)
+    all_solved = 1 - np.array(pass_at(n.tolist(), (n - solved).tolist(), k), dtype=np.float64)
+    return Pass(k, estimate(one, OF_RATE, within), estimate(all_solved, OF_RATE, within), int((~enough).sum()))
+
+
+def _clusters(
+    run: Inspection, keys: pl.DataFrame, prompts: pl.Series, cluster: str | None, seen: set[str]
+) -> Index | None:
+    """The cluster of each prompt: that of its first row."""
+    if cluster is None:
+        return None
+    values = run.narrow.carried[cluster].gather(run.narrow.groups.first).cast(pl.String).fill_null("null")
+    of_key = pl.DataFrame({"key": keys["key"], "cluster": values}).unique("key", keep="first", maintain_order=True)
+    of_prompt = prompts.alias("key").to_frame().join(of_key, "key", how="left", maintain_order="left")["cluster"]
+    seen.update(of_prompt.unique())
+    return encode([of_prompt], len(of_prompt)).codes.to_numpy()
+
+
+def _difference(
+    name: str, run: Inspection, base: Inspection, pair: Matched, ends: tuple[float, float], cluster: str | None
+) -> Difference:
+    prompts = pair.both["key"]
+    now, before = (rewards_of(of, keys["key"], prompts, ends) for of, keys in zip((run, base), pair.keys, strict=True))
+    change = np.round(now.sums / now.n - before.sums / before.n, DIGITS)
+    counts = counts_of(now.sums / now.n, before.sums / before.n)
+    chance, _ = counts_by_chance(now, before)
+    clusters = _clusters(run, pair.keys[0], prompts, cluster, set())
+    if clusters is None:
+        p: float | None = p_value(Rollouts((now.prompts, before.prompts), (now.values, before.values), len(prompts)))
+    else:
+        p = p_value_of_clusters(change, clusters)
+    smallest = detectable(change, clusters)
+    return Difference(
+        name=name,
+        prompts=len(prompts),
+        only_here=len(pair.scored[0]) - len(prompts),
+        only_base=len(pair.scored[1]) - len(prompts),
+        change=estimate(change, OF_CHANGE, clusters),
+        p=p,
+        p_holm=None,
+        better=counts["better"],
+        worse=counts["worse"],
+        same=counts["same"],
+        better_by_chance=chance.better,
+        worse_by_chance=chance.worse,
+        detectable=smallest,
+        prompts_for_2_points=None if smallest is None else _prompts_for(smallest, len(prompts)),
+    )
+
+
+def _prompts_for(smallest: float, prompts: int) -> int:
+    """How many such prompts show a change of 2 points: the standard error falls with the root of their number."""
+    return math.ceil(prompts * (smallest / POINTS) ** 2)
+
+
+# --- in words ----------------------------------------------------------------------------------------------
+
+
+def said(base: str, differences: Sequence[Difference]) -> str:
+    """What the differences show, as a sentence to paste."""
+    parts = []
+    for one in differences:
+        shown = points(one.change.mean, one.change.low, one.change.high, one.p_holm)
+        if one.p_holm is not None and one.p_holm <= SURE and not _holds_zero(one.change):
+            more = "more" if one.change.mean > 0 else "fewer"
+            parts.append(f"{one.name} solves {more} of these prompts than {base}: {shown}")
+        else:
+            nothing = f"nothing that {one.prompts:,} prompts can show"
+            parts.append(f"{one.name} differs from {base} by {nothing}: {shown}")
+    return f"{'; '.join(parts)}."
+
+
+def _holds_zero(change: Estimate) -> bool:
+    """Whether no change is inside the interval, or there is none."""
+    return change.low is None or change.high is None or change.low <= 0 <= change.high
+
+
+def gates(runs: Runs) -> dict[str, float | None]:
+    """The quantities that --fail-on may name: those of the newest run, and its difference from the base."""
+    newest, last = runs.runs[-1], runs.differences[-1]
+    found: dict[str, float | None] = {
+        "solve_rate": newest.solve_rate.mean,
+        "solve_rate_low": newest.solve_rate.low,
+        "solve_rate_high": newest.solve_rate.high,
+        "base_solve_rate": runs.runs[0].solve_rate.mean,
+        "change": last.change.mean,
+        "change_low": last.change.low,
+        "change_high": last.change.high,
+        "p": last.p,
+        "p_holm": last.p_holm,
+        "better": last.better,
+        "worse": last.worse,
+        "prompts": last.prompts,
+    }
+    for one in newest.passes:
+        found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
+        found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean
+    return found
+
+
+def gate_names(draws: Sequence[int]) -> list[str]:
+    """Their names."""
+    return [*GATES, *(f"pass_{which}_{k}" for which in ("at", "all") for k in draws)]
