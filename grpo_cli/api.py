@@ -50,14 +50,17 @@ from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
-from grpo_cli.runs.asked import binding_of, plan_by_of
+from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
+from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
-from grpo_cli.stats.inspection import Inspection, Parted, key_columns, with_value
-from grpo_cli.stats.verdicts import verdicts, with_verdicts
+from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns, with_value
+from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.runs import Runs
+from grpo_cli.stats.runs import compared as compared_runs
 from grpo_cli.write.write_outputs import FOREIGN
 
 if TYPE_CHECKING:
@@ -86,6 +89,8 @@ SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
 LINES: Final = 30  # a longer repr is cut
 PATH: Final = (str, os.PathLike)
+OF_INPUTS: Final = ("inputs", "warnings")  # they are also among the facts of the inspection
+NEWEST: Final = "now"  # the name of the frame among the runs of `against`
 HEAD: Final = 20  # rows of a pandas frame whose values show the type of a column
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
 
@@ -372,6 +377,14 @@ class Look:
     """What the rewards of a frame look like; with `plan_by` there is one of `parts` for each value."""
 
     found: Inspection | Parted
+    compared: Runs | None = None
+
+    @property
+    def runs(self) -> dict[str, Any]:
+        """The runs of `against` and their differences, as `grpo-adv inspect --against --json` has those of several."""
+        if self.compared is None:
+            raise UsageError("there is nothing to compare with", "give earlier runs: against={'step200': before}")
+        return document(self.compared)
 
     @property
     def inspection(self) -> Inspection:
@@ -388,12 +401,18 @@ class Look:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
-        return _facts_in_keywords(with_verdicts(self.found.facts))
+        facts = document(self.found.facts)
+        if not facts["inputs"]:
+            del facts["inputs"]  # a frame has no name
+        if isinstance(self.found, Rescoring):
+            facts["rescored"] = {name: fact for name, fact in self.found.rescored.items() if name not in OF_INPUTS}
+        return _facts_in_keywords(facts)
 
     @property
     def verdicts(self) -> list[str]:
         """The findings, in plain words."""
-        return [_in_keywords(line) for line in verdicts(self.found.facts)]
+        each = [(f"{part.head}: " * bool(part.head), part.facts.verdicts) for part in self.found.parts]
+        return [_in_keywords(head + line) for head, lines in each for line in lines]
 
     @property
     def groups(self) -> pl.DataFrame:
@@ -405,7 +424,7 @@ class Look:
     @_explained_in_keywords
     def show(self, key: str) -> dict[str, Any]:
         """One group with its rows: rewards, advantages and texts."""
-        return show_group(self.found.holding(key), key)
+        return document(show_group(self.found.holding(key), key))
 
     @_explained_in_keywords
     def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
@@ -433,8 +452,12 @@ class Look:
     def __repr__(self) -> str:
         """The findings in at most 30 lines; `print` shows all."""
         facts = self.found.facts
-        by = f", a part for each {facts['plan_by']}" if "parts" in facts else f" by {', '.join(facts['group_key'])}"
-        lines = [f"{facts['rows']} rows in {facts['groups']} groups{by}"]
+        by = (
+            f" by {', '.join(facts.group_key)}"
+            if isinstance(facts, Inspected)
+            else f", a part for each {facts.plan_by}"
+        )
+        lines = [f"{facts.rows} rows in {facts.groups} groups{by}"]
         for verdict in self.verdicts:
             lines += wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
         return "\n".join([*lines[: LINES - 1], "print() shows all; .facts, .groups, .show(key), .chart(name)"])
@@ -450,7 +473,9 @@ class Look:
 
 
 @_explained_in_keywords
-def inspect(frame: Any, *, rescored: Any = None, **options: Unpack[InspectKeywords]) -> Look:
+def inspect(
+    frame: Any, *, rescored: Any = None, against: Mapping[str, Any] | None = None, **options: Unpack[InspectKeywords]
+) -> Look:
     """Look at a frame; a notebook shows what is found.
 
     Parameters
@@ -460,6 +485,8 @@ def inspect(frame: Any, *, rescored: Any = None, **options: Unpack[InspectKeywor
     rescored:
         The same rollouts with their old rewards (rescored_column="old": of the same frame); the facts have what changed
         under "rescored".
+    against:
+        Earlier runs by their names, the base first: {"step200": before}. What changed is in `runs`.
     options:
         The options of `grpo-adv inspect`.
 
@@ -468,7 +495,20 @@ def inspect(frame: Any, *, rescored: Any = None, **options: Unpack[InspectKeywor
     grpo_cli.inspect(frame, by="step").verdicts
 
     """
-    return Look(_inspected(frame, _checked(options, INSPECTED), rescored))
+    given = _checked(options, INSPECTED)
+    lost = {"cluster", "pass_at"} & {*given}
+    if lost and against is None:
+        raise UsageError(
+            f"{min(lost)} is for the comparison of runs", "give earlier ones with against={'step200': before}"
+        )
+    found = _inspected(frame, given, rescored)
+    if against is None:
+        return Look(found)
+    now = Look(found).inspection
+    earlier = {name: Look(_inspected(run, given)).inspection for name, run in against.items()}
+    if NEWEST in earlier or not earlier:
+        raise UsageError(f"against has {[*earlier]}", f"give earlier runs by their names; {NEWEST!r} is the frame")
+    return Look(found, compared_runs({**earlier, NEWEST: now}, draws_of(given) or (), given.get("cluster")))
 
 
 def _inspected(

@@ -200,4 +200,4 @@ class GateError(GrpoError):
     """A --fail-on condition holds; `facts` are what it was evaluated on."""
 
     status = 3
-    facts: Mapping[str, Any] | None = None
+    facts: Any = None

@@ -5,11 +5,11 @@ Every plan is measured against the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -22,7 +22,8 @@ from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import columns_of_roles
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.facts import marked_rows, plain, worst_and_best
+from grpo_cli.stats.document import document
+from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, worst_and_best
 
 VERSION: Final = 1
 LARGEST: Final = 3  # changes that are listed
@@ -30,13 +31,117 @@ EQUAL: Final = 1e-9  # advantages are equal if they differ by less, relative to 
 SOLVE_RATES: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
+@dataclass(frozen=True)
+class PlanAdvantages:
+    """The advantages of a plan."""
+
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+    rms: Number
+    zero_share: Number
+    missing: int
+
+
+@dataclass(frozen=True)
+class ComparedPlan:
+    """A plan by the name that was given."""
+
+    name: str
+    plan: Plan
+    advantage: PlanAdvantages
+
+
+@dataclass(frozen=True)
+class OfSize:
+    """How two columns of advantages differ in groups of one size."""
+
+    size: int
+    rows: int
+    changed: int
+    sign_flips: int
+    scale_ratio: Number
+    mean_change: Number
+    largest_change: Number
+
+
+@dataclass(frozen=True)
+class OfSolveRate:
+    """The same for groups with these solve rates."""
+
+    solve_rate: str
+    rows: int
+    changed: int
+    sign_flips: int
+    scale_ratio: Number
+    mean_change: Number
+    largest_change: Number
+
+
+@dataclass(frozen=True)
+class ChangedRow:
+    """A row that changes most."""
+
+    key: str
+    place: str
+    reward: Number
+    first: float
+    other: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A plan against the first; `lost` rows have an advantage in only one of them."""
+
+    name: str
+    rows: int
+    lost: int
+    changed: int
+    sign_flips: int
+    scale_ratio: Number
+    mean_change: Number
+    largest_change: Number
+    rank_correlation: Number
+    correlation: Number
+    largest: Sequence[ChangedRow]
+    by_size: Sequence[OfSize]
+    by_solve_rate: Sequence[OfSolveRate] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """The result of `compare`; columns and outputs with --write."""
+
+    version: Literal[1]
+    inputs: Sequence[str]
+    rows: int
+    groups: int
+    left_out: int
+    masked: int
+    marks: Sequence[MarkedRows]
+    notes: Sequence[str]
+    plans: Sequence[ComparedPlan]
+    against: str
+    differences: Sequence[Difference]
+    warnings: Sequence[str]
+    columns: Mapping[str, str] | None = None
+    outputs: Sequence[str] | None = None
+    config: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The advantages of every plan by its name, the rows they belong to, and the differences as plain data."""
+    """The advantages of every plan by its name, the rows they belong to, and the differences."""
 
     scored: Mapping[str, Scored]
     narrow: Narrow
-    facts: Mapping[str, Any]
+    compared: Compared
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The differences as plain data."""
+        return document(self.compared)
 
 
 def compare(
@@ -51,38 +156,34 @@ def compare(
         refuse_singletons(result.plan, result.frame[".n"], narrow)
     values = {name: kept_advantages(result.rows) for name, result in scored.items()}
     first, *others = scored
-    facts = {
-        "version": VERSION,
-        "inputs": [table.name for table in narrow.tables],
-        "rows": len(narrow.table),
-        "groups": narrow.groups.size,
-        "left_out": int(narrow.left_out.sum()),
-        "masked": int(narrow.masked.sum()),
-        "marks": marked_rows(narrow.mark_counts),
-        "notes": list(narrow.notes),
-        "plans": [_describe(name, result.plan, values[name]) for name, result in scored.items()],
-        "against": first,
-        "differences": [_difference(name, scored[first], values[first], values[name], narrow) for name in others],
-        "warnings": list(narrow.warnings),
-    }
-    return Comparison(scored=scored, narrow=narrow, facts=facts)
+    compared = Compared(
+        version=VERSION,
+        inputs=[table.name for table in narrow.tables],
+        rows=len(narrow.table),
+        groups=narrow.groups.size,
+        left_out=int(narrow.left_out.sum()),
+        masked=int(narrow.masked.sum()),
+        marks=marked_rows(narrow.mark_counts),
+        notes=narrow.notes,
+        plans=[ComparedPlan(name, result.plan, _advantages(values[name])) for name, result in scored.items()],
+        against=first,
+        differences=[_difference(name, scored[first], values[first], values[name], narrow) for name in others],
+        warnings=narrow.warnings,
+    )
+    return Comparison(scored=scored, narrow=narrow, compared=compared)
 
 
-def _describe(name: str, plan: Plan, values: Vector) -> dict[str, Any]:
+def _advantages(values: Vector) -> PlanAdvantages:
     finite = values[np.isfinite(values)]
-    return {
-        "name": name,
-        "plan": plan.as_dict(),
-        "advantage": {
-            **Numbers.of(pl.Series(finite)).facts(),
-            "rms": _rms(finite),
-            "zero_share": float(np.mean(finite == 0)) if len(finite) else None,
-            "missing": int(len(values) - len(finite)),
-        },
-    }
+    return PlanAdvantages(
+        **Numbers.of(pl.Series(finite)).facts(),
+        rms=_rms(finite),
+        zero_share=float(np.mean(finite == 0)) if len(finite) else None,
+        missing=int(len(values) - len(finite)),
+    )
 
 
-def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: Narrow) -> dict[str, Any]:
+def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: Narrow) -> Difference:
     both = np.isfinite(first) & np.isfinite(other)
     frame = base.frame.select(".n", ".mean", ".min", ".max").filter(pl.Series(both))
     x, y = first[both], other[both]
@@ -90,21 +191,22 @@ def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: N
     high: Any = frame[".max"].max()
     x_ranks, y_ranks = (pl.Series(values).rank("average").to_numpy().astype(np.float64) for values in (x, y))
     sizes = frame[".n"].fill_null(0).to_numpy()
-    return {
-        "name": name,
-        "rows": len(x),
-        "lost": int((np.isfinite(first) != np.isfinite(other)).sum()),
+    by_size = []
+    for size in sorted({*frame[".n"].drop_nulls().to_list()}):
+        here = sizes == size
+        if here.any():
+            by_size.append(OfSize(size=int(size), rows=int(here.sum()), **_changes(x[here], y[here])))
+    return Difference(
+        name=name,
+        rows=len(x),
+        lost=int((np.isfinite(first) != np.isfinite(other)).sum()),
         **_changes(x, y),
-        "rank_correlation": correlation(x_ranks, y_ranks),
-        "correlation": correlation(x, y),
-        "largest": _largest(np.flatnonzero(both), x, y, narrow, base),
-        "by_size": [
-            {"size": int(size), "rows": int(here.sum()), **_changes(x[here], y[here])}
-            for size in sorted({*frame[".n"].drop_nulls().to_list()})
-            if (here := sizes == size).any()
-        ],
-        "by_solve_rate": _by_rate(x, y, frame[".mean"].to_numpy()) if worst_and_best(low, high) == (0, 1) else None,
-    }
+        rank_correlation=correlation(x_ranks, y_ranks),
+        correlation=correlation(x, y),
+        largest=_largest(np.flatnonzero(both), x, y, narrow, base),
+        by_size=by_size,
+        by_solve_rate=_by_rate(x, y, frame[".mean"].to_numpy()) if worst_and_best(low, high) == (0, 1) else None,
+    )
 
 
 def _changes(x: Vector, y: Vector) -> dict[str, Any]:
@@ -125,7 +227,7 @@ def _rms(values: Vector) -> float | None:
     return float(np.sqrt(np.mean(values**2))) if len(values) else None
 
 
-def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) -> list[dict[str, Any]]:
+def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) -> list[ChangedRow]:
     """The rows that change most: group, place, reward and both advantages."""
     change = np.abs(y - x)
     top = [at for at in np.argsort(-change, kind="stable")[:LARGEST].tolist() if change[at] > 0]
@@ -135,15 +237,12 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
         reward = reward.max().over("rollout")
     rewards = base.rows.select(reward).to_series()
     return [
-        {
-            "key": narrow.label(int(codes[row])), "place": place,
-            "reward": rewards[row], "first": float(x[at]), "other": float(y[at]),
-        }
+        ChangedRow(narrow.label(int(codes[row])), place, rewards[row], float(x[at]), float(y[at]))
         for at, row, place in zip(top, changed, narrow.places(changed), strict=True)
-    ]  # fmt: skip
+    ]
 
 
-def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[dict[str, Any]]:
+def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[OfSolveRate]:
     """The changes by solve rate, from never to always solved; rates without rows are left out."""
     parts = [
         ("0", mean == 0),
@@ -151,7 +250,7 @@ def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[dict[str, Any]]:
         ("1", mean == 1),
     ]
     return [
-        {"solve_rate": label, "rows": int(here.sum()), **_changes(x[here], y[here])}
+        OfSolveRate(solve_rate=label, rows=int(here.sum()), **_changes(x[here], y[here]))
         for label, here in parts
         if here.any()
     ]

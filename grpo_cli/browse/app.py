@@ -575,6 +575,6 @@ class Browser(App[list[str]]):
     def _show_trend(self) -> None:
         line = self.query_one("#trend", Static)
         trend = self.model.trend
-        if trend is not None and len(trend[1]) > 1:
+        if trend is not None and len(trend.lines) > 1:
             line.update(trend_line(trend, self.size.width))
             line.display = True

@@ -14,6 +14,7 @@ from grpo_cli.browse.model import Model
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.text import clean, column, number, strip
+from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import percent
 
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
@@ -160,13 +161,13 @@ def sign_of(advantage: float | None) -> Style:
     return "" if not advantage else "good" if advantage > 0 else "bad"
 
 
-def trend_line(trend: tuple[str, list[dict[str, Any]]], width: int) -> str:
+def trend_line(trend: Trend, width: int) -> str:
     """The mean reward and the share of groups without a gradient over the steps."""
-    name, lines = trend
-    parts = [f"{clean(name)} {lines[0]['value']} to {lines[-1]['value']}"]
+    lines = trend.lines
+    parts = [f"{clean(trend.column)} {lines[0].value} to {lines[-1].value}"]
     room = max(4, (width - len(parts[0]) - 60) // 2)
     for title, key, shown in (("mean", "mean", number), ("equal rewards", "zero_variance", percent)):
-        values = [line[key] for line in lines]
+        values = [getattr(line, key) for line in lines]
         known = [value for value in values if value is not None]
         if known:
             parts.append(f"{title} {strip(values, room, missing=MISSING)} {shown(known[0])} to {shown(known[-1])}")

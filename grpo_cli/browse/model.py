@@ -27,7 +27,7 @@ from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import marked_lines, marked_rows, plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
-from grpo_cli.stats.trends import trend
+from grpo_cli.stats.trends import Trend, trend
 
 ORDER: Final = "order"  # groups keep the order of the file
 # What groups can be sorted by, and what it means.
@@ -197,15 +197,14 @@ class Model:
     # --- steps -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def trend(self) -> tuple[str, list[dict[str, Any]]] | None:
-        """The column of the steps and a line for each step; None without steps."""
+    def trend(self) -> Trend | None:
+        """A line for each step; None without steps."""
         inspection = self.inspection
         by = inspection.by
         if by is None:
             return None
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
-        lines = trend(by, inspection.rows, first, groups, reward_range(groups))
-        return inspection.columns["by"], lines
+        return trend(inspection.columns["by"], by, inspection.rows, first, groups, reward_range(groups))
 
 
 class Jumps:

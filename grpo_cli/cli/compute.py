@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from grpo_cli.cli.engine import refuse_engine, workers
 from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
 from grpo_cli.errors import GateError, UsageError
-from grpo_cli.runs.compute_files import Job, run
+from grpo_cli.runs.compute_files import Facts, FactsOfParts, Job, run
+from grpo_cli.write.write_outputs import Computed
 
 
 def compute(given: dict[str, Any]) -> None:
@@ -25,22 +28,30 @@ def compute(given: dict[str, Any]) -> None:
         if error.facts is not None:
             show(given, error.facts, "summary.render", aside=True)
         raise
+    if done.facts is None:
+        return
     if job.dry_run and not given.get("json"):
-        from grpo_cli.render import explain
-        from grpo_cli.render.text import Sheet
-
-        console = screen()
-        for part, facts in zip(done.parts, done.facts.get("parts", [done.facts]), strict=True):
-            if "value" in facts:
-                if part is not done.parts[0]:
-                    console.print()
-                Sheet(console).part(done.facts["plan_by"], facts["value"])
-            explain.render(part.narrow.plan, {**done.facts, **facts}, part.scored, part.narrow, console)
+        _explain(done.facts, done.parts)
     else:
         show(given, done.facts, "summary.render")
 
 
-def _streamed(job: Job) -> dict[str, Any]:
+def _explain(facts: Facts | FactsOfParts, parts: Sequence[Computed]) -> None:
+    """Show how the numbers of each part come about."""
+    from grpo_cli.render import explain
+    from grpo_cli.render.text import Sheet
+
+    console = screen()
+    each = facts.parts if isinstance(facts, FactsOfParts) else [facts]
+    for part, own in zip(parts, each, strict=True):
+        if isinstance(facts, FactsOfParts):
+            if part is not parts[0]:
+                console.print()
+            Sheet(console).part(facts.plan_by, own.value)
+        explain.render(replace(own, inputs=facts.inputs), part.scored, part.narrow, console)
+
+
+def _streamed(job: Job) -> Facts:
     from grpo_cli.runs import compute_stream
 
     if sys.stdin is None or sys.stdout is None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from grpo_cli.cli.engine import workers
-from grpo_cli.cli.output import as_json, progress, screen, show
+from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.runs.inspect import Job, run
-from grpo_cli.stats.inspection import Inspection, Parted
+from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
 
 if TYPE_CHECKING:
     from grpo_cli.stats.against import Against
+    from grpo_cli.stats.inspection import Inspected
+    from grpo_cli.stats.rescored import Rescoring
 
 SAME_ROLLOUTS: Final = (
     "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
@@ -47,18 +49,16 @@ def inspect(given: dict[str, Any]) -> None:
         gate.check(reward_gates, facts)
 
 
-def _shown(given: dict[str, Any]) -> Mapping[str, Any]:
+def _shown(given: dict[str, Any]) -> Inspected | InspectedParts:
     """Show what is found, and return the facts."""
     from grpo_cli.runs.group_rows import show_group
-    from grpo_cli.stats.verdicts import with_verdicts
 
     found, key = looked_at(given), given.get("show")
     if "format" in given:
         _table(found if key is None else found.holding(key), given)
     elif given.get("json"):
-        group = {} if key is None else {"show": show_group(found.holding(key), key)}
-        config = {"config": given["config"]} if "config" in given else {}
-        print(as_json({**with_verdicts(found.facts), **config, **group}))
+        group = None if key is None else show_group(found.holding(key), key)
+        show(given, replace(found.facts, show=group), "inspect.render")
     elif key is not None:
         from grpo_cli.render import inspect as view
 
@@ -68,15 +68,15 @@ def _shown(given: dict[str, Any]) -> Mapping[str, Any]:
     return found.facts
 
 
-def _browse(given: dict[str, Any], facts: Mapping[str, Any]) -> str:
+def _browse(given: dict[str, Any], facts: Inspected | InspectedParts) -> str:
     """The command that shows the texts of these groups; empty for standard input and for parts."""
-    if "-" in given["inputs"] or "plan_by" in given:
+    if "-" in given["inputs"] or isinstance(facts, InspectedParts):
         return ""
     here = {"by", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
-    listed = [*facts["listed"]["most"], *facts["listed"]["least"]]
+    listed = [*facts.listed.most, *facts.listed.least]
     if listed and "where" not in given:  # --where changes the numbers of groups
-        same["show"] = f"#{listed[0]['number']}"
+        same["show"] = f"#{listed[0].number}"
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
@@ -132,7 +132,7 @@ def earlier(given: dict[str, Any]) -> dict[str, str]:
             name = path = text
         if not (name and path):
             raise UsageError(f"--against {text!r} needs a name and an input", "write --against step200=ckpt200/")
-        if name in named or name == _name_of(given["inputs"]):
+        if name in named or (len(given["before"]) > 1 and name == _name_of(given["inputs"])):
             raise UsageError(f"two runs are called {name}", f"give them names: --against NAME={path}")
         named[name] = path
     return named
@@ -154,10 +154,10 @@ def _before(given: dict[str, Any], name: str, path: str, **more: Any) -> Inspect
         raise
 
 
-def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
-    """Show what another reward of the same rollouts changes; return the facts, with those of an inspection if `whole`."""
-    facts = _inspected(given, whole=whole).facts
-    said = {**facts["rescored"], **{name: facts[name] for name in ("inputs", "warnings")}}
+def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
+    """Show what another reward of the same rollouts changes; return the facts of an inspection if `whole`."""
+    found = cast("Rescoring", looked_at(given, whole=whole))
+    said = found.rescored
     if "format" in given:
         refuse_beside("format", given, "json")
         from grpo_cli.render.rescored import markdown
@@ -165,7 +165,7 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Mapping[str, Any]:
         print(markdown(said), end="")
     else:
         show(given, said, "rescored.render")
-    return facts
+    return found.described
 
 
 def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Against, Inspection]:
@@ -180,12 +180,12 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Again
     hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts.key) else []
     changes = replace(
         facts,
-        inputs=now.facts["inputs"],
-        against=before.facts["inputs"],
+        inputs=now.facts.inputs,
+        against=before.facts.inputs,
         verdict=verdict(
             facts.solve_rate, facts.p, beyond_chance=facts.beyond_chance, now=_name_of(given["inputs"]), before=name
         ),
-        warnings=[*hint, *now.facts["warnings"], *(f"before: {line}" for line in before.facts["warnings"])],
+        warnings=[*hint, *now.facts.warnings, *(f"before: {line}" for line in before.facts.warnings)],
     )
     return changes, before
 

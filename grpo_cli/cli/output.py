@@ -45,8 +45,8 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     plain = isinstance(facts, Mapping)
     if "config" in given:
         facts = {**facts, "config": given["config"]} if plain else replace(facts, config=given["config"])
-    outputs = facts.get("outputs", ()) if plain else getattr(facts, "outputs", ())
-    stream = sys.stderr if aside or "stdout" in outputs else sys.stdout
+    outputs = facts.get("outputs") if plain else getattr(facts, "outputs", None)
+    stream = sys.stderr if aside or "stdout" in (outputs or ()) else sys.stdout
     if "summary" in given:
         _save(Path(given["summary"]), as_json(facts), force=given.get("force", False))
     if given.get("json"):

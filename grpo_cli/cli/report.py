@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ UNSEEN: Final = frozenset({"--force", "--quiet", "-q", "--debug"})
 def report(given: dict[str, Any]) -> None:
     """Plot what `inspect` finds into a file; its suffix chooses the kind."""
     from grpo_cli.render.report import KINDS
+    from grpo_cli.stats.against import Since
     from grpo_cli.stats.inspection import Inspection
 
     target = file_of(given, "output") or _beside(given["inputs"][0])
@@ -39,17 +39,14 @@ def report(given: dict[str, Any]) -> None:
         raise UsageError("a report compares with one earlier run", "grpo-adv inspect --against takes several")
     if isinstance(inspection, Inspection) and "before" in given:
         changes, other = compared(inspection, given, **written)
-        theirs = other.facts
-        run = {"by": theirs["by"], "mean": theirs["reward"]["mean"], "zero_variance": theirs["zero_variance"]["share"]}
-        against = {"against": changes, "before": run, "warnings": changes.warnings}
-        inspection = replace(inspection, facts={**inspection.facts, **against})
+        inspection = Since.of(inspection, other, changes)
     from grpo_cli.render.report import write_report
     from grpo_cli.render.text import count
 
     size = write_report(inspection, given, target, _command(sys.argv[1:]))
     if not given.get("quiet"):
         facts = inspection.facts
-        of_what = f"{count(facts['rows'], 'row')} in {count(facts['groups'], 'group')}"
+        of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
         print(f"{printable(str(target))}: {size / 1e6:.1f} MB, {of_what}")
 
 

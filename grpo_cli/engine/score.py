@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -32,7 +32,8 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import GrpoError, PluginError
 from grpo_cli.plugins import in_words
 
-STATUSES: Final = ("scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out")
+Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out"]
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 # Columns of the result: of each row, and of its group.
 OF_ROWS: Final = (".advantage", ".status", ".kept", ".scorable", ".reward")
 OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_variance")

@@ -103,19 +103,21 @@ class Filter:
 
     def check(
         self,
-        gates: Callable[[Mapping[str, Any]], Mapping[str, float | None]],
-        facts: Mapping[str, Any],
+        gates: Callable[[Any], Mapping[str, float | None]],
+        facts: Any,
         written: Written | None = None,
     ) -> None:
         """Raise a gate error with the facts if the condition holds for their quantities, or for those of a part."""
-        for part in facts.get("parts", [facts]):
+        plain = isinstance(facts, Mapping)
+        for part in facts.get("parts", [facts]) if plain else getattr(facts, "parts", [facts]):
             values = gates(part)
             if held := next((gate for gate in self.any_of or [self] if gate.holds(values)), None):
                 shown = ", ".join(f"{name} is {values[name]:.6g}" for name in held.names if values[name] is not None)
                 error = GateError(f"the --fail-on condition {held.text!r} holds", shown, written=written)
                 error.facts = facts
                 if part is not facts:
-                    error.inside(f"{facts['plan_by']} = {part['value']}")
+                    by, value = (facts["plan_by"], part["value"]) if plain else (facts.plan_by, part.value)
+                    error.inside(f"{by} = {value}")
                 raise error
 
     def expression(self) -> pl.Expr:

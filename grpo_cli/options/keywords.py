@@ -93,7 +93,9 @@ class InspectKeywords(PlanKeywords, total=False):
     sort: str | None
     text_column: str | None
     duplicates: bool | None
+    cluster: str | None
     rescored_column: str | None
+    pass_at: str | None
     plan_by: str | None
     plans: Several | None
 

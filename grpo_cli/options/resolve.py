@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from shlex import quote
 from types import MappingProxyType
 from typing import Any, Final, get_origin
@@ -254,18 +255,36 @@ def weights_of(given: Given) -> list[float]:
     return list(_weights(given.get("reward", [])).get("rewards.weights", ()))
 
 
-def origin(given: Given, plan: Plan) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Overridden:
+    """A field of a preset that a flag changed."""
+
+    preset: Any
+    plan: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The preset of a plan, where a file or a package has it, and what flags changed of it."""
+
+    name: str
+    from_: str | None = None
+    source: Mapping[str, str]
+    overridden: Mapping[str, Overridden]
+
+
+def origin(given: Given, plan: Plan) -> Origin | None:
     """The named preset, where it comes from, and what the flags changed; None without a preset."""
     if "preset" not in given:
         return None
     base = preset(given["preset"])
     changed = differences(plan, base.plan)
-    return {
-        "name": base.name,
-        **({"from": where} if (where := presets().origin(base.name)) else {}),
-        "source": dict(base.source),
-        "overridden": {key: {"preset": before, "plan": now} for key, (before, now) in changed.items()},
-    }
+    return Origin(
+        name=base.name,
+        from_=presets().origin(base.name) or None,
+        source=base.source,
+        overridden={key: Overridden(before, now) for key, (before, now) in changed.items()},
+    )
 
 
 def settings(given: Given) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, united
 from grpo_cli.read.tables import SHOWN, Binding, Located, OverTables, Table, column_names, label
+from grpo_cli.schemas.table import MarkKind
 from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
 
@@ -31,7 +32,7 @@ class Columns(Located):
     values: Mapping[str, pl.Series]  # without their names, which polars may take for patterns
     unused: Sequence[str] = ()  # texts of --map that no row has
     foreign: Index | None = None  # the rows of the tables that are no rollouts
-    foreign_counts: Mapping[tuple[str, str, str], int] = field(default_factory=dict)  # see `Marked.counts`
+    foreign_counts: Mapping[tuple[MarkKind, str, str], int] = field(default_factory=dict)  # see `Marked.counts`
 
     @property
     def height(self) -> int:

@@ -67,11 +67,11 @@ class Marked:
         """The same for some of the rows."""
         return Marked(self.marks, self.rows[places])
 
-    def counts(self) -> Counter[tuple[str, str, str]]:
+    def counts(self) -> Counter[tuple[MarkKind, str, str]]:
         """How many rows each mark holds for, by kind, mark and reason."""
         found = self.rows.drop_nulls("mark").group_by("mark", "reason", maintain_order=True).len()
         found = found.sort("len", descending=True, maintain_order=True)
-        counted = Counter[tuple[str, str, str]]()
+        counted = Counter[tuple[MarkKind, str, str]]()
         for at, (place, reason, rows) in enumerate(found.iter_rows()):
             mark = self.marks[place]
             counted[mark.kind, mark.words, (reason or "") if at < REASONS else "other reasons"] += rows

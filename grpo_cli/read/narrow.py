@@ -20,7 +20,7 @@ from grpo_cli.read.marks import Marked
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.rollouts import note as rollout_note
 from grpo_cli.read.tables import Located, label
-from grpo_cli.schemas.table import words
+from grpo_cli.schemas.table import MarkKind, words
 from grpo_cli.values.key_text import LONGEST
 
 RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -40,7 +40,7 @@ class Narrow(Located):
     carried: Mapping[str, pl.Series]  # row by row like `table`
     marked: Marked | None  # rows that do not count like others
     foreign: Index | None  # rows of the tables that are no rollouts, and are not in `table`
-    foreign_counts: Mapping[tuple[str, str, str], int]  # see `Marked.counts`
+    foreign_counts: Mapping[tuple[MarkKind, str, str], int]  # see `Marked.counts`
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -120,7 +120,7 @@ class Narrow(Located):
         return self._kind(MASKED)
 
     @property
-    def mark_counts(self) -> Counter[tuple[str, str, str]]:
+    def mark_counts(self) -> Counter[tuple[MarkKind, str, str]]:
         """How many rows are marked, by kind, mark and reason."""
         return Counter(self.foreign_counts) + (Counter() if self.marked is None else self.marked.counts())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.render import plan_text, summary
 from grpo_cli.render.text import Sheet, aligned, clean, column, count, number, text_outcomes
+from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats.facts import plain
 from grpo_cli.values.key_text import cut
 
@@ -30,26 +31,26 @@ EXTRAS: Final = ("length", "logprob", "baseline", "kl", "step_reward")
 DIGITS: Final = 6
 
 
-def render(plan: Plan, facts: Mapping[str, Any], scored: Scored, narrow: Narrow, console: Console) -> None:
+def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
-    sheet = Sheet(console)
-    sheet.rows(summary.rows(summary.READ, facts, plan, sheet))
-    sheet.row("reward", [clean(plan_text.weighted(plan, facts["reward_columns"], "r")), *text_outcomes(facts)])
-    for role, name in facts["role_columns"].items():
+    sheet, plan = Sheet(console), facts.plan
+    sheet.rows(summary.rows(summary.READ, facts, sheet))
+    sheet.row("reward", [clean(plan_text.weighted(plan, facts.reward_columns, "r")), *text_outcomes(facts.map)])
+    for role, name in facts.role_columns.items():
         sheet.row(role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name))
     sheet.blank()
-    sheet.rows(summary.preset(facts, plan))
+    sheet.rows(summary.preset(facts))
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
-    for part, lines in plan_text.full(plan, facts["reward_columns"]):
+    for part, lines in plan_text.full(plan, facts.reward_columns):
         sheet.row(f"  {part}", lines)
     sheet.blank()
-    _example(worked_example(plan, scored, narrow), facts["group_key"], sheet)
+    _example(worked_example(plan, scored, narrow), facts.group_key, sheet)
     sheet.blank()
-    sheet.warnings(facts["warnings"])
+    sheet.warnings(facts.warnings)
     sheet.text("nothing was written")
 
 
-def _example(example: Example, key_columns: list[str], sheet: Sheet) -> None:
+def _example(example: Example, key_columns: Sequence[str], sheet: Sheet) -> None:
     """The group's numbers, then a table of its rows."""
     key = ", ".join(map(clean, key_columns))
     named = f"{key} = " if key else ""

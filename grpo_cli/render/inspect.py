@@ -12,6 +12,7 @@ from rich.console import Console
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
 from grpo_cli.read.conversation import has_turns
+from grpo_cli.render.distribution import distribution_lines
 from grpo_cli.render.text import (
     Sheet,
     aligned,
@@ -20,7 +21,6 @@ from grpo_cli.render.text import (
     clean,
     column,
     count,
-    distribution_lines,
     file_list,
     markdown_table,
     number,
@@ -32,10 +32,23 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
-from grpo_cli.stats.facts import every_group, marked_lines
-from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, Parted, key_columns, with_value
-from grpo_cli.stats.trends import over_steps, thinned
-from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent, verdicts
+from grpo_cli.stats.document import ABSENT, document, members
+from grpo_cli.stats.facts import BinCounts, every_group, marked_lines
+from grpo_cli.stats.inspection import (
+    GROUP_FACTS,
+    EndedDistribution,
+    Inspected,
+    InspectedParts,
+    Inspection,
+    Listed,
+    Parted,
+    RowLine,
+    ShownGroup,
+    key_columns,
+    with_value,
+)
+from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
+from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
@@ -60,71 +73,72 @@ SHARES: Final = frozenset({"zero_variance", "all_best", "all_worst"})
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def render(facts: Mapping[str, Any], console: Console, browse: str = "", *, by: bool = False) -> None:
+def render(facts: Inspected | InspectedParts, console: Console, browse: str = "", *, by: bool = False) -> None:
     """Print all facts of an inspection, or of those of several parts.
 
     `browse` is the command that shows the texts; the table over the steps or another column comes last before the verdict, if it was asked for (`by`).
     """
     sheet = Sheet(console)
-    if "parts" in facts:
-        sheet.rows([("input", file_list(facts.get("inputs", [])))])
-        for part in facts["parts"]:
+    if isinstance(facts, InspectedParts):
+        sheet.rows([("input", file_list(facts.inputs))])
+        for part in facts.parts:
             sheet.blank()
-            sheet.part(facts["plan_by"], part["value"])
+            sheet.part(facts.plan_by, part.value)
             render(part, console, by=by)
-        sheet.warnings(facts["warnings"])
+        sheet.warnings(facts.warnings)
         return
     for block in BLOCKS_OF_LINES:
         sections = [labelled for section in block for labelled in section(facts)]
         sheet.rows(sections)
         if sections:
             sheet.blank()
-    if facts["by"] is not None:
-        _sparklines(facts["by"]["lines"], sheet)
-    if facts["listed"]["most"] or facts["listed"]["least"]:
-        _most_and_least(facts["listed"], sheet)
+    if facts.by is not None:
+        _sparklines(facts.by.lines, sheet)
+    if facts.listed.most or facts.listed.least:
+        _most_and_least(facts.listed, sheet)
         if browse:
             sheet.command("to read their texts:", clean(browse), style="dim")
             sheet.blank()
-    if facts["by"] is not None and by:
-        _table_by(facts["by"], sheet)
-    sheet.warnings(facts["warnings"])
-    for i, line in enumerate(verdicts(facts)):
+    if facts.by is not None and by:
+        _table_by(facts.by, sheet)
+    sheet.warnings(facts.warnings)
+    for i, line in enumerate(facts.verdicts):
         sheet.row("" if i else "verdict", clean(line), style="cyan")
 
 
-def render_group(group: Mapping[str, Any], console: Console) -> None:
+def render_group(group: ShownGroup, console: Console) -> None:
     """Print one group of `show_group`: its facts, its rows with as much of their text as fits, and conversations below them."""
-    sheet, rows = Sheet(console), group["rows"]
-    sheet.row("group", cut(f"#{group['number']} {plain(group['key'])}", 3 * sheet.width))
-    if group["prompt"] and plain(group["prompt"]) != plain(group["key"]):
-        sheet.row("prompt", cut(clean(group["prompt"]), 3 * sheet.width))
+    sheet, rows = Sheet(console), group.rows
+    sheet.row("group", cut(f"#{group.number} {plain(group.key)}", 3 * sheet.width))
+    if group.prompt and plain(group.prompt) != plain(group.key):
+        sheet.row("prompt", cut(clean(group.prompt), 3 * sheet.width))
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
-    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(group[name])}" for name in numbers))
+    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(getattr(group, name))}" for name in numbers))
     sheet.blank()
-    columns = [("row", [str(row["row"]) for row in rows])]
-    names = rows[0]["rewards"] if len(rows[0]["rewards"]) > 1 else ()
-    columns += [(clean(name), [number(row["rewards"][name]) for row in rows]) for name in names]
-    columns += [(name, column([row[name] for row in rows])) for name in ("reward", "advantage")]
-    if any(row["length"] is not None for row in rows):
-        columns.append(("length", [number(row["length"]) for row in rows]))
-    if any(row["status"] != "scored" for row in rows):
-        columns.append(("status", [row["status"] for row in rows]))
+    columns = [("row", [str(row.row) for row in rows])]
+    names = rows[0].rewards if len(rows[0].rewards) > 1 else ()
+    columns += [(clean(name), [number(row.rewards[name]) for row in rows]) for name in names]
+    columns.append(("reward", column([row.reward for row in rows])))
+    columns.append(("advantage", column([row.advantage for row in rows])))
+    if any(row.length is not None for row in rows):
+        columns.append(("length", [number(row.length) for row in rows]))
+    if any(row.status != "scored" for row in rows):
+        columns.append(("status", [str(row.status) for row in rows]))
     lines = _lines(columns)
-    turns = any(has_turns(row["text"] or "") for row in rows)
-    texts = [clean(row["text"] or "") for row in rows]
+    turns = any(has_turns(row.text or "") for row in rows)
+    texts = [clean(row.text or "") for row in rows]
     room = console.width - max(map(cell_len, lines)) - 2
     if any(texts) and not turns and room >= NARROWEST:
         columns.append(("text", [cut(text, room) for text in texts]))
         lines = _lines(columns)
     for line in lines:
         sheet.text(line)
-    if group["size"] > len(rows):
-        sheet.text(f"{len(rows):,} of {group['size']:,} rows; --format csv has all", style="dim")
+    if group.size > len(rows):
+        sheet.text(f"{len(rows):,} of {group.size:,} rows; --format csv has all", style="dim")
     for row in rows if turns else ():
         sheet.blank()
-        sheet.text(f"row {row['row']}, reward {number(row['reward'])}", style="bold")
-        for line in (row["text"] or "").splitlines():
+        sheet.text(f"row {row.row}, reward {number(row.reward)}", style="bold")
+        for line in (row.text or "").splitlines():
             sheet.text(f"  {line}")
 
 
@@ -137,12 +151,12 @@ def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:
 # --- trend and groups --------------------------------------------------------------------------------------
 
 
-def _sparklines(lines: Sequence[Mapping[str, Any]], sheet: Sheet) -> None:
+def _sparklines(lines: Sequence[TrendLine], sheet: Sheet) -> None:
     """The main numbers over the steps; categories have no order in which they could rise or fall."""
     if not over_steps(lines):
         return
     for key in SPARKED:
-        values = [line[key] for line in lines]
+        values = [getattr(line, key) for line in lines]
         if any(value is not None for value in values):
             sheet.row(
                 HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
@@ -150,17 +164,21 @@ def _sparklines(lines: Sequence[Mapping[str, Any]], sheet: Sheet) -> None:
     sheet.blank()
 
 
-def _table_by(by: Mapping[str, Any], sheet: Sheet) -> None:
+def _table_by(by: Trend, sheet: Sheet) -> None:
     """One line for each value of a column; categories in the order of their groups without a gradient."""
-    name, lines = clean(by["column"]), by["lines"]
-    keys = [key for key in lines[0] if key in {"value", "mean"} or any(line[key] not in {None, 0} for line in lines)]
+    name, lines = clean(by.column), by.lines
+    keys = [
+        key
+        for key in members(TrendLine)
+        if key in {"value", "mean"} or any(getattr(line, key) not in {None, 0} for line in lines)
+    ]
     if not over_steps(lines):
-        lines = sorted(lines, key=lambda line: -(line["zero_variance"] or 0))
+        lines = sorted(lines, key=lambda line: -(line.zero_variance or 0))
     shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]
         heads = [name, *(HEADS.get(key, key) for key in keys[1:])]
-        table = aligned(heads, [[_cell(key, line[key]) for line in shown] for key in keys])
+        table = aligned(heads, [[_cell(key, getattr(line, key)) for line in shown] for key in keys])
         if max(map(len, table)) <= sheet.console.width:
             break
     for text in table:
@@ -180,19 +198,19 @@ def _cell(key: str, value: Any) -> str:
     return cut(clean(str(value)), KEY) if key == "value" else f"{value:,}"
 
 
-def _most_and_least(listed: Mapping[str, Any], sheet: Sheet) -> None:
+def _most_and_least(listed: Listed, sheet: Sheet) -> None:
     """The groups with the most and with the least of a fact."""
-    groups = [*listed["most"], *listed["least"]]
-    names = ["mean", "std", "min", "max", *(["length"] if "length" in groups[0] else [])]
-    cells = [[f"#{group['number']}" for group in groups]]
-    cells += [column([group[name] for group in groups]) for name in ("scored", *names)]
+    groups = [*listed.most, *listed.least]
+    names = ["mean", "std", "min", "max", *(["length"] if groups[0].length is not ABSENT else [])]
+    cells = [[f"#{group.number}" for group in groups]]
+    cells += [column([getattr(group, name) for group in groups]) for name in ("scored", *names)]
     heads = ["", "rows", *names]
     wide = max(map(len, aligned(heads, cells)))
-    cells.insert(1, labels_of([group["key"] for group in groups], sheet.console.width - wide - 2))
+    cells.insert(1, labels_of([group.key for group in groups], sheet.console.width - wide - 2))
     heads.insert(1, "group")
-    sheet.text(f"groups by {listed['sort']}, largest and smallest", style="bold")
+    sheet.text(f"groups by {listed.sort}, largest and smallest", style="bold")
     for at, line in enumerate(aligned(heads, cells, frozenset({1}))):
-        if listed["groups"] > len(groups) and at == 1 + len(listed["most"]):
+        if listed.groups > len(groups) and at == 1 + len(listed.most):
             sheet.text("...")
         sheet.text(line, style="dim" if not at else "")
     sheet.blank()
@@ -201,59 +219,60 @@ def _most_and_least(listed: Mapping[str, Any], sheet: Sheet) -> None:
 # --- sections: labels with their lines ---------------------------------------------------------------------
 
 
-def _inputs(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    if facts.get("inputs"):
-        yield "input", [file_list(facts["inputs"])]
-    if facts["schema"]:
-        yield "schema", [clean(str(facts["schema"]))]
-    without = facts["unscorable"] - facts["left_out"]
+def _inputs(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    if facts.inputs:
+        yield "input", [file_list(facts.inputs)]
+    if facts.schema:
+        yield "schema", [clean(str(facts.schema))]
+    without = facts.unscorable - facts.left_out
     missing = f", {without:,} without a finite reward" if without else ""
-    yield "rows", [f"{row_count(facts)}{missing}", *map(clean, marked_lines(facts["marks"]))]
+    yield "rows", [f"{row_count(facts.rows, facts.rollouts)}{missing}", *map(clean, marked_lines(facts.marks))]
 
 
-def _groups(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    size = facts["group_sizes"]
-    sizes, histogram = f"of {size['max']:,}" + (" rollouts" if facts["unit"] == "rollout" else ""), []
-    if size["min"] < size["max"]:
-        sizes = f"of {size['min']:,} to {size['max']:,} {facts['unit']}s, median {number(size['median'])}"
-        counts = list(size["counts"].values())
+def _groups(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    size = facts.group_sizes
+    sizes, histogram = f"of {size.max:,}" + (" rollouts" if facts.unit == "rollout" else ""), []
+    if size.min < size.max:
+        sizes = f"of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
+        counts = list(size.counts.values())
         step = -(-len(counts) // WIDEST)
         sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
-        histogram = [f"{size['min']:,} |{blocks(sums)}| {size['max']:,}   number of groups by size"]
-    singletons = f", {count(facts['singletons'], 'group')} with a single reward" if facts["singletons"] else ""
-    where = [clean(note) for note in facts["notes"] if note.startswith("where ")]
-    yield "groups", [f"{facts['groups']:,} {sizes}{singletons}", clean(f"by {key_note(facts)}"), *where, *histogram]
+        histogram = [f"{size.min:,} |{blocks(sums)}| {size.max:,}   number of groups by size"]
+    singletons = f", {count(facts.singletons, 'group')} with a single reward" if facts.singletons else ""
+    where = [clean(note) for note in facts.notes if note.startswith("where ")]
+    yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {key_note(facts.notes)}"), *where, *histogram]
 
 
-def _rewards(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    columns, components = facts["rewards"], facts["components"]
-    name = clean(weighted_sum([*columns], [column["weight"] for column in columns.values()]))
-    each = facts["combine"] == "normalize" and len(columns) > 1
+def _rewards(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    columns, components = facts.rewards, facts.components
+    name = clean(weighted_sum([*columns], [column.weight for column in columns.values()]))
+    each = facts.combine == "normalize" and len(columns) > 1
     said = ["(the sum; the plan normalises each column separately)"] if each else []
-    yield "rewards", [name, *said, *text_outcomes(facts), *_distribution(facts["reward"])]
+    yield "rewards", [name, *said, *text_outcomes(facts.map), *_distribution(facts.reward)]
     for name, reward in columns.items() if len(columns) > 1 else ():
-        share = reward["zero_variance_share"]
-        notes = [f"{reward['unscorable']:,} missing"] if reward["unscorable"] else []
+        share = reward.zero_variance_share
+        notes = [f"{reward.unscorable:,} missing"] if reward.unscorable else []
         constant = [f"constant in {percent(share)} of the groups"] if share is not None else []
         notes = [", ".join(notes + constant)] if notes + constant else []
-        others = {what: components[what][name] for what in ("length", "advantage") if what in components}
-        if any(correlation is not None for correlation in others.values()):
-            goes_with = ", ".join(f"{what} {_signed(correlation)}" for what, correlation in others.items())
+        others = {} if components is None else {"length": components.length, "advantage": components.advantage}
+        known = {what: of_columns[name] for what, of_columns in others.items() if of_columns is not None}
+        if any(correlation is not None for correlation in known.values()):
+            goes_with = ", ".join(f"{what} {_signed(correlation)}" for what, correlation in known.items())
             notes.append(f"correlation within groups with {goes_with}")
         yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *notes]
 
 
-def _components(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _components(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     """The correlations of several reward columns; if there are many, their heads are numbers."""
-    coefficients = facts["components"]
+    coefficients = facts.components
     if coefficients is None:
         return
-    names = list(coefficients["correlation"])
+    names = list(coefficients.correlation)
     heads = rows = [cut(clean(name), NARROWEST) for name in names]
     if len(names) > NAMED:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]
-    cells = [[_signed(coefficients["correlation"][name][other]) for name in names] for other in names]
+    cells = [[_signed(coefficients.correlation[name][other]) for name in names] for other in names]
     yield "together", ["correlations within groups", *aligned(["", *heads], [rows, *cells], frozenset({0}))]
 
 
@@ -261,109 +280,107 @@ def _signed(correlation: float | None) -> str:
     return "-" if correlation is None else f"{correlation:+.2f}"
 
 
-def _distribution(reward: Mapping[str, Any]) -> list[str]:
+def _distribution(reward: EndedDistribution) -> list[str]:
     """Mean, std, quartiles, histogram, and the shares of both extremes if these print differently and other values occur."""
-    if not reward["count"]:
+    if not reward.count:
         return ["no finite reward"]
     shares = ""
-    low, high = number(reward["min"]), number(reward["max"])
-    if low != high and reward["at_min"] + reward["at_max"] != reward["count"]:
-        ends = ((low, reward["at_min"]), (high, reward["at_max"]))
-        shares = "".join(f"  {percent(times / reward['count'])} at {value}" for value, times in ends)
+    low, high = number(reward.min), number(reward.max)
+    if low != high and reward.at_min + reward.at_max != reward.count:
+        ends = ((low, reward.at_min), (high, reward.at_max))
+        shares = "".join(f"  {percent(times / reward.count)} at {value}" for value, times in ends)
     return distribution_lines(reward, shares)
 
 
-def _difficulty(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    rates = facts["difficulty"]
+def _difficulty(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    rates = facts.difficulty
     if rates is None:
         return
-    plain = (rates["worst"], rates["best"]) == (0, 1)
-    way = "" if plain else f"   {rescaled(rates['worst'], rates['best'])}"
-    between = rates["between"]
-    groups = count(rates["groups"], "group")
-    useful = f"{rates['useful']:,} of {groups} in [0.2, 0.8], mean {number(rates['mean'])}{way}"
-    names, counts = [], between["counts"]
-    if "edges" in between:
+    plain = (rates.worst, rates.best) == (0, 1)
+    way = "" if plain else f"   {rescaled(rates.worst, rates.best)}"
+    groups = count(rates.groups, "group")
+    useful = f"{rates.useful:,} of {groups} in [0.2, 0.8], mean {number(rates.mean)}{way}"
+    names, counts, rows = list[str](), rates.between.counts, list[str]()
+    if isinstance(rates.between, BinCounts):
         counts = [sum(counts[i : i + 2]) for i in range(0, len(counts), 2)]
         names = [f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)]
     elif len(counts) <= RATES:
-        names = [number(value) for value in between["values"]]
-    if names or not counts:
-        lines = bar_lines(["0, never", *names, "1, always"], [rates["never"], *counts, rates["always"]], left=True)
+        names = [number(value) for value in rates.between.values]
     else:
-        lines = bar_lines(["0, never", "1, always"], [rates["never"], rates["always"]], left=True)
-        ends = (number(between["values"][at]) for at in (0, -1))
-        lines.insert(1, f"{next(ends)} |{blocks(counts)}| {next(ends)}   one bar for each of {len(counts)} rates")
+        low, *_, high = map(number, rates.between.values)
+        rows = [f"{low} |{blocks(counts)}| {high}   one bar for each of {len(counts)} rates"]
+        counts = []
+    lines = bar_lines(["0, never", *names, "1, always"], [rates.never, *counts, rates.always], left=True)
+    lines[1:1] = rows
     yield "solve rate", [*lines, useful]
 
 
-def _zero_variance(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    constant, expected = facts["zero_variance"], facts["expected"]
+def _zero_variance(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    constant, expected = facts.zero_variance, facts.expected
     if expected is None:
         yield "zero variance", ["no group has two rewards to compare"]
         return
-    kinds = {**EQUAL_AT, "nearly": "nearly constant"}
-    split = [f"{constant[name]:,} {word}" for name, word in kinds.items() if constant[name]]
-    some = f"{percent(expected['observed'])} of the groups: {', '.join(split)}"
-    lines = [some if constant["groups"] else f"none: rewards differ in {every_group(facts)}"]
-    if expected["one_rate"] is not None:
-        lines.append(f"expected: {percent(expected['one_rate'])} {ALL_EQUALLY_HARD}")
+    split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
+    split += [f"{constant.nearly:,} nearly constant"] if constant.nearly else []
+    some = f"{percent(expected.observed)} of the groups: {', '.join(split)}"
+    lines = [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
+    if expected.one_rate is not None:
+        lines.append(f"expected: {percent(expected.one_rate)} {ALL_EQUALLY_HARD}")
     yield "zero variance", lines
 
 
-def _other_sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    sizes = facts["at_size"]
-    if all(at["alive"] == 1 for at in sizes):
+def _other_sizes(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    sizes = facts.at_size
+    if all(at.alive == 1 for at in sizes):
         return
     cells = []
     notes = set()
     for at in sizes:
-        share = percent(at["alive"])
-        if at["found"] == "model":
-            share = f"{percent(at['low'])} to {percent(at['high'])}"
+        share = percent(at.alive)
+        if at.low is not None and at.high is not None:
+            share = f"{percent(at.low)} to {percent(at.high)}"
             notes.add("an interval is that of the solve rates that fit these groups (95%)")
-        elif at["found"] == "bound" and share[0] not in "<>" and share != "100%":
+        elif at.found == "bound" and share[0] not in "<>" and share != "100%":
             share = f">={share}"
             notes.add(">= lower bound")
         cells.append(share)
-    heads = ["group size", *(f"{at['size']:,}" for at in sizes)]
-    yield (
-        "other sizes",
-        [*aligned(heads, [["would vary"], *([cell] for cell in cells)], frozenset({0})), *sorted(notes)],
-    )
+    heads = ["group size", *(f"{at.size:,}" for at in sizes)]
+    table = aligned(heads, [["would vary"], *([cell] for cell in cells)], frozenset({0}))
+    yield "other sizes", [*table, *sorted(notes)]
 
 
-def _spread(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    spread, size = facts["spread"], facts["effective_rows"]
-    if spread["within"] is not None:
-        share = f" ({percent(spread['between_share'])} of the variance)" if spread["between_share"] is not None else ""
-        yield "spread", [f"{number(spread['within'])} within groups, {number(spread['between'])} between them{share}"]
-    effective = "" if size is None else f"; effective sample size {number(size)} ({facts['method']})"
-    of = f"{facts['live_rows']:,} of {facts[facts['unit'] + 's']:,} {facts['unit']}s"
+def _spread(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    spread, size = facts.spread, facts.effective_rows
+    if spread.within is not None:
+        share = f" ({percent(spread.between_share)} of the variance)" if spread.between_share is not None else ""
+        yield "spread", [f"{number(spread.within)} within groups, {number(spread.between)} between them{share}"]
+    effective = "" if size is None else f"; effective sample size {number(size)} ({facts.method})"
+    every = facts.rows if facts.unit == "row" else facts.rollouts
+    of = f"{facts.live_rows:,} of {every:,} {facts.unit}s"
     yield "sample size", [f"{of} are in groups that vary{effective}"]
 
 
-def _length(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    length = facts["length"]
-    if length is None or length["mean"] is None:
+def _length(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    length = facts.length
+    if length is None or length.mean is None:
         return
-    overall, inside = (_signed(length[name]) for name in ("correlation", "within_groups"))
-    means = [f"mean {number(length['mean'])}"]
-    ends = (("at the best reward", "best"), ("at the worst", "worst"))
-    means += [", ".join(f"{number(length[name])} {word}" for word, name in ends if length[name] is not None)]
+    overall, inside = _signed(length.correlation), _signed(length.within_groups)
+    ends = ((length.best, "at the best reward"), (length.worst, "at the worst"))
+    means = [f"mean {number(length.mean)}"]
+    means.append(", ".join(f"{number(mean)} {word}" for mean, word in ends if mean is not None))
     yield "length", [
         f"correlation with the reward {overall}, within groups {inside}",
-        clean(f"{length['column']}: {'; '.join(filter(None, means))}"),
+        clean(f"{length.column}: {'; '.join(filter(None, means))}"),
     ]  # fmt: skip
 
 
-def _duplicates(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    same = facts["duplicates"]
-    if same is None or same["share"] is None:
+def _duplicates(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    same = facts.duplicates
+    if same is None or same.share is None:
         return
-    repeated = f"{same['rows']:,} of the texts ({percent(same['share'])}) repeat another text of their group"
-    of_one_text = f"; {count(same['all_the_same'], 'group')} with a single text" if same["all_the_same"] else ""
-    yield "duplicates", [clean(f"{repeated}{of_one_text}" if same["rows"] else f"none in {same['column']}")]
+    repeated = f"{same.rows:,} of the texts ({percent(same.share)}) repeat another text of their group"
+    of_one_text = f"; {count(same.all_the_same, 'group')} with a single text" if same.all_the_same else ""
+    yield "duplicates", [clean(f"{repeated}{of_one_text}" if same.rows else f"none in {same.column}")]
 
 
 BLOCKS_OF_LINES: Final = (
@@ -387,21 +404,20 @@ def table(
 
 def _table(inspection: Inspection, show: str | None, by: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
     if show is not None:
-        rows = show_group(inspection, show)["rows"]
-        rewards = [row.pop("rewards") for row in rows]
-        heads = component_heads(list(rewards[0]), rows[0])
-        if heads.get("reward") and all(
-            of_row["reward"] == row["reward"] for of_row, row in zip(rewards, rows, strict=True)
-        ):
+        rows = show_group(inspection, show).rows
+        heads = component_heads(list(rows[0].rewards), {*members(RowLine)} - {"rewards"})
+        if heads.get("reward") and all(row.rewards["reward"] == row.reward for row in rows):
             del heads["reward"]  # it is there once
-        flat = [
-            row | {head: of_row[name] for name, head in heads.items()}
-            for row, of_row in zip(rows, rewards, strict=True)
-        ]
-        return pl.DataFrame(flat, infer_schema_length=None)
-    if by is not None:
-        frame = pl.DataFrame(inspection.facts["by"]["lines"], infer_schema_length=None)
-        return frame if by in frame.columns else frame.rename({"value": by})
+        lines = []
+        for row in rows:
+            line = document(row)
+            rewards = line.pop("rewards")
+            lines.append(line | {head: rewards[name] for name, head in heads.items()})
+        return pl.DataFrame(lines, infer_schema_length=None)
+    trend = None if by is None else inspection.facts.by
+    if trend is not None:
+        frame = pl.DataFrame([vars(line) for line in trend.lines], infer_schema_length=None)
+        return frame if by in frame.columns else frame.rename({"value": trend.column})
     return _table_of_groups(inspection, sort, top)
 
 

@@ -1,37 +1,40 @@
 """The summary of a run: what was computed, from what, what it means, and where it went.
 
-Every section takes the facts (plain data, see `grpo_cli.stats.facts`) and the plan, and gives labelled lines.
+Every section takes the facts and gives labelled lines.
 Colour alone never carries information, and warnings come last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 from rich.console import Console
 
+from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.render import plan_text
+from grpo_cli.render.distribution import distribution_lines, largest
 from grpo_cli.render.text import (
     Sheet,
     clean,
     count,
-    distribution_lines,
     duration,
     exact,
     file_list,
-    largest,
     marked,
     number,
     row_count,
     text_outcomes,
 )
-from grpo_cli.stats.facts import every_group, marks_of
-from grpo_cli.stats.verdicts import EQUAL_AT, key_note, percent
+from grpo_cli.runs.compute_files import Facts, FactsOfParts
+from grpo_cli.stats.facts import Reason, Skipped, SkippedGroup, ZeroVariance, every_group, marks_of
+from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.key_text import labels_of
+from grpo_cli.write.token_lists import OnTokens
 
-Section = Callable[[Mapping[str, Any], Plan], Iterator[tuple[str, list[str]]]]
+Section = Callable[[Facts], Iterator[tuple[str, list[str]]]]
 
 
 SCREEN: Final = 23  # lines of a small terminal, below the command
@@ -60,30 +63,27 @@ PROPAGATED: Final = {
 }
 
 
-def render(facts: Mapping[str, Any], console: Console) -> None:
+def render(facts: Facts | FactsOfParts, console: Console) -> None:
     """Print the summary; of several parts each, and then what was written."""
     sheet = Sheet(console)
-    if "parts" not in facts:
+    if isinstance(facts, Facts):
         _print(BLOCKS, facts, sheet, SCREEN)
         return
-    for part in facts["parts"]:
-        sheet.part(facts["plan_by"], part["value"])
+    for part in facts.parts:
+        sheet.part(facts.plan_by, part.value)
         _print(BLOCKS_OF_PART, part, sheet)
         sheet.blank()
-    total = f"{facts['rows']:,} in {count(facts['groups'], 'group')}"
-    read = [("input", [file_list(facts["inputs"])]), ("rows", [total])]
-    sheet.rows([*read, *written(facts, Plan())])
-    sheet.warnings(facts["warnings"])
+    total = f"{facts.rows:,} in {count(facts.groups, 'group')}"
+    read = [("input", [file_list(facts.inputs)]), ("rows", [total])]
+    sheet.rows([*read, *written(facts)])
+    sheet.warnings(facts.warnings)
 
 
-def _print(
-    parts: Iterable[Sequence[Section]], facts: Mapping[str, Any], sheet: Sheet, screen: int | None = None
-) -> None:
+def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, screen: int | None = None) -> None:
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
-    plan = plan_text.plan_from_dict(facts["plan"])
-    blocks = [rows(block, facts, plan, sheet) for block in parts]
+    blocks = [rows(block, facts, sheet) for block in parts]
     height = sum(map(sheet.height, blocks))
-    spaced = screen is None or bool(facts["warnings"]) or height + len(blocks) - 1 <= screen
+    spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
         *_, (label, lines) = blocks[0]
         while sheet.height(blocks[0]) > screen - sum(map(sheet.height, blocks[1:])) and len(lines) > LEAST:
@@ -93,103 +93,103 @@ def _print(
         if i and spaced:
             sheet.blank()
         sheet.rows(block)
-    sheet.warnings(facts["warnings"])
+    sheet.warnings(facts.warnings)
 
 
-def rows(
-    sections: Iterable[Section], facts: Mapping[str, Any], plan: Plan, sheet: Sheet
-) -> list[tuple[str, list[str]]]:
+def rows(sections: Iterable[Section], facts: Facts, sheet: Sheet) -> list[tuple[str, list[str]]]:
     """The labelled lines of some sections; keys of groups are shortened for the sheet."""
-    skipped = (*facts["skipped"], *facts["kept"])
-    facts = {**facts, "skipped": {skip["reason"]: _labelled(skip, sheet.width) for skip in skipped}}
-    return [row for section in sections for row in section(facts, plan)]
+    skipped = [_labelled(skip, sheet.width) for skip in (*facts.skipped, *facts.kept)]
+    facts = replace(facts, skipped=skipped)
+    return [row for section in sections for row in section(facts)]
 
 
-def method(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
+def method(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """The formula with its constants."""
-    yield from preset(facts, plan)
-    lines = [f"  {line}" for line in plan_text.describe(plan, facts["reward_columns"])]
-    yield "method", [marked(plan.method, facts["plan"].get("package", "")), *lines]
+    plan = facts.plan
+    yield from preset(facts)
+    lines = [f"  {line}" for line in plan_text.describe(plan, facts.reward_columns)]
+    yield "method", [marked(plan.method, ESTIMATORS.origin(plan.method)), *lines]
 
 
-def preset(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
+def preset(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """The preset, and what flags changed in it."""
-    named = facts.get("preset")
+    named = facts.preset
     if named is not None:
-        overridden = [f"{k} {exact(v['plan'])}, not {exact(v['preset'])}" for k, v in named["overridden"].items()]
+        overridden = [f"{k} {exact(v.plan)}, not {exact(v.preset)}" for k, v in named.overridden.items()]
         said = [f"overridden: {'; '.join(overridden)}"] if overridden else []
-        yield "preset", [marked(named["name"], named.get("from", "")), *said]
+        yield "preset", [marked(named.name, named.from_ or ""), *said]
 
 
-def inputs(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
+def inputs(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """Files, rows and row statuses."""
-    if facts.get("inputs"):
-        yield "input", [file_list(facts["inputs"])]
-    if facts["schema"]:
-        first, *others = facts["notes"]
+    if facts.inputs:
+        yield "input", [file_list(facts.inputs)]
+    if facts.schema:
+        first, *others = facts.notes
         notes = [first.removeprefix("read as "), *(note for note in others if " = " not in note)]
         yield "schema", [clean(note) for note in notes]
-    dropped = f"; {facts['dropped_rows']:,} not written" if facts.get("dropped_rows") else ""
-    dropped += f"; {facts['copied_rows']:,} copies added" if facts.get("copied_rows") else ""
-    status = [f"{size:,} {name}" for name, size in facts["status"].items() if size]
-    yield "rows", [f"{row_count(facts)}: {', '.join(status)}{dropped}"]
+    dropped = f"; {facts.dropped_rows:,} not written" if facts.dropped_rows else ""
+    dropped += f"; {facts.copied_rows:,} copies added" if facts.copied_rows else ""
+    status = [f"{size:,} {name}" for name, size in facts.status.items() if size]
+    yield "rows", [f"{row_count(facts.rows, facts.rollouts)}: {', '.join(status)}{dropped}"]
 
 
-def groups(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
+def groups(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """Group sizes and the group key."""
-    size = facts["group_sizes"]
-    if size["min"] == size["max"]:
-        sizes = f"{facts['groups']:,} x {count(size['max'], facts['unit'])}"
+    size = facts.group_sizes
+    if size.min == size.max:
+        sizes = f"{facts.groups:,} x {count(size.max, facts.unit)}"
     else:
-        sizes = f"{facts['groups']:,} of {size['min']:,} to {size['max']:,} {facts['unit']}s, median {number(size['median'])}"
-    yield "groups", [f"{sizes}, by {clean(key_note(facts)) or ', '.join(facts['group_key'])}"]
+        sizes = f"{facts.groups:,} of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
+    yield "groups", [f"{sizes}, by {clean(key_note(facts.notes)) or ', '.join(facts.group_key)}"]
 
 
-def batches(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
+def batches(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """The batches, if the plan uses any."""
-    if not plan.uses_batch and facts["batches"] == 1:
+    used = facts.plan.uses_batch
+    if not used and facts.batches == 1:
         return
-    key = facts["batch_key"]
-    whole = "all rows of the part" if "value" in facts else "the whole input"
+    key = facts.batch_key
+    whole = "all rows of the part" if facts.value else "the whole input"
     by = {"input": whole, "file": "each file"}.get(key, f"each value of {clean(key)}")
-    unused = "" if plan.uses_batch else ", not used by this plan"
-    yield "batches", [f"{facts['batches']:,}: {by}{unused}"]
+    unused = "" if used else ", not used by this plan"
+    yield "batches", [f"{facts.batches:,}: {by}{unused}"]
 
 
-def reward(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
+def reward(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """The distribution of the rewards."""
-    rewards, name = facts["reward"], plan_text.weighted(plan, facts["reward_columns"], "r")
-    outcomes = text_outcomes(facts)
-    if not rewards["count"]:
+    rewards, name = facts.reward, plan_text.weighted(facts.plan, facts.reward_columns, "r")
+    outcomes = text_outcomes(facts.map)
+    if not rewards.count:
         yield "rewards", [name, *outcomes, "no finite reward"]
         return
-    name = f"{name} (before shaping)" if plan.shape else name
+    name = f"{name} (before shaping)" if facts.plan.shape else name
     yield "rewards", [name, *outcomes, *distribution_lines(rewards)]
 
 
-def zero_variance(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
+def zero_variance(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """Zero-variance groups: how many, and which."""
-    constant, rule = facts["zero_variance"], plan.groups
-    if constant["share"] is None:
+    constant, rule = facts.zero_variance, facts.plan.groups
+    if constant.share is None:
         yield "zero variance", ["no group has two scored rows"]
         return
-    lines = [_constant(constant, plan) if constant["groups"] else f"none: rewards differ in {every_group(facts)}"]
-    if nearly := constant["nearly"]:
+    lines = [_constant(constant, facts.plan) if constant.groups else f"none: rewards differ in {every_group(facts)}"]
+    if nearly := constant.nearly:
         lines.append(f"{count(nearly, 'group')} more {_are(nearly)} nearly zero-variance (relative spread <= 1e-9)")
-    lines += _skipped_keys(facts, "zero-variance", "all" if rule.std_threshold is None else "mean")
-    skipped = _skipped_groups(facts, "zero-variance")
-    if skipped > constant["groups"]:
-        more = count(skipped - constant["groups"], "group")
+    skipped = _skipped(facts, "zero-variance")
+    lines += _keys(skipped, "all" if rule.std_threshold is None else "mean")
+    if skipped.groups > constant.groups:
+        more = count(skipped.groups - constant.groups, "group")
         lines.insert(1, f"{more} more with std <= {number(rule.std_threshold)}")
-    if skipped and rule.zero_variance in SKIPPED:
+    if skipped.groups and rule.zero_variance in SKIPPED:
         lines.append(SKIPPED[rule.zero_variance])
     yield "zero variance", lines
 
 
-def _constant(constant: Mapping[str, Any], plan: Plan) -> str:
+def _constant(constant: ZeroVariance, plan: Plan) -> str:
     """A centred formula gives such a group 0; other formulas do not, so the line only counts them."""
-    split = ", ".join(f"{constant[name]:,} {kind}" for name, kind in EQUAL_AT.items() if constant[name])
-    groups, share = constant["groups"], constant["share"]
+    split = ", ".join(f"{many:,} {kind}" for kind, many in equal_at(constant).items())
+    groups, share = constant.groups, constant.share or 1.0
     meaning = f"{'has' if groups == 1 else 'have'} zero variance"
     if plan_text.gives_constant_groups_0(plan):
         meaning = "carries no gradient" if groups == 1 else "carry no gradient"
@@ -197,65 +197,67 @@ def _constant(constant: Mapping[str, Any], plan: Plan) -> str:
     return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
 
 
-def others(facts: Mapping[str, Any], plan: Plan) -> Iterator[tuple[str, list[str]]]:
+def others(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """Singletons, small groups and rows without a reward, if there are any."""
-    if facts["singletons"]:
+    plan = facts.plan
+    if facts.singletons:
         result = SINGLETONS.get(plan.alone.result) or plan_text.singletons(plan)[0].removeprefix("singletons: ")
-        groups = f"{count(facts['singletons'], 'group')} with a single scored row: {result}"
-        yield "singletons", [groups, *_skipped_keys(facts, "singleton", "reward")]
-    if small := _skipped_groups(facts, "small-group"):
+        groups = f"{count(facts.singletons, 'group')} with a single scored row: {result}"
+        yield "singletons", [groups, *_keys(_skipped(facts, "singleton"), "reward")]
+    small = _skipped(facts, "small-group")
+    if small.groups:
         fewer = f"with fewer than {plan.groups.min_size} scored rows {plan_text.SMALL[plan.groups.small]}"
-        yield "small groups", [f"{count(small, 'group')} {fewer}", *_skipped_keys(facts, "small-group", "mean")]
-    if facts["left_out"]:
-        why = clean(marks_of(facts["marks"], "left_out"))
-        yield "left out", [f"{count(facts['left_out'], 'row')}, advantage null ({why})"]
-    if facts["masked"]:
-        why = clean(marks_of(facts["marks"], "masked"))
-        yield "masked", [f"{count(facts['masked'], 'row')} not trained on, the rewards count in their groups ({why})"]
-    if why := clean(marks_of(facts["marks"], "foreign")):
-        rows = sum(line["rows"] for line in facts["marks"] if line["kind"] == "foreign")
+        yield "small groups", [f"{count(small.groups, 'group')} {fewer}", *_keys(small, "mean")]
+    if facts.left_out:
+        why = clean(marks_of(facts.marks, "left_out"))
+        yield "left out", [f"{count(facts.left_out, 'row')}, advantage null ({why})"]
+    if facts.masked:
+        why = clean(marks_of(facts.marks, "masked"))
+        yield "masked", [f"{count(facts.masked, 'row')} not trained on, the rewards count in their groups ({why})"]
+    if why := clean(marks_of(facts.marks, "foreign")):
+        rows = sum(line.rows for line in facts.marks if line.kind == "foreign")
         yield "no rollouts", [f"{count(rows, 'row')} of no group, advantage null ({why})"]
-    if without := facts["unscorable"] - facts["left_out"]:
+    if without := facts.unscorable - facts.left_out:
         result = UNSCORABLE.get(plan.rewards.missing, PROPAGATED[plan.nan_reach])
         lines = [f"{count(without, 'row')} without a finite reward: {result}"]
-        if empty := _skipped_groups(facts, "unscorable"):
-            lines.append(f"{count(empty, 'group')} {'has' if empty == 1 else 'have'} no reward that counts")
-        yield "unscorable", [*lines, *_skipped_keys(facts, "unscorable", "")]
+        empty = _skipped(facts, "unscorable")
+        if empty.groups:
+            lines.append(
+                f"{count(empty.groups, 'group')} {'has' if empty.groups == 1 else 'have'} no reward that counts"
+            )
+        yield "unscorable", [*lines, *_keys(empty, "")]
 
 
-def advantage(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
+def advantage(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """The distribution of the advantages."""
-    values = facts["advantage"]
+    values = facts.advantage
     scale = largest(values)
-    lines = ["  ".join(f"{name} {number(values[name], scale)}" for name in ("mean", "std", "min", "max"))]
-    if values["min"] is None:
+    lines = ["  ".join(f"{name} {number(getattr(values, name), scale)}" for name in ("mean", "std", "min", "max"))]
+    if values.min is None:
         lines = ["no finite advantage"]
-    kinds = (("zero", f"{_are(values['zero'])} 0"), ("null", "null"), ("nan", "NaN"))
-    counts = [f"{values[key]:,} {words}" for key, words in kinds if values[key]]
-    over = ["of rows: a rollout counts with each of its rows"] if facts["unit"] == "rollout" else []
-    yield "advantages", [*over, ", ".join([*lines, *counts]), *_on_tokens(facts)]
+    kinds = ((values.zero, f"{_are(values.zero)} 0"), (values.null, "null"), (values.nan, "NaN"))
+    counts = [f"{rows:,} {words}" for rows, words in kinds if rows]
+    over = ["of rows: a rollout counts with each of its rows"] if facts.unit == "rollout" else []
+    yield "advantages", [*over, ", ".join([*lines, *counts]), *_on_tokens(facts.per_token)]
 
 
-def _on_tokens(facts: Mapping[str, Any]) -> list[str]:
+def _on_tokens(found: OnTokens | None) -> list[str]:
     """How many tokens have an advantage; nothing without --per-token."""
-    found = facts.get("per_token")
     if found is None:
         return []
-    by = ", ".join(f"{part.replace('_', ' ')} = {clean(name)}" for part, name in found["columns"].items())
-    return [f"on {found['response_tokens']:,} of {count(found['tokens'], 'token')} ({by})"]
+    by = ", ".join(f"{part.replace('_', ' ')} = {clean(name)}" for part, name in found.columns.items())
+    return [f"on {found.response_tokens:,} of {count(found.tokens, 'token')} ({by})"]
 
 
-def written(facts: Mapping[str, Any], _: Plan) -> Iterator[tuple[str, list[str]]]:
+def written(facts: Facts | FactsOfParts) -> Iterator[tuple[str, list[str]]]:
     """The output files and the time."""
-    outputs = facts.get("outputs", ())
-    took = duration(facts["seconds"]) if "seconds" in facts else ""
-    if not outputs:
+    took = "" if facts.seconds is None else duration(facts.seconds)
+    if not facts.outputs:
         yield "written", [f"nothing ({took})" if took else "nothing"]
         return
-    files = file_list(outputs)
-    names = [facts["advantage_column"], *facts.get("more_columns", ())] if "advantage_column" in facts else []
-    columns = f"column{'s' if names[1:] else ''} {', '.join(map(clean, names))}" if names else ""
-    yield "written", [", ".join(text for text in (files, columns, took) if text)]
+    names = [facts.advantage_column, *facts.more_columns]
+    columns = f"column{'s' if names[1:] else ''} {', '.join(map(clean, names))}"
+    yield "written", [", ".join(text for text in (file_list(facts.outputs), columns, took) if text)]
 
 
 READ: Final = (inputs, groups, batches)
@@ -269,28 +271,27 @@ BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
 BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 
 
-def _labelled(skip: Mapping[str, Any], width: int) -> dict[str, Any]:
+def _labelled(skip: Skipped, width: int) -> Skipped:
     """The skipped groups with labels instead of keys, short enough for one line if the terminal is wide."""
-    room = width // max(len(skip["keys"]), 1) - len(" (reward 0.5); ")
-    labels = labels_of([group["key"] for group in skip["keys"]], max(KEY, room))
-    return {**skip, "keys": [{**group, "key": label} for group, label in zip(skip["keys"], labels, strict=True)]}
+    room = width // max(len(skip.keys), 1) - len(" (reward 0.5); ")
+    labels = labels_of([group.key for group in skip.keys], max(KEY, room))
+    groups = [SkippedGroup(label, group.reward) for group, label in zip(skip.keys, labels, strict=True)]
+    return replace(skip, keys=groups)
 
 
-def _skipped_groups(facts: Mapping[str, Any], reason: str) -> int:
-    return facts["skipped"][reason]["groups"] if reason in facts["skipped"] else 0
+def _skipped(facts: Facts, reason: Reason) -> Skipped:
+    """The groups that were skipped for a reason, or kept in spite of it."""
+    return next((skip for skip in facts.skipped if skip.reason == reason), Skipped(reason, 0, 0, ()))
 
 
-def _skipped_keys(facts: Mapping[str, Any], reason: str, word: str) -> list[str]:
-    """The first groups that were skipped for a reason, each with its reward after `word`."""
-    if reason not in facts["skipped"]:
-        return []
-    skip = facts["skipped"][reason]
-    rest = skip["groups"] - len(skip["keys"])
+def _keys(skip: Skipped, word: str) -> list[str]:
+    """The first of the groups, each with its reward after `word`."""
+    rest = skip.groups - len(skip.keys)
     keys = [
-        group["key"] + (f" ({word} {number(group['reward'])})" if word and group["reward"] is not None else "")
-        for group in skip["keys"]
+        group.key + (f" ({word} {number(group.reward)})" if word and group.reward is not None else "")
+        for group in skip.keys
     ]
-    return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")]
+    return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")] if keys else []
 
 
 def _are(size: int) -> str:

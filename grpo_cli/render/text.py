@@ -67,9 +67,8 @@ def count(size: int, noun: str) -> str:
     return f"{size:,} {noun}" if size == 1 else f"{size:,} {noun}s"
 
 
-def row_count(facts: Mapping[str, Any]) -> str:
+def row_count(rows: int, rollouts: int) -> str:
     """`1,000`, or `500 rollouts in 1,000 rows`."""
-    rows, rollouts = facts["rows"], facts["rollouts"]
     return f"{rows:,}" if rows == rollouts else f"{count(rollouts, 'rollout')} in {count(rows, 'row')}"
 
 
@@ -239,9 +238,9 @@ def _markdown_cell(value: Any) -> str:
     return clean(str(value)).replace("|", "\\|")
 
 
-def text_outcomes(facts: Mapping[str, Any]) -> list[str]:
+def text_outcomes(outcomes: Mapping[str, float | None]) -> list[str]:
     """The rewards of text values; nothing without --map."""
-    pairs = [f"{clean(text)} = {'missing' if value is None else exact(value)}" for text, value in facts["map"].items()]
+    pairs = [f"{clean(text)} = {'missing' if value is None else exact(value)}" for text, value in outcomes.items()]
     return [f"text values: {', '.join(pairs)}"] if pairs else []
 
 
@@ -252,41 +251,7 @@ def rescaled(worst: float | None, best: float | None) -> str:
 
 # --- histograms --------------------------------------------------------------------------------------------
 
-BARS: Final = 6  # up to this many values have a line each
 LONGEST: Final = 30
-
-
-def bars(distribution: Mapping[str, Any]) -> list[str]:
-    """The histogram of a distribution as lines: a bar per value if there are few, else a block per value or bin.
-
-    The labels are the smallest and the largest value: the edges of bins lie between values, as -0.01667.
-    """
-    histogram, scale = distribution["histogram"], largest(distribution)
-    if histogram is None:
-        return []
-    counts, values = histogram["counts"], histogram.get("values")
-    if values is not None and len(values) <= BARS:
-        return bar_lines([number(value, scale) for value in values], counts)
-    low, high = (number(distribution[name], scale) for name in ("min", "max"))
-    note = "" if values is None else f"   one bar per value ({len(values)} values)"
-    return [f"{low} |{blocks(counts)}| {high}{note}"]
-
-
-def distribution_lines(distribution: Mapping[str, Any], shares: str = "") -> list[str]:
-    """Mean, std, quartiles and histogram of `facts.distribution`."""
-    scale = largest(distribution)
-    values = (distribution["min"], *distribution["quartiles"], distribution["max"])
-    named = zip(("min", "25%", "median", "75%", "max"), values, strict=True)
-    return [
-        f"mean {number(distribution['mean'], scale)}  std {number(distribution['std'], scale)}{shares}",
-        "  ".join(f"{name} {number(value, scale)}" for name, value in named),
-        *bars(distribution),
-    ]
-
-
-def largest(distribution: Mapping[str, Any]) -> float:
-    """The largest magnitude of a distribution; values far below it are rounding errors."""
-    return max((abs(distribution[key]) for key in ("min", "max") if distribution[key] is not None), default=0.0)
 
 
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:

@@ -40,7 +40,7 @@ def _print(sections: Sections, warnings: Iterable[str], console: Console) -> Non
 
 def _selected(facts: SelectDocument, width: int) -> Sections:
     yield "input", [file_list(facts["inputs"])]
-    yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts)}")]
+    yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts['notes'])}")]
     if facts["rollouts"] != facts["rows"]:
         yield "rollouts", [_kept(facts["kept_rollouts"], facts["rollouts"])]
     apart = [
@@ -49,7 +49,7 @@ def _selected(facts: SelectDocument, width: int) -> Sections:
         if rows
     ]
     yield "rows", [_kept(facts["kept_rows"], facts["rows"]), *(f"{words} among them" for words in apart)]
-    yield "rewards", text_outcomes(facts)
+    yield "rewards", text_outcomes(facts["map"])
     for i, dropped in enumerate(facts["dropped"]):
         yield "" if i else "left out", _left_out(dropped, width)
     before, after = facts["zero_variance_share"], facts["kept_zero_variance_share"]
@@ -61,8 +61,8 @@ def _selected(facts: SelectDocument, width: int) -> Sections:
 
 def _exported(facts: ExportDocument, width: int) -> Sections:
     yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
-    yield "groups", [count(facts["groups"], "group"), clean(f"by {key_note(facts)}")]
-    yield "rewards", text_outcomes(facts)
+    yield "groups", [count(facts["groups"], "group"), clean(f"by {key_note(facts['notes'])}")]
+    yield "rewards", text_outcomes(facts["map"])
     yield "texts", [clean(facts["texts"])]
     for i, dropped in enumerate(facts["dropped"]):
         yield "" if i else "left out", _left_out(dropped, width)

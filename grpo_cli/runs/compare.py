@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from grpo_cli.auditing.compare import Comparison, compare
+from grpo_cli.auditing.compare import Compared, Comparison, compare
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import UsageError
@@ -63,12 +63,12 @@ class Job:
         )
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job) -> Compared:
     """Compare, write if there is an output, and return the facts."""
     inputs, skipped = find_inputs(job.inputs)
     tables = open_tables(inputs, job.binding)
     if job.output is None:
-        return _with_warnings(compared(job, tables).facts, skipped)
+        return _with_warnings(compared(job, tables).compared, skipped)
 
     columns = {_column_name(job.output.column, name): name for name in job.plans}
     if len(columns) < len(job.plans):
@@ -84,15 +84,12 @@ def run(job: Job) -> dict[str, Any]:
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, [computed], tables, targets)
-    written = {
-        "columns": {name: column for column, name in columns.items()},
-        "outputs": [target.name for target in targets],
-    }
-    return _with_warnings(comparison.facts, [*skipped, *notes]) | written
+    names, outputs = {name: column for column, name in columns.items()}, [target.name for target in targets]
+    return replace(_with_warnings(comparison.compared, [*skipped, *notes]), columns=names, outputs=outputs)
 
 
-def _with_warnings(facts: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
-    return {**facts, "warnings": [*facts["warnings"], *warnings]}
+def _with_warnings(facts: Compared, warnings: Sequence[str]) -> Compared:
+    return replace(facts, warnings=[*facts.warnings, *warnings])
 
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:

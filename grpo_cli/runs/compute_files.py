@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import origin, parts_of, plan_of
+from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
@@ -29,7 +29,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.runs.asked import binding_of, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.workers import HERE, Workers
-from grpo_cli.stats.facts import GATES, gates, summarize
+from grpo_cli.stats.facts import GATES, Summary, gates, summarize
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -41,7 +41,7 @@ from grpo_cli.write.outputs import (
     refuse_token_lists,
 )
 from grpo_cli.write.refill import refill
-from grpo_cli.write.token_lists import token_facts, tokens_of_rows
+from grpo_cli.write.token_lists import OnTokens, token_facts, tokens_of_rows
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
@@ -59,7 +59,7 @@ class Job:
     dry_run: bool = False
     silent: bool = False  # nobody sees the facts: they are computed for a gate only
     # The preset of each part's plan; "": of the plan for all rows.
-    origins: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, Origin | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -82,14 +82,55 @@ class Job:
         return replace(job, **more)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Facts(Summary):
+    """The summary of `compute`; `seconds` is missing if a gate stopped it."""
+
+    LEFT_OUT: ClassVar = frozenset({"value"})
+
+    preset: Origin | None
+    inputs: Sequence[str]
+    advantage_column: str
+    more_columns: Sequence[str]
+    dropped_rows: int
+    copied_rows: int
+    outputs: Sequence[str]
+    per_token: OnTokens | None = None
+    seconds: float | None = None
+    config: str | None = None
+
+
+class FactsOfPart(Facts):
+    """The result for the rows with one value of --plan-by."""
+
+    LEFT_OUT = frozenset({"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactsOfParts:
+    """The summary of `compute --plan-by`."""
+
+    version: Literal[1]
+    inputs: Sequence[str]
+    advantage_column: str
+    more_columns: Sequence[str]
+    outputs: Sequence[str]
+    plan_by: str
+    rows: int
+    groups: int
+    dropped_rows: int
+    copied_rows: int
+    parts: Sequence[FactsOfPart]
+    warnings: Sequence[str]
+    seconds: float | None = None
+    config: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """The result of a run; `facts` is the result as plain data (of a silent run only what was written).
+    """The result of a run; `facts` are None after a silent one. A run without --plan-by has a single part."""
 
-    A run without --plan-by has a single part.
-    """
-
-    facts: Mapping[str, Any]
+    facts: Facts | FactsOfParts | None
     parts: Sequence[Computed]
 
 
@@ -116,19 +157,19 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
 
     stages.phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
-    facts: dict[str, Any] = {}
+    facts: Facts | FactsOfParts | None = None
     if not job.silent or job.gate is not None:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
         each = [_facts(job, part, read, skipped) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped])
         if job.gate is not None:
-            job.gate.check(gates, facts, Written())
+            job.gate.check(lambda part: gates(part, part.dropped_rows), facts, Written())
 
-    if targets:
-        notes = write(output, parts, tables, targets, stages.phase, stages.write)
-        facts["warnings"] = [*facts.get("warnings", ()), *notes]
-    facts["outputs"] = [target.name for target in targets]
-    facts["seconds"] = round(time.perf_counter() - started, 3)
+    notes = write(output, parts, tables, targets, stages.phase, stages.write) if targets else []
+    if facts is not None:
+        seconds = round(time.perf_counter() - started, 3)
+        names, warnings = [target.name for target in targets], [*facts.warnings, *notes]
+        facts = replace(facts, outputs=names, warnings=warnings, seconds=seconds)
     return Done(facts=facts, parts=parts)
 
 
@@ -188,52 +229,56 @@ def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
     return refill(scored.rows["group"].to_numpy(), chosen, output.seed) if output.duplicate else np.flatnonzero(chosen)
 
 
-def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[str]) -> dict[str, Any]:
+def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[str]) -> Facts:
     """The summary and warnings before anything is written; `read` are the roles that plans read."""
     narrow, scored, output = part.narrow, part.scored, job.output
     summary, kept = summarize(scored, narrow), int(scored.rows[".kept"].sum())
     used = set() if output.tokens is None else {output.tokens.length}
-    unread = {role: name for role, name in summary["role_columns"].items() if role not in read and name not in used}
+    unread = {role: name for role, name in summary.role_columns.items() if role not in read and name not in used}
     warnings = [
-        *summary["warnings"],
+        *summary.warnings,
         *(f"{ROLES[role].flag} {name} is not read by this plan" for role, name in unread.items()),
     ]
     if not kept:
         warnings.append("no row is left: every group was dropped")
     warnings += skipped if job.parts is None else ()
-    if nearly := summary["zero_variance"]["nearly"]:
+    if nearly := summary.zero_variance.nearly:
         groups = "group is" if nearly == 1 else "groups are"
         warnings.append(f"{nearly} {groups} nearly constant: is their spread only rounding noise?")
-    if nan := summary["advantage"]["nan"]:
+    if nan := summary.advantage.nan:
         warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
     if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
         warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
-    if summary["zero_variance"]["share"] == 1.0:
+    if summary.zero_variance.share == 1.0:
         warnings.append("every group has zero variance: no row carries a gradient")
-    value = narrow.request.value
-    tokens = {} if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
-    return {
-        **({} if job.parts is None else {"value": value}),
-        **summary,
-        "preset": job.origins.get("" if job.parts is None else job.parts.name(value)),
-        "inputs": [table.name for table in narrow.tables],
-        "advantage_column": output.column,
-        "more_columns": output.names[1:],
-        "dropped_rows": narrow.height - kept,
-        "copied_rows": 0 if part.rows is None else len(part.rows) - kept,
-        "outputs": [],
-        "warnings": warnings,
-        **({"per_token": tokens} if tokens else {}),
-    }
+    origin_of = "" if job.parts is None else job.parts.name(summary.value)
+    tokens = None if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
+    return Facts(
+        **{**vars(summary), "warnings": warnings},
+        preset=job.origins.get(origin_of),
+        inputs=[table.name for table in narrow.tables],
+        advantage_column=output.column,
+        more_columns=output.names[1:],
+        dropped_rows=narrow.height - kept,
+        copied_rows=0 if part.rows is None else len(part.rows) - kept,
+        outputs=(),
+        per_token=tokens,
+    )
 
 
-def _of_parts(parts: PlanBy, each: Sequence[dict[str, Any]], warnings: Sequence[str]) -> dict[str, Any]:
+def _of_parts(parts: PlanBy, each: Sequence[Facts], warnings: Sequence[str]) -> FactsOfParts:
     """The facts of a run with --plan-by: those of each part, and those that all parts share."""
-    shared = ("version", "inputs", "advantage_column", "more_columns", "outputs")
-    return {
-        **{name: each[0][name] for name in shared},
-        "plan_by": parts.column,
-        **{name: sum(facts[name] for facts in each) for name in ("rows", "groups", "dropped_rows", "copied_rows")},
-        "parts": [{name: fact for name, fact in facts.items() if name not in shared} for facts in each],
-        "warnings": list(warnings),
-    }
+    return FactsOfParts(
+        version=each[0].version,
+        inputs=each[0].inputs,
+        advantage_column=each[0].advantage_column,
+        more_columns=each[0].more_columns,
+        outputs=(),
+        plan_by=parts.column,
+        rows=sum(facts.rows for facts in each),
+        groups=sum(facts.groups for facts in each),
+        dropped_rows=sum(facts.dropped_rows for facts in each),
+        copied_rows=sum(facts.copied_rows for facts in each),
+        parts=[FactsOfPart(**{**vars(facts), "inputs": ()}) for facts in each],
+        warnings=warnings,
+    )

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from grpo_cli.read import build_table
 from grpo_cli.read.checks import CHECKS_OF_STREAM
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import FileTable
-from grpo_cli.runs.compute_files import Job, scored_unless_refused
+from grpo_cli.runs.compute_files import Facts, Job, scored_unless_refused
 from grpo_cli.schemas.table import NONE, items
 from grpo_cli.stats.facts import Tally, group_facts
 from grpo_cli.values.cells import Field, NoNumber, canonical
@@ -38,7 +38,7 @@ from grpo_cli.write.outputs import STDOUT, added, refuse_columns, refuse_read_co
 from grpo_cli.write.token_lists import tokens_of_rows
 
 
-def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
+def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     """Copy lines from `source` to `sink`, each with its advantage; return the facts."""
     started = time.perf_counter()
     _refuse(job)
@@ -53,17 +53,21 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> dict[str, Any]:
         dropped = tally.counts["dropped_rows"]
         why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
         raise DataError("-: no rows", why)
-    facts = tally.facts(job.plan) | {"dropped_rows": tally.counts["dropped_rows"]}
-    if facts["groups"] == facts["rows"] > 1 and not job.binding.singletons_meant:
-        facts["warnings"].append("every group has a single row: the key may be an id of the rollout, not of the prompt")
-    return facts | {
-        "preset": job.origins.get(""),
-        "inputs": [STDOUT],
-        "outputs": ["stdout"],
-        "advantage_column": job.output.column,
-        "copied_rows": 0,
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+    summary = tally.facts(job.plan)
+    warnings = [*summary.warnings]
+    if summary.groups == summary.rows > 1 and not job.binding.singletons_meant:
+        warnings.append("every group has a single row: the key may be an id of the rollout, not of the prompt")
+    return Facts(
+        **{**vars(summary), "warnings": warnings},
+        preset=job.origins.get(""),
+        inputs=[STDOUT],
+        advantage_column=job.output.column,
+        more_columns=job.output.names[1:],
+        dropped_rows=tally.counts["dropped_rows"],
+        copied_rows=0,
+        outputs=["stdout"],
+        seconds=round(time.perf_counter() - started, 3),
+    )
 
 
 def _refuse(job: Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import NoneType
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ from grpo_cli.read import excerpts
 from grpo_cli.read.conversation import Passage, Reader, Said, written
 from grpo_cli.read.known_names import TRUTHS
 from grpo_cli.read.texts import TextColumns
+from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import plain, rows_of
-from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, describe_groups
+from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
 
@@ -30,7 +32,7 @@ LABEL: Final = 120  # characters of a key in the table
 KEYS: Final = 300_000  # characters of all keys that the search of a report covers
 
 
-def show_group(inspection: Inspection, key: str, most: int | None = None) -> dict[str, Any]:
+def show_group(inspection: Inspection, key: str, most: int | None = None) -> ShownGroup:
     """A group with its facts and its rows: the first `most`, or all."""
     narrow = inspection.narrow
     code = excerpts.code_of(narrow, key)
@@ -38,8 +40,8 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> dic
     (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
     texts = said(inspection, rows)
     lines = _describe_rows(inspection, rows)
-    described = [{**line, "text": written(text.response)} for line, text in zip(lines, texts, strict=True)]
-    return {**facts, "prompt": written(texts[0].prompt), "rows": described}
+    described = [replace(line, text=written(text.response)) for line, text in zip(lines, texts, strict=True)]
+    return ShownGroup(**vars(facts), prompt=written(texts[0].prompt), rows=described)
 
 
 def said(inspection: Inspection, rows: Index) -> list[Said]:
@@ -56,7 +58,7 @@ def report_groups(
     """
     narrow = inspection.narrow
     codes = _choose(inspection, most)
-    facts = describe_groups(inspection.groups[codes], narrow.label)
+    facts = [document(line) for line in describe_groups(inspection.groups[codes], narrow.label)]
     for line, label in zip(facts, excerpts.Labels(narrow)(codes.tolist(), LABEL), strict=True):
         line["label"] = label
     columns = ["label", "number", *(name for name in GROUP_FACTS if facts and name in facts[0])]
@@ -85,7 +87,7 @@ def report_groups(
     ]
     truths = texts_of(inspection, _truth_column(inspection), firsts, room)
     conversations = _conversations(inspection, rows_of_groups, text)
-    lines = _describe_rows(inspection, rows)
+    lines = [document(line) for line in _describe_rows(inspection, rows)]
     for line in lines:
         line |= {head: line["rewards"][name] for name, head in components.items()}
     for name, values in advantages.items():
@@ -226,20 +228,21 @@ def ends(text: str | None, room: int | None) -> str | None:
     return f"{text[:start]} … {text[start + 3 - room :]}"
 
 
-def _describe_rows(inspection: Inspection, rows: Index) -> list[dict[str, Any]]:
-    """Row by row: place, reward columns, total reward, advantage, status and length."""
+def _describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
+    """These rows without their texts."""
     narrow, frame = inspection.narrow, inspection.rows[rows]
     scored = inspection.scored.rows[rows]
     columns = {name: narrow.table[f"reward.{k}"][rows] for k, name in enumerate(narrow.reward_names)}
     lengths = frame["length"] if "length" in frame.columns else [None] * len(rows)
     return [
-        {
-            **dict(zip(("file", "row"), narrow.spot(int(row)), strict=True)),
-            "rewards": {name: plain(values[i]) for name, values in columns.items()},
-            "reward": plain(frame[".reward"][i]),
-            "advantage": plain(scored[".advantage"][i]),
-            "status": str(scored[".status"][i]),
-            "length": plain(lengths[i]),
-        }
+        RowLine(
+            *narrow.spot(int(row)),
+            rewards={name: plain(values[i]) for name, values in columns.items()},
+            reward=plain(frame[".reward"][i]),
+            advantage=plain(scored[".advantage"][i]),
+            status=scored[".status"][i],
+            length=plain(lengths[i]),
+            text=None,
+        )
         for i, row in enumerate(rows)
     ]

@@ -20,6 +20,8 @@ from grpo_cli.runs.asked import binding_of, plan_by_of, view_of, where_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
+from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.verdicts import with_verdicts
 from grpo_cli.write.outputs import refuse_path
 
 # Texts are most of a file. Up to this size, reading them takes no noticeable time.
@@ -73,8 +75,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     over = workers.begin([*tables, *others], phase)
     found = looked_at(job, tables, others, size_of(tables), over=over)
     refuse_changed([*tables, *others])
-    warnings = [*found.facts.get("warnings", ()), *skipped]
-    return replace(found, facts={**found.facts, "inputs": [table.name for table in tables], "warnings": warnings})
+    return found.read_from([table.name for table in tables], skipped)
 
 
 def _others(job: Job, workers: Workers) -> list[FileTable]:
@@ -108,20 +109,19 @@ def looked_at(
         view = replace(view, named=job.where.names)
     if job.parts is not None:
         return _of_parts(tables, job.parts, view, job.where, over)
-    two: dict[str, Any] = {}
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
         inspection = inspection if job.where is None else only(inspection, job.where)
-    else:
-        inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
-        inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
+        return with_verdicts(with_facts(inspection, view))
+    inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
+    inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
+    warnings = two.pop("warnings")
     if job.whole:
-        inspection = with_facts(inspection, view)
-    if not two:
-        return inspection
-    warnings = list(dict.fromkeys([*two.pop("warnings"), *inspection.facts.get("warnings", ())]))
-    rescored = {**two, "rescored": [table.name for table in others or tables]}
-    return replace(inspection, facts={**inspection.facts, "rescored": rescored, "warnings": warnings})
+        inspection = with_verdicts(with_facts(inspection, view), two["verdict"])
+        warnings = list(dict.fromkeys([*warnings, *inspection.facts.warnings]))
+        inspection = replace(inspection, described=replace(inspection.facts, warnings=warnings))
+    names = [table.name for table in others or tables]
+    return Rescoring(**vars(inspection), rescored={**two, "rescored": names, "warnings": warnings})
 
 
 def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter | None, over: OverTables) -> Parted:
@@ -136,7 +136,8 @@ def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter 
     for narrow in narrows:
         inspection = score_groups(narrow, narrow.plan, columns[parts.name(narrow.request.value)])
         try:
-            found.append(with_facts(inspection if where is None else only(inspection, where), view))
+            kept = inspection if where is None else only(inspection, where)
+            found.append(with_verdicts(with_facts(kept, view)))
         except DataError as error:
             error.inside(inspection.head)
             refusals.append(error)

@@ -11,8 +11,8 @@ Two samples of one policy differ, too. Three things keep that noise from being r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -25,9 +25,9 @@ from grpo_cli.read.request import Rule
 from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.difficulty import BANDS, DIGITS, Level, bands
 from grpo_cli.stats.facts import reward_range
-from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.intervals import OF_CHANGE, SURE, Rollouts, detectable, estimate, p_value, points
-from grpo_cli.stats.verdicts import percent
+from grpo_cli.stats.verdicts import percent, with_verdicts
 from grpo_cli.values.paths import PARENT
 
 VERSION: Final = 2
@@ -158,6 +158,20 @@ class Against:
             f"On the {self.prompts:,} prompts that are also in {', '.join(self.against)}, the solve rate went from {rate.before:.4g} to {rate.now:.4g} "
             f"({rate.change:+.4f}{interval}). {self.verdict}"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Since(Inspection):
+    """An inspection beside that of another run."""
+
+    against: Against
+    before: Inspected
+
+    @classmethod
+    def of(cls, now: Inspection, before: Inspection, changes: Against) -> Self:
+        """The inspection `now`, whose warnings and sentences are also of the changes."""
+        told = replace(now, described=replace(now.facts, warnings=changes.warnings))
+        return cls(**vars(with_verdicts(told, changes.sentence)), against=changes, before=before.facts)
 
 
 @dataclass(frozen=True, slots=True)

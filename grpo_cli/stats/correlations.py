@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means
 from grpo_cli.engine.moments import Vector
-from grpo_cli.stats.facts import RewardRange, plain
+from grpo_cli.stats.facts import Number, RewardRange, plain
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How rewards correlate with lengths, over all rows and within groups, where prompt difficulty cancels.
+
+    `best` and `worst` are the mean lengths of rows with these rewards.
+    """
+
+    column: str
+    rows: int
+    mean: Number
+    correlation: Number
+    within_groups: Number
+    best: Number
+    worst: Number
 
 
 def correlation(x: Vector, y: Vector) -> float | None:
@@ -22,12 +39,8 @@ def correlation(x: Vector, y: Vector) -> float | None:
     return plain(min(1.0, max(-1.0, float((x * y).sum()) / size))) if size else None
 
 
-def with_lengths(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:
-    """The correlation of rewards with lengths, over all rows and within groups, where prompt difficulty cancels.
-
-    `rows` have `.reward`, `.mean` (of the group) and `length`. `best` and `worst` are the mean lengths of rows with
-    these rewards, None if they do not occur.
-    """
+def with_lengths(column: str, rows: pl.DataFrame, extremes: RewardRange) -> Lengths:
+    """The correlation of rewards with lengths; `rows` have `.reward`, `.mean` (of the group) and `length`."""
     known = rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
     reward, length, codes = (known[name].to_numpy() for name in (".reward", "length", "group"))
     group_length = finite_means(codes, known["length"], int(codes.max(initial=0)) + 1)
@@ -37,14 +50,15 @@ def with_lengths(rows: pl.DataFrame, extremes: RewardRange) -> dict[str, Any]:
         here = length[reward == end]
         return float(here.mean()) if len(here) and worst != best else None
 
-    return {
-        "rows": len(known),
-        "mean": plain(float(length.mean())) if len(known) else None,
-        "correlation": correlation(reward, length),
-        "within_groups": correlation(reward - known[".mean"].to_numpy(), length - group_length[codes]),
-        "best": mean_at(best),
-        "worst": mean_at(worst),
-    }
+    return Lengths(
+        column=column,
+        rows=len(known),
+        mean=plain(float(length.mean())) if len(known) else None,
+        correlation=correlation(reward, length),
+        within_groups=correlation(reward - known[".mean"].to_numpy(), length - group_length[codes]),
+        best=mean_at(best),
+        worst=mean_at(worst),
+    )
 
 
 def within_groups(

@@ -13,7 +13,7 @@ easy or too hard. How often they would be equal at another group size is estimat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal, get_args
@@ -25,7 +25,7 @@ from grpo_cli.engine.column_stats import Numbers, each, few
 from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import extremes, plain, reward_range
+from grpo_cli.stats.facts import BinCounts, Histogram, Number, ValueCounts, extremes, plain, reward_range
 
 OTHER_SIZES: Final = (2, 4, 8, 16, 32, 64)
 BINS: Final = 10
@@ -45,6 +45,55 @@ REDRAWS: Final = 40
 FEWEST_GROUPS: Final = 30
 FARTHEST: Final = 2  # times the size
 BIAS: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Difficulty:
+    """How many groups are never or always solved, and the solve rates of the others.
+
+    A group `between` 0 and 1 may still have equal rewards; `alive` counts the groups that vary.
+    """
+
+    worst: float
+    best: float
+    groups: int
+    mean: float
+    never: int
+    always: int
+    between: Histogram
+    useful: int
+    alive: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The variance of the rewards within groups, between them, and the share of the latter."""
+
+    within: Number
+    between: Number
+    between_share: Number
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The share of zero-variance groups, and what chance would give."""
+
+    observed: float
+    one_rate: Number
+
+
+Found = Literal["sample", "model", "bound"]
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """The share of groups that would vary at another size; a model has a 95 % interval."""
+
+    size: int
+    alive: float
+    found: Found
+    low: Number
+    high: Number
 
 
 def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | None]:
@@ -83,32 +132,29 @@ def bands(rates: Vector) -> Index:
     return np.select([rates == 0, rates < low, rates <= high, rates < 1], [0, 1, 2, 3], 4)
 
 
-def difficulty(groups: pl.DataFrame) -> dict[str, Any] | None:
-    """How many groups are never or always solved, and a histogram of the others; None without any solve rate.
-
-    A group `between` 0 and 1 may still have equal rewards; `alive` counts the groups that vary.
-    """
+def difficulty(groups: pl.DataFrame) -> Difficulty | None:
+    """The solve rates of the groups; None without any."""
     worst, best = reward_range(groups)
     rated = comparable(groups)
     rates = rated["solve_rate"].drop_nulls().round(DIGITS).to_numpy()
-    if not len(rates):
+    if worst is None or best is None or not len(rates):
         return None
     low, high = USEFUL
-    return {
-        "worst": worst,
-        "best": best,
-        "groups": len(rates),
-        "mean": float(rates.mean()),
-        "never": int((rates == 0).sum()),
-        "always": int((rates == 1).sum()),
-        "between": _between(rates, rated["scored"].to_numpy()),
-        "useful": int(((rates >= low) & (rates <= high)).sum()),
-        "alive": int((~rated["constant"]).sum()),
-    }
+    return Difficulty(
+        worst=worst,
+        best=best,
+        groups=len(rates),
+        mean=float(rates.mean()),
+        never=int((rates == 0).sum()),
+        always=int((rates == 1).sum()),
+        between=_between(rates, rated["scored"].to_numpy()),
+        useful=int(((rates >= low) & (rates <= high)).sum()),
+        alive=int((~rated["constant"]).sum()),
+    )
 
 
-def _between(rates: Vector, sizes: Index) -> dict[str, Any]:
-    """A histogram of the rates between 0 and 1 without artefacts of the group sizes: `values` or `edges`, and `counts`.
+def _between(rates: Vector, sizes: Index) -> Histogram:
+    """A histogram of the rates between 0 and 1 without artefacts of the group sizes.
 
     The rate of a group of n rows is one of n + 1 steps, k/n (more if rewards are graded). If all groups have the same
     steps, each step has a bar. Otherwise step k covers the k-th of n - 1 equal parts of 0..1 and is spread over its bins:
@@ -127,14 +173,14 @@ def _between(rates: Vector, sizes: Index) -> dict[str, Any]:
     if 0 < steps.min() == steps.max() <= STEPS:
         places = np.round(rate * steps).astype(np.int64)[inside]
         counts = np.bincount(places, times[inside], steps[0])[1:].astype(np.int64)
-        return {"values": (np.arange(1, steps[0]) / steps[0]).tolist(), "counts": counts.tolist()}
+        return ValueCounts((np.arange(1, steps[0]) / steps[0]).tolist(), counts.tolist())
     rate, steps, times = rate[inside], steps[inside], times[inside]
     parts = np.maximum(steps - 1, 1)
     starts = np.where(steps > 0, np.round(rate * steps - 1) / parts, rate)
     widths = np.where(steps > 0, 1 / parts, 1e-12)
     edges = [k / BINS for k in range(BINS + 1)]
     below = [float((times * np.clip((edge - starts) / widths, 0.0, 1.0)).sum()) for edge in edges]
-    return {"edges": edges, "counts": _whole(np.diff(below)).tolist()}
+    return BinCounts(edges, _whole(np.diff(below)).tolist())
 
 
 def _whole(counts: Vector) -> Index:
@@ -145,7 +191,7 @@ def _whole(counts: Vector) -> Index:
     return whole
 
 
-def spread(groups: pl.DataFrame, ddof: int) -> dict[str, float | None]:
+def spread(groups: pl.DataFrame, ddof: int) -> Spread:
     """The variance of the rewards, split into that within groups and that of the group means.
 
     Both are sums over scored rows divided by their number, so they add up to the variance of all rows. All are None if
@@ -155,17 +201,13 @@ def spread(groups: pl.DataFrame, ddof: int) -> dict[str, float | None]:
     n, mean, std = (scored[name].to_numpy() for name in ("scored", "mean", "std"))
     rows = int(n.sum())
     if not rows:
-        return dict.fromkeys(("within", "between", "between_share"))
+        return Spread(None, None, None)
     # A group of one row has no spread, even if its sample variance is undefined.
     within = float(np.where(n > 1, std**2 * (n - ddof), 0.0).sum()) / rows
     centre = float((n * (mean - mean.min())).sum()) / rows
     between = float((n * (mean - mean.min() - centre) ** 2).sum()) / rows
     total = within + between
-    return {
-        "within": plain(within**0.5),
-        "between": plain(between**0.5),
-        "between_share": plain(between / total) if total else None,
-    }
+    return Spread(plain(within**0.5), plain(between**0.5), plain(between / total) if total else None)
 
 
 def effective_rows(advantages: pl.Series) -> float | None:
@@ -231,11 +273,12 @@ def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.group_by("n", "c").agg(pl.col("times").sum()).sort("n", "c")
 
 
-def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Mapping[str, Any]) -> Ties:
+def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Histogram | None) -> Ties:
     """Count equal rewards; `rows` has `group` and `.reward`, and `rewards` is the histogram of all."""
     solved, compared = None, comparable(groups)
     low, high = extremes(compared)
-    if low is not None and high is not None and low != high and {*rewards.get("values", ())} == {low, high}:
+    values = {*rewards.values} if isinstance(rewards, ValueCounts) else set[float]()
+    if low is not None and high is not None and low != high and values == {low, high}:
         # If only two values occur, the means say how often.
         rates = (compared["mean"] - low) / (high - low)
         best = (rates * compared["scored"]).round().cast(pl.Int64)
@@ -254,15 +297,16 @@ def _columns(lines: pl.DataFrame) -> tuple[Vector, Vector, Vector]:
     return n, c, times
 
 
-def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[dict[str, Any]]:
+def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
     """The share of groups that would have unequal rewards at other sizes, how it was found, and its 95 % interval."""
     if not len(ties.n):
         return []
-    lines = []
+    lines = list[AtSize]()
     usual = float(np.median(np.repeat(ties.n, ties.times.astype(int))))
     fitted = _fitted(ties.solved) if ties.solved is not None else None
     for size in sizes:
         low = high = None
+        found: Found
         if (ties.n >= size).all():
             found, alive = "sample", _alive(ties, size)
         elif fitted is not None and size <= FARTHEST * usual:
@@ -272,7 +316,7 @@ def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[dict[str
             found, alive = "bound", _alive(ties, size)
         else:
             break
-        lines.append({"size": size, "alive": alive, "found": found, "low": low, "high": high})
+        lines.append(AtSize(size, alive, found, low, high))
     return lines
 
 
@@ -334,7 +378,7 @@ def _fitted(solved: pl.DataFrame) -> _Fitted | None:
     return _Fitted(n, c, counts, weights)
 
 
-def expected_zero_variance(groups: pl.DataFrame, rewards: Mapping[str, Any]) -> dict[str, Any] | None:
+def expected_zero_variance(groups: pl.DataFrame, rewards: Histogram | None) -> Expected | None:
     """The observed share of constant groups, and that of chance; None without groups to compare.
 
     `one_rate`: if all prompts were equally hard, with the shares of all rows, which leaves the fewest groups constant.
@@ -344,9 +388,9 @@ def expected_zero_variance(groups: pl.DataFrame, rewards: Mapping[str, Any]) -> 
     if not len(groups):
         return None
     one_rate = None
-    if "values" in rewards:
-        counts = np.array(rewards["counts"], dtype=np.float64)
+    if isinstance(rewards, ValueCounts):
+        counts = np.array(rewards.counts, dtype=np.float64)
         shares, sizes = counts / counts.sum(), groups["scored"].value_counts().sort("scored")
         one_rate = float(sum(float((shares**n).sum()) * many for n, many in sizes.iter_rows())) / len(groups)
     observed = float(groups["constant"].mean() or 0.0)  # type: ignore[arg-type]
-    return {"observed": observed, "one_rate": one_rate}
+    return Expected(observed, one_rate)

@@ -1,6 +1,6 @@
 """The summary of a computation: its rewards, groups and advantages, and the quantities of --fail-on.
 
-All results are plain data (dicts, lists, floats or None; never NaN) that can be shown, compared and written as JSON.
+Numbers are finite; None means that there is no number. `grpo_cli.stats.document` makes plain data of the classes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -19,14 +19,18 @@ from grpo_cli.engine.column_stats import FEW, SAMPLE, Numbers, counts, few, over
 from grpo_cli.engine.group_stats import AnyCodes, finite_rows, group_extremes
 from grpo_cli.engine.moments import NEAREST, Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import STATUSES, Scored
+from grpo_cli.engine.score import STATUSES, Scored, Status
 from grpo_cli.read.narrow import Narrow
 
-RewardRange = tuple[float | None, float | None]  # the worst and the best reward
+Number = float | None
+RewardRange = tuple[Number, Number]  # the worst and the best reward
+Reason = Literal["zero-variance", "singleton", "small-group", "unscorable"]
+Unit = Literal["row", "rollout"]
+Marked = Literal["left_out", "masked", "foreign"]
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
-MARKED: Final = {
+MARKED: Final[Mapping[Marked, str]] = {
     "left_out": "left out of their groups",
     "masked": "masked: not trained on, the rewards count",
     "foreign": "more are no rollouts",
@@ -38,6 +42,146 @@ BINS: Final = FEW
 STEPPED: Final = 4  # numbers are on a grid if at least one in this many of its steps has a value
 COMB: Final = 50  # with this many steps per bin, one more or less is invisible
 NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which differences are rounding
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """A histogram of few values."""
+
+    values: Sequence[float]
+    counts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class BinCounts:
+    """A histogram of bins between edges."""
+
+    edges: Sequence[float]
+    counts: Sequence[int]
+
+
+Histogram = ValueCounts | BinCounts
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Finite values; if there are none, all fields but the count are null."""
+
+    count: int
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+    quartiles: Sequence[Number]
+    histogram: Histogram | None
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """The finite advantages, and how many are null, NaN or 0."""
+
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+    null: int
+    nan: int
+    zero: int
+
+
+@dataclass(frozen=True)
+class GroupSizes:
+    """How large groups are; `counts` has the number of groups of each size."""
+
+    min: int
+    median: float
+    max: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ZeroVariance:
+    """Groups with equal rewards; `share` is among the groups with two rewards to compare.
+
+    They are all best, all worst, or equal at another reward. Best and worst are 1 and 0 if all rewards lie in 0..1, else the
+    extremes: of the rewards that enter the estimator.
+    """
+
+    groups: int
+    rows: int
+    share: Number
+    all_best: int
+    all_worst: int
+    other: int
+    nearly: int
+
+
+@dataclass(frozen=True)
+class MarkedRows:
+    """Rows that do not count like others: left out of their groups, masked, or no rollouts (foreign); and why."""
+
+    kind: Marked
+    mark: str
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class SkippedGroup:
+    """A group without an advantage of its own."""
+
+    key: str
+    reward: Number
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """The groups without an advantage for one reason, with the keys of the first."""
+
+    reason: Reason
+    groups: int
+    rows: int
+    keys: Sequence[SkippedGroup]
+
+    def merge(self, later: Skipped) -> Skipped:
+        """The groups with those of the next block."""
+        keys = [*self.keys, *later.keys][:LISTED]
+        return Skipped(self.reason, self.groups + later.groups, self.rows + later.rows, keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What was read, and how; rows, groups, rewards and advantages."""
+
+    value: str  # of --plan-by; empty without it
+    version: Literal[1]
+    rows: int
+    rollouts: int
+    groups: int
+    batches: int
+    group_sizes: GroupSizes
+    singletons: int
+    unscorable: int
+    declared_unscorable: int
+    left_out: int
+    masked: int
+    marks: Sequence[MarkedRows]
+    zero_variance: ZeroVariance
+    reward: Distribution
+    advantage: Advantages
+    status: Mapping[Status, int]
+    skipped: Sequence[Skipped]
+    kept: Sequence[Skipped]  # as skipped ones, but the plan gives them a number
+    unit: Unit
+    schema: str | None
+    group_key: Sequence[str]
+    batch_key: str
+    reward_columns: Sequence[str]
+    map: Mapping[str, Number]
+    role_columns: Mapping[str, str]
+    notes: Sequence[str]
+    warnings: Sequence[str]
+    plan: Plan
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
@@ -75,25 +219,22 @@ def rows_of(groups: pl.DataFrame) -> pl.Series:
     return groups["rows" if "rows" in groups.columns else "size"]
 
 
-def distribution(values: pl.Series) -> dict[str, Any]:
-    """Mean, spread, quartiles and a histogram of the finite values.
-
-    The histogram has `values` and `counts` if few values occur, else `edges` and `counts`; None without any value.
-    """
+def distribution(values: pl.Series) -> Distribution:
+    """Mean, spread, quartiles and a histogram of the finite values."""
     known = few(values)
     numbers = Numbers.of(values) if known is None else Numbers.counted(*known)
-    quartiles: list[Any] = [None] * 3
-    histogram: dict[str, Any] | None = None
+    quartiles: Sequence[Number] = [None] * 3
+    histogram: Histogram | None = None
     if known is None:
         finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
         bins, edges = even_bins(finite, BINS)
         counted = over(lambda start, end: np.bincount(bins(finite[start:end]), minlength=len(edges) - 1), len(finite))
         quartiles = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()
-        histogram = {"edges": edges.tolist(), "counts": np.sum(counted, axis=0).tolist()}
+        histogram = BinCounts(edges.tolist(), np.sum(counted, axis=0).tolist())
     elif numbers.count:
         quartiles = _quartiles_of_counts(*known)
-        histogram = {"values": known[0], "counts": known[1]}
-    return {"count": numbers.count, **numbers.facts(), "quartiles": quartiles, "histogram": histogram}
+        histogram = ValueCounts(*known)
+    return Distribution(count=numbers.count, **numbers.facts(), quartiles=quartiles, histogram=histogram)
 
 
 def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list[float]:
@@ -161,18 +302,14 @@ def worst_and_best(low: float | None, high: float | None) -> RewardRange:
     return (0.0, 1.0) if low is not None and high is not None and low >= 0 and high <= 1 else (low, high)
 
 
-def sizes(counts: Mapping[int, int]) -> dict[str, Any]:
+def sizes(counts: Mapping[int, int]) -> GroupSizes:
     """The distribution of group sizes, from the number of groups of each size."""
     numbers, groups = sorted(counts), np.cumsum([counts[size] for size in sorted(counts)])
     middle = [
         numbers[int(np.searchsorted(groups, place, side="right"))] for place in ((groups[-1] - 1) // 2, groups[-1] // 2)
     ]
-    return {
-        "min": numbers[0],
-        "median": sum(middle) / 2,
-        "max": numbers[-1],
-        "counts": {str(size): counts[size] for size in numbers},
-    }
+    named = {str(size): counts[size] for size in numbers}
+    return GroupSizes(min=numbers[0], median=sum(middle) / 2, max=numbers[-1], counts=named)
 
 
 def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
@@ -185,7 +322,7 @@ def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
     return rewards <= worst + near, rewards >= best - near
 
 
-SKIPPED: Final[Mapping[str, pl.Expr]] = {
+SKIPPED: Final[Mapping[Reason, pl.Expr]] = {
     "zero-variance": pl.col("zero_variance"),
     "singleton": (pl.col("scored") == 1) & (pl.col("size") >= 1),
     "small-group": pl.col("status") == "small-group",
@@ -193,21 +330,20 @@ SKIPPED: Final[Mapping[str, pl.Expr]] = {
 }
 
 
-def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[str, dict[str, Any]]:
+def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[Reason, Skipped]:
     """The groups without an advantage of their own, by reason: how many, and the first keys with their rewards."""
     skips = {}
     for reason, condition in SKIPPED.items():
         affected = groups.filter(condition)
         first = affected.select("code", "mean").head(LISTED)
-        keys = [{"key": narrow.label(code), "reward": plain(mean)} for code, mean in first.iter_rows()]
+        keys = [SkippedGroup(narrow.label(code), plain(mean)) for code, mean in first.iter_rows()]
         if keys:
-            rows = int(rows_of(affected).sum())
-            skips[reason] = {"reason": reason, "groups": len(affected), "rows": rows, "keys": keys}
+            skips[reason] = Skipped(reason, len(affected), int(rows_of(affected).sum()), keys)
     return skips
 
 
-def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> dict[str, Any]:
-    """The summary of one computation, without what was written; `groups` are its `group_facts`, if already computed."""
+def summarize(scored: Scored, narrow: Narrow, groups: pl.DataFrame | None = None) -> Summary:
+    """The summary of one computation; `groups` are its `group_facts`, if already computed."""
     tally = Tally.of(scored, narrow, group_facts(scored) if groups is None else groups)
     return tally.facts(scored.plan, distribution(scored.rows[".reward"]))
 
@@ -222,13 +358,13 @@ class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    marks: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
+    marks: Counter[tuple[Marked, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
     reward: Numbers = field(default_factory=Numbers)  # for a stream only; a whole input has a distribution
     advantage: Numbers = field(default_factory=Numbers)
-    skipped: dict[str, dict[str, Any]] = field(default_factory=dict)  # by reason; includes groups that are kept
+    skipped: dict[Reason, Skipped] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     repeated: Counter[str] = field(default_factory=Counter)  # later blocks with a warning, by its text without numbers
@@ -267,6 +403,7 @@ class Tally:
             advantage=Numbers.of(advantages),
             skipped=skipped(groups, narrow),
             reading={
+                "value": narrow.request.value,
                 "unit": "row" if scored.plan.unit.take == "each" else "rollout",
                 "schema": narrow.schema,
                 "group_key": list(narrow.key_words),
@@ -289,9 +426,7 @@ class Tally:
         known_forms = {*map(_form, self.warnings)}
         skipped = dict(self.skipped)
         for reason, skip in block.skipped.items():
-            known = skipped.get(reason, {"groups": 0, "rows": 0, "keys": []})
-            sums = {name: known[name] + skip[name] for name in ("groups", "rows")}
-            skipped[reason] = {"reason": reason, **sums, "keys": [*known["keys"], *skip["keys"]][:LISTED]}
+            skipped[reason] = skipped[reason].merge(skip) if reason in skipped else skip
         return Tally(
             counts=self.counts + block.counts,
             marks=self.marks + block.marks,
@@ -309,36 +444,37 @@ class Tally:
             repeated=self.repeated + Counter(form for form in map(_form, block.warnings) if form in known_forms),
         )
 
-    def facts(self, plan: Plan, reward: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def facts(self, plan: Plan, reward: Distribution | None = None) -> Summary:
         """The summary; without a distribution of the reward it has no quartiles and no histogram."""
-        numbers = {"count": self.reward.count, **self.reward.facts(), "quartiles": [None] * 3, "histogram": None}
+        counts, numbers = self.counts, self.reward
+        if reward is None:
+            reward = Distribution(count=numbers.count, **numbers.facts(), quartiles=[None] * 3, histogram=None)
         rules = {"zero-variance": plan.groups.zero_variance, "singleton": plan.alone.result}
         kept = {reason for reason, rule in rules.items() if rule == "keep"}
-        return {
-            "version": VERSION,
-            **{name: self.counts[name] for name in ("rows", "rollouts", "groups")},
-            "batches": 1 if self.reading["batch_key"] == "input" else self.counts["batches"],
-            "group_sizes": sizes(self.sizes),
-            **{
-                name: self.counts[name]
-                for name in ("singletons", "unscorable", "declared_unscorable", "left_out", "masked")
-            },
-            "marks": marked_rows(self.marks),
-            "zero_variance": self._zero_variance(),
-            "reward": numbers if reward is None else reward,
-            "advantage": {
-                **self.advantage.facts(),
-                "null": self.counts["null"],
-                "nan": self.advantage.nan,
-                "zero": self.advantage.zero,
-            },
-            "status": {name: self.counts[f"status.{name}"] for name in STATUSES},
-            "skipped": [skip for reason, skip in self.skipped.items() if reason not in kept],
-            "kept": [skip for reason, skip in self.skipped.items() if reason in kept],
+        advantage = self.advantage
+        return Summary(
+            version=VERSION,
+            rows=counts["rows"],
+            rollouts=counts["rollouts"],
+            groups=counts["groups"],
+            batches=1 if self.reading["batch_key"] == "input" else counts["batches"],
+            group_sizes=sizes(self.sizes),
+            singletons=counts["singletons"],
+            unscorable=counts["unscorable"],
+            declared_unscorable=counts["declared_unscorable"],
+            left_out=counts["left_out"],
+            masked=counts["masked"],
+            marks=marked_rows(self.marks),
+            zero_variance=self._zero_variance(),
+            reward=reward,
+            advantage=Advantages(**advantage.facts(), null=counts["null"], nan=advantage.nan, zero=advantage.zero),
+            status={name: counts[f"status.{name}"] for name in STATUSES},
+            skipped=[skip for reason, skip in self.skipped.items() if reason not in kept],
+            kept=[skip for reason, skip in self.skipped.items() if reason in kept],
+            warnings=[*map(self._warning, self.warnings), *self._weighed(plan)],
+            plan=plan,
             **self.reading,
-            "warnings": [*map(self._warning, self.warnings), *self._weighed(plan)],
-            "plan": plan.as_dict(),
-        }
+        )
 
     def _warning(self, text: str) -> str:
         """The warning; one with numbers, which are those of the first block of a stream, says how many blocks have it."""
@@ -358,24 +494,20 @@ class Tally:
                 "or set the reward from which a row is solved with --set weight.solved=X"
             )
 
-    def _zero_variance(self) -> dict[str, Any]:
-        """Groups without a gradient, split by their reward: all best, all worst, or another reward.
-
-        Best and worst are 1 and 0 if all rewards lie in 0..1, else the extremes: of the rewards that enter the estimator.
-        """
+    def _zero_variance(self) -> ZeroVariance:
         groups, comparable = self.constants.total(), self.counts["comparable"]
         rewards, times = np.array([*self.constants], np.float64), np.array([*self.constants.values()], np.int64)
         ends = at_ends(rewards, worst_and_best(*self.extremes))
         all_worst, all_best = (int(times[at_end].sum()) for at_end in ends)
-        return {
-            "groups": groups,
-            "rows": self.counts["constant_rows"],
-            "share": groups / comparable if comparable else None,
-            "all_best": all_best,
-            "all_worst": all_worst,
-            "other": groups - all_best - all_worst,
-            "nearly": self.counts["nearly"],
-        }
+        return ZeroVariance(
+            groups=groups,
+            rows=self.counts["constant_rows"],
+            share=groups / comparable if comparable else None,
+            all_best=all_best,
+            all_worst=all_worst,
+            other=groups - all_best - all_worst,
+            nearly=self.counts["nearly"],
+        )
 
 
 REWARD_GATES: Final = (  # those that need no advantages
@@ -391,49 +523,53 @@ GATES: Final = (
 )  # fmt: skip
 
 
-def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
+def gates(facts: Summary, dropped_rows: int) -> dict[str, Number]:
     """The quantities that --fail-on may name; None if there is nothing to measure."""
+    advantage = facts.advantage
     flat = {
         **reward_gates(facts),
-        "batches": facts["batches"],
-        "skipped_rows": facts["rows"] - facts["status"]["scored"],
-        "dropped_rows": facts.get("dropped_rows", 0),
-        **{f"advantage_{name}": facts["advantage"][name] for name in ("mean", "std", "min", "max")},
-        "null_advantages": facts["advantage"]["null"],
-        "nan_advantages": facts["advantage"]["nan"],
-        "zero_share": facts["advantage"]["zero"] / facts["rows"],
+        "batches": facts.batches,
+        "skipped_rows": facts.rows - facts.status["scored"],
+        "dropped_rows": dropped_rows,
+        "advantage_mean": advantage.mean,
+        "advantage_std": advantage.std,
+        "advantage_min": advantage.min,
+        "advantage_max": advantage.max,
+        "null_advantages": advantage.null,
+        "nan_advantages": advantage.nan,
+        "zero_share": advantage.zero / facts.rows,
     }
     return {name: flat[name] for name in GATES}
 
 
-def reward_gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
+def reward_gates(facts: Summary) -> dict[str, Number]:
     """The quantities that only need rewards and groups."""
-    constant, size = facts["zero_variance"], facts["group_sizes"]
+    constant, size, reward = facts.zero_variance, facts.group_sizes, facts.reward
+    counts = ("rows", "rollouts", "groups", "singletons", "unscorable", "left_out", "masked")
     return {
-        **{
-            name: facts[name]
-            for name in ("rows", "rollouts", "groups", "singletons", "unscorable", "left_out", "masked")
-        },
-        "zero_variance_groups": constant["groups"],
-        "zero_variance_share": constant["share"],
-        "nearly_constant_groups": constant["nearly"],
-        "all_best": constant["all_best"],
-        "all_worst": constant["all_worst"],
-        "group_size_min": size["min"],
-        "group_size_max": size["max"],
-        **{f"reward_{name}": facts["reward"][name] for name in ("mean", "std", "min", "max")},
+        **{name: getattr(facts, name) for name in counts},
+        "zero_variance_groups": constant.groups,
+        "zero_variance_share": constant.share,
+        "nearly_constant_groups": constant.nearly,
+        "all_best": constant.all_best,
+        "all_worst": constant.all_worst,
+        "group_size_min": size.min,
+        "group_size_max": size.max,
+        "reward_mean": reward.mean,
+        "reward_std": reward.std,
+        "reward_min": reward.min,
+        "reward_max": reward.max,
     }
 
 
-def marked_rows(counted: Counter[tuple[str, str, str]]) -> list[dict[str, Any]]:
-    """The rows that do not count like others: their kind, mark and reason, and how many they are."""
-    lines = counted.most_common()
-    return [{"kind": kind, "mark": mark, "reason": reason, "rows": rows} for (kind, mark, reason), rows in lines]
+def marked_rows(counted: Counter[tuple[Marked, str, str]]) -> list[MarkedRows]:
+    """The rows that do not count like others, the most first."""
+    return [MarkedRows(kind, mark, reason, rows) for (kind, mark, reason), rows in counted.most_common()]
 
 
-def every_group(facts: Mapping[str, Any]) -> str:
+def every_group(facts: Summary) -> str:
     """The groups that can be compared, in words: a group with a single reward cannot."""
-    alone = any(facts[name] for name in ("singletons", "unscorable", "declared_unscorable", "left_out"))
+    alone = facts.singletons or facts.unscorable or facts.declared_unscorable or facts.left_out
     return "every group that can be compared" if alone else "every group"
 
 
@@ -443,19 +579,19 @@ def of_foreign(narrow: Narrow) -> list[dict[str, Any]]:
     return [{"reason": f"no rollouts ({marks})", "rows": rows}] if rows else []
 
 
-def marked_lines(marks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def marked_lines(marks: Sequence[MarkedRows]) -> Iterator[str]:
     """A line for each kind of such rows: how many, what they are, and why."""
     for kind, meaning in MARKED.items():
-        if rows := sum(line["rows"] for line in marks if line["kind"] == kind):
+        if rows := sum(line.rows for line in marks if line.kind == kind):
             yield f"{rows:,} {meaning} ({marks_of(marks, kind)})"
 
 
-def marks_of(lines: Sequence[Mapping[str, Any]], kind: str) -> str:
+def marks_of(lines: Sequence[MarkedRows], kind: Marked) -> str:
     """The marks of these rows with the reasons, in words: `mask_sample is true: timeout 900, oom 272`."""
     marks: dict[str, dict[str, int]] = {}
     for line in lines:
-        if line["kind"] == kind:
-            marks.setdefault(line["mark"], {})[line["reason"]] = line["rows"]
+        if line.kind == kind:
+            marks.setdefault(line.mark, {})[line.reason] = line.rows
     return "; ".join(map(_with_reasons, marks, marks.values()))
 
 

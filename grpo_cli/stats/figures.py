@@ -18,18 +18,19 @@ from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
-from grpo_cli.stats.against import Against
+from grpo_cli.stats.against import Since
 from grpo_cli.stats.binned import Lines, bins_of, count_by_kind
 from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
-from grpo_cli.stats.facts import at_ends, reward_range
-from grpo_cli.stats.inspection import Inspection
-from grpo_cli.stats.trends import student, thinned
+from grpo_cli.stats.facts import ValueCounts, at_ends, reward_range
+from grpo_cli.stats.inspection import Inspection, RewardColumn
+from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.trends import TrendLine, student, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, percent
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
-OUTCOMES: Final = ("varies", *EQUAL_AT.values(), "singleton or unscored")
+OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
 TILES: Final = (32, 20)
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
@@ -108,9 +109,9 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
 
 def _rewards(inspection: Inspection) -> Figure:
     lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection), OUTCOMES)
-    size = inspection.facts["group_sizes"]
-    same = f" Every group has {size['max']:,} rows." if size["min"] == size["max"] else ""
-    caption = f"{inspection.facts['live_rows']:,} of {inspection.facts['rows']:,} rows are in groups that vary; only these carry a gradient.{same}"
+    size = inspection.facts.group_sizes
+    same = f" Every group has {size.max:,} rows." if size.min == size.max else ""
+    caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups that vary; only these carry a gradient.{same}"
     return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
                   axes={"x": weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), "y": "rows"})  # fmt: skip
 
@@ -122,45 +123,45 @@ def _components(inspection: Inspection) -> list[Figure]:
         return []
     outcomes = _row_outcomes(inspection)
     return [
-        Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=_component_says(name, inspection.facts["rewards"][name]),
+        Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=_component_says(name, inspection.facts.rewards[name]),
                lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES), axes={"x": name, "y": "rows"})
         for k, name in enumerate(names)
     ]  # fmt: skip
 
 
-def _component_says(name: str, facts: Mapping[str, Any]) -> str:
-    mean, share = facts["mean"], facts["zero_variance_share"]
+def _component_says(name: str, column: RewardColumn) -> str:
+    mean, share = column.mean, column.zero_variance_share
     same = "" if share is None else f" It is the same within {percent(share)} of the groups."
     return f"{name} alone, mean {mean:.3g}.{same}" if mean is not None else f"{name} alone."
 
 
 def _solve_rates(inspection: Inspection) -> Figure | None:
-    rates = inspection.facts["difficulty"]
+    rates = inspection.facts.difficulty
     if rates is None:
         return None
-    between, spread = rates["between"], ""
-    values = between.get("values", ())
-    names = [f"{value:.4g}" for value in values]
-    where = [f"{value - HAIR:.9g} < solve_rate < {value + HAIR:.9g}" for value in values]
-    if "edges" in between:
-        names = [f"{low:g} to {high:g}" for low, high in pairwise(between["edges"])]
-        where = [f"{low:g} <= solve_rate < {high:g} and 0 < solve_rate" for low, high in pairwise(between["edges"])]
+    between, spread = rates.between, ""
+    if isinstance(between, ValueCounts):
+        names = [f"{value:.4g}" for value in between.values]
+        where = [f"{value - HAIR:.9g} < solve_rate < {value + HAIR:.9g}" for value in between.values]
+    else:
+        names = [f"{low:g} to {high:g}" for low, high in pairwise(between.edges)]
+        where = [f"{low:g} <= solve_rate < {high:g} and 0 < solve_rate" for low, high in pairwise(between.edges)]
         spread = " Each group is spread over the step to the next rate that it could have."
     kinds = [OUTCOMES[2], *[OUTCOMES[0]] * len(names), OUTCOMES[1]]
-    sizes = [rates["never"], *between["counts"], rates["always"]]
+    sizes = [rates.never, *between.counts, rates.always]
     ends = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
     lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
-    caption = f"{rates['useful']:,} of {rates['groups']:,} groups have a solve rate of 20% to 80%, {rates['never']:,} are never solved, {rates['always']:,} always.{spread}"
+    caption = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
     return Figure(name="solve_rates", kind="stacked", title="Solve rates", caption=caption, lines=lines,
                   axes={"x": "mean reward of a group, from worst to best", "y": "groups"})  # fmt: skip
 
 
 def _sizes(inspection: Inspection) -> Figure | None:
-    if inspection.facts["group_sizes"]["min"] == inspection.facts["group_sizes"]["max"]:
+    if inspection.facts.group_sizes.min == inspection.facts.group_sizes.max:
         return None  # a single bar: the caption of the rewards says it
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
     lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
-    return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts['unit']}s.",
+    return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts.unit}s.",
                   lines=lines, axes={"x": "group size", "y": "groups"})  # fmt: skip
 
 
@@ -175,29 +176,28 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
 
 
 def _trends(inspection: Inspection) -> list[Figure]:
-    if inspection.facts["by"] is None:
+    if inspection.facts.by is None:
         return []
-    by, lines = inspection.facts["by"]["column"], inspection.facts["by"]["lines"]
+    by, lines = inspection.facts.by.column, inspection.facts.by.lines
     if len(lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
     lines = thinned(lines, POINTS)
-    where = {at: f"{by} == {at}" for line in lines if isinstance(at := line["value"], int) and by.isidentifier()}
+    where = {at: f"{by} == {at}" for line in lines if isinstance(at := line.value, int) and by.isidentifier()}
     shares = []
     for line in lines:
-        total, best, worst = (line[name] or 0.0 for name in ("zero_variance", "all_best", "all_worst"))
+        total, best, worst = line.zero_variance or 0.0, line.all_best or 0.0, line.all_worst or 0.0
         for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True):
-            shares.append({"value": _axis_value(line["value"]), "kind": kind, "share": share})
+            shares.append({"value": _axis_value(line.value), "kind": kind, "share": share})
     bands = _bands(inspection)
     means = [
-        {"value": _axis_value(line["value"]), "mean": line["mean"], **bands.get(str(line["value"]), {})}
-        for line in lines if line["mean"] is not None
+        {"value": _axis_value(line.value), "mean": line.mean, **bands.get(str(line.value), {})}
+        for line in lines if line.mean is not None
     ]  # fmt: skip
     banded = any("low" in line for line in means)
-    other = inspection.facts.get("before", {}).get("by")
-    if other is not None and other["column"] == by:
-        before = [line for line in thinned(other["lines"], POINTS) if line["mean"] is not None]
+    other = inspection.before.by if isinstance(inspection, Since) else None
+    if other is not None and other.column == by:
         means = [{**line, "kind": RUNS[1]} for line in means]
-        means += [{"value": _axis_value(line["value"]), "mean": line["mean"], "kind": RUNS[0]} for line in before]
+        means += [{**line, "kind": RUNS[0]} for line in _means(thinned(other.lines, POINTS), "mean")]
     some = any(line["share"] for line in shares)  # otherwise the figure is empty
     band = " The band is the 95% interval, by groups." if banded else ""
     ended = _ended(inspection, lines)
@@ -222,9 +222,9 @@ def _trends(inspection: Inspection) -> list[Figure]:
     return drawn
 
 
-def _from_to(lines: Lines, name: str, what: str, *, share: bool = False) -> str:
+def _from_to(lines: Sequence[TrendLine], name: str, what: str, *, share: bool = False) -> str:
     """How a number goes from the first line to the last one that has it."""
-    known = [line[name] for line in lines if line[name] is not None]
+    known = [value for line in lines if (value := getattr(line, name)) is not None]
     if not known:
         return ""
     first, last = (percent(value) if share else f"{value:.3g}" for value in (known[0], known[-1]))
@@ -233,14 +233,15 @@ def _from_to(lines: Lines, name: str, what: str, *, share: bool = False) -> str:
     )
 
 
-def _means(lines: Lines, name: str) -> Lines:
-    return [{"value": _axis_value(line["value"]), "mean": line[name]} for line in lines if line.get(name) is not None]
+def _means(lines: Sequence[TrendLine], name: str) -> Lines:
+    known = [(line.value, getattr(line, name)) for line in lines]
+    return [{"value": _axis_value(value), "mean": mean} for value, mean in known if mean is not None]
 
 
 def _bands(inspection: Inspection) -> dict[str, dict[str, float]]:
     """The 95 % interval of the mean reward of each value of the trend: rows of a group are alike, so groups are the sample."""
-    ends = inspection.facts["reward"]
-    if inspection.by is None or ends["min"] is None:
+    ends = inspection.facts.reward
+    if inspection.by is None or ends.min is None or ends.max is None:
         return {}
     groups = inspection.groups.select("mean", "scored").with_columns(
         value=pl.Series([str(value) for value in inspection.by.gather(inspection.narrow.groups.first).to_list()])
@@ -251,15 +252,15 @@ def _bands(inspection: Inspection) -> dict[str, dict[str, float]]:
     squares = ((pl.col("mean") - mean) * pl.col("scored")).pow(2).sum() / total**2
     found = known.group_by("value").agg(n=pl.len(), mean=mean, var=squares).filter(pl.col("n") > 1)
     return {
-        value: {"low": max(centre - half, ends["min"]), "high": min(centre + half, ends["max"])}
+        value: {"low": max(centre - half, ends.min), "high": min(centre + half, ends.max)}
         for value, n, centre, var in found.iter_rows()
         for half in [student(n - 1) * (var * n / (n - 1)) ** 0.5]
     }
 
 
-def _ended(inspection: Inspection, lines: Lines) -> Lines:
+def _ended(inspection: Inspection, lines: Sequence[TrendLine]) -> Lines:
     """The shares of responses that were cut off, and of rows without a reward, if there are any."""
-    shares = {"without a reward": {str(line["value"]): line["unscorable"] / line["rows"] for line in lines}}
+    shares = {"without a reward": {str(line.value): line.unscorable / line.rows for line in lines}}
     if "stop" in inspection.columns and inspection.by is not None:
         stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String).str.to_lowercase()
         cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False).to_list()
@@ -268,7 +269,7 @@ def _ended(inspection: Inspection, lines: Lines) -> Lines:
             counts.setdefault(str(value), []).append(cut)
         shares["truncated"] = {value: sum(cuts) / len(cuts) for value, cuts in counts.items()}
     return [
-        {"value": _axis_value(line["value"]), "kind": kind, "share": of[str(line["value"])]}
+        {"value": _axis_value(line.value), "kind": kind, "share": of[str(line.value)]}
         for kind, of in shares.items() if any(of.values()) for line in lines
     ]  # fmt: skip
 
@@ -287,7 +288,7 @@ _OF_EVERY_OBJECT: Final = frozenset({
 
 
 def _lengths(inspection: Inspection) -> Figure | None:
-    length = inspection.facts["length"]
+    length = inspection.facts.length
     if length is None:
         return None
     known = inspection.rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
@@ -301,9 +302,9 @@ def _lengths(inspection: Inspection) -> Figure | None:
     for i in np.flatnonzero(counts):
         x, y = columns[i // len(levels)], levels[i % len(levels)]
         lines.append({**{f"x_{name}": value for name, value in x.items()}, **y, "count": int(counts[i])})
-    caption = _length_says(length["within_groups"])
+    caption = _length_says(length.within_groups)
     return Figure(name="lengths", kind="tiles", title="Reward and length", caption=caption, lines=lines,
-                  axes={"x": length["column"], "y": "reward"})  # fmt: skip
+                  axes={"x": length.column, "y": "reward"})  # fmt: skip
 
 
 def _length_says(within: float | None) -> str:
@@ -317,23 +318,23 @@ def _length_says(within: float | None) -> str:
 
 def _other_sizes(inspection: Inspection) -> Figure:
     words = {"sample": "subsampled from the groups", "model": "fitted solve rates", "bound": "lower bound"}
-    sizes = inspection.facts["at_size"]
-    lines = [{"size": at["size"], "share": at["alive"], "kind": words[at["found"]]} for at in sizes]
-    seen = ", ".join(f"{percent(line['share'])} at {line['size']}" for line in lines[:: max(len(lines) - 1, 1)])
+    sizes = inspection.facts.at_size
+    lines = [{"size": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
+    seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
     return Figure(name="other_sizes", kind="curve", title="Other group sizes", lines=lines,
                   caption=f"The share of groups that would vary with another number of rows: {seen}.",
                   axes={"x": "group size", "y": "share of groups"})  # fmt: skip
 
 
 def _expected(inspection: Inspection) -> Figure | None:
-    expected = inspection.facts["expected"]
-    if expected is None or expected["one_rate"] is None:
+    expected = inspection.facts.expected
+    if expected is None or expected.one_rate is None:
         return None
     lines = [
-        {"value": "observed", "share": expected["observed"]},
-        {"value": ALL_EQUALLY_HARD, "share": expected["one_rate"]},
+        {"value": "observed", "share": expected.observed},
+        {"value": ALL_EQUALLY_HARD, "share": expected.one_rate},
     ]
-    observed, chance = percent(expected["observed"]), percent(expected["one_rate"])
+    observed, chance = percent(expected.observed), percent(expected.one_rate)
     return Figure(name="expected", kind="bars", title="Equal rewards, expected and observed", lines=lines,
                   caption=f"{observed} of the groups have equal rewards, and {chance} would by chance if all prompts were equally hard. The rest is the difficulty of the prompts.",
                   axes={"x": "", "y": "share of groups"})  # fmt: skip
@@ -341,9 +342,9 @@ def _expected(inspection: Inspection) -> Figure | None:
 
 def _changes(inspection: Inspection) -> list[Figure]:
     """How solve rates changed from another run, if there is one."""
-    if "against" not in inspection.facts:
+    if not isinstance(inspection, Since):
         return []
-    changes: Against = inspection.facts["against"]
+    changes = inspection.against
     counts = {
         name: f"{getattr(changes, name):,} (by chance {getattr(changes.chance, name):,.1f})"
         for name in ("better", "worse", "same", "solved_first", "solved_no_more")
@@ -380,9 +381,9 @@ def _changes(inspection: Inspection) -> list[Figure]:
 
 def _rescored(inspection: Inspection) -> list[Figure]:
     """How another reward of the same rollouts differs, if there is one."""
-    if "rescored" not in inspection.facts:
+    if not isinstance(inspection, Rescoring):
         return []
-    said = inspection.facts["rescored"]
+    said = inspection.rescored
     reward, depends = said["reward"], said["depends_on"]
     drawn = [
         Figure(name="rescored", kind="stacked", title="Reward before, and what became of it", lines=reward["changes"],

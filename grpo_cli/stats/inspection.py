@@ -1,4 +1,4 @@
-"""The result of `inspect`: rewards and groups, as plain data and as frames.
+"""The result of `inspect`: facts of rewards and groups, and the frames that they were computed from.
 
 Rows without a reward and groups of one row are not errors here.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.engine.group_stats import finite_means, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import Scored, score
+from grpo_cli.engine.score import Scored, Status, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.read import known_names
 from grpo_cli.read.excerpts import code_of
@@ -24,7 +24,11 @@ from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import correlations, difficulty, facts
-from grpo_cli.stats.trends import over_steps, trend
+from grpo_cli.stats.correlations import Lengths
+from grpo_cli.stats.difficulty import AtSize, Difficulty, Expected, Spread
+from grpo_cli.stats.document import ABSENT, Absent
+from grpo_cli.stats.facts import Number
+from grpo_cli.stats.trends import Trend, over_steps, trend
 from grpo_cli.values.cells import Kind
 
 TOP: Final = 3
@@ -33,7 +37,144 @@ FILE: Final = "file"
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
-LEFT_OUT: Final = ("advantage", "status", "skipped", "kept", "plan", "batches", "batch_key")
+LEFT_OUT: Final = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key"})
+
+
+@dataclass(frozen=True)
+class EndedDistribution(facts.Distribution):
+    """A distribution with how often its smallest and its largest value occur: spikes that a histogram may hide."""
+
+    at_min: int
+    at_max: int
+
+
+@dataclass(frozen=True)
+class RewardColumn(EndedDistribution):
+    """A reward column by itself, without its weight."""
+
+    unscorable: int
+    zero_variance_share: Number
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Components:
+    """Correlations of reward columns within groups; `decides` has the closest correlation with the advantage."""
+
+    correlation: Mapping[str, Mapping[str, Number]]
+    length: Mapping[str, Number] | None = None
+    advantage: Mapping[str, Number]
+    decides: str | None
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Responses that repeat an earlier response of their group; missing texts do not count."""
+
+    column: str
+    rows: int
+    share: Number
+    groups: int
+    all_the_same: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLine:
+    """A group; `number` is its position in the files, `length` is present if lengths are known."""
+
+    key: str
+    number: int
+    size: int
+    scored: int
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+    solve_rate: Number
+    length: Number | Absent = ABSENT
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The groups with the largest and the smallest values of a fact, and the number of groups with two rewards to compare."""
+
+    sort: str
+    groups: int
+    most: Sequence[GroupLine]
+    least: Sequence[GroupLine]
+
+
+@dataclass(frozen=True)
+class RowLine:
+    """A row of the group of --show."""
+
+    file: str
+    row: int
+    rewards: Mapping[str, Number]
+    reward: Number
+    advantage: Number
+    status: Status
+    length: Number
+    text: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownGroup(GroupLine):
+    """The group of --show with its rows."""
+
+    prompt: str | None
+    rows: Sequence[RowLine]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected(facts.Summary):
+    """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
+
+    LEFT_OUT: ClassVar = LEFT_OUT | {"value"}
+
+    reward: EndedDistribution
+    advantage_column: str | None
+    combine: Literal["sum", "normalize"]
+    rewards: Mapping[str, RewardColumn]
+    components: Components | None
+    mean_without_masked: Number
+    difficulty: Difficulty | None
+    spread: Spread
+    expected: Expected | None
+    at_size: Sequence[AtSize]
+    live_rows: int
+    effective_rows: Number
+    method: str
+    length: Lengths | None
+    duplicates: Duplicates | None
+    listed: Listed
+    by: Trend | None
+    inputs: Sequence[str]
+    verdicts: Sequence[str]
+    config: str | None = None
+    show: ShownGroup | None = None
+
+
+class InspectedPart(Inspected):
+    """The statistics of the rows with one value of --plan-by."""
+
+    LEFT_OUT = LEFT_OUT | {"inputs", "config", "show"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedParts:
+    """The result of `inspect --plan-by`; `show` is present with --show."""
+
+    version: Literal[1]
+    plan_by: str
+    rows: int
+    rollouts: int
+    groups: int
+    parts: Sequence[InspectedPart]
+    warnings: Sequence[str]
+    inputs: Sequence[str]
+    config: str | None = None
+    show: ShownGroup | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +193,14 @@ class View:
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """Rewards and groups: `facts` as plain data, `groups` with a line per group, and what they were computed from.
+    """Rewards and groups: `described` are their facts if somebody asked, `groups` has a line per group; and what they were computed from.
 
     `raw` has the rewards as they are in the file, `scored` the advantages of the plan.
     """
 
-    facts: Mapping[str, Any]
+    described: Inspected | None = None
     groups: pl.DataFrame
     raw: Scored
     scored: Scored
@@ -67,6 +208,16 @@ class Inspection:
     columns: Mapping[
         str, str
     ]  # part (length, text, prompt, by, advantage, named: the text of a flag, stop) -> the column that has it
+
+    @property
+    def facts(self) -> Inspected:
+        """The facts, which `with_facts` has computed."""
+        return cast("Inspected", self.described)
+
+    def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
+        """The inspection of these files, with further warnings."""
+        told = [*self.facts.warnings, *warnings]
+        return replace(self, described=replace(self.facts, inputs=inputs, warnings=told))
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -112,15 +263,27 @@ class Parted:
     """The inspections of the parts of --plan-by; `facts` has the facts of each part, and totals."""
 
     parts: Sequence[Inspection]
-    facts: Mapping[str, Any]
+    facts: InspectedParts
 
     @classmethod
     def of(cls, parts: Sequence[Inspection], warnings: Sequence[str]) -> Parted:
         """The parts, which have facts, and totals."""
-        totals = {name: sum(part.facts[name] for part in parts) for name in ("rows", "rollouts", "groups")}
-        by, each = parts[0].narrow.request.by, [{"value": part.value, **part.facts} for part in parts]
-        found = {"version": facts.VERSION, "plan_by": by, **totals, "parts": each, "warnings": list(warnings)}
+        each = [InspectedPart(**vars(part.facts)) for part in parts]
+        found = InspectedParts(
+            version=facts.VERSION,
+            plan_by=parts[0].narrow.request.by,
+            rows=sum(part.rows for part in each),
+            rollouts=sum(part.rollouts for part in each),
+            groups=sum(part.groups for part in each),
+            parts=each,
+            warnings=warnings,
+            inputs=(),
+        )
         return cls(parts=parts, facts=found)
+
+    def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
+        """The parts of these files, with further warnings."""
+        return replace(self, facts=replace(self.facts, inputs=inputs, warnings=[*self.facts.warnings, *warnings]))
 
     def holding(self, key: str) -> Inspection:
         """The part with the group that --show names."""
@@ -167,7 +330,7 @@ def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Insp
         means = finite_means(raw.rows["group"].to_numpy(), length, len(groups))
         groups = groups.with_columns(length=pl.Series(means).fill_nan(None))
     groups = groups.with_columns(difficulty.solve_rates(groups))
-    return Inspection(facts={}, groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
+    return Inspection(groups=groups, raw=raw, scored=scored, narrow=narrow, columns=columns)
 
 
 def learned_from(inspection: Inspection) -> pl.Series:
@@ -192,17 +355,15 @@ def learned_from(inspection: Inspection) -> pl.Series:
     return rows.select(finite.then(combinations)).to_series()
 
 
-def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[dict[str, Any]]:
-    """These groups as plain data: the label and the facts of each."""
+def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[GroupLine]:
+    """The label and the facts of each of these groups."""
     names = [name for name in GROUP_FACTS if name in groups.columns]
-    return [
-        {
-            "key": label(code),
-            "number": code + 1,
-            **{n: facts.plain(v) if isinstance(v, float) else v for n, v in zip(names, values, strict=True)},
-        }
-        for code, *values in groups.select("code", *names).iter_rows()
-    ]
+    lines = []
+    for code, *values in groups.select("code", *names).iter_rows():
+        finite = (facts.plain(value) if isinstance(value, float) else value for value in values)
+        named: dict[str, Any] = dict(zip(names, finite, strict=True))
+        lines.append(GroupLine(key=label(code), number=code + 1, **named))
+    return lines
 
 
 def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:
@@ -277,47 +438,48 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     groups, narrow, columns = inspection.groups, inspection.narrow, inspection.columns
     rows, by, plan = inspection.rows, inspection.by, inspection.scored.plan
     summary = facts.summarize(inspection.raw, narrow, groups)
-    summary["reward"] = _with_ends(summary["reward"], inspection.raw.rows[".reward"])
-    result = {name: fact for name, fact in summary.items() if name not in LEFT_OUT}
-    extremes = facts.worst_and_best(result["reward"]["min"], result["reward"]["max"])
-    compared_groups, compared_rows, histogram = _compared(inspection, rows, result["reward"]["histogram"])
+    reward = _with_ends(summary.reward, inspection.raw.rows[".reward"])
+    extremes = facts.worst_and_best(reward.min, reward.max)
+    compared_groups, compared_rows, histogram = _compared(inspection, rows, reward.histogram)
     ties = difficulty.count_ties(compared_groups, compared_rows, histogram)
     length = duplicates = trend_by = None
+    warnings = summary.warnings
     if "length" in rows.columns:
-        length = {"column": columns["length"], **correlations.with_lengths(rows, extremes)}
+        length = correlations.with_lengths(columns["length"], rows, extremes)
     if view.duplicates and "text" in columns:
-        texts = narrow.carried[columns["text"]]
-        duplicates = {"column": columns["text"], **_repeated_responses(rows["group"], texts)}
+        duplicates = _repeated_responses(columns["text"], rows["group"], narrow.carried[columns["text"]])
     if by is not None:
-        first = narrow.groups.first.to_numpy()
-        lines = trend(by, rows, first, groups, extremes)
-        trend_by = {"column": columns["by"], "lines": lines}
+        trend_by = trend(columns["by"], by, rows, narrow.groups.first.to_numpy(), groups, extremes)
         several = len(spanning(narrow.groups, by))
-        if not (view.by or view.by_steps) and (several or not over_steps(lines)):
+        if not (view.by or view.by_steps) and (several or not over_steps(trend_by.lines)):
             trend_by = None
         elif several:
             have = "group has" if several == 1 else "groups have"
             warning = f"{several} {have} rows in several values of {columns['by']}: each counts at its first row"
-            result["warnings"] = [*result["warnings"], warning]
-    said = result | {
-        "advantage_column": columns.get("advantage"),
-        "combine": plan.rewards.combine,
-        "rewards": _by_column(inspection, result),
-        "components": _components(inspection, rows),
-        "mean_without_masked": _mean_without_masked(inspection),
-        "difficulty": difficulty.difficulty(groups),
-        "spread": difficulty.spread(groups, Plan().divisor.ddof),
-        "expected": difficulty.expected_zero_variance(groups, histogram),
-        "at_size": difficulty.other_sizes(ties),
-        "live_rows": int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
-        "effective_rows": difficulty.effective_rows(_of_units(inspection)),
-        "method": plan.method,
-        "length": length,
-        "duplicates": duplicates,
-        "listed": _most_and_least(groups, narrow.label, view.sort, view.top),
-        "by": trend_by,
-    }
-    return replace(inspection, facts=said)
+            warnings = [*warnings, warning]
+    of_summary = {**vars(summary), "reward": reward, "warnings": warnings}
+    said = Inspected(
+        **of_summary,
+        advantage_column=columns.get("advantage"),
+        combine=plan.rewards.combine,
+        rewards=_by_column(inspection, summary, reward),
+        components=_components(inspection, rows),
+        mean_without_masked=_mean_without_masked(inspection),
+        difficulty=difficulty.difficulty(groups),
+        spread=difficulty.spread(groups, Plan().divisor.ddof),
+        expected=difficulty.expected_zero_variance(groups, histogram),
+        at_size=difficulty.other_sizes(ties),
+        live_rows=int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
+        effective_rows=difficulty.effective_rows(_of_units(inspection)),
+        method=plan.method,
+        length=length,
+        duplicates=duplicates,
+        listed=_most_and_least(groups, narrow.label, view.sort, view.top),
+        by=trend_by,
+        inputs=(),
+        verdicts=(),
+    )
+    return replace(inspection, described=said)
 
 
 def _mean_without_masked(inspection: Inspection) -> float | None:
@@ -334,28 +496,29 @@ def _of_units(inspection: Inspection) -> pl.Series:
     return advantages.filter(inspection.scored.rows[".reward"].is_not_null())
 
 
-def _by_column(inspection: Inspection, result: Mapping[str, Any]) -> dict[str, Any]:
+def _by_column(inspection: Inspection, summary: facts.Summary, reward: EndedDistribution) -> dict[str, RewardColumn]:
     """Each reward column by itself, unweighted, and the share of groups in which it does not vary."""
     raw, names = inspection.raw, inspection.narrow.reward_names
     weights = inspection.scored.plan.rewards.weights
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
-        share, unscorable = result["zero_variance"]["share"], result["unscorable"]
-        return {names[0]: {**result["reward"], "unscorable": unscorable, "zero_variance_share": share, "weight": 1.0}}
+        share = summary.zero_variance.share
+        alone = RewardColumn(**vars(reward), unscorable=summary.unscorable, zero_variance_share=share, weight=1.0)
+        return {names[0]: alone}
     described, codes = {}, raw.rows["group"].to_numpy()
     for k, name in enumerate(names):
         values = inspection.narrow.table[f"reward.{k}"]
-        described[name] = {
-            **_with_ends(facts.distribution(values), values),
-            "unscorable": len(values) - int(values.is_finite().sum()),
-            "zero_variance_share": facts.constant_share(codes, values, len(inspection.groups)),
-            "weight": weights[k] if weights else 1.0,
-        }
+        described[name] = RewardColumn(
+            **vars(_with_ends(facts.distribution(values), values)),
+            unscorable=len(values) - int(values.is_finite().sum()),
+            zero_variance_share=facts.constant_share(codes, values, len(inspection.groups)),
+            weight=weights[k] if weights else 1.0,
+        )
     return described
 
 
 def _compared(
-    inspection: Inspection, rows: pl.DataFrame, histogram: Mapping[str, Any] | None
-) -> tuple[pl.DataFrame, pl.DataFrame, Any]:
+    inspection: Inspection, rows: pl.DataFrame, histogram: facts.Histogram | None
+) -> tuple[pl.DataFrame, pl.DataFrame, facts.Histogram | None]:
     """Groups, rows and histogram by the values of `learned_from`."""
     groups = inspection.groups
     if inspection.scored.plan.rewards.combine == "sum":
@@ -364,51 +527,48 @@ def _compared(
     codes, values = rows["group"].to_numpy(), rows[".reward"]
     low, high = group_extremes(codes, values, len(groups))
     groups = groups.with_columns(mean=finite_means(codes, values, len(groups)), min=low, max=high)
-    return groups, rows, facts.distribution(rows[".reward"])["histogram"]
+    return groups, rows, facts.distribution(rows[".reward"]).histogram
 
 
-def _components(inspection: Inspection, rows: pl.DataFrame) -> dict[str, Any] | None:
-    """Correlations within groups of several reward columns with each other, the length and the advantage; None for a single column.
-
-    `decides` is the column with the closest correlation with the advantage, None without any.
-    """
+def _components(inspection: Inspection, rows: pl.DataFrame) -> Components | None:
+    """Correlations of several reward columns with each other, the length and the advantage; None for a single column."""
     rewards = {name: inspection.narrow.table[f"reward.{k}"] for k, name in enumerate(inspection.narrow.reward_names)}
     if len(rewards) == 1:
         return None
     codes = rows["group"].to_numpy()
     others = {"length": rows["length"]} if "length" in rows.columns else {}
     others["advantage"] = inspection.scored.rows[".advantage"]
-    found: dict[str, Any] = {
-        "correlation": correlations.within_groups(codes, rewards, rewards),
-        **correlations.within_groups(codes, others, rewards),
-    }
+    found = correlations.within_groups(codes, others, rewards)
     closest = max(rewards, key=lambda name: abs(found["advantage"][name] or 0.0))
-    return {**found, "decides": closest if found["advantage"][closest] else None}
+    return Components(
+        correlation=correlations.within_groups(codes, rewards, rewards),
+        **found,
+        decides=closest if found["advantage"][closest] else None,
+    )
 
 
-def _repeated_responses(codes: pl.Series, texts: pl.Series) -> dict[str, Any]:
-    """How many responses repeat an earlier response of their group, and in how many groups; missing texts do not count."""
+def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Duplicates:
     known = texts.is_not_null()
     codes, texts = codes.filter(known), texts.filter(known)
     distinct = encode([codes, texts], len(codes))
     distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
     sizes = np.bincount(codes.to_numpy())
     repeated = int(len(codes) - distinct.size)
-    return {
-        "rows": repeated,
-        "share": repeated / len(codes) if len(codes) else None,
-        "groups": int((sizes > distinct_texts).sum()),
-        "all_the_same": int(((distinct_texts == 1) & (sizes > 1)).sum()),
-    }
+    return Duplicates(
+        column=column,
+        rows=repeated,
+        share=repeated / len(codes) if len(codes) else None,
+        groups=int((sizes > distinct_texts).sum()),
+        all_the_same=int(((distinct_texts == 1) & (sizes > 1)).sum()),
+    )
 
 
-def _with_ends(distribution: Mapping[str, Any], values: pl.Series) -> dict[str, Any]:
-    """A distribution with the counts of its smallest and largest value: spikes that a histogram may hide."""
-    ends = {"at_min": distribution["min"], "at_max": distribution["max"]}
-    return {**distribution, **{name: 0 if end is None else int((values == end).sum()) for name, end in ends.items()}}
+def _with_ends(known: facts.Distribution, values: pl.Series) -> EndedDistribution:
+    at_min, at_max = (0 if end is None else int((values == end).sum()) for end in (known.min, known.max))
+    return EndedDistribution(**vars(known), at_min=at_min, at_max=at_max)
 
 
-def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str, top: int) -> dict[str, Any]:
+def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str, top: int) -> Listed:
     """The groups with the most and the least of a fact, among those with two rewards to compare."""
     known = [name for name in GROUP_FACTS if name in groups.columns]
     if sort not in known:
@@ -418,12 +578,7 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     most = first_by([-key for key in keys], top)
     from_end = first_by([key[::-1] for key in keys], max(min(top, len(groups) - top), 0))
     least = len(groups) - 1 - from_end[::-1]
-    return {
-        "sort": sort,
-        "groups": len(groups),
-        "most": describe_groups(groups[most], label),
-        "least": describe_groups(groups[least], label),
-    }
+    return Listed(sort, len(groups), describe_groups(groups[most], label), describe_groups(groups[least], label))
 
 
 def first_by(keys: Sequence[Vector], number: int) -> Index:

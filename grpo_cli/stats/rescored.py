@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
 import polars as pl
@@ -36,6 +36,19 @@ OLD: Final = "rescored."  # prefix of the columns of the other reward
 
 Facts = dict[str, Any]
 RowIndex = Index | slice  # the rows that have both rewards; a slice of all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescoring(Inspection):
+    """An inspection of rollouts that have another reward, too."""
+
+    rescored: Facts
+
+    def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
+        """The inspection of these files, with further warnings."""
+        known = self if self.described is None else super().read_from(inputs, warnings)
+        told = [*self.rescored["warnings"], *warnings]
+        return replace(known, rescored={**self.rescored, "inputs": inputs, "warnings": told})
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:

@@ -149,7 +149,7 @@ def _run(
     solved = np.bincount(rows.prompts[rows.values >= 1], minlength=len(prompts))
     return Run(
         name=name,
-        inputs=run.facts["inputs"],
+        inputs=run.facts.inputs,
         prompts=len(prompts),
         rollouts=int(rows.n.sum()),
         solve_rate=estimate(rates, OF_RATE, clusters),

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means, finite_stds
-from grpo_cli.engine.moments import Index
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import RewardRange, at_ends, plain
+from grpo_cli.stats.facts import Number, RewardRange, at_ends, plain
 from grpo_cli.values.cells import JSON_TEXT, canonical
+
+Line = TypeVar("Line")
 
 Z: Final = 1.959963984540054  # the normal quantile of an interval of 95 %
 # Student's t quantile by degrees of freedom, where the series in `student` is too coarse.
 T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
+
+
+@dataclass(frozen=True)
+class TrendLine:
+    """The rows and groups with one value of a column.
+
+    `mean` and `std` are of the rows, `group_std` is the mean std of the groups, and the shares are of groups with two rewards
+    to compare.
+    """
+
+    value: Any
+    groups: int
+    rows: int
+    unscorable: int
+    mean: Number
+    std: Number
+    group_std: Number
+    zero_variance: Number
+    all_best: Number
+    all_worst: Number
+    length: Number
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The facts of a run by the values of a column."""
+
+    column: str
+    lines: Sequence[TrendLine]
 
 
 def student(freedom: int) -> float:
@@ -26,12 +58,11 @@ def student(freedom: int) -> float:
 
 
 def trend(
-    by: pl.Series, rows: pl.DataFrame, first: Index, groups: pl.DataFrame, extremes: RewardRange
-) -> list[dict[str, Any]]:
+    column: str, by: pl.Series, rows: pl.DataFrame, first: Index, groups: pl.DataFrame, extremes: RewardRange
+) -> Trend:
     """One line for each value of `by`, a column of all rows; `rows` have `.reward`, `.scorable` and maybe `length`.
 
-    A group belongs to the value of its `first` row. `mean` and `std` are of the rows, `group_std` is the mean std of the
-    groups, and the shares are of groups with two rewards to compare.
+    A group belongs to the value of its `first` row.
     """
     coded = encode([by], len(by))
     codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
@@ -47,38 +78,43 @@ def trend(
     group_counts = np.bincount(value_of_group, minlength=size)
     comparable = np.bincount(value_of_group[two], minlength=size)
     std_sums = np.bincount(value_of_group[two], weights=groups["std"].to_numpy()[two], minlength=size)
-    shares = {
-        "zero_variance": np.bincount(value_of_group[constant], minlength=size),
-        "all_best": np.bincount(value_of_group[constant & best], minlength=size),
-        "all_worst": np.bincount(value_of_group[constant & worst], minlength=size),
-    }
-    return [
-        {
-            "value": values[i],
-            "groups": int(group_counts[i]),
-            "rows": int(row_counts[i]),
-            "unscorable": int(unscorable[i]),
-            "mean": plain(float(mean[i])),
-            "std": plain(float(std[i])),
-            "group_std": float(std_sums[i]) / int(comparable[i]) if comparable[i] else None,
-            **{name: int(n[i]) / int(comparable[i]) if comparable[i] else None for name, n in shares.items()},
-            "length": plain(float(lengths[i])),
-        }
+
+    def share(of_value: Index | Vector, i: int) -> Number:
+        return float(of_value[i]) / int(comparable[i]) if comparable[i] else None
+
+    zero_variance = np.bincount(value_of_group[constant], minlength=size)
+    all_best = np.bincount(value_of_group[constant & best], minlength=size)
+    all_worst = np.bincount(value_of_group[constant & worst], minlength=size)
+    lines = [
+        TrendLine(
+            value=values[i],
+            groups=int(group_counts[i]),
+            rows=int(row_counts[i]),
+            unscorable=int(unscorable[i]),
+            mean=plain(float(mean[i])),
+            std=plain(float(std[i])),
+            group_std=share(std_sums, i),
+            zero_variance=share(zero_variance, i),
+            all_best=share(all_best, i),
+            all_worst=share(all_worst, i),
+            length=plain(float(lengths[i])),
+        )
         for i in _in_order(values)
     ]
+    return Trend(column, lines)
 
 
-def over_steps(lines: Sequence[Mapping[str, Any]]) -> bool:
+def over_steps(lines: Sequence[TrendLine]) -> bool:
     """Whether the values are several numbers, in whose order something may rise or fall."""
-    return len(lines) > 1 and all(isinstance(line["value"], (int, float)) for line in lines)
+    return len(lines) > 1 and all(isinstance(line.value, (int, float)) for line in lines)
 
 
-def ends(lines: Sequence[Mapping[str, Any]], fact: str) -> tuple[float, float] | None:
+def ends(lines: Sequence[TrendLine], fact: str) -> tuple[float, float] | None:
     """The mean of a fact over the first and over the last fifth of the values, each with its rows; None if it is unknown."""
     many = max(1, len(lines) // 5)
     found = []
     for part in (lines[:many], lines[-many:]):
-        known = [(line[fact], line["rows"]) for line in part if line[fact] is not None]
+        known = [(value, line.rows) for line in part if (value := getattr(line, fact)) is not None]
         if not known:
             return None
         found.append(sum(value * rows for value, rows in known) / sum(rows for _, rows in known))
@@ -95,6 +131,6 @@ def _in_order(values: pl.Series) -> list[int]:
     return [int(i) for i in values.arg_sort(nulls_last=True)]
 
 
-def thinned(lines: Sequence[Any], most: int) -> list[Any]:
+def thinned(lines: Sequence[Line], most: int) -> list[Line]:
     """At most this many lines, evenly spread, including the first and the last."""
     return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import Final
 
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
-from grpo_cli.stats.facts import every_group, marks_of
+from grpo_cli.stats.facts import ZeroVariance, every_group, marks_of
+from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.trends import ends, over_steps
 
 # Thresholds from which something is worth a sentence.
@@ -22,23 +25,20 @@ REPEATED: Final = 0.05  # share of repeated responses that is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
 UNEVEN: Final = 2.0  # sizes differ if the largest is this many times the smallest
 ERRORS: Final = frozenset({"mae", "mse", "rmse", "loss", "cost", "perplexity", "ppl", "wer", "cer", "regret"})
-EQUAL_AT: Final = {"all_best": "always solved", "all_worst": "never solved", "other": "equal at another reward"}
+EQUAL_AT: Final = ("always solved", "never solved", "equal at another reward")
 LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
 
 
-def verdicts(facts: Mapping[str, Any]) -> list[str]:
-    """The sentences, most important first; at least one. With --plan-by each names its part."""
-    if "parts" in facts:
-        return [f"{facts['plan_by']} = {part['value']}: {line}" for part in facts["parts"] for line in verdicts(part)]
-    sentences = [line for rule in RULES for line in rule(facts)]
+def verdicts(facts: Inspected, *first: str) -> list[str]:
+    """The sentences, most important first; at least one. Some come `first` that are not about these facts alone."""
+    sentences = [*first, *(line for rule in RULES for line in rule(facts))]
     return sentences or ["Nothing stands out: groups vary, every row has a reward, and there are no singletons."]
 
 
-def with_verdicts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts with the sentences; with --plan-by, those of each part."""
-    if "parts" in facts:
-        return {**facts, "parts": [with_verdicts(part) for part in facts["parts"]]}
-    return {**facts, "verdicts": verdicts(facts)}
+def with_verdicts(inspection: Inspection, *first: str) -> Inspection:
+    """The inspection, whose facts have the sentences."""
+    said = verdicts(inspection.facts, *first)
+    return replace(inspection, described=replace(inspection.facts, verdicts=said))
 
 
 def percent(share: float) -> str:
@@ -54,22 +54,27 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
-def key_note(facts: Mapping[str, Any]) -> str:
+def equal_at(constant: ZeroVariance) -> dict[str, int]:
+    """How many groups are equal at which reward, in the words of EQUAL_AT; those of which there are none are left out."""
+    counts = zip(EQUAL_AT, (constant.all_best, constant.all_worst, constant.other), strict=True)
+    return {words: groups for words, groups in counts if groups}
+
+
+def key_note(notes: Sequence[str]) -> str:
     """What the notes say about the group key: its column and how it was chosen; empty if nothing."""
-    notes = (note.partition(" = ") for note in facts["notes"])
-    return next((text for name, _, text in notes if name == "group"), "")
+    parted = (note.partition(" = ") for note in notes)
+    return next((text for name, _, text in parted if name == "group"), "")
 
 
-def _trend(facts: Mapping[str, Any]) -> Iterator[str]:
+def _trend(facts: Inspected) -> Iterator[str]:
     """How a run went, from its first steps to its last; of categories, the one with the most groups without a gradient."""
-    if facts.get("by") is None:
+    if facts.by is None:
         return
-    column, lines = facts["by"]["column"], facts["by"]["lines"]
+    column, lines = facts.by.column, facts.by.lines
     if not over_steps(lines):
-        compared = [line for line in lines if line["zero_variance"]]
-        if len(lines) > 1 and compared:
-            worst = max(compared, key=lambda line: line["zero_variance"])
-            yield f"{column} = {worst['value']} has the largest share of groups without a gradient: {percent(worst['zero_variance'])} of its groups."
+        share, worst = max(((line.zero_variance or 0.0, line) for line in lines), key=itemgetter(0))
+        if len(lines) > 1 and share:
+            yield f"{column} = {worst.value} has the largest share of groups without a gradient: {percent(share)} of its groups."
         return
     kinds = (
         ("mean", "the mean reward", _three),
@@ -94,26 +99,26 @@ def _three(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _unscorable(facts: Mapping[str, Any]) -> Iterator[str]:
-    if without := facts["unscorable"] - facts["left_out"]:
+def _unscorable(facts: Inspected) -> Iterator[str]:
+    if without := facts.unscorable - facts.left_out:
         treatment = "stops at them unless --missing says how to treat them"
-        if facts["declared_unscorable"] >= facts["unscorable"]:
+        if facts.declared_unscorable >= facts.unscorable:
             treatment = "leaves them out, as the schema says"
         rows, have = ("row", "has") if without == 1 else ("rows", "have")
-        share = percent(without / facts["rows"])
+        share = percent(without / facts.rows)
         yield f"{without:,} {rows} ({share}) {have} no finite reward. compute {treatment}."
 
 
-def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
+def _marked(facts: Inspected) -> Iterator[str]:
     """Rows that failed or are masked, and how much they move the mean reward."""
-    left_out, masked, rows = facts["left_out"], facts["masked"], facts["rows"]
-    mean, others = facts["reward"]["mean"], facts["mean_without_masked"]
+    left_out, masked, rows = facts.left_out, facts.masked, facts.rows
+    mean, others = facts.reward.mean, facts.mean_without_masked
     if left_out:
-        scored, zeros = rows - facts["unscorable"], ""
+        scored, zeros = rows - facts.unscorable, ""
         if mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
             zeros = f" As rewards of 0 they would lower the mean from {mean:.3g} to {lower:.3g}."
-        yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts['marks'], 'left_out')}).{zeros}"
+        yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts.marks, 'left_out')}).{zeros}"
     if masked:
         means = (
             f": the mean reward is {mean:.3g} with them and {others:.3g} without"
@@ -121,136 +126,130 @@ def _marked(facts: Mapping[str, Any]) -> Iterator[str]:
             else ""
         )
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
-        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts['marks'], 'masked')}). Their rewards count{means}.{cure}"
+        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts.marks, 'masked')}). Their rewards count{means}.{cure}"
 
 
-def _singletons(facts: Mapping[str, Any]) -> Iterator[str]:
-    if facts["groups"] and facts["singletons"] == facts["groups"] > 1:
-        names = facts.get("group_key", ("",))
+def _singletons(facts: Inspected) -> Iterator[str]:
+    if facts.groups and facts.singletons == facts.groups > 1:
+        names = facts.group_key
         if {*names} & {*CONVERSATIONS}:
             why = ": messages may hold the response as well as the prompt. Name the prompt's id with --group, or give --group-size N."
-        elif facts.get("schema") or {*names} & {*PROMPT_TEXTS}:
+        elif facts.schema or {*names} & {*PROMPT_TEXTS}:
             why = ": one sample per prompt, and nothing to compare it with."
         elif not names:
             why = ", as --group-size 1 says: advantages need several rewards of a prompt."
         else:
-            key = key_note(facts).removesuffix(" (found by name)") or "the key"
+            key = key_note(facts.notes).removesuffix(" (found by name)") or "the key"
             why = f": {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
         yield f"Every group has a single reward{why}"
-    elif facts["singletons"]:
-        share = percent(facts["singletons"] / facts["groups"])
-        have = "group has" if facts["singletons"] == 1 else "groups have"
-        yield f"{facts['singletons']:,} {have} a single reward and nothing to compare it with ({share})."
+    elif facts.singletons:
+        share = percent(facts.singletons / facts.groups)
+        have = "group has" if facts.singletons == 1 else "groups have"
+        yield f"{facts.singletons:,} {have} a single reward and nothing to compare it with ({share})."
 
 
-def _zero_variance(facts: Mapping[str, Any]) -> Iterator[str]:
-    constant = facts["zero_variance"]
-    if constant["share"] is None:
+def _zero_variance(facts: Inspected) -> Iterator[str]:
+    constant = facts.zero_variance
+    if constant.share is None:
         return
-    if not constant["groups"]:
+    if not constant.groups:
         yield f"{every_group(facts).capitalize()} carries a gradient: its rewards differ."
         return
-    comparable = round(constant["groups"] / constant["share"])
-    split = ", ".join(f"{percent(constant[at] / comparable)} {word}" for at, word in EQUAL_AT.items() if constant[at])
-    of = "groups" if comparable == facts["groups"] else f"the {comparable:,} groups that can be compared"
-    if constant["share"] < CONSTANT:
+    comparable = round(constant.groups / constant.share)
+    split = ", ".join(f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items())
+    of = "groups" if comparable == facts.groups else f"the {comparable:,} groups that can be compared"
+    if constant.share < CONSTANT:
         advice = ""
-    elif constant["all_best"] > constant["all_worst"]:
+    elif constant.all_best > constant.all_worst:
         advice = " Consider dropping them (--zero-variance drop) or sampling harder prompts."
-    elif constant["all_worst"]:
+    elif constant.all_worst:
         advice = " Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."
     else:
         advice = " Consider dropping them (--zero-variance drop)."
-    yield f"{percent(constant['share'])} of {of} carry no gradient: {split}.{advice}"
+    yield f"{percent(constant.share)} of {of} carry no gradient: {split}.{advice}"
 
 
-def _larger_groups(facts: Mapping[str, Any]) -> Iterator[str]:
+def _larger_groups(facts: Inspected) -> Iterator[str]:
     """Suggest the smallest size at which clearly more groups would vary."""
-    expected = facts["expected"]
-    if expected is None or expected["observed"] < CONSTANT:
+    expected = facts.expected
+    if expected is None or expected.observed < CONSTANT:
         return
-    now, sizes = 1 - expected["observed"], facts["group_sizes"]
-    larger = [at for at in facts["at_size"] if at["size"] > sizes["median"] and at["found"] == "model"]
-    better = [at for at in larger if at["alive"] >= now + GAIN and at["low"] > now]
+    now, sizes = 1 - expected.observed, facts.group_sizes
+    larger = [
+        (at, at.low, at.high)
+        for at in facts.at_size if at.size > sizes.median and at.low is not None and at.high is not None
+    ]  # fmt: skip
+    better = [(at.size, low, high) for at, low, high in larger if at.alive >= now + GAIN and low > now]
     if better:
-        at = better[0]
-        shares = f"{percent(at['low'])} to {percent(at['high'])}"
-        yield f"With {at['size']} rows per group, {shares} of the groups would carry a gradient instead of {percent(now)}."
-    elif larger and MANY <= expected["observed"] < 1 and larger[-1]["high"] < now + GAIN:
+        size, low, high = better[0]
+        shares = f"{percent(low)} to {percent(high)}"
+        yield f"With {size} rows per group, {shares} of the groups would carry a gradient instead of {percent(now)}."
+    elif larger and MANY <= expected.observed < 1 and larger[-1][2] < now + GAIN:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
 
-def _nearly(facts: Mapping[str, Any]) -> Iterator[str]:
-    nearly = facts["zero_variance"]["nearly"]
+def _nearly(facts: Inspected) -> Iterator[str]:
+    nearly = facts.zero_variance.nearly
     if nearly:
         yield f"{nearly:,} {'group is' if nearly == 1 else 'groups are'} nearly constant (relative spread <= 1e-9): rounding noise, which dividing by the std would blow up."
 
 
-def _components(facts: Mapping[str, Any]) -> Iterator[str]:
-    for name, column in facts["rewards"].items():
-        share = column["zero_variance_share"]
-        if len(facts["rewards"]) > 1 and share is not None and share >= MANY:
+def _components(facts: Inspected) -> Iterator[str]:
+    for name, column in facts.rewards.items():
+        share = column.zero_variance_share
+        if len(facts.rewards) > 1 and share is not None and share >= MANY:
             yield f"{name} does not vary within {percent(share)} of the groups, whatever its spread over all rows."
-    components = facts["components"]
-    if components and components["decides"]:
-        closest = {name: value for name, value in components["advantage"].items() if value is not None}
+    components = facts.components
+    if components and components.decides:
+        closest = {name: value for name, value in components.advantage.items() if value is not None}
         sizes = sorted(map(abs, closest.values()), reverse=True)
         alone = len(sizes) == 1 or sizes[0] - sizes[1] >= AHEAD
-        who = f"{components['decides']} decides the advantage" if alone else "No single component decides the advantage"
+        who = f"{components.decides} decides the advantage" if alone else "No single component decides the advantage"
         yield f"{who}: within groups its correlation is {', '.join(f'{value:+.2f} with {name}' for name, value in closest.items())}."
 
 
-def _uneven(facts: Mapping[str, Any]) -> Iterator[str]:
-    size = facts["group_sizes"]
-    if size["max"] >= UNEVEN * size["min"] and size["min"] > 1:
-        yield f"Group sizes differ: {size['min']:,} to {size['max']:,} {facts.get('unit', 'row')}s. --expect-size N stops at any other size."
+def _uneven(facts: Inspected) -> Iterator[str]:
+    size = facts.group_sizes
+    if size.max >= UNEVEN * size.min and size.min > 1:
+        yield f"Group sizes differ: {size.min:,} to {size.max:,} {facts.unit}s. --expect-size N stops at any other size."
 
 
-def _length(facts: Mapping[str, Any]) -> Iterator[str]:
-    correlation = facts["length"] and facts["length"]["within_groups"]
-    if correlation is None:
+def _length(facts: Inspected) -> Iterator[str]:
+    if facts.length is None or facts.length.within_groups is None:
         return
+    correlation = facts.length.within_groups
     # A correlation by chance has the standard deviation 1/sqrt(freedom).
-    freedom = facts["length"]["rows"] - facts["groups"] - 1
+    freedom = facts.length.rows - facts.groups - 1
     if abs(correlation) >= CORRELATED and correlation**2 * freedom > SURE**2:
         level = "higher" if correlation > 0 else "lower"
         yield f"Within groups, longer responses get {level} rewards (correlation {correlation:+.2f}): is length being rewarded?"
 
 
-def _duplicates(facts: Mapping[str, Any]) -> Iterator[str]:
-    share = facts["duplicates"] and facts["duplicates"]["share"]
-    mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.get("warnings", ()))
+def _duplicates(facts: Inspected) -> Iterator[str]:
+    share = None if facts.duplicates is None else facts.duplicates.share
+    mixed = any(isinstance(warning, SeveralPrompts) for warning in facts.warnings)
     if share is not None and share >= REPEATED and not mixed:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 
 
-def _effective_sample_size(facts: Mapping[str, Any]) -> Iterator[str]:
-    unit = facts.get("unit", "row")
-    size, live = facts["effective_rows"], facts["live_rows"]
+def _effective_sample_size(facts: Inspected) -> Iterator[str]:
+    unit = facts.unit
+    size, live = facts.effective_rows, facts.live_rows
     if size is not None and 0 < size < FEW * live:
         exact = f"{size:,.0f}" if size >= 1000 else f"{size:.4g}"  # noqa: PLR2004 - four digits, as beside it
         yield f"The effective sample size is {exact} of {live:,} {unit}s in groups that vary: a few {unit}s dominate."
 
 
-def _lower_is_better(facts: Mapping[str, Any]) -> Iterator[str]:
+def _lower_is_better(facts: Inspected) -> Iterator[str]:
     """Warn of errors and costs as rewards: the worst answer would count as the best."""
-    for name, column in facts["rewards"].items():
+    for name, column in facts.rewards.items():
         last = re.split(r"[._/\s-]", name.lower())[-1]
-        if last in ERRORS and column["weight"] > 0 and column["count"] and 0 <= column["min"] < column["max"]:
+        low, high = column.min, column.max
+        if last in ERRORS and column.weight > 0 and low is not None and high is not None and 0 <= low < high:
             yield f"{name} looks like an error, where lower is better: --reward {name}=-1 flips its sign."
 
 
-def _against(facts: Mapping[str, Any]) -> Iterator[str]:
-    if "against" in facts:
-        yield facts["against"].sentence
-
-
-def _rescored(facts: Mapping[str, Any]) -> Iterator[str]:
-    if "rescored" in facts:
-        yield facts["rescored"]["verdict"]
-
-
 RULES: Final = (
-    _against, _rescored, _trend, _marked, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
+    _trend, _marked, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

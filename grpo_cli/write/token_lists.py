@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import polars as pl
@@ -91,13 +91,19 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> pl.
     return pl.concat(found).gather(pl.select(pl.when(written).then(pl.Series(places))).to_series())
 
 
-def token_facts(columns: TokenColumns, tokens: pl.Series) -> dict[str, Any]:
-    """Facts for the summary: the columns, the number of tokens, and how many belong to responses."""
-    return {
-        "columns": columns.given,
-        "tokens": int(tokens.list.len().cast(pl.Int64).sum()),
-        "response_tokens": int(tokens.list.sum().cast(pl.Int64).sum()),
-    }
+@dataclass(frozen=True)
+class OnTokens:
+    """The tokens of --per-token, how many belong to responses, and the columns they come from."""
+
+    columns: Mapping[str, str]
+    tokens: int
+    response_tokens: int
+
+
+def token_facts(columns: TokenColumns, tokens: pl.Series) -> OnTokens:
+    """How many of these tokens there are."""
+    every, of_responses = tokens.list.len().cast(pl.Int64).sum(), tokens.list.sum().cast(pl.Int64).sum()
+    return OnTokens(columns.given, int(every), int(of_responses))
 
 
 def token_advantages(

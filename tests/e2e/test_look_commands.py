@@ -389,8 +389,6 @@ def test_a_gate_of_inspect_has_the_quantities_of_compute_that_need_no_advantages
     assert looked.err.split("; ")[-1] == done.err.split("; ")[-1] == "reward_mean is 0.582913\n"
     unknown = adv("inspect", "rewards.jsonl", "--fail-on", "zero_share > 0", cwd=place)
     assert "no quantity named 'zero_share'" in unknown.err
-    both = adv("inspect", "rewards.jsonl", "--against", "rewards.jsonl", "--fail-on", "rows > 0", cwd=place)
-    assert (both.status, both.err) == (2, "error: --against and --fail-on cannot be combined; leave one of them out\n")
 
 
 @pytest.mark.parametrize("where", ["std > 0", "0.1 <= mean <= 0.9", "prompt_id != 'hex-255' and size > 2"])

@@ -244,4 +244,4 @@ def test_tokens_are_counted_beyond_four_billion() -> None:
         )
 
     facts = token_facts(TokenColumns(tokens="a"), cast("pl.Series", Lists))
-    assert (facts["tokens"], facts["response_tokens"]) == ((1 << 32) + 1, 1 << 32)
+    assert (facts.tokens, facts.response_tokens) == ((1 << 32) + 1, 1 << 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,8 +25,10 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.runs import compute_files, inspect, select
-from grpo_cli.runs.compute_files import Done, Job, run
+from grpo_cli.runs.compute_files import Job, run
+from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
+from grpo_cli.write.write_outputs import Computed
 from tests.support.bad_files import zst
 
 NAN = float("nan")
@@ -41,8 +43,12 @@ def job(*inputs: Path | str, gate: str | None = None, dry_run: bool = False, **o
     return Job.of(given(options), inputs=[str(path) for path in inputs], gate=condition, dry_run=dry_run)
 
 
-class Seen(Done):
-    """What a run without --plan-by has done: its only part."""
+@dataclass(frozen=True)
+class Seen:
+    """What a run has done: its facts as a document, and its parts; without --plan-by there is one."""
+
+    facts: dict[str, Any]
+    parts: Sequence[Computed]
 
     @property
     def scored(self) -> Scored:
@@ -56,7 +62,7 @@ class Seen(Done):
 def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, **options: Any) -> Seen:
     with keeping():
         done = run(job(*inputs, **options), phase)
-    return Seen(facts=done.facts, parts=done.parts)
+    return Seen(facts={} if done.facts is None else document(done.facts), parts=done.parts)
 
 
 def look(*inputs: Path | str, **options: Any) -> Seen:

@@ -8,17 +8,13 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from grpo_cli.auditing.compare import Compared
 from grpo_cli.engine.plan import Plan
 from grpo_cli.render.documents import (
     AddDocument,
     AuditDocument,
     AuditPartsDocument,
-    CompareDocument,
-    ComputeDocument,
-    ComputePartsDocument,
     ExportDocument,
-    InspectDocument,
-    InspectPartsDocument,
     Method,
     PlanFields,
     Preset,
@@ -28,21 +24,23 @@ from grpo_cli.render.documents import (
     SelectDocument,
     VerifyDocument,
 )  # fmt: skip
+from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.stats.against import Against
 from grpo_cli.stats.document import members
+from grpo_cli.stats.inspection import Inspected, InspectedParts
 from grpo_cli.stats.runs import Runs
 
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
-    "compute": {"compute": ComputeDocument, "compute-parts": ComputePartsDocument},
+    "compute": {"compute": Facts, "compute-parts": FactsOfParts},
     "inspect": {
-        "inspect": InspectDocument, "inspect-parts": InspectPartsDocument, "inspect-against": Against,
+        "inspect": Inspected, "inspect-parts": InspectedParts, "inspect-against": Against,
         "inspect-runs": Runs, "inspect-rescored": RescoredDocument,
     },
     "select": {"select": SelectDocument},
     "export": {"export": ExportDocument},
     "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
-    "compare": {"compare": CompareDocument},
+    "compare": {"compare": Compared},
     "methods": {"methods": list[Method], "methods-one": Method},
     "presets": {"presets": list[Preset], "presets-one": Preset},
     "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},

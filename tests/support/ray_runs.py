@@ -22,6 +22,7 @@ from grpo_cli.runs import audit, compute_files, inspect, on_ray
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import OnRay
 from grpo_cli.runs.workers import HERE
+from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from tests.support.jobs import inspect_job, job
 
@@ -111,8 +112,9 @@ def both(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) -> M
     with on_tasks(rows) as workers:
         by_tasks = compute_files.run(_job(source, tmp_path / "tasks", options), workers=workers).facts
     same_files(tmp_path / "local", tmp_path / "tasks")
-    same_facts(local, by_tasks)
-    return by_tasks
+    assert local is not None and by_tasks is not None
+    same_facts(document(local), document(by_tasks))
+    return document(by_tasks)
 
 
 def both_inspected(source: Path, *, rows: int = ROWS, **options: Any) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def both_inspected(source: Path, *, rows: int = ROWS, **options: Any) -> dict[st
     assert isinstance(local, Inspection) and isinstance(by_tasks, Inspection)
     assert local.groups.equals(by_tasks.groups)
     assert local.facts == by_tasks.facts
-    return dict(by_tasks.facts)
+    return document(by_tasks.facts)
 
 
 def both_audited(job: audit.Job, *, rows: int = ROWS) -> dict[str, Any]:

@@ -33,7 +33,7 @@ RULES: dict[str, str] = {
     "choosing": "errors schemas engine options read stats",
     "write": "errors values files formats engine read",
     "runs": "errors values files formats schemas engine options read stats auditing choosing write",
-    "render": "errors values files formats schemas engine options read stats runs",
+    "render": "errors values files formats schemas engine options read stats auditing choosing write runs",
     "api": "errors files formats engine options read stats auditing choosing write runs render",
     "twinkle": "errors engine write",
     "browse": "errors values files engine options read stats choosing runs render",

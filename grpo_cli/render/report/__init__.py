@@ -17,9 +17,10 @@ from grpo_cli.errors import printable
 from grpo_cli.files.atomic import replacing
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
+from grpo_cli.stats.against import Since
 from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted
-from grpo_cli.stats.verdicts import verdicts
+from grpo_cli.stats.rescored import Rescoring
 
 if TYPE_CHECKING:
     from grpo_cli.render.report.page import Section
@@ -61,8 +62,7 @@ def _drawn(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl
 
 def _sections(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl.Series]]) -> list[Section]:
     """Each part with its figures."""
-    drawn = _drawn(inspection, advantages)
-    return [(part.head, part.facts, own) for part, own in zip(inspection.parts, drawn, strict=True)]
+    return [*zip(inspection.parts, _drawn(inspection, advantages), strict=True)]
 
 
 def cell_of(inspection: Inspection | Parted, groups: str) -> str:
@@ -96,30 +96,30 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
     from grpo_cli.render.report.charts import picture
     from grpo_cli.render.report.page import tiles
 
-    rows = f"{count(inspection.facts['rows'], 'row')} in {count(inspection.facts['groups'], 'group')}"
+    rows = f"{count(inspection.facts.rows, 'row')} in {count(inspection.facts.groups, 'group')}"
     rows += "".join(f", {other}" for other in _others(inspection))
     each = _drawn(inspection, [advantages_by_method(part, methods) for part in inspection.parts])
     lines = [rows]
     for part in inspection.parts:
-        says = f"{part.head}: " * bool(part.head) + verdicts(part.facts)[0]
-        numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part.facts).items()))
+        says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]
+        numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part).items()))
         lines += [*wrap(says, WRAPPED), numbers]
     return picture([figure for drawn in each for figure in drawn], _title(inspection), lines, kind)
 
 
 def _title(inspection: Inspection | Parted) -> str:
     """The inputs, and with --against or --old-rewards those of the other run or reward."""
-    names = [printable(name) for name in inspection.facts.get("inputs", []) if name != "-"]
+    names = [printable(name) for name in inspection.facts.inputs if name != "-"]
     return " ".join([f"Rewards of {listing(names)}" if names else "Rewards", *_others(inspection)])
 
 
 def _others(inspection: Inspection | Parted) -> list[str]:
     """The other run or reward, if any."""
-    facts = inspection.facts
-    others = [f"against {listing(map(printable, facts['against'].against))}"] if "against" in facts else []
-    if "rescored" in facts:
-        others.append(f"re-scored from {listing(map(printable, facts['rescored']['rescored']))}")
-    return others
+    if isinstance(inspection, Since):
+        return [f"against {listing(map(printable, inspection.against.against))}"]
+    if isinstance(inspection, Rescoring):
+        return [f"re-scored from {listing(map(printable, inspection.rescored['rescored']))}"]
+    return []
 
 
 def _origin(inspection: Inspection | Parted, command: str) -> str:

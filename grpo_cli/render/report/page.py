@@ -14,8 +14,10 @@ import vl_convert
 
 from grpo_cli.render.report.charts import SHADES, chart, picture
 from grpo_cli.render.text import count, number
+from grpo_cli.stats.against import Since
 from grpo_cli.stats.figures import Figure
-from grpo_cli.stats.verdicts import percent, verdicts
+from grpo_cli.stats.inspection import Inspected, InspectedParts, Inspection
+from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 LISTED: Final = 200  # the table of a chart has at most this many lines; the chart itself shows all values
@@ -24,20 +26,24 @@ INPUTS: Final = 3  # the subtitle names at most this many inputs
 CELL_FIGURES: Final = 2  # figures in a cell of a notebook
 LIBRARY: Final = "window.vegaEmbed = vegaEmbed;"
 
-Section = tuple[str, Mapping[str, Any], Sequence[Figure]]  # of all rows, or of a part: head, facts and figures
+Section = tuple[Inspection, Sequence[Figure]]  # all rows, or a part, and its figures
 
 
 def page(
-    parts: Sequence[Section], groups: Mapping[str, Any], facts: Mapping[str, Any], title: str, origin: str = ""
+    parts: Sequence[Section],
+    groups: Mapping[str, Any],
+    facts: Inspected | InspectedParts,
+    title: str,
+    origin: str = "",
 ) -> str:
     """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
-    charts = {figure.name: _specification(figure) for _, _, figures in parts for figure in figures}
+    charts = {figure.name: _specification(figure) for _, figures in parts for figure in figures}
     data = {"charts": charts, "groups": groups}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
-    names = facts.get("inputs", [])
+    names = facts.inputs
     inputs = ", ".join(names[:INPUTS]) + (f" and {len(names) - INPUTS:,} more" if len(names) > INPUTS else "")
-    rows = f"{count(facts['rows'], 'row')} in {count(facts['groups'], 'group')}"
+    rows = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
     return Template(_part("page.html")).substitute(
         title=html.escape(title),
         origin=html.escape(origin),
@@ -46,7 +52,7 @@ def page(
         library=_library(),
         subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
         parts="".join(map(_section, parts)),
-        details="".join(_figure(figure) for _, _, figures in parts for figure in figures if figure.more),
+        details="".join(_figure(figure) for _, figures in parts for figure in figures if figure.more),
         shown=html.escape(groups["says"]),
         data=encoded.replace("<", "\\u003c"),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in _notes(parts, facts)),
@@ -56,36 +62,40 @@ def page(
 def cell(sections: Sequence[Section], groups: str) -> str:
     """What a notebook shows of each part: the verdict, its numbers and its first two figures; then the table of groups."""
     drawn = [
-        _meaning(section) + picture(section[2][:CELL_FIGURES], "", [], "svg").decode(errors="replace")
-        for section in sections
+        _meaning(part) + picture(figures[:CELL_FIGURES], "", [], "svg").decode(errors="replace")
+        for part, figures in sections
     ]
     tiles_in_a_row = ".tiles { display: flex; flex-wrap: wrap; gap: 1.5em } .tiles dd { margin: 0; font-weight: bold }"
     return f"<style>{tiles_in_a_row}</style>{''.join(drawn)}{groups}"
 
 
-def _meaning(section: Section) -> str:
+def _meaning(part: Inspection) -> str:
     """What a section means, and its numbers."""
-    head, facts, _ = section
-    first, *others = (html.escape(line) for line in verdicts(facts))
+    first, *others = map(html.escape, part.facts.verdicts)
     says = f'<p class="lead">{first}</p>' + (
         f"<ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>" if others else ""
     )
-    shown = "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles(facts).items())
+    shown = "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles(part).items())
+    head = f"<h2>{html.escape(part.head)}</h2>" if part.head else ""
     return (
-        f"<h2>{html.escape(head)}</h2>" if head else ""
-    ) + f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
+        f'{head}<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
+    )
 
 
 def _section(section: Section) -> str:
     """What a section means, its numbers and its figures."""
-    drawn = "".join(_figure(figure) for figure in section[2] if not figure.more)
-    return f'{_meaning(section)}<section class="figures" aria-label="Figures">{drawn}</section>\n'
+    part, figures = section
+    drawn = "".join(_figure(figure) for figure in figures if not figure.more)
+    return f'{_meaning(part)}<section class="figures" aria-label="Figures">{drawn}</section>\n'
 
 
-def _notes(parts: Sequence[Section], facts: Mapping[str, Any]) -> list[str]:
+def _notes(parts: Sequence[Section], facts: Inspected | InspectedParts) -> list[str]:
     """Notes and warnings on reading, for each part and for all."""
-    each = [f"{head}: {note}" if head else note for head, own, _ in parts for note in [*own["notes"], *own["warnings"]]]
-    return [*each, *(facts["warnings"] if "parts" in facts else ())]
+    notes = []
+    for part, _ in parts:
+        head = f"{part.head}: " if part.head else ""
+        notes += [head + note for note in (*part.facts.notes, *part.facts.warnings)]
+    return [*notes, *facts.warnings] if isinstance(facts, InspectedParts) else notes
 
 
 @cache
@@ -119,29 +129,26 @@ def _specification(figure: Figure) -> dict[str, Any]:
     return found
 
 
-def tiles(facts: Mapping[str, Any]) -> dict[str, str]:
+def tiles(part: Inspection) -> dict[str, str]:
     """The numbers at the top, in HTML where there is another run."""
-    zero = facts["zero_variance"]["share"]
-    before = facts.get("before", {})
-
-    def since(now: float | None, name: str, *, share: bool = False) -> str:
-        """The change from the other run, if there is one."""
-        if now is None or before.get(name) is None:
-            return ""
-        change = now - before[name]
-        return f" <small>{f'{100 * change:+.1f} points' if share else f'{change:+.4g}'}</small>"
-
-    mean = facts["reward"]["mean"]
+    facts, shares, means = part.facts, "", ""
+    zero, mean = facts.zero_variance.share, facts.reward.mean
+    if isinstance(part, Since):
+        was_zero, was_mean = part.before.zero_variance.share, part.before.reward.mean
+        if zero is not None and was_zero is not None:
+            shares = f" <small>{100 * (zero - was_zero):+.1f} points</small>"
+        if mean is not None and was_mean is not None:
+            means = f" <small>{mean - was_mean:+.4g}</small>"
     return {
-        "groups": f"{facts['groups']:,}",
-        **({"rollouts": f"{facts['rollouts']:,}"} if facts["rollouts"] != facts["rows"] else {}),
-        "rows": f"{facts['rows']:,}",
-        "without a gradient": ("-" if zero is None else percent(zero)) + since(zero, "zero_variance", share=True),
-        "mean reward": number(mean) + since(mean, "mean"),
-        f"{facts['unit']}s in groups that vary": f"{facts['live_rows']:,}",
-        "without a reward": f"{facts['unscorable'] - facts['left_out']:,}",
-        **({"left out": f"{facts['left_out']:,}"} if facts["left_out"] else {}),
-        **({"masked": f"{facts['masked']:,}"} if facts["masked"] else {}),
+        "groups": f"{facts.groups:,}",
+        **({"rollouts": f"{facts.rollouts:,}"} if facts.rollouts != facts.rows else {}),
+        "rows": f"{facts.rows:,}",
+        "without a gradient": ("-" if zero is None else percent(zero)) + shares,
+        "mean reward": number(mean) + means,
+        f"{facts.unit}s in groups that vary": f"{facts.live_rows:,}",
+        "without a reward": f"{facts.unscorable - facts.left_out:,}",
+        **({"left out": f"{facts.left_out:,}"} if facts.left_out else {}),
+        **({"masked": f"{facts.masked:,}"} if facts.masked else {}),
     }
 
 

@@ -167,7 +167,7 @@ def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str, tmp_path:
         runs.append((inspected(tmp_path / f"{at}.parquet", group=("key", "task")), what))
     for (now, one), (before, other) in some(combinations_with_replacement(runs, 2), 1 if form == "flat" else 5):
         if one == other:
-            assert against(now, before)["prompts"] == 2
+            assert against(now, before).prompts == 2
         else:
             with pytest.raises(DataError, match="no prompt is in both runs"):
                 against(now, before)
@@ -179,8 +179,8 @@ def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same(t
         return inspected(write(tmp_path / name, rows), group=("x", "y"))
 
     found = against(run("now.jsonl", [("a", "b, c"), ("p", "q")]), run("before.jsonl", [("a, b", "c"), ("p", "q")]))
-    assert found["prompts"] == 1
-    assert found["only_now"]["keys"] == ["a, b, c"] and found["only_before"]["keys"] == ["a, b, c"]
+    assert found.prompts == 1
+    assert found.only_now.keys == ["a, b, c"] and found.only_before.keys == ["a, b, c"]
 
 
 def test_a_run_in_csv_has_the_prompts_of_one_in_json(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_run_in_csv_has_the_prompts_of_one_in_json(tmp_path: Path) -> None:
     now = tmp_path / "now.csv"
     now.write_text("key,reward\n1,1\n1,1\n3,0\n3,1\n")
     found = against(inspected(now, group=("key",)), inspected(before, group=("key",)))
-    assert (found["prompts"], found["only_now"]["keys"], found["only_before"]["keys"]) == (1, ["3"], ["2"])
+    assert (found.prompts, found.only_now.keys, found.only_before.keys) == (1, ["3"], ["2"])
 
 
 # --- CSV -----------------------------------------------------------------------------------------------------

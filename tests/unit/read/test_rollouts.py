@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.exports import Wanted
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
@@ -161,8 +162,8 @@ def test_a_training_step_that_older_dumps_give_every_sample_is_no_rollout(steps:
         samples = [slime_sample(row, step) for row in parts() if row.part == 0]
         write(tmp_path / f"{step}.jsonl", samples)
     facts = inspected(tmp_path, group_within="file").facts
-    assert (facts["rows"], facts["rollouts"], facts["groups"]) == (24 * len(steps), 24 * len(steps), 6 * len(steps))
-    assert not facts["warnings"]
+    assert (facts.rows, facts.rollouts, facts.groups) == (24 * len(steps), 24 * len(steps), 6 * len(steps))
+    assert not facts.warnings
 
 
 @pytest.mark.parametrize("name", sorted(WRITERS))
@@ -359,11 +360,11 @@ def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbe
 
 def test_inspect_shows_rollouts_and_not_rows(tmp_path: Path) -> None:
     found = inspected(slime_compact(tmp_path).path).facts
-    assert (found["rollouts"], found["rows"], found["unit"]) == (24, 34, "rollout")
-    assert found["group_sizes"]["counts"] == {"4": 6}
-    assert found["reward"]["count"] == 24
+    assert (found.rollouts, found.rows, found.unit) == (24, 34, "rollout")
+    assert found.group_sizes.counts == {"4": 6}
+    assert found.reward.count == 24
     alone = {row.index: row.reward for row in slime_compact(tmp_path).rows}
-    assert found["reward"]["mean"] == pytest.approx(sum(alone.values()) / 24)
+    assert found.reward.mean == pytest.approx(sum(alone.values()) / 24)
 
 
 def test_select_keeps_whole_rollouts(tmp_path: Path) -> None:
@@ -422,8 +423,8 @@ def test_compare_counts_for_each_plan_as_its_tool_does(tmp_path: Path) -> None:
     assert run_changes(compare(job)) == 0
 
 
-def run_changes(facts: dict[str, Any]) -> int:
-    return int(facts["differences"][0]["changed"])
+def run_changes(facts: Compared) -> int:
+    return facts.differences[0].changed
 
 
 def test_python_counts_rollouts_and_a_plan_that_is_given_stays_as_it_is(tmp_path: Path) -> None:

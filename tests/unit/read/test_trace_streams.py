@@ -90,14 +90,14 @@ def test_groups_are_whole_though_their_episodes_arrive_mixed_and_in_several_chun
 def test_evaluations_in_the_stream_of_a_training_are_of_no_group(tmp_path: Path) -> None:
     run = Run([*training().episodes, *evaluation(step=1), *evaluation(step=2)]).write(tmp_path / "run")
     facts = inspected(run).facts
-    assert facts["group_sizes"]["counts"] == {"4": 6}
-    assert [line["kind"] for line in facts["marks"] if "eval" in line["mark"]] == ["foreign"]
+    assert facts.group_sizes.counts == {"4": 6}
+    assert [line.kind for line in facts.marks if "eval" in line.mark] == ["foreign"]
 
 
 def test_a_stream_of_evaluations_alone_can_be_inspected(tmp_path: Path) -> None:
     run = Run([*evaluation(step=0, groups=3)]).write(tmp_path / "run", chunks=1)
     facts = inspected(run).facts
-    assert (facts["rows"], facts["groups"]) == (12, 3)
+    assert (facts.rows, facts.groups) == (12, 3)
 
 
 def test_an_episode_without_a_trace_is_no_row(tmp_path: Path) -> None:

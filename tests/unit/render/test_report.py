@@ -19,7 +19,7 @@ from grpo_cli.cli.report import _command
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
-from grpo_cli.stats.against import against
+from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.binned import BINS, count_by_kind
 from grpo_cli.stats.figures import OUTCOMES, Figure, advantages_by_method, figures
 from tests.support.jobs import inspected, write
@@ -84,9 +84,10 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
     for line in drawn(found)["rewards"].lines:
         kinds[line["kind"]] += line["count"]
     assert kinds == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
-    split = found.facts["zero_variance"]
-    assert [split[name] for name in ("all_best", "all_worst", "other")] == [2, 2, 1]
-    assert [(line["all_best"], line["all_worst"]) for line in found.facts["by"]["lines"]] == [(0.5, 0.5), (0, 0)]
+    split = found.facts.zero_variance
+    assert (split.all_best, split.all_worst, split.other) == (2, 2, 1)
+    assert found.facts.by is not None
+    assert [(line.all_best, line.all_worst) for line in found.facts.by.lines] == [(0.5, 0.5), (0, 0)]
 
 
 def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_path: Path) -> None:
@@ -135,11 +136,16 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
 
 def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path: Path) -> None:
     found = against_another(tmp_path)
-    by = {"column": "step", "lines": [{"value": step, "mean": 0.25} for step in range(3)]}
     now = report_of(tmp_path)
-    mean, zero_variance = now.facts["reward"]["mean"] - 0.25, now.facts["zero_variance"]["share"] - 0.1
-    run = {"by": by, "mean": mean, "zero_variance": zero_variance}
-    now = replace(now, facts={**now.facts, "against": found.facts["against"], "before": run})
+    facts, mean, share = now.facts, now.facts.reward.mean, now.facts.zero_variance.share
+    assert facts.by is not None and mean is not None and share is not None
+    before = replace(
+        facts,
+        by=replace(facts.by, lines=[replace(facts.by.lines[0], value=step, mean=0.25) for step in range(3)]),
+        reward=replace(facts.reward, mean=mean - 0.25),
+        zero_variance=replace(facts.zero_variance, share=share - 0.1),
+    )
+    now = Since(**vars(now), against=found.against, before=before)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, METHODS, "grpo-adv report <a>")
     assert "<small>+0.25</small>" in page and "<small>+10.0 points</small>" in page
@@ -330,20 +336,20 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_
     assert {len(text) for one in facts["rows"] for ((_, text),) in one["said"]} == {group_rows.LONGEST}
 
 
-def against_another(folder: Path) -> Inspection:
+def against_another(folder: Path) -> Since:
     """A run in which half of the prompts were never solved before, and the others always, with the changes as facts."""
     found = report_of(folder)
     now = [{"prompt_id": f"p{p:02}", "reward": int(p < 12)} for p in range(12) for _ in range(8)]
     found = inspected(write(folder / "now.jsonl", [{**row, "reward": int(k % 8 > 0)} for k, row in enumerate(now)]))
     earlier = [{**row, "reward": int(str(row["prompt_id"]) >= "p06")} for row in now]
-    changes = against(found, inspected(write(folder / "before.jsonl", earlier)))
-    changes = replace(changes, against=["before.jsonl"])
-    return replace(found, facts={**found.facts, "against": changes})
+    before = inspected(write(folder / "before.jsonl", earlier))
+    changes = replace(against(found, before), against=["before.jsonl"])
+    return Since.of(found, before, changes)
 
 
 def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_one(tmp_path: Path) -> None:
     found = against_another(tmp_path)
-    changes = found.facts["against"]
+    changes = found.against
     figures = drawn(found)
     assert list(figures)[:3] == ["changes", "by_difficulty", "gained_and_lost"]
     kinds: Counter[str] = Counter()

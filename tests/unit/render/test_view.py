@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import re
 import threading
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -27,8 +26,10 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.render import explain, methods, plan_text, summary
+from grpo_cli.render.distribution import bars
 from grpo_cli.render.progress import phases
-from grpo_cli.render.text import bars, exact, markdown_table, number
+from grpo_cli.render.text import exact, markdown_table, number
+from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats import facts
 from grpo_cli.values.key_text import cut
 
@@ -75,7 +76,7 @@ def frame(keys: Sequence[str] = KEYS, rewards: Sequence[float | None] = REWARDS)
     return pl.DataFrame({"prompt_id": keys, "reward": rewards, "other": other, **roles, **numbers}, strict=False)
 
 
-def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[Plan, dict[str, Any], Scored, Narrow]:
+def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[Facts, Scored, Narrow]:
     plan = Plan.of(settings)
     several = plan.rewards.combine == "normalize" or len(plan.rewards.weights) > 1
     roles = {need: need for need in plan.needs}
@@ -84,9 +85,11 @@ def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[
     tables = [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))]
     narrow = read(layout(tables, binding), plan)
     scored = score(plan, narrow.table, intermediate=True)
-    shown = facts.summarize(scored, narrow)
-    shown |= {"inputs": ["rewards.jsonl"], "outputs": ["out.jsonl"], "advantage_column": "advantage", "seconds": 0.123}
-    return plan, shown | {"dropped_rows": int((~scored.frame[".kept"]).sum())}, scored, narrow
+    shown = Facts(
+        **vars(facts.summarize(scored, narrow)), preset=None, inputs=["rewards.jsonl"], outputs=["out.jsonl"], more_columns=(),
+        advantage_column="advantage", dropped_rows=int((~scored.frame[".kept"]).sum()), copied_rows=0, seconds=0.123,
+    )  # fmt: skip
+    return shown, scored, narrow
 
 
 def console(width: int = 80) -> Console:
@@ -100,14 +103,13 @@ def printed(screen: Console) -> str:
 
 def summed(settings: dict[str, Any], table: pl.DataFrame | None = None, width: int = 80) -> str:
     screen = console(width)
-    summary.render(found(settings, table)[1], screen)
+    summary.render(found(settings, table)[0], screen)
     return printed(screen)
 
 
 def explained(settings: dict[str, Any], table: pl.DataFrame | None = None) -> str:
-    plan, facts, scored, narrow = found(settings, table)
     screen = console()
-    explain.render(plan, facts, scored, narrow, screen)
+    explain.render(*found(settings, table), screen)
     return printed(screen)
 
 
@@ -146,7 +148,7 @@ def test_the_methods_fit_80_columns() -> None:
 
 
 def test_colour_adds_nothing_to_the_words() -> None:
-    facts = found({})[1] | {"warnings": ["look here"]}
+    facts = replace(found({})[0], warnings=["look here"])
     plain, colourful = console(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
     for screen in (plain, colourful):
         summary.render(facts, screen)
@@ -190,16 +192,8 @@ def test_there_is_a_summary_even_if_no_row_could_be_scored() -> None:
 
 def test_warnings_come_last() -> None:
     screen = console()
-    summary.render(found({})[1] | {"warnings": ["something is odd"]}, screen)
+    summary.render(replace(found({})[0], warnings=["something is odd"]), screen)
     assert printed(screen).splitlines()[-1].split() == ["warning:", "something", "is", "odd"]
-
-
-def test_a_summary_can_be_shown_again_from_its_json() -> None:
-    facts = found(PLANS["shaped"])[1]
-    facts["plan"]["shape"] = [{k: None if v == math.inf else v for k, v in op.items()} for op in facts["plan"]["shape"]]
-    screen = console()
-    summary.render(json.loads(json.dumps(facts, allow_nan=False)), screen)
-    assert printed(screen) == summed(PLANS["shaped"])
 
 
 def test_bars_are_listed_when_few_and_drawn_on_one_line_when_many() -> None:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.runs.compute_stream import run
+from grpo_cli.stats.document import document
 from tests.support.drawn import examples
 from tests.support.jobs import compute, job, rows_of, write
 
@@ -52,7 +53,7 @@ def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, di
             facts = run(job("-", **({"group": "prompt_id"} | options)), source, sink)
     finally:
         feeder.join(timeout=30)
-    return sink.getvalue(), facts
+    return sink.getvalue(), document(facts)
 
 
 OF_BATCHES = [

@@ -329,8 +329,8 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out(tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"x\.jsonl:8: not JSON.*--on-error skip"):
         look(path)
     found = run(job(path, method="rloo", on_error="skip"))
-    assert found.facts["rows"] == 6
-    assert "left out 2 lines that are not JSON objects (line 8, 9)" in found.facts["warnings"][0]
+    assert found.facts is not None and found.facts.rows == 6
+    assert "left out 2 lines that are not JSON objects (line 8, 9)" in found.facts.warnings[0]
     text = (tmp_path / "x.advantages.jsonl").read_text()
     assert [json.loads(line)["advantage"] for line in text.splitlines() if line] == RLOO
     for options in ({"in_place": True}, {"output": str(path), "force": True}):

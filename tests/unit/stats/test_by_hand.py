@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,23 @@ QUIET: dict[str, Any] = {
     "group_sizes": {"min": 10, "median": 10, "max": 10},
     "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0},
     "expected": None, "at_size": [], "rewards": {"reward": {"zero_variance_share": 0.0, "weight": 1, "count": 100, "min": 0.0, "max": 1.0}}, "components": None,
-    "length": None, "duplicates": None, "effective_rows": 100.0, "live_rows": 100,
+    "length": None, "duplicates": None, "effective_rows": 100.0, "live_rows": 100, "by": None, "unit": "row", "schema": None,
+    "group_key": ["uid"],
 }  # fmt: skip
 CONSTANT = {"nearly": 0, "other": 0}
+
+
+def facts(**change: Any) -> Any:
+    """Quiet facts with these changes, whose values are read as attributes; `rewards` are columns by name."""
+    values = QUIET | change
+    rewards = {name: SimpleNamespace(**column) for name, column in values.pop("rewards").items()}
+    return SimpleNamespace(**{name: _attributes(value) for name, value in values.items()}, rewards=rewards)
+
+
+def _attributes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return SimpleNamespace(**{name: _attributes(inner) for name, inner in value.items()})
+    return [*map(_attributes, value)] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize(
@@ -58,7 +73,7 @@ CONSTANT = {"nearly": 0, "other": 0}
     ],
 )  # fmt: skip
 def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) -> None:
-    assert sentence in verdicts(QUIET | change)
+    assert sentence in verdicts(facts(**change))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +94,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
-    assert verdicts(QUIET | change) == ["Every group carries a gradient: its rewards differ."]
+    assert verdicts(facts(**change)) == ["Every group carries a gradient: its rewards differ."]
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
@@ -89,13 +104,9 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
 
 def test_the_quantities_of_a_gate_are_those_of_the_summary() -> None:
     numbers = {"mean": 0.5, "std": 0.25, "min": 0.0, "max": 1.0}
-    summary = {
-        "rows": 8, "rollouts": 8, "groups": 4, "batches": 1, "singletons": 1, "unscorable": 2, "left_out": 1, "masked": 1, "dropped_rows": 1,
-        "zero_variance": {"groups": 2, "share": 0.5, "nearly": 1, "all_best": 1, "all_worst": 0},
-        "group_sizes": {"min": 1, "max": 3}, "status": {"scored": 5}, "reward": numbers,
-        "advantage": {**numbers, "null": 2, "nan": 1, "zero": 4},
-    }  # fmt: skip
-    found = gates(summary)
+    summary = facts(rows=8, rollouts=8, groups=4, batches=1, singletons=1, unscorable=2, left_out=1, masked=1, zero_variance={"groups": 2, "share": 0.5, "nearly": 1, "all_best": 1, "all_worst": 0}, group_sizes={"min": 1, "max": 3}, reward=numbers, advantage={**numbers, "null": 2, "nan": 1, "zero": 4})  # fmt: skip
+    summary.status = {"scored": 5}
+    found = gates(summary, dropped_rows=1)
     assert found["skipped_rows"] == 3
     assert found["zero_share"] == 0.5
     assert (found["null_advantages"], found["nan_advantages"], found["dropped_rows"]) == (2, 1, 1)
@@ -115,13 +126,13 @@ def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
         *(line(step, 0.5) for step in range(2, 9)),
         line(9, 0.7, zero_variance=0.25),
     ]
-    run, *_ = verdicts(QUIET | {"by": {"column": "step", "lines": steps}})
+    run, *_ = verdicts(facts(by={"column": "step", "lines": steps}))
     assert run == (
         "Over 10 steps, the mean reward goes from 0.3 to 0.6, and the share of groups without a gradient goes from 50% to 37.5% "
         "(means of the first and the last 2)."
     )
     two = [line(0, 0.25), line(1, 0.25)]
-    run, *_ = verdicts(QUIET | {"by": {"column": "epoch", "lines": two}})
+    run, *_ = verdicts(facts(by={"column": "epoch", "lines": two}))
     assert run.startswith("Over 2 values of epoch, the mean reward stays at 0.25, and ") and run.endswith(
         "stays at 50%."
     )
@@ -130,5 +141,5 @@ def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
         line("math", 0.5, zero_variance=0.4),
         line("new", 0.5, zero_variance=None),
     ]
-    worst, *_ = verdicts(QUIET | {"by": {"column": "env", "lines": by_name}})
+    worst, *_ = verdicts(facts(by={"column": "env", "lines": by_name}))
     assert worst == "env = math has the largest share of groups without a gradient: 40% of its groups."

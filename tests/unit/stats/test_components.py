@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from grpo_cli.engine.plan import Plan
+from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
 from tests.support.jobs import compute, inspected, selected, write
@@ -34,21 +35,21 @@ def rows(folder: Path) -> Path:
 
 def test_under_gdpo_a_group_is_constant_where_all_components_are(tmp_path: Path) -> None:
     path = rows(tmp_path)
-    assert look(path).facts["zero_variance"]["groups"] == 2
+    assert look(path).facts.zero_variance.groups == 2
     found = look(path, combine="normalize").facts
-    assert found["zero_variance"]["groups"] == 1 and found["zero_variance"]["nearly"] == 0
-    assert found["live_rows"] == 4
+    assert found.zero_variance.groups == 1 and found.zero_variance.nearly == 0
+    assert found.live_rows == 4
 
 
 def test_a_component_with_weight_0_gives_no_gradient(tmp_path: Path) -> None:
     found = look(rows(tmp_path), reward=["a", "b=0"], combine="normalize").facts
     alone = look(rows(tmp_path), reward=["a"]).facts
     for name in ("zero_variance", "live_rows", "at_size"):
-        assert found[name] == alone[name]
+        assert getattr(found, name) == getattr(alone, name)
     varying = [{"uid": 0, "a": 1, "b": b} for b in (0, 1)]
     path = write(tmp_path / "b.jsonl", varying)
-    assert look(path, reward=["a", "b=0"], combine="normalize").facts["zero_variance"]["groups"] == 1
-    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts["zero_variance"]["groups"] == 0
+    assert look(path, reward=["a", "b=0"], combine="normalize").facts.zero_variance.groups == 1
+    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts.zero_variance.groups == 0
 
 
 def share_that_varies(groups: list[list[Any]], size: int) -> float:
@@ -64,19 +65,19 @@ def test_other_sizes_and_expectations_are_of_what_the_plan_learns_from(
     rows = [{"uid": u, "a": a, "b": b} for u, group in enumerate(groups) for a, b in group]
     found = look(write(tmp_path / "a.jsonl", rows), combine=combine).facts
     values = [[value(row) for row in group] for group in groups]
-    for at in found["at_size"]:
-        if at["size"] <= 4:
-            assert at["alive"] == pytest.approx(share_that_varies(values, at["size"])), at
+    for at in found.at_size:
+        if at.size <= 4:
+            assert at.alive == pytest.approx(share_that_varies(values, at.size)), at
     counts = Counter(one for group in values for one in group)
     same = sum((count / counts.total()) ** 4 for count in counts.values())
-    assert found["expected"]["one_rate"] == pytest.approx(same)
+    assert found.expected is not None and found.expected.one_rate == pytest.approx(same)
 
 
 def test_null_nan_and_infinite_components_are_the_same_to_the_plan(tmp_path: Path) -> None:
     odd: list[Any] = [None, float("nan"), float("inf"), None]
     path = write(tmp_path / "a.jsonl", [{"uid": u, "a": 1, "b": b} for u in range(3) for b in odd])
     facts = look(path, combine="normalize", component_missing="zero", missing="exclude").facts
-    assert facts["expected"]["one_rate"] == facts["zero_variance"]["share"] == 1
+    assert facts.expected is not None and facts.expected.one_rate == facts.zero_variance.share == 1
 
 
 def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> Non
     rewards = [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 1]]
     rows = [{"uid": u, "a": a, "b": 1 - a} for u, group in enumerate(rewards) for a in group]
     path = write(tmp_path / "a.jsonl", rows)
-    assert look(path, combine="normalize").facts["at_size"] == look(path, reward=["a"]).facts["at_size"]
+    assert look(path, combine="normalize").facts.at_size == look(path, reward=["a"]).facts.at_size
 
 
 def test_compute_does_not_call_groups_nearly_constant_whose_components_vary(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def pearson(one: list[float], other: list[float]) -> float:
 
 def test_correlations_are_those_of_distances_from_the_group_mean(tmp_path: Path) -> None:
     inspection = look(rows(tmp_path), combine="normalize")
-    found = inspection.facts["components"]
+    found = document(inspection.facts.components)
     lengths = [float(n) for n in LENGTHS]
     assert found["correlation"]["a"] == {"a": pytest.approx(1), "b": pytest.approx(pearson(A, B))}
     assert found["correlation"]["b"]["a"] == found["correlation"]["a"]["b"]
@@ -150,7 +151,7 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
 
 
 def test_a_single_reward_has_no_correlations(tmp_path: Path) -> None:
-    assert look(rows(tmp_path), reward=["a"]).facts["components"] is None
+    assert look(rows(tmp_path), reward=["a"]).facts.components is None
     assert Plan().rewards.combine == "sum"
 
 

@@ -8,6 +8,8 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,8 +26,10 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import CHEAP, scored, with_duplicates
-from grpo_cli.stats.difficulty import OTHER_SIZES, count_ties, effective_rows, other_sizes, repeated_rewards
+from grpo_cli.stats.difficulty import OTHER_SIZES, AtSize, count_ties, effective_rows, other_sizes, repeated_rewards
+from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection, View, with_facts
+from grpo_cli.stats.trends import TrendLine
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
@@ -55,7 +59,12 @@ def looked(
 
 
 def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
-    return dict(looked(groups, USUAL, None, **columns).facts)
+    return document(looked(groups, USUAL, None, **columns).facts)
+
+
+def trend_of(made: Inspection) -> Sequence[TrendLine]:
+    assert made.facts.by is not None
+    return made.facts.by.lines
 
 
 def compared(groups: list[list[float]]) -> list[list[float]]:
@@ -67,7 +76,8 @@ def test_nan_advantages_of_rows_without_a_reward_change_no_other_fact() -> None:
     groups: list[list[Any]] = [[1.0, 0.0, None], [1.0, 1.0], [None, None]]
     found, left_out = looked(groups, plan=plan), looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
     names = ("zero_variance", "difficulty", "spread", "expected", "at_size", "reward", "listed", "singletons")
-    assert {name: found.facts[name] for name in names} == {name: left_out.facts[name] for name in names}
+    for name in names:
+        assert getattr(found.facts, name) == getattr(left_out.facts, name), name
     assert found.scored.rows[".advantage"].is_nan().to_list() == [True] * 3 + [False] * 2 + [True] * 2
 
 
@@ -144,10 +154,10 @@ def alive_by_enumeration(rewards: list[float], size: int) -> float:
     return sum(len(set(some)) > 1 for some in drawn) / len(drawn)
 
 
-def sizes_of(groups: list[list[float]], *sizes: int) -> dict[int, dict[str, Any]]:
+def sizes_of(groups: list[list[float]], *sizes: int) -> dict[int, AtSize]:
     made = looked(groups)
-    ties = count_ties(made.groups, made.rows, made.facts["reward"]["histogram"])
-    return {at["size"]: at for at in other_sizes(ties, sizes or OTHER_SIZES)}
+    ties = count_ties(made.groups, made.rows, made.facts.reward.histogram)
+    return {at.size: at for at in other_sizes(ties, sizes or OTHER_SIZES)}
 
 
 @given(groups=MANY, size=st.integers(2, 6))
@@ -156,9 +166,9 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
     if not groups:
         return
     found = sizes_of(groups, size)[size]
-    assert found["found"] == "sample"
+    assert found.found == "sample"
     wanted = statistics.fmean(alive_by_enumeration(rewards, size) for rewards in groups)
-    assert found["alive"] == pytest.approx(wanted, abs=1e-12)
+    assert found.alive == pytest.approx(wanted, abs=1e-12)
 
 
 @given(
@@ -181,9 +191,11 @@ def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None
     solved = {0: 106, 1: 25, 2: 38, 3: 25, 4: 6}
     groups = [[1.0] * k + [0.0] * (4 - k) for k, times in solved.items() for _ in range(times)]
     at = sizes_of(groups)
-    assert (at[4]["alive"], at[4]["found"]) == (pytest.approx(0.44), "sample")
-    assert at[8]["found"] == "model" and at[8]["low"] < 0.5 < at[8]["high"]
-    assert at[8]["alive"] == pytest.approx(0.5 * (1 - 2 * 0.5**8), abs=0.03)
+    assert (at[4].alive, at[4].found) == (pytest.approx(0.44), "sample")
+    larger = at[8]
+    assert larger.found == "model" and larger.low is not None and larger.high is not None
+    assert larger.low < 0.5 < larger.high
+    assert at[8].alive == pytest.approx(0.5 * (1 - 2 * 0.5**8), abs=0.03)
     assert [*at] == [2, 4, 8]  # no promise beyond twice the size
 
 
@@ -197,17 +209,17 @@ def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None
     ],
 )
 def test_other_sizes_say_what_these_groups_can_show(groups: list[list[float]], sizes: dict[int, str]) -> None:
-    assert {size: at["found"] for size, at in sizes_of(groups).items()} == sizes
+    assert {size: at.found for size, at in sizes_of(groups).items()} == sizes
 
 
 def test_a_bound_counts_smaller_groups_as_they_are() -> None:
     at = sizes_of([[0.0, 0.0], *[[0.0, 0.5, 1.0, 0.5]] * 3])
-    assert at[4] == {"size": 4, "alive": pytest.approx(3 / 4), "found": "bound", "low": None, "high": None}
+    assert document(at[4]) == {"size": 4, "alive": pytest.approx(3 / 4), "found": "bound", "low": None, "high": None}
 
 
 @given(groups=st.lists(BINARY, min_size=1, max_size=40).filter(lambda groups: any(len(g) > 1 for g in groups)))
 def test_larger_groups_never_vary_less_often(groups: list[list[float]]) -> None:
-    shares = [at["alive"] for at in sizes_of(groups).values()]
+    shares = [at.alive for at in sizes_of(groups).values()]
     assert all(one <= other + 1e-9 for one, other in itertools.pairwise(shares))
     assert all(-1e-12 <= share <= 1 for share in shares)
 
@@ -281,10 +293,11 @@ def mean(values: list[Any]) -> Any:
 
 
 def test_where_all_rewards_are_equal_none_is_the_best_or_the_worst() -> None:
-    facts = looked([[3.0, 3.0]], View(by="part"), part=[1, 1], length=[1, 2]).facts
-    length, (line,) = facts["length"], facts["by"]["lines"]
-    assert (length["mean"], length["best"], length["worst"]) == (1.5, None, None)
-    assert (line["zero_variance"], line["all_best"], line["all_worst"]) == (1, 0, 0)
+    made = looked([[3.0, 3.0]], View(by="part"), part=[1, 1], length=[1, 2])
+    length, (line,) = made.facts.length, trend_of(made)
+    assert length is not None
+    assert (length.mean, length.best, length.worst) == (1.5, None, None)
+    assert (line.zero_variance, line.all_best, line.all_worst) == (1, 0, 0)
 
 
 def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
@@ -302,7 +315,7 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
     made = looked(rewards, View(duplicates=True), completion=pl.Series([text for _, text in texts], dtype=pl.String))
     repeated = [len(some) - len(set(some)) for some in groups.values()]
     known = sum(map(len, groups.values()))
-    assert made.facts["duplicates"] == {
+    assert document(made.facts.duplicates) == {
         "column": "completion",
         "rows": sum(repeated),
         "share": sum(repeated) / known if known else None,
@@ -320,60 +333,60 @@ GAPPY = st.lists(st.lists(st.sampled_from([0.0, 1.0, 2.0, None]), min_size=1, ma
 @given(groups=MANY | GAPPY, steps=st.lists(st.integers(0, 3), min_size=12, max_size=12))
 def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: list[int]) -> None:
     column = [steps[key] for key, rewards in enumerate(groups) for _ in rewards]
-    lines = looked(groups, View(by="part"), part=column, length=[*range(len(column))]).facts["by"]["lines"]
+    lines = trend_of(looked(groups, View(by="part"), part=column, length=[*range(len(column))]))
     ends = [reward for rewards in groups for reward in rewards if reward is not None] or [0.0]
     worst, best = (0.0, 1.0) if min(ends) >= 0 and max(ends) <= 1 else (min(ends), max(ends))
-    assert [line["value"] for line in lines] == sorted(set(column))
+    assert [line.value for line in lines] == sorted(set(column))
     for line in lines:
-        mine = [rewards for key, rewards in enumerate(groups) if steps[key] == line["value"]]
+        mine = [rewards for key, rewards in enumerate(groups) if steps[key] == line.value]
         known = [[reward for reward in rewards if reward is not None] for rewards in mine]
         rows, two, size = [reward for rewards in known for reward in rewards], compared(known), sum(map(len, mine))
-        assert (line["groups"], line["rows"], line["unscorable"]) == (len(mine), size, size - len(rows))
-        assert (line["mean"], line["length"]) == (
+        assert (line.groups, line.rows, line.unscorable) == (len(mine), size, size - len(rows))
+        assert (line.mean, line.length) == (
             mean(rows),
-            mean([at for at, step in enumerate(column) if step == line["value"]]),
+            mean([at for at, step in enumerate(column) if step == line.value]),
         )
-        assert line["std"] == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
-        assert line["zero_variance"] == mean([len(set(g)) == 1 for g in two])
-        assert line["group_std"] == (
+        assert line.std == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
+        assert line.zero_variance == mean([len(set(g)) == 1 for g in two])
+        assert line.group_std == (
             pytest.approx(statistics.fmean(map(statistics.stdev, two)), abs=1e-12) if two else None
         )
         for name, end in (("all_best", best), ("all_worst", worst)):
-            assert line[name] == mean([worst < best and set(g) == {end} for g in two])
+            assert getattr(line, name) == mean([worst < best and set(g) == {end} for g in two])
 
 
 def test_values_of_a_trend_are_ordered_as_numbers_when_they_are_numbers() -> None:
     made = looked([[0, 1], [1, 1], [0, 0]], View(by="part"), part=["10", "10", "9", "9", "2", "2"])
-    assert [line["value"] for line in made.facts["by"]["lines"]] == ["2", "9", "10"]
+    assert [line.value for line in trend_of(made)] == ["2", "9", "10"]
 
 
 def test_a_group_in_several_parts_counts_where_it_begins_and_it_is_said() -> None:
     made = looked([[0, 1, 0], [1, 1]], View(by="source"), source=["a", "b", "c", "b", "b"])
-    assert [(line["groups"], line["rows"]) for line in made.facts["by"]["lines"]] == [(1, 1), (1, 3), (0, 1)]
-    assert any("1 group has rows in several values of source" in warning for warning in made.facts["warnings"])
+    assert [(line.groups, line.rows) for line in trend_of(made)] == [(1, 1), (1, 3), (0, 1)]
+    assert any("1 group has rows in several values of source" in warning for warning in made.facts.warnings)
 
 
 def test_files_can_be_compared(tmp_path: Path) -> None:
     for name, reward in (("one", 0.0), ("two", 1.0)):
         write(tmp_path / f"{name}.jsonl", [{"prompt_id": name, "reward": reward}] * 2)
     made = inspected(tmp_path, by="file")
-    assert [line["mean"] for line in made.facts["by"]["lines"]] == [0.0, 1.0]
+    assert [line.mean for line in trend_of(made)] == [0.0, 1.0]
 
 
 # --- what never stops --------------------------------------------------------------------------------------
 
 
 def test_rows_without_a_reward_are_counted_and_left_out() -> None:
-    found = seen([[1.0, None, math.nan], [0.0, math.inf]])
-    assert (found["rows"], found["unscorable"], found["reward"]["count"], found["singletons"]) == (5, 3, 2, 2)
+    found = looked([[1.0, None, math.nan], [0.0, math.inf]], USUAL, None).facts
+    assert (found.rows, found.unscorable, found.reward.count, found.singletons) == (5, 3, 2, 2)
     assert any("3 rows (60%) have no finite reward. compute stops at them" in line for line in verdicts(found))
-    known = {**found, "declared_unscorable": 3}
+    known = replace(found, declared_unscorable=3)
     assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
 
 
 def test_groups_of_one_row_are_inspected_and_their_key_is_doubted() -> None:
-    found = seen([[1.0], [0.0], [1.0]])
-    assert (found["singletons"], found["expected"], found["at_size"]) == (3, None, [])
+    found = looked([[1.0], [0.0], [1.0]], USUAL, None).facts
+    assert (found.singletons, found.expected, found.at_size) == (3, None, [])
     assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
 
 
@@ -387,9 +400,9 @@ def test_every_reward_column_is_shown_by_itself() -> None:
     frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "a": [1.0, 1.0, 0.0, 1.0], "b": [None, 2.0, 2.0, 2.0]})
     made = scored([table(frame)], Binding(rewards=("a", "b")), plan_of({"reward": ["a", "b"]}), View())
     made = with_facts(made, View())
-    facts = made.facts["rewards"]
-    assert (facts["a"]["mean"], facts["a"]["zero_variance_share"], facts["a"]["unscorable"]) == (0.75, 0.5, 0)
-    assert (facts["b"]["count"], facts["b"]["zero_variance_share"], facts["b"]["unscorable"]) == (3, 1.0, 1)
+    facts = made.facts.rewards
+    assert (facts["a"].mean, facts["a"].zero_variance_share, facts["a"].unscorable) == (0.75, 0.5, 0)
+    assert (facts["b"].count, facts["b"].zero_variance_share, facts["b"].unscorable) == (3, 1.0, 1)
     assert any(line.startswith("b does not vary within 100% of the groups") for line in verdicts(made.facts))
 
 
@@ -405,10 +418,10 @@ def test_dots_stand_between_the_ends_only_where_a_group_is_left_out(groups: int,
 
 def test_groups_are_listed_from_both_ends() -> None:
     made = looked([[0, 1], [1, 1], [0, 0.5], [1]], View(top=1))
-    assert [one["key"] for one in made.facts["listed"]["most"]] == ["0"]
-    assert [one["key"] for one in made.facts["listed"]["least"]] == ["1"]
-    by_mean = looked([[0, 1], [1, 1], [0, 0.5]], View(top=5, sort="mean")).facts["listed"]
-    assert ([one["key"] for one in by_mean["most"]], by_mean["least"]) == (["1", "0", "2"], [])
+    assert [one.key for one in made.facts.listed.most] == ["0"]
+    assert [one.key for one in made.facts.listed.least] == ["1"]
+    by_mean = looked([[0, 1], [1, 1], [0, 0.5]], View(top=5, sort="mean")).facts.listed
+    assert ([one.key for one in by_mean.most], by_mean.least) == (["1", "0", "2"], [])
 
 
 def test_an_unknown_fact_is_named() -> None:
@@ -429,17 +442,17 @@ def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: s
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b"\n", b"\n\n")))
     made = inspected(path, group=["prompt_id,step"])
     facts = show_group(made, "p1,1")
-    assert facts["key"] == "p1, 1"
-    assert [row["text"] for row in facts["rows"]] == [f"text 1 1 {i}" for i in range(4)]
-    assert [row["reward"] for row in facts["rows"]] == [0.0, 1.0, 0.0, 0.0]
-    assert [row["row"] for row in facts["rows"]] == [17, 18, 19, 20]
-    assert facts["rows"][1]["advantage"] == pytest.approx(1.5, abs=1e-5)
+    assert facts.key == "p1, 1"
+    assert [row.text for row in facts.rows] == [f"text 1 1 {i}" for i in range(4)]
+    assert [row.reward for row in facts.rows] == [0.0, 1.0, 0.0, 0.0]
+    assert [row.row for row in facts.rows] == [17, 18, 19, 20]
+    assert facts.rows[1].advantage == pytest.approx(1.5, abs=1e-5)
 
 
 def test_a_key_may_be_a_prefix_that_only_one_group_has(tmp_path: Path) -> None:
     keys = ("apple", "apple", "apricot", "apricot")
     made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in keys]))
-    assert show_group(made, "apr")["key"] == "apricot"
+    assert show_group(made, "apr").key == "apricot"
     with pytest.raises(DataError, match="is in 2 keys: #1 apple, #2 apricot"):
         show_group(made, "ap")
     with pytest.raises(DataError, match=r"no group has the key 'aple'.*did you mean 'apple'"):
@@ -485,12 +498,12 @@ ASKED = "<|im_start|>user\nWhat is {}\n  in words?<|im_end|>\n<|im_start|>assist
 def test_a_group_is_found_by_its_number_its_label_or_a_part_of_its_key(tmp_path: Path, given: str, place: int) -> None:
     keys = [ASKED.format("3 * 4"), ASKED.format("880 * 510"), ASKED.format("7 * 7"), "12"]
     made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": i} for key in keys for i in range(2)]))
-    assert show_group(made, given)["number"] == place + 1
+    assert show_group(made, given).number == place + 1
 
 
 def test_a_number_with_a_sign_is_no_integer_key(tmp_path: Path) -> None:
     made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in (3, 2, 1)]))
-    assert [show_group(made, key)["key"] for key in ("3", "#3", "1", "#1")] == ["3", "1", "1", "3"]
+    assert [show_group(made, key).key for key in ("3", "#3", "1", "#1")] == ["3", "1", "1", "3"]
     with pytest.raises(DataError, match=r"there is no group #4.*#1 to #3"):
         show_group(made, "#4")
 
@@ -504,7 +517,7 @@ def test_several_hits_are_listed_with_the_text_that_differs(tmp_path: Path) -> N
 def test_of_a_chat_the_last_message_is_shown(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "reward": i, "completion": chat} for i in range(2)])
-    assert show_group(inspected(path), "1")["rows"][0]["text"] == "hello"
+    assert show_group(inspected(path), "1").rows[0].text == "hello"
 
 
 def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> None:
@@ -516,14 +529,16 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
     ):
         assert with_duplicates(view, size).duplicates is compared
     path = write(tmp_path / "a.jsonl", ROWS)
-    assert inspected(path, group=["prompt_id,step"], duplicates=False).facts["duplicates"] is None
-    assert inspected(path, group=["prompt_id,step"]).facts["duplicates"]["rows"] == 0
+    assert inspected(path, group=["prompt_id,step"], duplicates=False).facts.duplicates is None
+    found = inspected(path, group=["prompt_id,step"]).facts.duplicates
+    assert found is not None and found.rows == 0
 
 
 def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
     plain = looked([[0, 1, 1], [0, 0, 1]])
     other = looked([[0, 1, 1], [0, 0, 1]], plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
-    assert {name for name in plain.facts if plain.facts[name] != other.facts[name]} <= {"method", "effective_rows"}
+    one, two = document(plain.facts), document(other.facts)
+    assert {name for name in one if one[name] != two[name]} <= {"method", "effective_rows"}
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
 
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +38,10 @@ import pytest
 
 import grpo_cli
 from grpo_cli.stats import against as changes
-from grpo_cli.stats.against import against
+from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.document import document
 from grpo_cli.stats.figures import figures
-from grpo_cli.stats.verdicts import verdicts
 from tests.support.command import adv
 from tests.support.drawn import is_nightly
 from tests.support.jobs import inspected
@@ -183,9 +181,9 @@ def test_chance_does_not_raise_the_verdict_on_length(*, taught: bool) -> None:
         rows = drawn(np.full(8, 0.5), 4, seed)
         noise = np.random.default_rng(seed + 500).normal(size=len(rows))
         length = 100 + 10 * (noise + 3 * taught * rows["reward"].to_numpy())
-        found = grpo_cli.inspect(rows.with_columns(length=length)).facts
-        large += abs(found["length"]["within_groups"] or 0) >= 0.3
-        said += any("is length being rewarded" in line for line in verdicts(found))
+        look = grpo_cli.inspect(rows.with_columns(length=length))
+        large += abs(look.facts["length"]["within_groups"] or 0) >= 0.3
+        said += any("is length being rewarded" in line for line in look.verdicts)
     assert said >= 57 if taught else large >= 6 and said <= 2
 
 
@@ -263,9 +261,10 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
             assert "no prompt is listed: the changes do not exceed chance" in text
             assert found["gained"] == found["lost"] == []
         now = inspected(tmp_path / "now.jsonl")
-        page = {**now.facts, "against": against(now, inspected(tmp_path / "before.jsonl"))}
-        assert verdicts(page)[0].endswith(found["verdict"])
-        drawings = {one.name: one for one in figures(replace(now, facts=page), {})}
+        before = inspected(tmp_path / "before.jsonl")
+        changes = against(now, before)
+        assert Since.of(now, before, changes).facts.verdicts[0].endswith(found["verdict"])
+        drawings = {one.name: one for one in figures(Since.of(now, before, changes), {})}
         assert "(by chance" in drawings["changes"].caption
         assert ("gained_and_lost" in drawings) == bool(found["gained"] or found["lost"])
     assert said["No clear change: two samples of one policy would differ as much."] >= 5

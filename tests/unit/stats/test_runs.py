@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.stats.intervals import (
     OF_CHANGE,
     OF_RATE,
@@ -115,7 +115,7 @@ def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws(tmp_path: Path) -> Non
 # --- simulation ---------------------------------------------------------------------------------------------------
 
 TIMES = 4000 if is_nightly() else 600
-Policy = Callable[[np.random.Generator, tuple[int, int]], Any]
+Policy = Callable[[Any, Any], Any]
 POLICIES: dict[str, Policy] = {
     "hard": lambda _, size: np.full(size, 0.02),
     "one rate": lambda _, size: np.full(size, 0.3),
@@ -134,8 +134,8 @@ def test_the_interval_of_a_rate_holds_the_truth(policy: Policy, rollouts: int, p
     truth = policy(random, (1, 400_000)).mean()
     rates = random.binomial(rollouts, policy(random, (TIMES, prompts))) / rollouts
     found = [estimate(one, OF_RATE) for one in rates]
-    held = fmean(one.low <= truth <= one.high for one in found if one.low is not None and one.high is not None)
-    assert held >= 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5
+    held = [one.low <= truth <= one.high for one in found if one.low is not None and one.high is not None]
+    assert fmean(held) >= 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
 @pytest.mark.parametrize("prompts", [5, 8, 30, 100])
@@ -176,7 +176,8 @@ def test_two_draws_of_one_policy_raise_no_alarm(now: int, before: int, prompts: 
     alarms, times = 0, TIMES // 4
     for policy in (POLICIES["broad"], POLICIES["extreme"]):
         random = np.random.default_rng(prompts)
-        for p in policy(random, (times, prompts)):
+        rates: Any = policy(random, (times, prompts))
+        for p in rates:
             places = tuple(np.repeat(np.arange(prompts), n) for n in (now, before))
             values = tuple((random.random(len(at)) < p[at]).astype(float) for at in places)
             alarms += p_value(Rollouts(places, values, prompts)) <= 0.05  # type: ignore[arg-type]
@@ -281,6 +282,34 @@ def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
 def test_what_cannot_be_compared_says_why(words: tuple[str, ...], message: str, place: Path) -> None:
     done = adv("inspect", "600.jsonl", *words, cwd=place)
     assert done.status in (1, 2) and message in done.err, done.err
+
+
+def test_python_compares_frames(place: Path) -> None:
+    frames = {name: pl.read_ndjson(place / f"{name}.jsonl") for name in ("200", "400", "600")}
+    look = grpo_cli.inspect(frames["600"], against={"a": frames["200"], "b": place / "400.jsonl"}, pass_at="1,8")  # noqa: S106 - no password
+    printed = json.loads(
+        adv(
+            "inspect",
+            "600.jsonl",
+            "--against",
+            "a=200.jsonl",
+            "--against",
+            "b=400.jsonl",
+            "--pass-at",
+            "1,8",
+            "--json",
+            cwd=place,
+        ).out
+    )
+    assert [one["name"] for one in look.runs["runs"]] == ["a", "b", "now"]
+    for one, other in zip(look.runs["differences"], printed["differences"], strict=True):
+        assert {**one, "name": ""} == {**other, "name": ""}
+    with pytest.raises(UsageError, match="pass_at is for the comparison of runs"):
+        grpo_cli.inspect(frames["600"], pass_at="1")  # noqa: S106 - no password
+    with pytest.raises(UsageError, match="'now' is the frame"):
+        grpo_cli.inspect(frames["600"], against={"now": frames["200"]})
+    with pytest.raises(UsageError, match="nothing to compare with"):
+        _ = grpo_cli.inspect(frames["600"]).runs
 
 
 def test_runs_with_equal_rewards_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""A distribution as lines: its numbers, and its histogram."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from grpo_cli.render.text import bar_lines, blocks, number
+from grpo_cli.stats.facts import Advantages, Distribution, ValueCounts
+
+BARS: Final = 6  # up to this many values have a line each
+
+
+def bars(distribution: Distribution) -> list[str]:
+    """The histogram of a distribution as lines: a bar per value if there are few, else a block per value or bin.
+
+    The labels are the smallest and the largest value: the edges of bins lie between values, as -0.01667.
+    """
+    histogram, scale = distribution.histogram, largest(distribution)
+    if histogram is None:
+        return []
+    note = ""
+    if isinstance(histogram, ValueCounts):
+        values = histogram.values
+        if len(values) <= BARS:
+            return bar_lines([number(value, scale) for value in values], histogram.counts)
+        note = f"   one bar per value ({len(values)} values)"
+    low, high = number(distribution.min, scale), number(distribution.max, scale)
+    return [f"{low} |{blocks(histogram.counts)}| {high}{note}"]
+
+
+def distribution_lines(distribution: Distribution, shares: str = "") -> list[str]:
+    """Mean, std, quartiles and histogram of `facts.distribution`."""
+    scale = largest(distribution)
+    values = (distribution.min, *distribution.quartiles, distribution.max)
+    named = zip(("min", "25%", "median", "75%", "max"), values, strict=True)
+    return [
+        f"mean {number(distribution.mean, scale)}  std {number(distribution.std, scale)}{shares}",
+        "  ".join(f"{name} {number(value, scale)}" for name, value in named),
+        *bars(distribution),
+    ]
+
+
+def largest(distribution: Distribution | Advantages) -> float:
+    """The largest magnitude of a distribution; values far below it are rounding errors."""
+    return max((abs(end) for end in (distribution.min, distribution.max) if end is not None), default=0.0)
