@@ -89,7 +89,6 @@ SELECTED: Final = _keywords_of("select")
 WIDTH: Final = 100
 LINES: Final = 30  # a longer repr is cut
 PATH: Final = (str, os.PathLike)
-OF_INPUTS: Final = ("inputs", "warnings")  # they are also among the facts of the inspection
 NEWEST: Final = "now"  # the name of the frame among the runs of `against`
 HEAD: Final = 20  # rows of a pandas frame whose values show the type of a column
 PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-family:monospace">{code}</pre>'
@@ -129,6 +128,11 @@ def _facts_in_keywords(facts: Mapping[str, Any]) -> dict[str, Any]:
     lines = {name: [_in_keywords(line) for line in facts[name]] for name in ("verdicts", "warnings") if name in facts}
     parts = {"parts": [_facts_in_keywords(part) for part in facts["parts"]]} if "parts" in facts else {}
     return {**facts, **lines, **parts}
+
+
+def _without(facts: Any, *names: str) -> dict[str, Any]:
+    """The facts as plain data, without those about files that have no name."""
+    return _facts_in_keywords({name: fact for name, fact in document(facts).items() if name not in names})
 
 
 def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
@@ -401,12 +405,10 @@ class Look:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
-        facts = document(self.found.facts)
-        if not facts["inputs"]:
-            del facts["inputs"]  # a frame has no name
+        facts = _without(self.found.facts, *([] if self.found.facts.inputs else ["inputs"]))
         if isinstance(self.found, Rescoring):
-            facts["rescored"] = {name: fact for name, fact in self.found.rescored.items() if name not in OF_INPUTS}
-        return _facts_in_keywords(facts)
+            facts["rescored"] = _without(self.found.rescored)
+        return facts
 
     @property
     def verdicts(self) -> list[str]:
@@ -572,7 +574,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     _, chosen = selects.selected(job, tables)
     kept = _taken(frame, tables, chosen.rows)
     refuse_changed(tables)
-    return Selection(kept, _facts_in_keywords(chosen.facts))
+    return Selection(kept, _without(chosen.facts, "inputs", "outputs", "seconds"))
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
@@ -616,7 +618,7 @@ def export(
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
-        return Selection(records, _facts_in_keywords(facts))
+        return Selection(records, _without(facts, "outputs"))
     table, _ = _reader(frame)
     (found,) = recognise([Table(FRAME, table)], job.binding)
     schema = found.schema
@@ -632,7 +634,7 @@ def export(
         except GrpoError as error:
             error.names = {str(copy): "frame"}
             raise
-    return Selection(records, _facts_in_keywords({**facts, "inputs": ["frame"]}))
+    return Selection(records, _without(replace(facts, inputs=["frame"]), "outputs"))
 
 
 @dataclass(frozen=True, slots=True)

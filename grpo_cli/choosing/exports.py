@@ -24,7 +24,7 @@ from grpo_cli.read.memory import available_memory
 from grpo_cli.read.texts import Hashes
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved_counts
-from grpo_cli.stats.facts import reward_range
+from grpo_cli.stats.facts import Number, reward_range
 from grpo_cli.stats.inspection import Inspection, score_groups
 
 BETA: Final = 1.0
@@ -116,6 +116,14 @@ class Rollouts:
         return replace(self.at(kept), left_out=(*self.left_out, (reason, int((~kept).sum()))))
 
 
+@dataclass(frozen=True)
+class Scale:
+    """The rewards with the solve rates 0 and 1."""
+
+    worst: Number
+    best: Number
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Records:
     """What will be written: for each record the rows of its texts, and the computed columns."""
@@ -124,7 +132,7 @@ class Records:
     columns: pl.DataFrame
     left_out: tuple[tuple[str, int], ...] = ()  # the reason, and the number of rows
     warnings: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,7 +415,6 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
     )
     difficulty = pl.Series("difficulty", BANDS).gather(bands(frame["solve_rate"].to_numpy()))
     passes = [pl.Series(f"pass@{k}", pass_at(n, solved, k), dtype=pl.Float64) for k in wanted.pass_at or ()]
-    scale = dict(zip(("worst", "best"), reward_range(rollouts.groups), strict=True))
     return Records(
         rows={"prompt": rollouts.rows[first]},
         columns=pl.DataFrame(groups["scored"].alias("n"))
@@ -415,7 +422,7 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
         .with_columns(pl.when(pl.col("solve_rate").is_not_null()).then(difficulty).alias("difficulty"), *passes),
         facts={
             "solved_at": bar if wanted.pass_at or wanted.solved_at is not None else None,
-            "scale": scale if wanted.solved_at is None else None,
+            "scale": Scale(*reward_range(rollouts.groups)) if wanted.solved_at is None else None,
         },
     )
 

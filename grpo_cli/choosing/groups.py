@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -72,13 +72,43 @@ class Choice:
         return [*(self.where.names if self.where else ()), self.by.removeprefix("-").replace("pass@", "pass_at_")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """The summary of `select`."""
+
+    inputs: Sequence[str]
+    version: Literal[1]
+    where: str | None
+    seed: int | None
+    rows: int
+    kept_rows: int
+    kept_masked: int
+    kept_left_out: int
+    rollouts: int
+    kept_rollouts: int
+    groups: int
+    kept_groups: int
+    group_key: Sequence[str]
+    reward_columns: Sequence[str]
+    map: Mapping[str, facts.Number]
+    schema: str | None
+    notes: Sequence[str]
+    zero_variance_share: facts.Number
+    kept_zero_variance_share: facts.Number
+    dropped: Sequence[facts.Dropped]
+    warnings: Sequence[str]
+    outputs: Sequence[str]
+    seconds: float
+    config: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """The rows of the input that are kept, in order, and the facts of the choice."""
 
     rows: Index
     lengths: tuple[int, ...]  # rows of each input
-    facts: dict[str, Any]
+    facts: Selected
 
     @property
     def by_input(self) -> list[Index]:
@@ -104,42 +134,43 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
         picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
         picked = rows & _with_siblings(inspection, picked)
         count = int((rows & ~picked).sum())
-        dropped.append({"reason": f"--per-group {choice.per_group} ({choice.pick})", "rows": count})
+        dropped.append(facts.Dropped(reason=f"--per-group {choice.per_group} ({choice.pick})", rows=count))
         rows = picked
         kept = np.zeros(len(groups), dtype=bool)
         kept[codes[rows]] = True
         share = facts.constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
     if narrow.height > len(codes):
-        dropped.append({"reason": "the last block is incomplete", "rows": narrow.height - len(codes)})
+        dropped.append(facts.Dropped(reason="the last block is incomplete", rows=narrow.height - len(codes)))
     dropped += facts.of_foreign(narrow)
     places = np.flatnonzero(rows) if narrow.rows is None else narrow.rows[rows]
     rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
-    return Kept(
-        rows=places,
-        lengths=narrow.lengths,
-        facts={
-            "version": VERSION,
-            "where": choice.where.text if choice.where else None,
-            "seed": choice.seed,
-            "rows": sum(narrow.lengths),
-            "kept_rows": len(places),
-            "kept_masked": int(narrow.masked.to_numpy()[rows].sum()),
-            "kept_left_out": int(narrow.left_out.to_numpy()[rows].sum()),
-            "rollouts": sum(narrow.lengths) if rollouts is None else rollouts.n_unique(),
-            "kept_rollouts": len(places) if rollouts is None else rollouts.filter(pl.Series(rows)).n_unique(),
-            "groups": len(groups),
-            "kept_groups": int(kept.sum()),
-            "group_key": list(narrow.key_words),
-            "reward_columns": list(narrow.reward_names),
-            "map": dict(narrow.outcomes),
-            "schema": narrow.schema,
-            "notes": list(narrow.notes),
-            "zero_variance_share": facts.zero_variance_share(groups),
-            "kept_zero_variance_share": share,
-            "dropped": dropped,
-            "warnings": [*narrow.warnings, *([] if len(places) else ["no row is left"])],
-        },
+    whole = sum(narrow.lengths)
+    said = Selected(
+        inputs=(),
+        version=VERSION,
+        where=choice.where.text if choice.where else None,
+        seed=choice.seed,
+        rows=whole,
+        kept_rows=len(places),
+        kept_masked=int(narrow.masked.to_numpy()[rows].sum()),
+        kept_left_out=int(narrow.left_out.to_numpy()[rows].sum()),
+        rollouts=whole if rollouts is None else rollouts.n_unique(),
+        kept_rollouts=len(places) if rollouts is None else rollouts.filter(pl.Series(rows)).n_unique(),
+        groups=len(groups),
+        kept_groups=int(kept.sum()),
+        group_key=narrow.key_words,
+        reward_columns=narrow.reward_names,
+        map=narrow.outcomes,
+        schema=narrow.schema,
+        notes=narrow.notes,
+        zero_variance_share=facts.zero_variance_share(groups),
+        kept_zero_variance_share=share,
+        dropped=dropped,
+        warnings=[*narrow.warnings, *([] if len(places) else ["no row is left"])],
+        outputs=(),
+        seconds=0.0,
     )
+    return Kept(rows=places, lengths=narrow.lengths, facts=said)
 
 
 def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
@@ -212,7 +243,7 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
         yield pl.Series(f"pass_at_{k}", pass_at(n.tolist(), solved.tolist(), k), dtype=pl.Float64)
 
 
-def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[dict[str, Any]]]:
+def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[facts.Dropped]]:
     """The groups to keep, and what each reason has dropped: conditions, --top-p, --top and --limit, in this order."""
     quantities = _quantities(inspection, choice)
     numbers = np.zeros(len(quantities), dtype=np.int64)  # per group: the number of the first reason to drop it, or 0
@@ -289,7 +320,7 @@ def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
     return UnknownName.among("fact of a group", name, listed)
 
 
-def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> list[dict[str, Any]]:
+def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> list[facts.Dropped]:
     """What each reason has dropped, with the first keys."""
     sizes = facts.rows_of(inspection.groups).to_numpy()
     listed = []
@@ -297,7 +328,8 @@ def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> 
         codes = np.flatnonzero(numbers == number)
         if len(codes):
             keys = [inspection.narrow.label(int(code)) for code in codes[: facts.LISTED]]
-            listed.append({"reason": reason, "groups": len(codes), "rows": int(sizes[codes].sum()), "keys": keys})
+            rows = int(sizes[codes].sum())
+            listed.append(facts.Dropped(reason=reason, groups=len(codes), rows=rows, keys=keys))
     return listed
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from rich.cells import cell_len
 from rich.console import Console
 
 from grpo_cli.render.text import Sheet, clean, count, file_list, markdown_table, number
+from grpo_cli.stats.rescored import ByComponent, ChangesAt, ChangesBetween, DependsOn, DisagreeingRow, Rescored, Sides
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut, labels_of
@@ -17,121 +18,122 @@ KEY: Final = 28
 LINES: Final = 6  # a longer trend is thinned out to this many lines, and more flips are a table
 NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
 
-Facts = Mapping[str, Any]
 Table = tuple[list[str], list[list[str]]]  # its heads (the first is its title) and its lines
 
 
-def render(facts: Facts, console: Console) -> None:
+def render(facts: Rescored, console: Console) -> None:
     """Print what the new reward changes."""
     sheet = Sheet(console)
     sheet.rows(_sections(facts))
     for heads, lines in _tables(facts, console.width):
         sheet.blank()
         sheet.table(heads, lines)
-    sheet.warnings(facts["warnings"])
-    sheet.row("verdict", facts["verdict"], style="cyan")
+    sheet.warnings(facts.warnings)
+    sheet.row("verdict", facts.verdict, style="cyan")
 
 
-def markdown(facts: Facts) -> str:
+def markdown(facts: Rescored) -> str:
     """The same as Markdown: a list, and a table for each part."""
     lines = [f"* **{label}**: {'; '.join(parts)}\n" for label, parts in _sections(facts)]
     tables = [f"\n{markdown_table(heads, rows)}" for heads, rows in _tables(facts, None)]
-    return "".join([*lines, *tables, f"\n{facts['verdict']}\n"])
+    return "".join([*lines, *tables, f"\n{facts.verdict}\n"])
 
 
-def _sections(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def _sections(facts: Rescored) -> Iterator[tuple[str, list[str]]]:
     """The labelled lines above the tables."""
-    reward, agree, groups, advantage = (facts[name] for name in ("reward", "agreement", "groups", "advantage"))
-    alone = facts["paired"]["only"].values() if facts["paired"] else ()
-    of_pairs = " of the pairs" if any(alone) or facts["compared"] < facts["rows"] else ""
-    for side, word, names in (("before", "old", facts["rescored"]), ("now", "new", facts["inputs"])):
-        columns = " + ".join(map(clean, reward[side]["columns"]))
-        yield word, [f"{file_list(names)}: {columns}, mean{of_pairs} {number(reward[side]['mean'])}"]
+    reward, agree, groups, advantage = facts.reward, facts.agreement, facts.groups, facts.advantage
+    alone = facts.paired and (facts.paired.only.now or facts.paired.only.before)
+    of_pairs = " of the pairs" if alone or facts.compared < facts.rows else ""
+    for side, word, names in ((reward.before, "old", facts.rescored), (reward.now, "new", facts.inputs)):
+        columns = " + ".join(map(clean, side.columns))
+        yield word, [f"{file_list(names)}: {columns}, mean{of_pairs} {number(side.mean)}"]
     yield "rollouts", list(_pairing(facts))
-    measures = {"kappa": agree["kappa"], "rank correlation": agree["rank_correlation"]}
+    measures = {"kappa": agree.kappa, "rank correlation": agree.rank_correlation}
     known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]
-    changes = f"{reward['up']:,} up, {reward['down']:,} down, mean change {reward['mean_change']:+.4g}"
-    yield "agreement", [f"{percent(agree['share'])} exactly{''.join(known)}", changes]
-    if facts["flips"] is not None and len(facts["flips"]) <= LINES:
-        stays = [flip for flip in facts["flips"] if flip["before"] == flip["now"]]
-        flips = [flip for flip in facts["flips"] if flip not in stays]
-        moved = "   ".join(f"{number(flip['before'])} to {number(flip['now'])}: {flip['rows']:,}" for flip in flips)
-        same = "   ".join(f"{number(flip['now'])} stays: {flip['rows']:,}" for flip in stays)
+    changes = f"{reward.up:,} up, {reward.down:,} down, mean change {reward.mean_change:+.4g}"
+    yield "agreement", [f"{percent(agree.share)} exactly{''.join(known)}", changes]
+    if facts.flips is not None and len(facts.flips) <= LINES:
+        stays = [flip for flip in facts.flips if flip.before == flip.now]
+        flips = [flip for flip in facts.flips if flip not in stays]
+        moved = "   ".join(f"{number(flip.before)} to {number(flip.now)}: {flip.rows:,}" for flip in flips)
+        same = "   ".join(f"{number(flip.now)} stays: {flip.rows:,}" for flip in stays)
         yield "flips", [line for line in (moved, same) if line]
-    has, total = groups["with_gradient"], advantage["total"]
-    gradient = [
-        f"{has['before']:,} of {count(groups['groups'], 'group')} with the old rewards, {has['now']:,} with the new"
-    ]
-    for word, part in (("gained by", groups["gained"]), ("lost by", groups["lost"])):
-        if part["groups"]:
-            more = ", ..." if part["groups"] > len(part["keys"]) else ""
-            gradient.append(f"{word} {part['groups']:,}: {', '.join(labels_of(part['keys'], KEY))}{more}")
+    has, total = groups.with_gradient, advantage.total
+    gradient = [f"{has.before:,} of {count(groups.groups, 'group')} with the old rewards, {has.now:,} with the new"]
+    for word, part in (("gained by", groups.gained), ("lost by", groups.lost)):
+        if part.groups:
+            more = ", ..." if part.groups > len(part.keys) else ""
+            gradient.append(f"{word} {part.groups:,}: {', '.join(labels_of(part.keys, KEY))}{more}")
     yield "gradient", gradient
-    signs = f"{advantage['sign_changes']:,} change sign, {advantage['first_signs']:,} are no longer 0"
-    change = f" ({'+' * (more > 0)}{number(100 * more, digits=3)}%)" if (more := total["change"]) is not None else ""
-    size = f"total |A| {number(total['before'])} to {number(total['now'])}{change}"
+    signs = f"{advantage.sign_changes:,} change sign, {advantage.first_signs:,} are no longer 0"
+    change, grown = "", total.change
+    if grown is not None:
+        change = f" ({'+' * (grown > 0)}{number(100 * grown, digits=3)}%)"
+    size = f"total |A| {number(total.before)} to {number(total.now)}{change}"
     yield "advantages", [
-        f"{signs}, {advantage['lost_signs']:,} become 0 ({advantage['method']})",
-        f"{size}, moved by {number(advantage['moved'])}",
+        f"{signs}, {advantage.lost_signs:,} become 0 ({advantage.method})",
+        f"{size}, moved by {number(advantage.moved)}",
     ]  # fmt: skip
-    if parts := list(_correlations(facts["depends_on"])):
+    if parts := list(_correlations(facts.depends_on)):
         yield "correlation", [f"of the change: {', '.join(parts)}"]
 
 
-def _pairing(facts: Facts) -> Iterator[str]:
-    both, paired, unscored = f"{facts['compared']:,} with both rewards", facts["paired"], facts["unscored"]
+def _pairing(facts: Rescored) -> Iterator[str]:
+    both, paired, unscored = f"{facts.compared:,} with both rewards", facts.paired, facts.unscored
     if paired is None:
         yield both
     else:
-        by = ", ".join(map(clean, paired["by"]))
-        yield f"{both}, paired by {by} within {clean(', '.join(paired['key'])) or 'the input'}"
-        if any(paired["only"].values()):
-            yield f"only in the old input {paired['only']['before']:,}, only in the new one {paired['only']['now']:,}"
-    if any(unscored.values()):
-        yield f"no old reward {unscored['before']:,}, no new reward {unscored['now']:,}"
+        by = ", ".join(map(clean, paired.by))
+        yield f"{both}, paired by {by} within {clean(', '.join(paired.key)) or 'the input'}"
+        if paired.only.now or paired.only.before:
+            yield f"only in the old input {paired.only.before:,}, only in the new one {paired.only.now:,}"
+    if unscored.now or unscored.before:
+        yield f"no old reward {unscored.before:,}, no new reward {unscored.now:,}"
 
 
-def _correlations(depends: Facts) -> Iterator[str]:
+def _correlations(depends: DependsOn) -> Iterator[str]:
     """What the change correlates with."""
-    for part in (depends["length"], *(depends["components"] or ())):
-        if part is not None and part["correlation"] is not None:
-            differs = f" (differs in {part['differs']:,} rows)" if part.get("differs") is not None else ""
-            yield f"{part['correlation']:+.2f} with {clean(part['column'])}{differs}"
+    for part in (depends.length, *(depends.components or ())):
+        if part is not None and part.correlation is not None:
+            differs = ""
+            if isinstance(part, ByComponent) and part.differs is not None:
+                differs = f" (differs in {part.differs:,} rows)"
+            yield f"{part.correlation:+.2f} with {clean(part.column)}{differs}"
 
 
-def _tables(facts: Facts, width: int | None) -> Iterator[Table]:
+def _tables(facts: Rescored, width: int | None) -> Iterator[Table]:
     """How often the reward changes by length and by step, and the rows that disagree most."""
-    if facts["flips"] is not None and len(facts["flips"]) > LINES:
-        rows = {(flip["before"], flip["now"]): f"{flip['rows']:,}" for flip in facts["flips"]}
+    if facts.flips is not None and len(facts.flips) > LINES:
+        rows = {(flip.before, flip.now): f"{flip.rows:,}" for flip in facts.flips}
         old, new = (sorted({*side}) for side in zip(*rows, strict=True))
         heads = ["old", *(f"new {number(value)}" for value in new)]
         yield heads, [[number(value), *(rows.get((value, other), "0") for other in new)] for value in old]
-    length, by = facts["depends_on"]["length"], facts["depends_on"]["by"]
+    length, by = facts.depends_on.length, facts.depends_on.by
     heads = ["rows", "changed", "up", "down", "mean change"]
-    if length is not None and length["bands"]:
-        names = [f"{number(band['low'])} to {number(band['high'])}" for band in length["bands"]]
-        yield [clean(length["column"]), *heads], list(map(_counts, names, length["bands"]))
-    if by is not None and by["lines"]:
-        lines = thinned(by["lines"], LINES)
-        yield [clean(by["column"]), *heads], [_counts(clean(str(line["value"])), line) for line in lines]
-    if facts["largest"]:
-        yield _largest(facts["largest"], width)
+    if length is not None and length.bands:
+        names = [f"{number(band.low)} to {number(band.high)}" for band in length.bands]
+        yield [clean(length.column), *heads], list(map(_counts, names, length.bands))
+    if by is not None and by.lines:
+        lines = thinned(by.lines, LINES)
+        yield [clean(by.column), *heads], [_counts(clean(str(line.value)), line) for line in lines]
+    if facts.largest:
+        yield _largest(facts.largest, width)
 
 
-def _counts(name: str, line: Facts) -> list[str]:
-    changed = f"{line['changed']:,} ({percent(line['changed'] / line['rows'])})"
-    return [name, f"{line['rows']:,}", changed, f"{line['up']:,}", f"{line['down']:,}", f"{line['mean_change']:+.4g}"]
+def _counts(name: str, line: ChangesAt | ChangesBetween) -> list[str]:
+    changed = f"{line.changed:,} ({percent(line.changed / line.rows)})"
+    return [name, f"{line.rows:,}", changed, f"{line.up:,}", f"{line.down:,}", f"{line.mean_change:+.4g}"]
 
 
-def _largest(rows: Sequence[Facts], width: int | None) -> Table:
+def _largest(rows: Sequence[DisagreeingRow], width: int | None) -> Table:
     """The rows that disagree most; both ends of their texts if the screen is wide enough."""
     heads = ["largest", "row", "reward", "advantage"]
-    keys = labels_of([row["key"] for row in rows], KEY)
+    keys = labels_of([row.key for row in rows], KEY)
     lines = [
-        [f"#{row['number']} {key}", str(row["row"]), _from_to(row), _from_to(row["advantage"])]
+        [f"#{row.number} {key}", str(row.row), _from_to(row), _from_to(row.advantage)]
         for row, key in zip(rows, keys, strict=True)
     ]
-    texts = [clean(row["text"] or "") for row in rows]
+    texts = [clean(row.text or "") for row in rows]
     if not any(texts):
         return heads, lines
     if width is not None:
@@ -140,5 +142,5 @@ def _largest(rows: Sequence[Facts], width: int | None) -> Table:
     return [*heads, "text"], [[*cells, text] for cells, text in zip(lines, texts, strict=True)]
 
 
-def _from_to(sides: Facts) -> str:
-    return f"{number(sides['before'])} to {number(sides['now'])}"
+def _from_to(sides: Sides | DisagreeingRow) -> str:
+    return f"{number(sides.before)} to {number(sides.now)}"

@@ -7,8 +7,11 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from grpo_cli.render.documents import Dropped, ExportDocument, SelectDocument
+from grpo_cli.choosing.exports import Scale
+from grpo_cli.choosing.groups import Selected
 from grpo_cli.render.text import LABEL, Sheet, clean, count, duration, file_list, number, rescaled, text_outcomes
+from grpo_cli.runs.export import Exported
+from grpo_cli.stats.facts import Dropped
 from grpo_cli.stats.verdicts import key_note, percent
 from grpo_cli.values.key_text import labels_of
 
@@ -17,14 +20,14 @@ KEYS: Final = 3
 Sections = Iterator[tuple[str, list[str]]]
 
 
-def select(facts: SelectDocument, console: Console) -> None:
+def select(facts: Selected, console: Console) -> None:
     """Print the summary of `select`."""
-    _print(_selected(facts, console.width), facts["warnings"], console)
+    _print(_selected(facts, console.width), facts.warnings, console)
 
 
-def export(facts: ExportDocument, console: Console) -> None:
+def export(facts: Exported, console: Console) -> None:
     """Print the summary of `export`."""
-    _print(_exported(facts, console.width), facts["warnings"], console)
+    _print(_exported(facts, console.width), facts.warnings, console)
 
 
 def add(facts: Mapping[str, Any], console: Console) -> None:
@@ -38,39 +41,38 @@ def _print(sections: Sections, warnings: Iterable[str], console: Console) -> Non
     sheet.warnings(warnings)
 
 
-def _selected(facts: SelectDocument, width: int) -> Sections:
-    yield "input", [file_list(facts["inputs"])]
-    yield "groups", [_kept(facts["kept_groups"], facts["groups"]), clean(f"by {key_note(facts['notes'])}")]
-    if facts["rollouts"] != facts["rows"]:
-        yield "rollouts", [_kept(facts["kept_rollouts"], facts["rollouts"])]
+def _selected(facts: Selected, width: int) -> Sections:
+    yield "input", [file_list(facts.inputs)]
+    yield "groups", [_kept(facts.kept_groups, facts.groups), clean(f"by {key_note(facts.notes)}")]
+    if facts.rollouts != facts.rows:
+        yield "rollouts", [_kept(facts.kept_rollouts, facts.rollouts)]
     apart = [
-        f"{rows:,} {kind}"
-        for rows, kind in ((facts["kept_masked"], "masked"), (facts["kept_left_out"], "left out"))
-        if rows
+        f"{rows:,} {kind}" for rows, kind in ((facts.kept_masked, "masked"), (facts.kept_left_out, "left out")) if rows
     ]
-    yield "rows", [_kept(facts["kept_rows"], facts["rows"]), *(f"{words} among them" for words in apart)]
-    yield "rewards", text_outcomes(facts["map"])
-    for i, dropped in enumerate(facts["dropped"]):
+    yield "rows", [_kept(facts.kept_rows, facts.rows), *(f"{words} among them" for words in apart)]
+    yield "rewards", text_outcomes(facts.map)
+    for i, dropped in enumerate(facts.dropped):
         yield "" if i else "left out", _left_out(dropped, width)
-    before, after = facts["zero_variance_share"], facts["kept_zero_variance_share"]
+    before, after = facts.zero_variance_share, facts.kept_zero_variance_share
     if before is not None:
         now = "no group with two rows" if after is None else percent(after)
         yield "zero variance", [f"{percent(before)} of the groups before, {now} now"]
-    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+    yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 
-def _exported(facts: ExportDocument, width: int) -> Sections:
-    yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
-    yield "groups", [count(facts["groups"], "group"), clean(f"by {key_note(facts['notes'])}")]
-    yield "rewards", text_outcomes(facts["map"])
-    yield "texts", [clean(facts["texts"])]
-    for i, dropped in enumerate(facts["dropped"]):
+def _exported(facts: Exported, width: int) -> Sections:
+    yield "input", [file_list(facts.inputs), count(facts.rows, "row")]
+    yield "groups", [count(facts.groups, "group"), clean(f"by {key_note(facts.notes)}")]
+    yield "rewards", text_outcomes(facts.map)
+    yield "texts", [clean(facts.texts)]
+    for i, dropped in enumerate(facts.dropped):
         yield "" if i else "left out", _left_out(dropped, width)
-    if (scale := facts.get("scale")) and (scale["worst"], scale["best"]) != (0, 1):
-        known = scale["worst"] != scale["best"]
-        yield "solve rate", [rescaled(scale["worst"], scale["best"]) if known else "unknown: all rewards are equal"]
-    yield "records", [f"{count(facts['records'], 'record')} for {facts['to']}: {', '.join(facts['columns'])}"]
-    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+    scale = facts.scale
+    if isinstance(scale, Scale) and (scale.worst, scale.best) != (0, 1):
+        known = scale.worst != scale.best
+        yield "solve rate", [rescaled(scale.worst, scale.best) if known else "unknown: all rewards are equal"]
+    yield "records", [f"{count(facts.records, 'record')} for {facts.to}: {', '.join(facts.columns)}"]
+    yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 
 def _added(facts: Mapping[str, Any]) -> Sections:
@@ -101,9 +103,9 @@ def _kept(kept: int, total: int) -> str:
 
 def _left_out(dropped: Dropped, width: int) -> list[str]:
     """How much was dropped for this reason, and the first group keys."""
-    rows, reason = count(dropped["rows"], "row"), clean(dropped["reason"])
-    if "groups" not in dropped:
+    rows, reason = count(dropped.rows, "row"), clean(dropped.reason)
+    if dropped.groups is None or dropped.keys is None:
         return [f"{rows}: {reason}"]
-    keys = labels_of(dropped["keys"][:KEYS], (width - LABEL) // KEYS - len(", "))
-    more = f"; ... {number(dropped['groups'] - len(keys))} more" if dropped["groups"] > len(keys) else ""
-    return [f"{count(dropped['groups'], 'group')} ({rows}): {reason}", f"  {'; '.join(keys)}{more}"]
+    keys = labels_of(dropped.keys[:KEYS], (width - LABEL) // KEYS - len(", "))
+    more = f"; ... {number(dropped.groups - len(keys))} more" if dropped.groups > len(keys) else ""
+    return [f"{count(dropped.groups, 'group')} ({rows}): {reason}", f"  {'; '.join(keys)}{more}"]

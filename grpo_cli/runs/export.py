@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Wanted, of_prompts
+from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
 from grpo_cli.choosing.groups import Choice, choose_groups
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
@@ -27,7 +27,8 @@ from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_
 from grpo_cli.runs.asked import binding_of, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
-from grpo_cli.stats.facts import of_foreign
+from grpo_cli.stats.document import ABSENT, Absent
+from grpo_cli.stats.facts import Dropped, Number, of_foreign
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, choose_target, refuse_summary
 from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
@@ -67,7 +68,38 @@ class Job:
         return replace(job, **more)
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """The summary of `export`; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
+
+    version: Literal[1]
+    to: str
+    inputs: Sequence[str]
+    where: str | None
+    rows: int
+    groups: int
+    group_key: Sequence[str]
+    reward_columns: Sequence[str]
+    map: Mapping[str, Number]
+    texts: str
+    schema: str | None
+    plan: Plan | None
+    records: int
+    columns: Sequence[str]
+    dropped: Sequence[Dropped]
+    narrow_pairs: int | None = None
+    pairs_over_limit: int | None = None
+    groups_without_pair: int | None = None
+    solved_at: Number | Absent = ABSENT
+    scale: Scale | Absent | None = ABSENT
+    notes: Sequence[str]
+    outputs: Sequence[str]
+    warnings: Sequence[str]
+    seconds: float
+    config: str | None = None
+
+
+def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     """Write the records; return the facts, which say how many rows were left out, and why."""
     started = time.perf_counter()
     wanted, kind = job.wanted, KINDS[job.wanted.to]
@@ -116,38 +148,39 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
         pieces = _counted(_pieces(narrow, columns, records), len(records.columns), watching)
         write_records(pieces, names, records.columns, handle, target.format)
         refuse_changed(tables)
-    left_out += [{"reason": reason, "rows": rows} for reason, rows in records.left_out if rows]
+    left_out += [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
     left_out += of_foreign(narrow)
-    return {
-        "version": VERSION,
-        "to": wanted.to,
-        "inputs": [table.name for table in tables],
-        "where": wanted.where.text if wanted.where else None,
-        "rows": sum(narrow.lengths),
-        "groups": grouped,
-        "group_key": list(narrow.key_words),
-        "reward_columns": list(narrow.reward_names),
-        "map": dict(narrow.outcomes),
-        "texts": columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
-        "schema": narrow.schema,
-        "plan": inspection.scored.plan.as_dict() if wanted.to in {"weights", "tokens"} else None,
-        "records": height,
-        "columns": [*names, *records.columns.columns],
-        "dropped": [*dropped, *left_out],
+    weighs = wanted.to in {"weights", "tokens"}
+    return Exported(
+        version=VERSION,
+        to=wanted.to,
+        inputs=[table.name for table in tables],
+        where=wanted.where.text if wanted.where else None,
+        rows=sum(narrow.lengths),
+        groups=grouped,
+        group_key=narrow.key_words,
+        reward_columns=narrow.reward_names,
+        map=narrow.outcomes,
+        texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
+        schema=narrow.schema,
+        plan=inspection.scored.plan if weighs else None,
+        records=height,
+        columns=[*names, *records.columns.columns],
+        dropped=[*dropped, *left_out],
         **records.facts,
-        "notes": list(narrow.notes),
-        "outputs": [target.name],
-        "warnings": [*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+        notes=narrow.notes,
+        outputs=[target.name],
+        warnings=[*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
+        seconds=round(time.perf_counter() - started, 3),
+    )
 
 
-def records(job: Job) -> tuple[pl.DataFrame, dict[str, Any]]:
+def records(job: Job) -> tuple[pl.DataFrame, Exported]:
     """The records as a frame, and the facts."""
     with TemporaryDirectory(prefix="grpo-adv.") as folder:
         made = str(Path(folder) / "records.parquet")
         facts = run(replace(job, output=Output(to=made)))
-        return pl.read_parquet(made), {name: fact for name, fact in facts.items() if name != "outputs"}
+        return pl.read_parquet(made), facts
 
 
 def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:
@@ -187,7 +220,7 @@ def _rollouts(
     without_prompt: Index | None,
     *,
     all_rows: bool,
-) -> tuple[Rollouts, list[dict[str, Any]]]:
+) -> tuple[Rollouts, list[Dropped]]:
     """The rows of these groups that have what the kind reads, and why other rows are left out.
 
     If a rollout of several rows counts once, this is its row with the reward; with `all_rows` all of them, with its reward.
@@ -195,7 +228,7 @@ def _rollouts(
     """
     narrow = inspection.narrow
     codes = narrow.table["group"].to_numpy().astype(np.int64)
-    reward, left_out = inspection.raw.rows[".reward"], list[dict[str, Any]]()
+    reward, left_out = inspection.raw.rows[".reward"], list[Dropped]()
     rows = np.flatnonzero(groups[codes] & inspection.scored.rows[".kept"].to_numpy())
     of_rollout = reward
     if inspection.raw.plan.unit.take != "each":
@@ -205,7 +238,7 @@ def _rollouts(
     def only(kept: np.ndarray[tuple[int], np.dtype[np.bool_]], reason: str) -> Index:
         """The rows that are kept; the others are noted with the reason."""
         if not kept.all():
-            left_out.append({"reason": reason, "rows": int((~kept).sum())})
+            left_out.append(Dropped(reason=reason, rows=int((~kept).sum())))
         return rows[kept]
 
     def rollouts(prompts: Any, responses: Any) -> Rollouts:

@@ -115,13 +115,11 @@ def looked_at(
         return with_verdicts(with_facts(inspection, view))
     inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
-    warnings = two.pop("warnings")
     if job.whole:
-        inspection = with_verdicts(with_facts(inspection, view), two["verdict"])
-        warnings = list(dict.fromkeys([*warnings, *inspection.facts.warnings]))
-        inspection = replace(inspection, described=replace(inspection.facts, warnings=warnings))
-    names = [table.name for table in others or tables]
-    return Rescoring(**vars(inspection), rescored={**two, "rescored": names, "warnings": warnings})
+        inspection = with_verdicts(with_facts(inspection, view), two.verdict)
+        two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
+        inspection = replace(inspection, described=replace(inspection.facts, warnings=two.warnings))
+    return Rescoring(**vars(inspection), rescored=two)
 
 
 def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter | None, over: OverTables) -> Parted:

@@ -25,8 +25,9 @@ from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.runs.asked import binding_of
 from grpo_cli.runs.group_rows import ends, said
+from grpo_cli.stats.against import NowAndBefore
 from grpo_cli.stats.inspection import Inspection
-from grpo_cli.stats.rescored import OLD, other_reward, rescored, verdict
+from grpo_cli.stats.rescored import OLD, Pairing, Rescored, other_reward, rescored
 from grpo_cli.stats.verdicts import percent
 
 PROMPTS: Final = 8  # prompts whose rollouts are compared
@@ -65,7 +66,7 @@ def carrying(tables: Sequence[Table], others: Sequence[Table], other: Other, bin
 
 def two_rewards(
     now: Inspection, others: Sequence[Table], other: Other, *, where: Filter | None = None, over: OverTables = map
-) -> tuple[Inspection, dict[str, Any]]:
+) -> tuple[Inspection, Rescored]:
     """The inspection of the rollouts that have both rewards, and the facts about both.
 
     Without `others` the other reward is a carried column of the inspection.
@@ -94,13 +95,14 @@ def two_rewards(
     if where is not None:
         now = only(now, where)
     facts = rescored(now, other_reward(now, names, other.plan), names)
-    places = np.array([row["position"] for row in facts["largest"]], dtype=np.int64)
-    if before is not None and paired is not None and paired["by"] != [now.columns.get("text")]:
-        _refuse_other_texts(now, before, places, paired["by"])
+    places = np.array([row.position for row in facts.largest], dtype=np.int64)
+    if before is not None and paired is not None and paired.by != [now.columns.get("text")]:
+        _refuse_other_texts(now, before, places, paired.by)
     texts = [ends(written(each.response), TEXT) for each in said(now, places)]
-    largest = [{**row, "text": text} for row, text in zip(facts["largest"], texts, strict=True)]
+    largest = [replace(row, text=text) for row, text in zip(facts.largest, texts, strict=True)]
     warnings = [*now.narrow.warnings, *(_few(paired) if paired else ()), *unused]
-    return now, {**facts, "largest": largest, "paired": paired, "verdict": verdict(facts), "warnings": warnings}
+    old = [table.name for table in others or now.narrow.tables]
+    return now, replace(facts, largest=largest, paired=paired, rescored=old, warnings=warnings)
 
 
 def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
@@ -123,21 +125,21 @@ def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) 
     return replace(now, narrow=replace(now.narrow, carried={**now.narrow.carried, **columns, **more}))
 
 
-def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> dict[str, Any]:
+def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> Pairing:
     key = now.key_words
     if not len(pairs.now):
         wrong = f"no rollout is in both inputs (by {', '.join(pairs.by)} within {', '.join(key)})"
         raise DataError(wrong, "--against compares different rollouts of the same prompts")
-    rows = {"now": len(now.table) - len(pairs.now), "before": len(before.table) - len(pairs.before)}
-    return {"by": list(pairs.by), "key": list(key), "rows": len(pairs.now), "only": rows}
+    alone = NowAndBefore(now=len(now.table) - len(pairs.now), before=len(before.table) - len(pairs.before))
+    return Pairing([*pairs.by], key, len(pairs.now), alone)
 
 
-def _few(paired: dict[str, Any]) -> list[str]:
+def _few(paired: Pairing) -> list[str]:
     """A warning if most rollouts of each input are not in the other."""
-    fewest = paired["rows"] + min(paired["only"].values())
-    if paired["rows"] >= FEW * fewest:
+    fewest = paired.rows + min(paired.only.now, paired.only.before)
+    if paired.rows >= FEW * fewest:
         return []
-    few = f"only {percent(paired['rows'] / fewest)} of the rollouts are in both inputs"
+    few = f"only {percent(paired.rows / fewest)} of the rollouts are in both inputs"
     return [f"{few}: --against compares different rollouts of the same prompts"]
 
 

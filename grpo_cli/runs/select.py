@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import Choice, Kept, select_rows
+from grpo_cli.choosing.groups import Choice, Kept, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
@@ -65,7 +65,7 @@ class Job:
         return replace(job, **more)
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
+def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     """Write the rows that are kept; return the facts, which say why others are not."""
     started = time.perf_counter()
     phase("reading")
@@ -87,13 +87,13 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     write = _join if joined else _write
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
     notes = write(tables, groups.narrow.scans, kept, targets, force=job.output.force)
-    return {
-        "inputs": [table.name for table in tables],
-        **kept.facts,
-        "outputs": [target.name for target in targets],
-        "warnings": [*kept.facts["warnings"], *skipped, *notes],
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+    return replace(
+        kept.facts,
+        inputs=[table.name for table in tables],
+        outputs=[target.name for target in targets],
+        warnings=[*kept.facts.warnings, *skipped, *notes],
+        seconds=round(time.perf_counter() - started, 3),
+    )
 
 
 def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Inspection, Kept]:

@@ -126,6 +126,16 @@ class MarkedRows:
     rows: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Dropped:
+    """Rows that are left out for a reason; whole groups with the first of their keys."""
+
+    reason: str
+    groups: int | None = None
+    rows: int
+    keys: Sequence[str] | None = None
+
+
 @dataclass(frozen=True)
 class SkippedGroup:
     """A group without an advantage of its own."""
@@ -573,10 +583,10 @@ def every_group(facts: Summary) -> str:
     return "every group that can be compared" if alone else "every group"
 
 
-def of_foreign(narrow: Narrow) -> list[dict[str, Any]]:
+def of_foreign(narrow: Narrow) -> list[Dropped]:
     """The rows that are no rollouts, as a reason why rows are not chosen."""
     marks, rows = marks_of(marked_rows(narrow.mark_counts), "foreign"), sum(narrow.lengths) - narrow.height
-    return [{"reason": f"no rollouts ({marks})", "rows": rows}] if rows else []
+    return [Dropped(reason=f"no rollouts ({marks})", rows=rows)] if rows else []
 
 
 def marked_lines(marks: Sequence[MarkedRows]) -> Iterator[str]:

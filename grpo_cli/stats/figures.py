@@ -384,31 +384,38 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     if not isinstance(inspection, Rescoring):
         return []
     said = inspection.rescored
-    reward, depends = said["reward"], said["depends_on"]
+    reward, length, by = said.reward, said.depends_on.length, said.depends_on.by
     drawn = [
-        Figure(name="rescored", kind="stacked", title="Reward before, and what became of it", lines=reward["changes"],
-               caption=f"{reward['up']:,} rewards are higher now (better), {reward['down']:,} lower (worse); {said['agreement']['share']:.1%} are the same.",
+        Figure(name="rescored", kind="stacked", title="Reward before, and what became of it", lines=[*reward.changes],
+               caption=f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
                axes={"x": "reward before", "y": "rollouts"}),
     ]  # fmt: skip
-    bands = (depends["length"] or {"bands": ()})["bands"]
-    named = {"length": [(f"{band['low']:g} to {band['high']:g}", band) for band in bands]}
-    named["by"] = (
-        [(str(line["value"]), line) for line in thinned(depends["by"]["lines"], POINTS)] if depends["by"] else []
-    )
-    for name, parts in named.items():
+    named = list[tuple[str, str, Lines]]()
+    if length is not None:
+        named.append(
+            (
+                "length",
+                length.column,
+                [{**vars(band), "value": f"{band.low:g} to {band.high:g}"} for band in length.bands],
+            )
+        )
+    if by is not None:
+        named.append(
+            ("by", by.column, [{**vars(line), "value": str(line.value)} for line in thinned(by.lines, POINTS)])
+        )
+    for name, column, parts in named:
         if parts:
-            by = depends[name]["column"]
             lines = [
-                {**line, "value": _axis_value(value), "share": line["changed"] / line["rows"]} for value, line in parts
+                {**line, "value": _axis_value(line["value"]), "share": line["changed"] / line["rows"]} for line in parts
             ]
             drawn.append(
-                Figure(name=f"rescored_{name}", kind="bars", title=f"Changed rewards by {by}", lines=lines,
-                       caption=f"The share of rollouts whose reward changes, by {by}.", axes={"x": "", "y": "share of rollouts"})
+                Figure(name=f"rescored_{name}", kind="bars", title=f"Changed rewards by {column}", lines=lines,
+                       caption=f"The share of rollouts whose reward changes, by {column}.", axes={"x": "", "y": "share of rollouts"})
             )  # fmt: skip
     moved = [
-        {"value": _axis_value(f"#{row['number']} row {row['row']}: {row['key'][:LABEL]}"), "kind": "gained" if row["now"] > row["before"] else "lost",
-         **{name: row[name] for name in RUNS}, "change": row["now"] - row["before"], "text": row["text"]}
-        for row in said["largest"]
+        {"value": _axis_value(f"#{row.number} row {row.row}: {row.key[:LABEL]}"), "kind": "gained" if row.now > row.before else "lost",
+         "before": row.before, "now": row.now, "change": row.now - row.before, "text": row.text}
+        for row in said.largest
     ]  # fmt: skip
     drawn.append(
         Figure(name="disagreements", kind="moves", title="Largest disagreements", lines=moved,

@@ -1,11 +1,11 @@
-"""Two rewards of the same rollouts: how far they agree, and how advantages change. Everything is plain data."""
+"""Two rewards of the same rollouts: how far they agree, and how advantages change."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -15,10 +15,10 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
 from grpo_cli.errors import DataError
-from grpo_cli.stats.against import KINDS
-from grpo_cli.stats.binned import count_by_kind
+from grpo_cli.stats.against import KINDS, NowAndBefore
+from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.facts import plain
+from grpo_cli.stats.facts import Number, plain
 from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
@@ -34,21 +34,220 @@ LARGE: Final = 1000  # sums of advantages this large are shown without decimals
 EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
 
-Facts = dict[str, Any]
 RowIndex = Index | slice  # the rows that have both rewards; a slice of all
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A number for each of the two rewards."""
+
+    before: Number
+    now: Number
+
+
+@dataclass(frozen=True)
+class Moved(Sides):
+    """The same with the relative change."""
+
+    change: Number
+
+
+@dataclass(frozen=True)
+class OneReward:
+    """One of the two rewards."""
+
+    columns: Sequence[str]
+    mean: Number
+    std: Number
+    min: Number
+    max: Number
+
+
+@dataclass(frozen=True)
+class TwoRewards:
+    """Both rewards of the rollouts that have both, and how many changed."""
+
+    now: OneReward
+    before: OneReward
+    changed: int
+    up: int
+    down: int
+    mean_change: float
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How often the rewards are the same; Cohen's kappa of two values, and Spearman's rank correlation, with mean ranks for ties."""
+
+    same: int
+    share: float
+    kappa: Number
+    rank_correlation: Number
+
+
+@dataclass(frozen=True)
+class Flip:
+    """How many rollouts had one value, and now have the other."""
+
+    before: float
+    now: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """How many groups have a gradient under one reward only, and the keys of the first."""
+
+    groups: int
+    keys: Sequence[str]
+
+
+@dataclass(frozen=True)
+class GroupsOfTwo:
+    """Groups with a gradient under each reward, and those that gain or lose it."""
+
+    groups: int
+    with_gradient: NowAndBefore
+    gained: Gradients
+    lost: Gradients
+
+
+@dataclass(frozen=True)
+class MovedAdvantages:
+    """How the other reward changes the advantages; `moved` is the sum of the differences."""
+
+    rows: int
+    sign_changes: int
+    first_signs: int
+    lost_signs: int
+    total: Moved
+    moved: float
+    method: str
+
+
+@dataclass(frozen=True)
+class ChangesAt:
+    """Rollouts of a step, and how many of them changed."""
+
+    value: Any
+    rows: int
+    changed: int
+    up: int
+    down: int
+    mean_change: Number
+
+
+@dataclass(frozen=True)
+class ChangesBetween:
+    """The same for lengths from `low` to `high`."""
+
+    low: float
+    high: float
+    rows: int
+    changed: int
+    up: int
+    down: int
+    mean_change: Number
+
+
+@dataclass(frozen=True)
+class ByLength:
+    """How changes depend on the length, in bands of equally many rollouts."""
+
+    column: str
+    correlation: Number
+    bands: Sequence[ChangesBetween]
+
+
+@dataclass(frozen=True)
+class ByStep:
+    """How changes depend on the step."""
+
+    column: str
+    lines: Sequence[ChangesAt]
+
+
+@dataclass(frozen=True)
+class ByComponent:
+    """How changes depend on a component; `differs` is the number of rows where the component itself changed.
+
+    They correlate with its change, or with its value if the other reward lacks it.
+    """
+
+    column: str
+    differs: int | None
+    correlation: Number
+
+
+@dataclass(frozen=True)
+class DependsOn:
+    """What changes depend on; each is null if it is unknown."""
+
+    length: ByLength | None
+    by: ByStep | None
+    components: Sequence[ByComponent] | None
+
+
+@dataclass(frozen=True)
+class DisagreeingRow:
+    """A rollout whose rewards differ most."""
+
+    key: str
+    number: int
+    position: int
+    file: str
+    row: int
+    before: float
+    now: float
+    advantage: Sides
+    text: str | None
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How rollouts of two inputs were paired, and how many are in one of them only."""
+
+    by: Sequence[str]
+    key: Sequence[str]
+    rows: int
+    only: NowAndBefore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rescored:
+    """The result of `inspect --old-rewards`; `paired` is null if the other reward is a column of the same rows."""
+
+    version: Literal[1]
+    rows: int
+    compared: int
+    unscored: NowAndBefore
+    reward: TwoRewards
+    agreement: Agreement
+    flips: Sequence[Flip] | None
+    groups: GroupsOfTwo
+    advantage: MovedAdvantages
+    depends_on: DependsOn
+    largest: Sequence[DisagreeingRow]
+    paired: Pairing | None
+    verdict: str
+    rescored: Sequence[str]
+    inputs: Sequence[str]
+    warnings: Sequence[str]
+    config: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rescoring(Inspection):
     """An inspection of rollouts that have another reward, too."""
 
-    rescored: Facts
+    rescored: Rescored
 
     def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
         """The inspection of these files, with further warnings."""
         known = self if self.described is None else super().read_from(inputs, warnings)
-        told = [*self.rescored["warnings"], *warnings]
-        return replace(known, rescored={**self.rescored, "inputs": inputs, "warnings": told})
+        told = [*self.rescored.warnings, *warnings]
+        return replace(known, rescored=replace(self.rescored, inputs=inputs, warnings=told))
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
@@ -61,7 +260,7 @@ def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspectio
     return score_groups(replace(narrow, table=table), plan, {})
 
 
-def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts:
+def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Rescored:
     """What changes on the same rows if the reward of `now` replaces that of `before`, whose columns are `names`."""
     new, old = (side.raw.rows[".reward"] for side in (now, before))
     scored, had = (rewards.is_finite().fill_null(value=False) for rewards in (new, old))
@@ -75,31 +274,40 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Facts
     values, values_now, times = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     signs = (values_now > values).astype(np.int8) - (values_now < values)
     up, down = (int(times.sum(where=signs == sign)) for sign in (1, -1))
-    return {
-        "version": VERSION,
-        "rows": len(new),
-        "compared": len(x),
-        "unscored": {"now": (had & ~scored).sum(), "before": (scored & ~had).sum()},
-        "reward": {
-            "now": _of_reward(now.narrow.reward_names, y),
-            "before": _of_reward(names, x),
-            "changed": up + down, "up": up, "down": down,
-            "mean_change": float(change.mean()),
-            "changes": count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
-        },
-        "agreement": agreement(counts),
-        "flips": _table(counts),
-        "groups": _groups(now, before),
-        "advantage": _advantages(now, before),
-        "depends_on": _depends_on(now, before, names, rows, change),
-        "largest": _largest(now, before, rows, change),
-    }  # fmt: skip
+    reward = TwoRewards(
+        now=_of_reward(now.narrow.reward_names, y),
+        before=_of_reward(names, x),
+        changed=up + down,
+        up=up,
+        down=down,
+        mean_change=float(change.mean()),
+        changes=count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
+    )
+    groups, advantage = _groups(now, before), _advantages(now, before)
+    return Rescored(
+        version=VERSION,
+        rows=len(new),
+        compared=len(x),
+        unscored=NowAndBefore(now=int((had & ~scored).sum()), before=int((scored & ~had).sum())),
+        reward=reward,
+        agreement=agreement(counts),
+        flips=_table(counts),
+        groups=groups,
+        advantage=advantage,
+        depends_on=_depends_on(now, before, names, rows, change),
+        largest=_largest(now, before, rows, change),
+        paired=None,
+        verdict=verdict(len(x), reward, groups, advantage),
+        rescored=(),
+        inputs=(),
+        warnings=(),
+    )
 
 
-def _of_reward(names: Sequence[str], values: pl.Series) -> Facts:
+def _of_reward(names: Sequence[str], values: pl.Series) -> OneReward:
     counted = few(values)
     numbers = Numbers.of(values) if counted is None else Numbers.counted(*counted)
-    return {"columns": list(names), **numbers.facts()}
+    return OneReward(names, **numbers.facts())
 
 
 def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
@@ -111,11 +319,8 @@ def count_pairs(before: pl.Series, now: pl.Series) -> pl.DataFrame:
     return pairs.group_by("before", "now").agg(rows=pl.len()).sort("before", "now")
 
 
-def agreement(counts: pl.DataFrame) -> Facts:
-    """How two columns agree; `counts` has how often each pair of values occurs (`before`, `now`, `rows`).
-
-    Kappa is Cohen's, for two values; the rank correlation is Spearman's, with mean ranks for ties.
-    """
+def agreement(counts: pl.DataFrame) -> Agreement:
+    """How two columns agree; `counts` has how often each pair of values occurs (`before`, `now`, `rows`)."""
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
     same = int(rows.sum(where=before == now))
@@ -125,12 +330,7 @@ def agreement(counts: pl.DataFrame) -> Facts:
         chance = high[0] * high[1] + (1 - high[0]) * (1 - high[1])
         kappa = None if chance == 1 else (same / total - chance) / (1 - chance)
     ranks = over(lambda side, _: _ranks((before, now)[side], rows), 2, piece=1)  # each on a core of its own
-    return {
-        "same": same,
-        "share": same / total,
-        "kappa": kappa,
-        "rank_correlation": _correlation(ranks[0], ranks[1], rows),
-    }
+    return Agreement(same, same / total, kappa, _correlation(ranks[0], ranks[1], rows))
 
 
 def _ranks(values: Vector, rows: Index) -> Vector:
@@ -163,27 +363,24 @@ def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
     return min(1.0, max(-1.0, product / size)) if size else None
 
 
-def _table(counts: pl.DataFrame) -> list[Facts] | None:
+def _table(counts: pl.DataFrame) -> list[Flip] | None:
     """How often each value became each other value, if both rewards have few; else None."""
     shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
-    return counts.to_dicts() if shown else None
+    return [Flip(**line) for line in counts.iter_rows(named=True)] if shown else None
 
 
-def _groups(now: Inspection, before: Inspection) -> Facts:
-    """The groups with a gradient under each reward, and those that gain or lose it."""
+def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
     can, could = ((side.groups["scored"] > 1).to_numpy() for side in (now, before))
     varies, varied = (able & ~side.groups["constant"].to_numpy() for able, side in ((can, now), (could, before)))
-    gained, lost = np.flatnonzero(varies & ~varied), np.flatnonzero(varied & ~varies)
-    label = now.narrow.label
-    return {
-        "groups": len(can),
-        "with_gradient": {"now": int(varies.sum()), "before": int(varied.sum())},
-        "gained": {"groups": len(gained), "keys": [label(int(code)) for code in gained[:LISTED]]},
-        "lost": {"groups": len(lost), "keys": [label(int(code)) for code in lost[:LISTED]]},
-    }
+
+    def which(codes: Index) -> Gradients:
+        return Gradients(len(codes), [now.narrow.label(int(code)) for code in codes[:LISTED]])
+
+    gained, lost = which(np.flatnonzero(varies & ~varied)), which(np.flatnonzero(varied & ~varies))
+    return GroupsOfTwo(len(can), NowAndBefore(now=int(varies.sum()), before=int(varied.sum())), gained, lost)
 
 
-def _advantages(now: Inspection, before: Inspection) -> Facts:
+def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     """How the advantages of the plan differ."""
     sides = [side.scored.rows[[".advantage", ".kept"]] for side in (before, now)]
 
@@ -209,33 +406,32 @@ def _advantages(now: Inspection, before: Inspection) -> Facts:
         return [int(np.count_nonzero(mask)) for mask in found]
 
     changed, first, lost = np.sum(np.array([[0] * 3, *over(signs, len(sides[0]))]), axis=0).tolist()
-    return {
-        "rows": int(rows),
-        "sign_changes": changed,
-        "first_signs": first,
-        "lost_signs": lost,
-        "total": {"before": total, "now": total_now, "change": total_now / total - 1 if total else None},
-        "moved": moved,
-        "method": now.scored.plan.method,
-    }
+    return MovedAdvantages(
+        rows=int(rows),
+        sign_changes=changed,
+        first_signs=first,
+        lost_signs=lost,
+        total=Moved(total, total_now, total_now / total - 1 if total else None),
+        moved=moved,
+        method=now.scored.plan.method,
+    )
 
 
-def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector) -> Facts:
-    """How the change depends on length, step and reward components; None for each that is unknown."""
+def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector) -> DependsOn:
     table = now.rows
     length = by = components = None
     if "length" in table.columns:
-        length = {"column": now.columns["length"], **_with_lengths(table["length"].to_numpy()[rows], change)}
+        length = _with_lengths(now.columns["length"], table["length"].to_numpy()[rows], change)
     if now.by is not None:
         parts = now.by[rows].to_frame("value").with_columns(change=pl.Series(change))
         lines = parts.group_by("value", maintain_order=True).agg(**_SUMS).sort("value", nulls_last=True)
-        by = {"column": now.columns["by"], "lines": lines.to_dicts()}
+        by = ByStep(now.columns["by"], [ChangesAt(**line) for line in lines.iter_rows(named=True)])
     if len(now.narrow.reward_names) > 1:
         components = [
             _component(name, now.narrow.table[f"reward.{k}"], before, names, rows, change)
             for k, name in enumerate(now.narrow.reward_names)
         ]
-    return {"length": length, "by": by, "components": components}
+    return DependsOn(length, by, components)
 
 
 _SUMS: Final[Mapping[str, pl.Expr]] = {
@@ -247,24 +443,24 @@ _SUMS: Final[Mapping[str, pl.Expr]] = {
 }
 
 
-def _with_lengths(lengths: Vector, change: Vector) -> Facts:
+def _with_lengths(column: str, lengths: Vector, change: Vector) -> ByLength:
     """The changes in quartile bands of the length, and their correlation with the length."""
     known = np.isfinite(lengths)
     lengths, change = lengths[known], change[known]
     if not len(lengths):
-        return {"correlation": None, "bands": []}
+        return ByLength(column, None, ())
     ends = np.unique(np.quantile(lengths, np.arange(1, BANDS) / BANDS, method="lower"))
     bands = (
         pl.DataFrame({"band": np.searchsorted(ends, lengths), "length": lengths, "change": change})
         .group_by("band", maintain_order=True).agg(low=pl.col("length").min(), high=pl.col("length").max(), **_SUMS).sort("band").drop("band")
     )  # fmt: skip
-    return {"correlation": correlation(lengths, change), "bands": bands.to_dicts()}
+    found = [ChangesBetween(**band) for band in bands.iter_rows(named=True)]
+    return ByLength(column, correlation(lengths, change), found)
 
 
 def _component(
     name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector
-) -> Facts:
-    """The correlation of the change with that of a component, or with its value if the other reward lacks it."""
+) -> ByComponent:
     part = values.fill_null(float("nan")).to_numpy()[rows]
     differs = None
     if name in names:
@@ -272,10 +468,10 @@ def _component(
         part = part - other
         differs = int((part[np.isfinite(part)] != 0).sum())
     known = np.isfinite(part)
-    return {"column": name, "differs": differs, "correlation": correlation(part[known], change[known])}
+    return ByComponent(name, differs, correlation(part[known], change[known]))
 
 
-def _largest(now: Inspection, before: Inspection, rows: RowIndex, change: Vector) -> list[Facts]:
+def _largest(now: Inspection, before: Inspection, rows: RowIndex, change: Vector) -> list[DisagreeingRow]:
     """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
@@ -288,30 +484,32 @@ def _largest(now: Inspection, before: Inspection, rows: RowIndex, change: Vector
     top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
     codes = now.narrow.table["group"].gather(top).to_list()
     return [
-        {
-            "key": cut(now.narrow.label(code), LABEL), "number": code + 1, "position": row,
-            **dict(zip(("file", "row"), now.narrow.spot(row), strict=True)),
-            "before": rewards[0][row], "now": rewards[1][row],
-            "advantage": {"before": plain(float(old[at])), "now": plain(float(new[at]))},
-        }
+        DisagreeingRow(
+            cut(now.narrow.label(code), LABEL),
+            code + 1,
+            row,
+            *now.narrow.spot(row),
+            before=rewards[0][row],
+            now=rewards[1][row],
+            advantage=Sides(plain(float(old[at])), plain(float(new[at]))),
+            text=None,
+        )
         for row, at, code in zip(top.tolist(), first.tolist(), codes, strict=True)
-    ]  # fmt: skip
+    ]
 
 
-def verdict(facts: Mapping[str, Any]) -> str:
+def verdict(compared: int, reward: TwoRewards, groups: GroupsOfTwo, advantage: MovedAdvantages) -> str:
     """What the change means for training, in a sentence."""
-    groups, advantage = facts["groups"], facts["advantage"]
-    if not facts["reward"]["changed"]:
+    if not reward.changed:
         return "Both rewards are the same on these rollouts."
-    total = advantage["total"]["before"]
-    share = f" ({percent(advantage['moved'] / total)} of the total |A|)" if total else ""
-    moved = f"{advantage['moved']:,.0f}" if advantage["moved"] >= LARGE else f"{advantage['moved']:.4g}"
-    gained, lost = groups["gained"]["groups"], groups["lost"]["groups"]
-    gradient = (
-        f"{gained:,} gain a gradient and {lost:,} lose it" if gained or lost else "No group gains or loses its gradient"
-    )
-    gradient = gradient if gradient.startswith("No") else f"Of the groups, {gradient}"
+    total = advantage.total.before
+    share = f" ({percent(advantage.moved / total)} of the total |A|)" if total else ""
+    moved = f"{advantage.moved:,.0f}" if advantage.moved >= LARGE else f"{advantage.moved:.4g}"
+    gained, lost = groups.gained.groups, groups.lost.groups
+    gradient = "No group gains or loses its gradient"
+    if gained or lost:
+        gradient = f"Of the groups, {gained:,} gain a gradient and {lost:,} lose it"
     return (
-        f"{facts['reward']['changed']:,} of {facts['compared']:,} rewards change, and {advantage['sign_changes']:,} advantages change sign. "
+        f"{reward.changed:,} of {compared:,} rewards change, and {advantage.sign_changes:,} advantages change sign. "
         f"{gradient}. The advantages move by {moved}{share}."
     )

@@ -85,7 +85,7 @@ def inspected(path: Path, **options: Any) -> Inspection:
 def selected(path: Path, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
     with keeping():
-        return select.run(select.Job.of(given(options), inputs=[str(path)]))
+        return document(select.run(select.Job.of(given(options), inputs=[str(path)])))
 
 
 def meanwhile(

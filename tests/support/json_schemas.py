@@ -9,25 +9,25 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from grpo_cli.auditing.compare import Compared
+from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.render.documents import (
     AddDocument,
     AuditDocument,
     AuditPartsDocument,
-    ExportDocument,
     Method,
     PlanFields,
     Preset,
-    RescoredDocument,
     Schema,
     SchemaMatch,
-    SelectDocument,
     VerifyDocument,
 )  # fmt: skip
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
+from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
 from grpo_cli.stats.document import members
 from grpo_cli.stats.inspection import Inspected, InspectedParts
+from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 
 # The documents of each command with --json, each by the name of its schema.
@@ -35,10 +35,10 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
     "inspect": {
         "inspect": Inspected, "inspect-parts": InspectedParts, "inspect-against": Against,
-        "inspect-runs": Runs, "inspect-rescored": RescoredDocument,
+        "inspect-runs": Runs, "inspect-rescored": Rescored,
     },
-    "select": {"select": SelectDocument},
-    "export": {"export": ExportDocument},
+    "select": {"select": Selected},
+    "export": {"export": Exported},
     "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
     "compare": {"compare": Compared},
     "methods": {"methods": list[Method], "methods-one": Method},

@@ -118,7 +118,7 @@ def _others(inspection: Inspection | Parted) -> list[str]:
     if isinstance(inspection, Since):
         return [f"against {listing(map(printable, inspection.against.against))}"]
     if isinstance(inspection, Rescoring):
-        return [f"re-scored from {listing(map(printable, inspection.rescored['rescored']))}"]
+        return [f"re-scored from {listing(map(printable, inspection.rescored.rescored))}"]
     return []
 
 

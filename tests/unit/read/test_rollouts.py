@@ -20,6 +20,7 @@ from grpo_cli.runs.audit import Job as Audit
 from grpo_cli.runs.audit import run as audit
 from grpo_cli.runs.compare import Job as Compare
 from grpo_cli.runs.compare import run as compare
+from grpo_cli.stats.document import document
 from grpo_cli.write.outputs import Output
 from tests.support import ray_runs
 from tests.support.fan_outs import (
@@ -386,7 +387,7 @@ def exported(path: Path, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any
             inputs=[str(path)], wanted=Wanted(to=kind), plan=Plan(), binding=Binding(), output=Output(to=str(output))
         )
     )
-    return rows_of(output), facts
+    return rows_of(output), document(facts)
 
 
 def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.render.text import number
-from grpo_cli.stats.rescored import agreement, count_pairs
+from grpo_cli.stats.rescored import Agreement, agreement, count_pairs
 from tests.support import harbor
 from tests.support.command import Done, adv
 from tests.support.jobs import rows_of, write
@@ -85,20 +85,20 @@ def test_agreement_is_that_of_plain_formulas(values: tuple[float, ...]) -> None:
     old, new = [row["old"] for row in rows], [row["reward"] for row in rows]
     counts = pl.DataFrame({"before": old, "now": new}).group_by("before", "now").agg(rows=pl.len())
     said = agreement(counts)
-    assert said["same"] == sum(one == other for one, other in zip(old, new, strict=True))
-    assert said["share"] == said["same"] / len(rows)
-    assert said["rank_correlation"] == pytest.approx(pearson(ranks(old), ranks(new)), abs=1e-12)
+    assert said.same == sum(one == other for one, other in zip(old, new, strict=True))
+    assert said.share == said.same / len(rows)
+    assert said.rank_correlation == pytest.approx(pearson(ranks(old), ranks(new)), abs=1e-12)
     used = {*old, *new}
     if len(used) > 2:
-        assert said["kappa"] is None
+        assert said.kappa is None
         return
     chance = sum((old.count(value) / len(old)) * (new.count(value) / len(new)) for value in used)
-    assert said["kappa"] == pytest.approx((said["share"] - chance) / (1 - chance))
+    assert said.kappa == pytest.approx((said.share - chance) / (1 - chance))
 
 
 def test_a_constant_reward_has_neither_kappa_nor_correlation() -> None:
     said = agreement(pl.DataFrame({"before": [1.0], "now": [1.0], "rows": [7]}))
-    assert said == {"same": 7, "share": 1.0, "kappa": None, "rank_correlation": None}
+    assert said == Agreement(same=7, share=1.0, kappa=None, rank_correlation=None)
 
 
 @pytest.mark.parametrize("digits", [0, 1, 15], ids=["a few values", "some values", "a value for each row"])
@@ -119,8 +119,8 @@ def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None
             rank[value], below = below + (times + 1) / 2, below + times
         mean_ranks.append([rank[value] for value in side])
     said = agreement(counts)
-    assert said["rank_correlation"] == pytest.approx(pearson(*mean_ranks), abs=1e-9)
-    assert said["same"] == sum(one == other for one, other in zip(old, new, strict=True))
+    assert said.rank_correlation == pytest.approx(pearson(*mean_ranks), abs=1e-9)
+    assert said.same == sum(one == other for one, other in zip(old, new, strict=True))
 
 
 @pytest.mark.parametrize("left_out", [(), ("uuid",)], ids=["by id", "by text"])

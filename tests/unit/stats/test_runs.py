@@ -132,7 +132,7 @@ POLICIES: dict[str, Policy] = {
 def test_the_interval_of_a_rate_holds_the_truth(policy: Policy, rollouts: int, prompts: int) -> None:
     random = np.random.default_rng(prompts * rollouts)
     truth = policy(random, (1, 400_000)).mean()
-    rates = random.binomial(rollouts, policy(random, (TIMES, prompts))) / rollouts
+    rates: Any = random.binomial(rollouts, policy(random, (TIMES, prompts))) / rollouts
     found = [estimate(one, OF_RATE) for one in rates]
     held = [one.low <= truth <= one.high for one in found if one.low is not None and one.high is not None]
     assert fmean(held) >= 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5
