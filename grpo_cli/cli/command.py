@@ -264,17 +264,16 @@ def _names(row: Option) -> Callable[[typer.Context, str], list[str]] | None:
 
 def _columns(ctx: typer.Context, incomplete: str) -> list[str]:
     """The completion of a column, from the head of the first file that the line names so far."""
-    from grpo_cli.formats import registry
-    from grpo_cli.read.open_tables import find_inputs
+    from grpo_cli.read.open_tables import find_inputs, open_tables
+    from grpo_cli.read.tables import Binding
 
     files = [name for name in ctx.args if Path(name).is_file()]  # an option without its value leaves them there
     if not files:
         return []
     before, comma, begun = incomplete.rpartition(",")
     with suppress(GrpoError):  # errors in a file are reported when the line is run
-        (source, *_), _ = find_inputs(files[:1])
-        names = registry.of(source).columns(source)
-        return [f"{before}{comma}{name}" for name in names if name.startswith(begun)]
+        (table, *_) = open_tables(find_inputs(files[:1])[0], Binding())
+        return [f"{before}{comma}{name}" for name in table.columns() if name.startswith(begun)]
     return []
 
 
