@@ -21,7 +21,7 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, refuse_beside
 from grpo_cli.read.known_names import GROUP_TIERS
 from grpo_cli.read.open_tables import STDIN, find_inputs
-from grpo_cli.read.pairs import NUMBER, TRUTHS, WHOLE, comparable, known_ids
+from grpo_cli.read.pairs import NUMBER, WHOLE, comparable, known_ids
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed
 from grpo_cli.runs.asked import made, output_of
@@ -46,6 +46,7 @@ _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be add
 _ONE_KIND: Final = (
     "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
 )
+_TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 _DIGITS: Final = 17  # with more, a float is not the number that was written
 
 
@@ -200,8 +201,8 @@ def _typed(texts: pl.Series) -> pl.Series:
     there = texts.drop_nulls()
     if there.is_empty():
         return texts
-    if there.is_in(list(TRUTHS)).all():
-        return texts.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
+    if there.is_in(list(_TRUTHS)).all():
+        return texts.replace_strict(_TRUTHS, default=None, return_dtype=pl.Boolean)
     if there.str.contains(f"^{WHOLE}$").all():
         ways = (texts.cast(dtype, strict=False) for dtype in (pl.Int64, pl.UInt64))
         return next((way for way in ways if way.null_count() == texts.null_count()), texts)

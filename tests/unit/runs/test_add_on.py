@@ -164,7 +164,7 @@ def test_a_number_and_a_text_of_one_column_are_not_told_apart_by_csv(tmp_path: P
     done = added(tmp_path, "--on", "id", other="b.csv")
     assert (
         done.status,
-        done.err.startswith("error: 1 is a number and a text in one input, and the other has no types; convert"),
+        done.err.startswith("error: 1 is of several types in one input, and the other has none; convert"),
     ) == (1, True)
     write(tmp_path / "a.jsonl", [{"id": 1, "reward": 0}, {"id": "x", "reward": 0}])
     assert (added(tmp_path, "--on", "id", other="b.csv").status, values(tmp_path)) == (0, [5, None])
