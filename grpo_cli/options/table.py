@@ -594,7 +594,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="add",
-        help="Add columns from another file; all other bytes of the file stay the same.",
+        help="Add columns from another file, by row or by key; all other bytes of the file stay the same.",
         argument=Option(
             name="file", type=str, spelled="FILE", required=True,
             help="The file that gets the columns, a URL, or - for stdin.", brief="The file that gets the columns; -: stdin",
