@@ -379,7 +379,8 @@ _MORE: Final = (
            help="Match rows by these columns of both files, HERE=THERE where the names differ; dots reach into nested fields. Rows without a match get null, and are counted.",
            brief="Match rows by these columns; HERE=THERE"),
     Option(name="take", type=Literal["first", "last", "mean"], panel=ADDED,
-           help="With --on: what a row gets if several rows of --from have its key (default: stop)."),
+           help="With --on: what a row gets if several rows of --from have its key (default: stop).",
+           brief="For several rows of --from with one key"),
     Option(name="by_position", type=bool, panel=ADDED, help="Add row i to row i although ids in both files differ.",
            brief="Row i belongs to row i, whatever the ids"),
     Option(name="all", type=bool, panel=MESSAGES,
@@ -596,7 +597,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="add",
-        help="Add columns from another file; all other bytes of the file stay the same.",
+        help="Add columns from another file, by row or by key; all other bytes of the file stay the same.",
         argument=Option(
             name="file", type=str, spelled="FILE", required=True,
             help="The file that gets the columns, a URL, or - for stdin.", brief="The file that gets the columns; -: stdin",
@@ -605,7 +606,7 @@ _COMMANDS: Final = (
             ADDED, "schema", "output", "force", "in_place", "replace", "max_line", "config", "no_config", "fail_on", "json",
             "summary", "quiet", "color", "debug",
         ),
-        example="grpo-adv add rewards.jsonl --from scores.parquet --column score=judge_score --on rollout_id",
+        example="grpo-adv add rewards.jsonl --from judge.parquet --on rollout_id",
     ),
     Command(
         name="verify",

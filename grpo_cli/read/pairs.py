@@ -29,7 +29,6 @@ from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
 NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
-TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
 NUMBER: Final = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 
@@ -89,47 +88,21 @@ class Keyed:
 
 
 def comparable(mine: pl.Series, theirs: pl.Series, untyped: tuple[bool, bool]) -> tuple[pl.Series, pl.Series]:
-    """Two columns as one type, with equal values for equal keys.
+    """Two columns as one type, with equal values for equal keys and null for missing ones.
 
-    CSV has no types: a cell counts as a value of the other column's type where it is written as one, and is null elsewhere,
-    as an empty one is.
+    CSV has no types: a cell counts as a value of the other column if it is written as one, and an empty cell is missing.
     """
-    if untyped == (True, False):
-        theirs, mine = comparable(theirs, mine, (False, True))
-        return mine, theirs
-    mine, theirs = (
-        _where(side != "", side) if is_so and side.dtype == pl.String else side
-        for side, is_so in ((mine.alias(""), untyped[0]), (theirs.alias(""), untyped[1]))
-    )
-    if untyped == (False, True) and theirs.dtype == pl.String:
-        mine, theirs = _as_typed(mine, theirs)
-    if mine.dtype == theirs.dtype and (mine.dtype.is_integer() or mine.dtype == pl.String):
-        return mine, theirs
-    kinds = [_kind(side.dtype) for side in (mine, theirs)]
-    if kinds == ["float", "float"]:
-        one, other = (side.cast(pl.Float64).fill_nan(None) + 0.0 for side in (mine, theirs))  # -0.0 is 0.0
+    sides = [mine.alias(""), theirs.alias("")]
+    cells = [is_so and side.dtype == pl.String for side, is_so in zip(sides, untyped, strict=True)]
+    sides = [_where(side != "", side) if is_so else side for side, is_so in zip(sides, cells, strict=True)]
+    if sum(cells) == 1:
+        at = cells.index(True)
+        sides[1 - at], sides[at] = _spelled(sides[1 - at], sides[at])
+    one, other = sides
+    if one.dtype == other.dtype and (one.dtype.is_integer() or one.dtype == pl.String):
         return one, other
-    if {*kinds} <= {"float", "integer"}:
-        return _whole(mine), _whole(theirs)
-    if {*kinds} == {"text"}:
-        return mine.cast(pl.String), theirs.cast(pl.String)
-    one, other = (_where(text != "NaN", text) for text in (canonical(mine), canonical(theirs)))
+    one, other = (_where(text != "NaN", text) for text in map(canonical, sides))  # pandas writes NaN for a missing id
     return one, other
-
-
-def _kind(dtype: pl.DataType) -> str:
-    """What keys of this type are compared as; empty for all others."""
-    if dtype.is_integer() and dtype not in {pl.UInt64, pl.Int128, pl.UInt128}:
-        return "integer"
-    if dtype != JSON_TEXT and isinstance(dtype, (pl.String, pl.Categorical, pl.Enum)):
-        return "text"
-    return "float" if dtype.is_float() else ""
-
-
-def _whole(numbers: pl.Series) -> pl.Series:
-    """Numbers as integers of 64 bits; null for fractions and for what is too large."""
-    whole = numbers if numbers.dtype.is_integer() else _where(numbers == numbers.floor(), numbers)
-    return whole.cast(pl.Int64, strict=False)
 
 
 def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
@@ -137,25 +110,19 @@ def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
     return pl.select(pl.when(holds).then(values)).to_series().alias("")
 
 
-def _as_typed(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """A column, and the cells of another that has no types as values of its type."""
-    dtype = typed.dtype
-    if _kind(dtype) == "text":
+def _spelled(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """A column, and the cells of one that has no types, spelled alike where a cell is a value of the column."""
+    if typed.dtype != JSON_TEXT and isinstance(typed.dtype, (pl.String, pl.Categorical, pl.Enum)):
         return typed, cells
-    if dtype.is_integer():
-        return typed, cells.str.extract(rf"^({WHOLE})(?:\.0+)?$").cast(dtype, strict=False)
-    if dtype.is_float():
-        return typed, _where(cells.str.contains(NUMBER), cells).cast(pl.Float64, strict=False)
-    if dtype == pl.Boolean:
-        return typed, cells.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
     texts = canonical(typed)
-    spelled = texts.str.replace("^[a-z]+:", "").str.strip_chars('"')  # without date: and the like
-    if spelled.n_unique() < texts.n_unique():
-        both = spelled.filter(spelled.is_duplicated() & (spelled != texts))[0]
-        what = f"{both} is a number and a text in one input, and the other has no types"
+    bare = texts.str.replace("^[a-z]+:", "").str.strip_chars('"')  # without date: and the like
+    if typed.dtype == JSON_TEXT and bare.n_unique() < texts.n_unique():
+        both = bare.filter(bare.is_duplicated() & (bare != texts))[0]
+        what = f"{both} is of several types in one input, and the other has none"
         raise DataError(what, "convert CSV to Parquet or to lines of JSON, which have types")
+    cells = cells.replace({"True": "true", "False": "false"}).str.replace(rf"^({WHOLE})\.0+$", "${1}")
     fraction = cells.str.contains(NUMBER) & ~cells.str.contains(f"^{WHOLE}$")
-    return spelled, canonical(_where(fraction, cells).cast(pl.Float64)).fill_null(cells)
+    return bare, canonical(_where(fraction, cells).cast(pl.Float64)).fill_null(cells)
 
 
 def several(
@@ -310,9 +277,9 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
     """The keys of the groups of both inputs: as compared (`key`) and as shown (`words`)."""
     both = [comparable(now.key[name], before.key[name], _untyped((now, before))) for name in names]
     frames = []
-    for at, side in enumerate((now, before)):
+    for side, mine in zip((now, before), zip(*both, strict=True), strict=True):
         own = [side.key[name].alias("") for name in names]
-        compared = [canonical(columns[at]).fill_null(canonical(key)) for columns, key in zip(both, own, strict=True)]
+        compared = map(canonical, mine)
         words = [key if key.dtype == pl.String else canonical(key).str.strip_chars('"') for key in own]
         columns = [
             pl.concat_str([part.fill_null("null") for part in parts], separator=separator).alias(name)

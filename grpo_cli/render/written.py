@@ -92,9 +92,9 @@ def _unmatched(rows: Mapping[str, Any]) -> Iterator[str]:
     if rows["unmatched"]:
         yield f"{count(rows['unmatched'], 'row')} without a match: null"
     if rows["unused"]:
-        yield f"{count(rows['unused'], 'row')} of the other file belong to none"
+        yield f"{count(rows['unused'], 'row')} of the other file not used"
     if rows["repeated"]:
-        yield f"{count(rows['repeated'], 'key')} in several rows: {rows['take']}"
+        yield f"{count(rows['repeated'], 'key')} in several rows: {rows['take']} taken"
 
 
 def _kept(kept: int, total: int) -> str:

@@ -21,11 +21,11 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, refuse_beside
 from grpo_cli.read.known_names import GROUP_TIERS
 from grpo_cli.read.open_tables import STDIN, find_inputs
-from grpo_cli.read.pairs import NUMBER, TRUTHS, WHOLE, comparable, known_ids
+from grpo_cli.read.pairs import NUMBER, WHOLE, comparable, known_ids
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed
 from grpo_cli.runs.asked import made, output_of
-from grpo_cli.runs.joined import GATES, Take, has, joined, keys_of
+from grpo_cli.runs.joined import GATES, Take, cuts, has, joined, keys_of
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
@@ -46,6 +46,7 @@ _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be add
 _ONE_KIND: Final = (
     "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
 )
+_TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 _DIGITS: Final = 17  # with more, a float is not the number that was written
 
 
@@ -85,7 +86,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     table = _opened(_only(job.file), job)
     other, frame = _read(job.columns)
     on, has_types = keys_of(job.on, table, other), other.format.has_types
-    names = _chosen([name for name in frame.columns if name not in on.values()], job.chosen)
+    names = _chosen(frame.columns, job.chosen or [name for name in frame.columns if name not in on.values()])
     if isinstance(other, FileTable) and has_types and not other.format.binary:
         _refuse_changed_values(other, frame, names.values())
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
@@ -97,6 +98,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
     if free and taken and not (job.chosen or output.replace):
         cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
+        if not on and taken[0] in (*known_ids(table.schema), *GROUP_TIERS[0]):
+            cure = f"--on {taken[0]!r} matches rows by it; {cure}"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
     refuse_read_columns(on, output)
     (table,) = refuse_columns([table], output)
@@ -200,8 +203,8 @@ def _typed(texts: pl.Series) -> pl.Series:
     there = texts.drop_nulls()
     if there.is_empty():
         return texts
-    if there.is_in(list(TRUTHS)).all():
-        return texts.replace_strict(TRUTHS, default=None, return_dtype=pl.Boolean)
+    if there.is_in(list(_TRUTHS)).all():
+        return texts.replace_strict(_TRUTHS, default=None, return_dtype=pl.Boolean)
     if there.str.contains(f"^{WHOLE}$").all():
         ways = (texts.cast(dtype, strict=False) for dtype in (pl.Int64, pl.UInt64))
         return next((way for way in ways if way.null_count() == texts.null_count()), texts)
@@ -239,10 +242,8 @@ def _refuse_changed_values(other: FileTable, frame: pl.DataFrame, names: Iterabl
 def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
     """The columns to add, by their new names."""
     new: dict[str, str] = {}
-    for text in chosen or columns:
-        parts = text.split("=")  # names may have = as well
-        cuts = [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
-        name, other = next((cut for cut in cuts if cut[0] in columns), (parts[0], ""))
+    for text in chosen:
+        name, other = next((cut for cut in cuts(text) if cut[0] in columns), (text.split("=")[0], ""))
         if name not in columns:
             raise UnknownName.among("column", name, columns)
         if (other or name) in new:

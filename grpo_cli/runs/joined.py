@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Codes
-from grpo_cli.errors import DataError, UsageError, near_names
+from grpo_cli.errors import DataError, UsageError, near_names, short
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.pairs import NOWHERE, Keyed, several
 from grpo_cli.read.tables import Table, label
@@ -22,24 +22,27 @@ GATES: Final = ("rows", "matched", "unmatched", "unmatched_share", "unused", "un
 _EXACT: Final = 2**53  # larger integers are not all floats
 
 
+def cuts(text: str) -> list[tuple[str, str]]:
+    """The ways to read NAME or NAME=OTHER, where names may have = as well: first all of it as one name."""
+    parts = text.split("=")
+    return [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
+
+
 def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
     """The key columns of a file, each with that of the other table: of `COL`, or of `HERE=THERE`.
 
     A name that the tables do not have is refused, unless later lines may have it.
     """
-    found = {}
+    found: dict[str, str] = {}
     for text in (name for item in texts for name in items(item) if name):
-        parts = text.split("=")  # names may have = as well
-        cuts = [("=".join(parts[:at]), "=".join(parts[at:])) for at in range(1, len(parts))]
-        ways = [(text, text), *cuts]
-        here, there = next(
-            (way for way in ways if has(table, way[0]) and has(other, way[1])), cuts[0] if cuts else (text, text)
-        )
+        ways = [(here, there or text) for here, there in cuts(text)]
+        here, there = next((way for way in ways if has(table, way[0]) and has(other, way[1])), ways[:2][-1])
         for side, name in ((table, here), (other, there)):
             if not has(side, name) and (near_names(name, side.columns()) or not side.format.watches):
                 raise absent(name, side.name, side.columns())
-        found[here] = there
-    if texts and not found:
+        if found.setdefault(here, there) != there:
+            raise UsageError(f"--on matches {here!r} with {found[here]!r} and {there!r}", "name one of them")
+    if texts and not any(found):
         raise UsageError("--on names no column", "give the columns of the key, or leave it out")
     return found
 
@@ -104,7 +107,8 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
 def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame, theirs: pl.DataFrame) -> DataError:
     """The error if no key is in both, with the first of each."""
     first = [
-        ", ".join((canonical(key[:1]).to_list() or [None])[0] or "null" for key in side) for side in (mine, theirs)
+        ", ".join(short((canonical(key[:1]).to_list() or [None])[0] or "null") for key in side)
+        for side in (mine, theirs)
     ]
     by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
     what = f"no row of {table.name} is in {other.name} (by {by}: the first are {first[0]} and {first[1]})"

@@ -54,6 +54,7 @@ MORE = [
     "inspect graded.jsonl --against others.jsonl --config options.toml",
     "inspect steps.jsonl -g prompt_id,step --rescored steps.jsonl --rollout sample --config options.toml",
     "inspect two_rewards.jsonl -r accuracy -r format --rescored-column accuracy",
+    "add scored.parquet --from rewards.jsonl --on prompt_id --column reward=other --take first -o out.parquet",
     "add rewards.jsonl --from scored.parquet --column advantage=other -o out.jsonl --config options.toml",
     "select rewards.jsonl --top 3 --by=-mean -o out.jsonl --config options.toml",
     "select rewards.jsonl --group-size 4 --partial drop --limit 3 --seed 1 -o -",

@@ -163,6 +163,29 @@ def test_a_file_goes_into_a_store(s3: Any, tmp_path: Path) -> None:
     assert content(s3, "a/b.jsonl") == (tmp_path / "local.jsonl").read_bytes()
 
 
+def test_columns_of_an_object_are_joined_by_key_into_an_object(s3: Any, tmp_path: Path) -> None:
+    rows = [{**row, "id": f"r{at}"} for at, row in enumerate(ROWS)]
+    for name, data in (
+        ("in.jsonl", rows),
+        ("judge.parquet", [{"id": f"r{at}", "judge": at} for at in range(30)][::-1]),
+    ):
+        put(s3, name, write(tmp_path / name, data))
+    done = adv(
+        "add",
+        "s3://bucket/in.jsonl",
+        "--from",
+        "s3://bucket/judge.parquet",
+        "--on",
+        "id",
+        "-o",
+        "s3://bucket/out.jsonl",
+        cwd=tmp_path,
+    )
+    assert done.status == 0, done
+    added = [json.loads(line) for line in content(s3, "out.jsonl").splitlines()]
+    assert added == [{**row, "judge": at} for at, row in enumerate(rows)]
+
+
 def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: Any, tmp_path: Path) -> None:
     for name in (
         "step_10.jsonl",

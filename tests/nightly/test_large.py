@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -54,6 +59,26 @@ def test_ten_thousand_row_groups_of_twenty_columns(tmp_path: Path) -> None:
     assert len(found.groups) == rows
     assert time.process_time() - begun < 2
     check(data, rows, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "gigabytes"), [("numbers", 1.1), ("texts", 2.2)])
+def test_ten_million_rows_are_joined_by_key_in_the_memory_that_the_docs_say(
+    kind: str, gigabytes: float, tmp_path: Path
+) -> None:
+    rows = 10_000_000
+    number = np.arange(rows)
+    order = np.random.default_rng(0).permutation(rows)
+    ids = pl.Series("id", number)
+    if kind == "texts":
+        ids = pl.select(pl.format("rollout-{}-{}", ids * 7919 % 1_000_003, ids)).to_series().alias("id")
+    pl.DataFrame({"id": ids, "reward": number % 2}).write_parquet(tmp_path / "in.parquet")
+    pl.DataFrame({"id": ids[pl.Series(order)], "judge": order}).write_parquet(tmp_path / "judge.parquet")
+    words = ["add", "in.parquet", "--from", "judge.parquet", "--on", "id", "-o", "out.parquet", "-q"]
+    with subprocess.Popen([sys.executable, "-m", "grpo_cli", *words], cwd=tmp_path) as run:
+        _, run.returncode, used = os.wait4(run.pid, 0)
+    assert run.returncode == 0
+    assert used.ru_maxrss << 10 < gigabytes * 1e9
+    assert (pl.read_parquet(tmp_path / "out.parquet", columns=["judge"])["judge"] == pl.Series(number)).all()
 
 
 def test_lines_of_50_megabytes(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_othe
     pl.DataFrame({"id": ["r1"], "judge": [0.5], "length": [3]}).write_parquet(tmp_path / "b.parquet")
     done = adv("add", "a.jsonl", "--from", "b.parquet", cwd=tmp_path)
     cure = "--column judge --column length leaves it out, --replace overwrites it"
-    assert done.err == f"error: a.jsonl already has a column 'id'; {cure}\n"
+    assert done.err == f"error: a.jsonl already has a column 'id'; --on 'id' matches rows by it; {cure}\n"
     assert adv("add", "a.jsonl", "--from", "b.parquet", *cure.split()[:4], "-q", cwd=tmp_path).status == 0
     assert values(tmp_path / "a.added.jsonl") == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import fsum
 from pathlib import Path
@@ -18,10 +18,11 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import DataError, GateError, UsageError
+from grpo_cli.runs import add
 from grpo_cli.write.verify import verify
 from tests.support.command import Done, adv
 from tests.support.drawn import is_nightly
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import meanwhile, rows_of, write
 from tests.support.schema_files import WRITERS, lines
 
 SUFFIXES = ["jsonl", "jsonl.gz", "json", "csv", "tsv", "parquet", "arrow"]
@@ -84,7 +85,7 @@ def dictionary_join(
     for one, value in zip(theirs, values, strict=True):
         if one is not None:
             known[one].append(value)
-    how = {
+    how: dict[str, Callable[[list[float]], float]] = {
         "first": lambda found: found[0],
         "last": lambda found: found[-1],
         "mean": lambda found: fsum(found) / len(found),
@@ -111,7 +112,8 @@ def test_rows_get_what_a_join_of_dictionaries_gives_them(mine: str, theirs: str,
             if other in UNTYPED and untyped:
                 ids = [cell(row["id"], "texts") for row in rows]
             sides.append([one and (one, row["part"]) if both else one for one, row in zip(ids, rows, strict=True)])
-        wanted, unused = dictionary_join(*sides, [row["v0"] for row in there], take)
+        mine_keys, their_keys = sides
+        wanted, unused = dictionary_join(mine_keys, their_keys, [row["v0"] for row in there], take)
         words = ["--on", "id,part" if both else "id", "--column", "v0=v", "--take", take, "--schema", "none", "--force"]
         done = adv("add", f"a.{mine}", "--from", f"b.{theirs}", *words, "-o", f"o.{mine}", "--json", cwd=tmp_path)
         if not any(value is not None for value in wanted):
@@ -164,14 +166,14 @@ def test_a_number_and_a_text_of_one_column_are_not_told_apart_by_csv(tmp_path: P
     done = added(tmp_path, "--on", "id", other="b.csv")
     assert (
         done.status,
-        done.err.startswith("error: 1 is a number and a text in one input, and the other has no types; convert"),
+        done.err.startswith("error: 1 is of several types in one input, and the other has none; convert"),
     ) == (1, True)
     write(tmp_path / "a.jsonl", [{"id": 1, "reward": 0}, {"id": "x", "reward": 0}])
     assert (added(tmp_path, "--on", "id", other="b.csv").status, values(tmp_path)) == (0, [5, None])
 
 
 def test_missing_keys_never_match_each_other(tmp_path: Path) -> None:
-    here = [{"id": None, "reward": 0}, {"reward": 0}, {"id": "a", "reward": 0}]
+    here: list[dict[str, Any]] = [{"id": None, "reward": 0}, {"reward": 0}, {"id": "a", "reward": 0}]
     files(tmp_path, here, [{"id": None, "v": 1}, {"v": 2}, {"id": "a", "v": 3}])
     done = added(tmp_path, "--on", "id", "--json")
     said = json.loads(done.out)["joined"]
@@ -190,9 +192,51 @@ def test_keys_are_paths_and_may_have_other_names_there(tmp_path: Path) -> None:
     assert list(rows_of(tmp_path / "o.jsonl")[0]) == ["id", "reward", "v"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "^a$",
+        "*",
+        ".",
+        "a.b",
+        "x[]",
+        "a,b",
+        "a=b",
+        " sp",
+        "\U0001f600",
+        "n" * 1000,
+        ".advantage",
+        "file",
+        "key",
+        "0",
+        '"q"',
+        "-x",
+    ],
+)
+def test_a_key_may_have_any_name(name: str, tmp_path: Path) -> None:
+    files(
+        tmp_path,
+        [{name: f"k{k}", "reward": 0} for k in range(3)],
+        [{name: f"k{2 - k}", "v": k} for k in range(3)],
+        "parquet",
+    )
+    quoted = f'"{name}"' if "," in name or name != name.strip() else name
+    assert added(tmp_path, f"--on={quoted}", other="b.parquet").status == 0
+    assert values(tmp_path) == [2, 1, 0]
+
+
+def test_the_key_of_the_other_file_can_be_added_by_name(tmp_path: Path) -> None:
+    files(tmp_path, [{"id": k, "reward": 0} for k in range(2)], [{"id": 1, "v": 5}])
+    assert added(tmp_path, "--on", "id", "--column", "id=there").status == 0
+    assert values(tmp_path, "there") == [None, 1]
+    done = added(tmp_path)
+    said = "a.jsonl already has a column 'id'; --on 'id' matches rows by it; --column v leaves it out, --replace overwrites it\n"
+    assert done.err == f"error: {said}"
+
+
 @pytest.mark.parametrize("named", [["id,part"], ["id", "part"]])
 def test_several_columns_are_one_key(named: list[str], tmp_path: Path) -> None:
-    here = [{"id": k // 2, "part": k % 2, "reward": 0} for k in range(6)]
+    here: list[dict[str, Any]] = [{"id": k // 2, "part": k % 2, "reward": 0} for k in range(6)]
     files(
         tmp_path, here, [{**{name: row[name] for name in ("id", "part")}, "v": k} for k, row in enumerate(here)][::-1]
     )
@@ -249,7 +293,7 @@ def test_what_has_no_mean_is_refused(value: Any, words: str, tmp_path: Path) -> 
 def test_counts_are_shown_and_gates_hold_before_anything_is_written(tmp_path: Path) -> None:
     files(tmp_path, [{"id": k, "reward": 0} for k in range(4)], [{"id": k, "v": k} for k in (3, 2, 1, 7, 8)])
     said = " ".join(added(tmp_path, "--on", "id").out.split())
-    assert "matched 3 of 4 rows by id 1 row without a match: null 2 rows of the other file belong to none" in said
+    assert "matched 3 of 4 rows by id 1 row without a match: null 2 rows of the other file not used" in said
     (tmp_path / "o.jsonl").unlink()
     for condition, status in (("unmatched > 0", 3), ("unmatched_share > 0.25", 0), ("unused_share > 0.3", 3)):
         done = added(tmp_path, "--on", "id", "--fail-on", condition)
@@ -267,6 +311,8 @@ def test_options_that_say_nothing_together_are_refused(tmp_path: Path) -> None:
         (["--on", "id", "--by-position"], "--by-position and --on cannot be combined"),
         (["--on", "id", "--column", "v=id", "--replace"], "the column 'id' is read by this run"),
         (["--on", ","], "--on names no column"),
+        (["--on", "="], "--on names no column"),
+        (["--on", "id=id,id=v"], "--on matches 'id' with 'id' and 'v'; name one of them"),
     ):
         done = added(tmp_path, *words)
         assert (done.status, wrong in done.err) == (2, True), done
@@ -312,15 +358,7 @@ def test_a_file_that_changes_between_its_two_readings_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files(tmp_path, [{"id": 1, "reward": 0}], [{"id": 1, "v": 2}])
-    from grpo_cli.runs import add as runs
-
-    before = runs.joined
-
-    def meanwhile(*args: Any) -> Any:
-        write(tmp_path / "b.jsonl", [{"id": 1, "v": 2}])
-        return before(*args)
-
-    monkeypatch.setattr(runs, "joined", meanwhile)
+    meanwhile(monkeypatch, lambda: write(tmp_path / "b.jsonl", [{"id": 1, "v": 2}]), add, "joined")
     done = added(tmp_path, "--on", "id")
     assert (done.status, "b.jsonl: the file changed while it was being read" in done.err) == (1, True)
     assert not (tmp_path / "o.jsonl").exists()

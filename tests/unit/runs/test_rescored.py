@@ -564,6 +564,15 @@ def test_keys_and_ids_pair_across_files_with_and_without_types(tmp_path: Path) -
         assert (facts["paired"]["rows"], facts["paired"]["by"]) == (32, ["trajectory_id"])
 
 
+def test_a_number_and_its_text_are_different_ids(tmp_path: Path) -> None:
+    rows = [{**row, "uuid": k} for k, row in enumerate(rollouts(12))]
+    line = both(tmp_path, rows, [{**row, "uuid": str(row["uuid"])} for row in rows])
+    said = found(adv(*line, cwd=tmp_path))
+    assert (said["paired"]["by"], said["compared"]) == (["completion"], len(rows))
+    done = adv(*line, "--rollout", "uuid", cwd=tmp_path)
+    assert (done.status, "no rollout is in both inputs (by uuid within prompt_id)" in done.err) == (1, True)
+
+
 def test_new_ids_leave_the_texts_to_pair_rows(tmp_path: Path) -> None:
     rows = rollouts(12)
     line = both(tmp_path, rows, [{**row, "uuid": f"again {row['uuid']}"} for row in rows])
