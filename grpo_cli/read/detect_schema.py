@@ -145,25 +145,43 @@ def _nearly(candidates: Iterable[Match]) -> list[Match]:
     return sorted(near, key=lambda match: -match.score)
 
 
-def explained(name: str) -> dict[str, Any]:
-    """The schema of a file, the reasons for it, and the reasons against the nearest others, as plain data."""
+@dataclass(frozen=True)
+class Fit:
+    """How a schema fits a file."""
+
+    schema: str
+    score: int
+    by: Sequence[str]
+    against: Sequence[str]
+
+
+@dataclass(frozen=True)
+class SchemaMatch:
+    """Which schema a file has, and why."""
+
+    file: str
+    schema: str | None
+    because: Sequence[str]
+    also: Sequence[Fit]
+    nearly: Sequence[Fit]
+
+
+def explained(name: str) -> SchemaMatch:
+    """The schema of a file, the reasons for it, and the reasons against the nearest others."""
     source = registry.as_text(pinned(name))
     known = registry.of(source)
     sample = Sample.of(source, known, known.columns(source))
     candidates = [_match(candidate, sample) for candidate in schemas().values()]  # a listing may import packages
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
-    return {
-        "file": name,
-        "schema": None if best is None else best.name,
-        "because": [] if best is None else list(fitting[0].by),
-        "also": [_as_dict(match) for match in fitting[1:]],
-        "nearly": [_as_dict(match) for match in _nearly(candidates)[:_NEAR]],
-    }
+    also, nearly = ([*map(_fit, matches)] for matches in (fitting[1:], _nearly(candidates)[:_NEAR]))
+    if best is None:
+        return SchemaMatch(name, None, (), also, nearly)
+    return SchemaMatch(name, best.name, fitting[0].by, also, nearly)
 
 
-def _as_dict(match: Match) -> dict[str, Any]:
-    return {"schema": match.schema.name, "score": match.score, "by": list(match.by), "against": list(match.against)}
+def _fit(match: Match) -> Fit:
+    return Fit(match.schema.name, match.score, match.by, match.against)
 
 
 # --- matching ----------------------------------------------------------------------------------------------

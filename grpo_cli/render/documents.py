@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict, final
 
-from grpo_cli.engine.plan_parts import Alone, Counting, Divisor, Groups, PostOp, Rewards, ShapeOp, Unit, Weight
+from grpo_cli.engine.plan_parts import Alone, Divisor, Groups, PostOp, Rewards, ShapeOp, Unit, Weight
 
 Number = float | None
 Scalar = str | int | float | bool | None
@@ -163,16 +163,7 @@ class AuditPartsDocument(RunOfParts):
     warnings: list[str]
 
 
-# --- verify, add, and the listings -------------------------------------------------------------------------
-
-
-class VerifyDocument(TypedDict):
-    """The result of `verify`."""
-
-    file: str
-    against: str
-    columns: list[str]
-    compared_by: Literal["bytes", "values"]
+# --- add ----------------------------------------------------------------------------------------------------
 
 
 class JoinedRows(TypedDict):
@@ -200,125 +191,3 @@ class AddDocument(Run, TypedDict("From", {"from": str})):
     outputs: list[str]
     warnings: list[str]
     seconds: float
-
-
-class Need(TypedDict):
-    """A column that a plan reads, and its flag."""
-
-    column: str
-    flag: str
-
-
-class NeedInWords(Need):
-    """The same with the meaning of the column."""
-
-    meaning: str
-
-
-class Parameter(TypedDict):
-    """A parameter of a method."""
-
-    name: str
-    type: Literal["number", "whole number", "text", "true or false", "choice"]
-    default: Scalar
-    help: str
-    field: str
-    least: Number
-    above: Number
-    most: Number
-    choices: list[Scalar]
-
-
-class Method(TypedDict):
-    """A method; `origin` is `built in`, or the package that provides it."""
-
-    name: str
-    origin: str
-    summary: str
-    formula: str
-    doc: str
-    source: str
-    scale: str
-    min_group: int
-    scales: list[str]
-    levels: list[str]
-    needs: list[NeedInWords]
-    params: list[Parameter]
-    sets: dict[str, Any]
-    computes: list[str]
-    centred: bool
-    order_free: bool
-    uses_batch: bool
-    spans_batches: bool
-    example: str
-
-
-class Preset(TypedDict):
-    """A preset; a refused preset has no plan. `origin` is `built in`, a file, or a package."""
-
-    name: str
-    origin: str
-    framework: str
-    estimator: str
-    options: dict[str, Any]
-    source: dict[str, str]
-    unequal_groups: str
-    rollouts: Counting
-    oddities: list[str]
-    refused: str | None
-    archive: bool
-    formula: NotRequired[list[str]]
-    rules: NotRequired[dict[str, list[str]]]
-    needs: NotRequired[list[Need]]
-    equal: NotRequired[list[str]]
-    equal_up_to_epsilon: NotRequired[list[str]]
-    plan: NotRequired[PlanFields]
-
-
-class Schema(
-    TypedDict(
-        "Phrases",
-        {
-            "written by": str,
-            "read as": str,
-            "no reward": list[str],
-            "left out": NotRequired[list[str]],
-            "no rollouts": NotRequired[list[str]],
-            "passed over": list[str],
-        },
-    )
-):
-    """A schema; `origin` is `built in`, or the package that provides it."""
-
-    name: str
-    masked: NotRequired[list[str]]
-    origin: str
-    title: str
-    tool: str
-    layout: str
-    recognised: list[str]
-    batch: str
-    rollout: str
-    length: str
-    logged: str
-    note: str
-    source: str
-
-
-class Fit(TypedDict):
-    """How a schema fits a file."""
-
-    schema: str
-    score: int
-    by: list[str]
-    against: list[str]
-
-
-class SchemaMatch(TypedDict):
-    """Which schema a file has, and why."""
-
-    file: str
-    schema: str | None
-    because: list[str]
-    also: list[Fit]
-    nearly: list[Fit]

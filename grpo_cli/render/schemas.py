@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NotRequired, TypedDict
 
 from rich.console import Console
 
+from grpo_cli.read.detect_schema import SchemaMatch
 from grpo_cli.render.text import Sheet, clean, marked
 from grpo_cli.schemas.table import LAYOUTS, REFUSED, Mark, Schema
 from grpo_cli.schemas.table import schemas as known
 
 NAME: Final = 23
 LABEL: Final = 13
+
+
+class SchemaFacts(
+    TypedDict(
+        "Phrases",
+        {
+            "written by": str,
+            "read as": str,
+            "no reward": list[str],
+            "left out": NotRequired[list[str]],
+            "no rollouts": NotRequired[list[str]],
+            "passed over": list[str],
+        },
+    )
+):
+    """A schema; `origin` is `built in`, or the package that provides it."""
+
+    name: str
+    masked: NotRequired[list[str]]
+    origin: str
+    title: str
+    tool: str
+    layout: str
+    recognised: list[str]
+    batch: str
+    rollout: str
+    length: str
+    logged: str
+    note: str
+    source: str
 
 
 def listing(console: Console) -> None:
@@ -34,21 +65,21 @@ def explain(name: str, console: Console) -> None:
     sheet.rows(_facts(row).items())
 
 
-def matched(match: Mapping[str, Any], console: Console) -> None:
+def matched(match: SchemaMatch, console: Console) -> None:
     """Which schema a file has and why, and why the nearest others do not fit."""
     sheet = Sheet(console, LABEL)
-    sheet.row("file", match["file"])
-    if match["schema"] is None:
+    sheet.row("file", match.file)
+    if match.schema is None:
         sheet.row("schema", "none: columns are found by name, or set by --group and --reward")
     else:
-        row = known()[match["schema"]]
+        row = known()[match.schema]
         sheet.row("schema", f"{marked(row.name, known().origin(row.name))}: {row.title}")
-        sheet.row("because", f"it has {', '.join(match['because'])}")
+        sheet.row("because", f"it has {', '.join(match.because)}")
         sheet.row("read as", _read(row))
-    for label, others in (("also fits", match["also"]), ("nearly", match["nearly"])):
+    for label, others in (("also fits", match.also), ("nearly", match.nearly)):
         for i, other in enumerate(others):
-            why = f", but {'; '.join(other['against'])}" if other["against"] else f", less specific ({other['score']})"
-            sheet.row("" if i else label, f"{other['schema']}{why}")
+            why = f", but {'; '.join(other.against)}" if other.against else f", less specific ({other.score})"
+            sheet.row("" if i else label, f"{other.schema}{why}")
 
 
 def as_dict(name: str) -> dict[str, Any]:

@@ -48,7 +48,8 @@ class Figure:
     title: str
     caption: str
     lines: Lines  # a line's `where` is the condition of the groups that it counts
-    axes: Mapping[str, str]
+    x: str  # what the axes mean
+    y: str
     more: bool = False  # whether it is a detail
 
 
@@ -113,7 +114,7 @@ def _rewards(inspection: Inspection) -> Figure:
     same = f" Every group has {size.max:,} rows." if size.min == size.max else ""
     caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups that vary; only these carry a gradient.{same}"
     return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
-                  axes={"x": weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), "y": "rows"})  # fmt: skip
+                  x=weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), y="rows")  # fmt: skip
 
 
 def _components(inspection: Inspection) -> list[Figure]:
@@ -124,7 +125,7 @@ def _components(inspection: Inspection) -> list[Figure]:
     outcomes = _row_outcomes(inspection)
     return [
         Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=_component_says(name, inspection.facts.rewards[name]),
-               lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES), axes={"x": name, "y": "rows"})
+               lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES), x=name, y="rows")
         for k, name in enumerate(names)
     ]  # fmt: skip
 
@@ -153,7 +154,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
     caption = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
     return Figure(name="solve_rates", kind="stacked", title="Solve rates", caption=caption, lines=lines,
-                  axes={"x": "mean reward of a group, from worst to best", "y": "groups"})  # fmt: skip
+                  x="mean reward of a group, from worst to best", y="groups")  # fmt: skip
 
 
 def _sizes(inspection: Inspection) -> Figure | None:
@@ -162,7 +163,7 @@ def _sizes(inspection: Inspection) -> Figure | None:
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
     lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
     return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts.unit}s.",
-                  lines=lines, axes={"x": "group size", "y": "groups"})  # fmt: skip
+                  lines=lines, x="group size", y="groups")  # fmt: skip
 
 
 def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
@@ -170,7 +171,7 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
     return [
         Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}",
                caption=f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
-               lines=count_by_kind(values, outcomes, OUTCOMES), axes={"x": "advantage", "y": "rows"})
+               lines=count_by_kind(values, outcomes, OUTCOMES), x="advantage", y="rows")
         for name, values in advantages.items()
     ]  # fmt: skip
 
@@ -203,17 +204,17 @@ def _trends(inspection: Inspection) -> list[Figure]:
     ended = _ended(inspection, lines)
     drawn = [
         Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
-               caption=f"{_from_to(lines, 'mean', 'The mean reward goes')}{band}", axes={"x": by, "y": "mean reward"}),
+               caption=f"{_from_to(lines, 'mean', 'The mean reward goes')}{band}", x=by, y="mean reward"),
         Figure(name="zero_variance", kind="shares", title=f"Groups without a gradient over {by}", lines=shares if some else [],
                caption=_from_to(lines, "zero_variance", "The share of groups without a gradient goes", share=True),
-               axes={"x": by, "y": "share of groups"}),
+               x=by, y="share of groups"),
         Figure(name="length_over", kind="line", title=f"Length over {by}", lines=_means(lines, "length"),
-               caption=_from_to(lines, "length", "The mean length goes"), axes={"x": by, "y": "mean length"}),
+               caption=_from_to(lines, "length", "The mean length goes"), x=by, y="mean length"),
         Figure(name="spread_over", kind="line", title=f"Spread within groups over {by}", lines=_means(lines, "group_std"),
                caption=f"{_from_to(lines, 'group_std', 'The standard deviation within groups goes')} Where it is 0 there is nothing to learn.",
-               axes={"x": by, "y": "mean std of a group"}),
+               x=by, y="mean std of a group"),
         Figure(name="ended", kind="lines", title=f"Truncated or failed over {by}", lines=ended,
-               caption="The share of responses that were cut off, and of rows without a reward.", axes={"x": by, "y": "share of rows"}),
+               caption="The share of responses that were cut off, and of rows without a reward.", x=by, y="share of rows"),
     ]  # fmt: skip
     for figure in drawn:
         for line in figure.lines:
@@ -304,7 +305,7 @@ def _lengths(inspection: Inspection) -> Figure | None:
         lines.append({**{f"x_{name}": value for name, value in x.items()}, **y, "count": int(counts[i])})
     caption = _length_says(length.within_groups)
     return Figure(name="lengths", kind="tiles", title="Reward and length", caption=caption, lines=lines,
-                  axes={"x": length.column, "y": "reward"})  # fmt: skip
+                  x=length.column, y="reward")  # fmt: skip
 
 
 def _length_says(within: float | None) -> str:
@@ -323,7 +324,7 @@ def _other_sizes(inspection: Inspection) -> Figure:
     seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
     return Figure(name="other_sizes", kind="curve", title="Other group sizes", lines=lines,
                   caption=f"The share of groups that would vary with another number of rows: {seen}.",
-                  axes={"x": "group size", "y": "share of groups"})  # fmt: skip
+                  x="group size", y="share of groups")  # fmt: skip
 
 
 def _expected(inspection: Inspection) -> Figure | None:
@@ -337,7 +338,7 @@ def _expected(inspection: Inspection) -> Figure | None:
     observed, chance = percent(expected.observed), percent(expected.one_rate)
     return Figure(name="expected", kind="bars", title="Equal rewards, expected and observed", lines=lines,
                   caption=f"{observed} of the groups have equal rewards, and {chance} would by chance if all prompts were equally hard. The rest is the difficulty of the prompts.",
-                  axes={"x": "", "y": "share of groups"})  # fmt: skip
+                  x="", y="share of groups")  # fmt: skip
 
 
 def _changes(inspection: Inspection) -> list[Figure]:
@@ -369,13 +370,13 @@ def _changes(inspection: Inspection) -> list[Figure]:
     return [
         Figure(name="changes", kind="stacked", title="Change by prompt", lines=[*changes.changes],
                caption=f"The solve rate now minus before: better {counts['better']}, worse {counts['worse']}, the same {counts['same']}; newly solved {counts['solved_first']}, lost {counts['solved_no_more']}.",
-               axes={"x": "change of the solve rate", "y": "prompts"}),
+               x="change of the solve rate", y="prompts"),
         Figure(name="by_difficulty", kind="runs", title="Change by difficulty", lines=bands,
                caption="Mean solve rates of prompts by difficulty: their solve rate in both runs together.",
-               axes={"x": "difficulty", "y": "solve rate"}),
+               x="difficulty", y="solve rate"),
         Figure(name="gained_and_lost", kind="moves", title="Gained and lost", lines=moved,
                caption="The prompts that changed most after shrinkage for noise, from before (hollow) to now (filled).",
-               axes={"x": "solve rate", "y": ""}),
+               x="solve rate", y=""),
     ]  # fmt: skip
 
 
@@ -388,7 +389,7 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     drawn = [
         Figure(name="rescored", kind="stacked", title="Reward before, and what became of it", lines=[*reward.changes],
                caption=f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
-               axes={"x": "reward before", "y": "rollouts"}),
+               x="reward before", y="rollouts"),
     ]  # fmt: skip
     named = list[tuple[str, str, Lines]]()
     if length is not None:
@@ -410,7 +411,7 @@ def _rescored(inspection: Inspection) -> list[Figure]:
             ]
             drawn.append(
                 Figure(name=f"rescored_{name}", kind="bars", title=f"Changed rewards by {column}", lines=lines,
-                       caption=f"The share of rollouts whose reward changes, by {column}.", axes={"x": "", "y": "share of rollouts"})
+                       caption=f"The share of rollouts whose reward changes, by {column}.", x="", y="share of rollouts")
             )  # fmt: skip
     moved = [
         {"value": _axis_value(f"#{row.number} row {row.row}: {row.key[:LABEL]}"), "kind": "gained" if row.now > row.before else "lost",
@@ -420,6 +421,6 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     drawn.append(
         Figure(name="disagreements", kind="moves", title="Largest disagreements", lines=moved,
                caption="The rollouts whose reward changes most, from before (hollow) to now (filled); their texts are among the numbers.",
-               axes={"x": "reward", "y": ""})
+               x="reward", y="")
     )  # fmt: skip
     return drawn

@@ -10,18 +10,13 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 
 from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.groups import Selected
+from grpo_cli.cli.verify import Verified
 from grpo_cli.engine.plan import Plan
-from grpo_cli.render.documents import (
-    AddDocument,
-    AuditDocument,
-    AuditPartsDocument,
-    Method,
-    PlanFields,
-    Preset,
-    Schema,
-    SchemaMatch,
-    VerifyDocument,
-)  # fmt: skip
+from grpo_cli.read.detect_schema import SchemaMatch
+from grpo_cli.render.documents import AddDocument, AuditDocument, AuditPartsDocument, PlanFields
+from grpo_cli.render.methods import Method
+from grpo_cli.render.presets import PresetFacts
+from grpo_cli.render.schemas import SchemaFacts
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
@@ -42,9 +37,9 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
     "compare": {"compare": Compared},
     "methods": {"methods": list[Method], "methods-one": Method},
-    "presets": {"presets": list[Preset], "presets-one": Preset},
-    "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
-    "verify": {"verify": VerifyDocument},
+    "presets": {"presets": list[PresetFacts], "presets-one": PresetFacts},
+    "schemas": {"schemas": list[SchemaFacts], "schemas-one": SchemaFacts, "schemas-file": SchemaMatch},
+    "verify": {"verify": Verified},
     "add": {"add": AddDocument},
 }  # fmt: skip
 
@@ -70,8 +65,8 @@ def schema_of(kind: Any, title: str) -> dict[str, Any]:
 
 def _schema(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     origin, inner = get_origin(kind), get_args(kind)
-    if kind is Plan:
-        kind = PlanFields
+    if kind is PlanFields:
+        kind = Plan
     if kind is Any:
         return {}
     if kind in PLAIN:
@@ -106,6 +101,9 @@ def _object(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     if is_typeddict(kind):
         keys = {name: get_args(hint)[0] if get_origin(hint) is NotRequired else hint for name, hint in hints.items()}
         optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    elif kind is Plan:  # as its `as_dict` shows it
+        keys = {one.name: hints[one.name] for one in fields(kind)} | {"package": str}
+        optional = {"package"}  # of a method that is not built in
     elif kind.__module__ == "grpo_cli.engine.plan_parts":
         operation = getattr(kind, "name", None)  # what a step of `shape` and `post` does
         keys = {} if operation is None else {"op": Literal[operation]}

@@ -81,7 +81,7 @@ def _axis(title: str, **more: Any) -> alt.Axis:
 
 def _x(figure: Figure, *, prefix: str = "") -> tuple[Any, dict[str, Any]]:
     """The horizontal axis: bins lie between two numbers, values stand in their order."""
-    title, line = figure.axes["x"], figure.lines[0]
+    title, line = figure.x, figure.lines[0]
     if f"{prefix}from" in line:
         axis = alt.X(f"{prefix}from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
         return axis.bin("binned"), {"x2": alt.X2(f"{prefix}to")}
@@ -100,14 +100,14 @@ def _x_of_trend(figure: Figure) -> alt.X:
     whole: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if all(isinstance(value, int) for value in values) else {}
     if whole and len({*values}) <= TICKS:  # else there would be ticks between whole numbers
         whole = {"values": sorted({*values}), "format": "d"}
-    axis = _axis(figure.axes["x"], labelOverlap=True, **whole)
+    axis = _axis(figure.x, labelOverlap=True, **whole)
     if all(isinstance(value, (int, float)) for value in values):
         return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
     return alt.X("value:O", sort=None, axis=axis)
 
 
 def _share(figure: Figure, **more: Any) -> alt.Y:
-    return alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%"), **more, scale=alt.Scale(domain=[0, 1]))
+    return alt.Y("share:Q", axis=_axis(figure.y, format=".0%"), **more, scale=alt.Scale(domain=[0, 1]))
 
 
 def _colours(figure: Figure, of_kinds: Mapping[str, str] = STACKED) -> alt.Color:
@@ -129,7 +129,7 @@ def _stacked(figure: Figure, base: Any) -> Any:
     across, more = _x(figure)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
     return _in_order(base).mark_bar().encode(
-        x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.axes["y"], format="~s", tickMinStep=1), stack=True),
+        x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.y, format="~s", tickMinStep=1), stack=True),
         color=_colours(figure), order=alt.Order("rank:Q"),
         tooltip=[*named, alt.Tooltip("kind:N"), alt.Tooltip("count:Q", format=",")],
     )  # fmt: skip
@@ -150,15 +150,12 @@ def _line(figure: Figure, base: Any) -> Any:
     scale = alt.Scale(zero=False)
     band = [alt.Tooltip(f"{end}:Q", format=".4~g") for end in ("low", "high") if end in figure.lines[0]]
     line = base.mark_line(point=True, **one).encode(
-        y=alt.Y("mean:Q", axis=_axis(figure.axes["y"]), scale=scale),
+        y=alt.Y("mean:Q", axis=_axis(figure.y), scale=scale),
         tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g"), *band],
     )
     if not band:
         return line
-    return (
-        base.mark_area(opacity=0.25, **one).encode(y=alt.Y("low:Q", scale=scale, title=figure.axes["y"]), y2="high:Q")
-        + line
-    )
+    return base.mark_area(opacity=0.25, **one).encode(y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q") + line
 
 
 def _lines(figure: Figure, base: Any) -> Any:
@@ -166,7 +163,7 @@ def _lines(figure: Figure, base: Any) -> Any:
     colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*COLOURS[: len(kinds)]]), legend=ON_TOP)
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=[*SHAPES[: len(kinds)]]), legend=ON_TOP)
     base = base.encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.axes["y"], format=".0%")), color=colour,
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=colour,
         tooltip=[_tooltip(figure), "kind:N", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
     return base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
@@ -187,15 +184,15 @@ def _tiles(figure: Figure, base: Any) -> Any:
         legend=alt.Legend(title="rows", orient="right", symbolFillColor=COLOURS[0], symbolStrokeWidth=0),
     )
     return base.transform_calculate(**centre).mark_circle(color=COLOURS[0], opacity=1).encode(
-        x=alt.X("across:Q", axis=_axis(figure.axes["x"]), scale=scale), y=alt.Y("up:Q", axis=_axis(figure.axes["y"]), scale=scale),
-        size=size, tooltip=[alt.Tooltip("count:Q", format=","), alt.Tooltip("across:Q", title=figure.axes["x"], format=".4~g"), alt.Tooltip("up:Q", title=figure.axes["y"], format=".4~g")],
+        x=alt.X("across:Q", axis=_axis(figure.x), scale=scale), y=alt.Y("up:Q", axis=_axis(figure.y), scale=scale),
+        size=size, tooltip=[alt.Tooltip("count:Q", format=","), alt.Tooltip("across:Q", title=figure.x, format=".4~g"), alt.Tooltip("up:Q", title=figure.y, format=".4~g")],
     )  # fmt: skip
 
 
 def _curve(figure: Figure, base: Any) -> Any:
     kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
     shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])), legend=ON_TOP)
-    axis = _axis(figure.axes["x"], values=[line["size"] for line in figure.lines])
+    axis = _axis(figure.x, values=[line["size"] for line in figure.lines])
     across = alt.X("size:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)
     up = _share(figure)
     return base.mark_point(filled=True, size=90, color=COLOURS[0], opacity=1).encode(
@@ -206,14 +203,14 @@ def _curve(figure: Figure, base: Any) -> Any:
 def _bars(figure: Figure, base: Any) -> Any:
     return base.mark_bar(color=COLOURS[0]).encode(
         y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
-        x=alt.X("share:Q", axis=_axis(figure.axes["y"], format=".0%"), scale=alt.Scale(domain=[0, 1])),
+        x=alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=[0, 1])),
         tooltip=["value:N", alt.Tooltip("share:Q", format=".1%")],
     )  # fmt: skip
 
 
 def _runs(figure: Figure, base: Any) -> Any:
     return base.mark_bar().encode(
-        x=alt.X("value:O", sort=None, axis=_axis(figure.axes["x"], labelAngle=0)), xOffset=alt.XOffset("kind:N", sort=list(RUNS)),
+        x=alt.X("value:O", sort=None, axis=_axis(figure.x, labelAngle=0)), xOffset=alt.XOffset("kind:N", sort=list(RUNS)),
         y=_share(figure),
         color=OF_RUNS,
         tooltip=["value:N", "kind:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("prompts:Q", format=",")],
@@ -222,10 +219,10 @@ def _runs(figure: Figure, base: Any) -> Any:
 
 def _moves(figure: Figure, base: Any) -> Any:
     """A line for each prompt or rollout: from a hollow point, its rate (or reward) before, to a full one."""
-    rate = figure.axes["x"] == "solve rate"
+    rate = figure.x == "solve rate"
     scale, digits = (alt.Scale(domain=[0, 1]), ".0%") if rate else (alt.Scale(zero=False), ".4~g")
-    up = alt.Y("value:N", sort=None, axis=_axis(figure.axes["y"], labelLimit=LABEL))
-    across = alt.X("before:Q", axis=_axis(figure.axes["x"], format=digits), scale=scale)
+    up = alt.Y("value:N", sort=None, axis=_axis(figure.y, labelLimit=LABEL))
+    across = alt.X("before:Q", axis=_axis(figure.x, format=digits), scale=scale)
     ends = [alt.Tooltip(f"{name}:Q", format=".1%" if rate else digits) for name in RUNS]
     base = base.encode(
         y=up,
