@@ -23,7 +23,7 @@ from grpo_cli.browse.command import KINDS, commands, options_for
 from grpo_cli.browse.keys import KEYS, described, footer
 from grpo_cli.browse.layout import Piece
 from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
-from grpo_cli.browse.model import FACTS, ORDER, Jumps, Model
+from grpo_cli.browse.model import FACTS, ORDER, Jumps, Model, Rollout
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -84,7 +84,7 @@ class Browser(App[list[str]]):
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
         self.shown: Index = np.zeros(0, np.int64)
         self.jumps = Jumps(model, self.shown)
-        self.rollouts: list[dict[str, Any]] = []
+        self.rollouts: list[Rollout] = []
         self.fields = False
         self.whole = False
         self.folding = False  # whether the turns of the next rollout are folded
@@ -214,12 +214,12 @@ class Browser(App[list[str]]):
     @property
     def row(self) -> int | None:
         """The row at the place."""
-        return self.rollouts[self.rows.place]["row"] if self.rollouts else None
+        return self.rollouts[self.rows.place].row if self.rollouts else None
 
     def open_group(self, row: int | None = None) -> None:
         """List the rollouts of the group at the place."""
         self.rollouts = [] if self.code is None else self.model.rollouts(self.code)
-        at = next((at for at, line in enumerate(self.rollouts) if line["row"] == row), 0)
+        at = next((at for at, line in enumerate(self.rollouts) if line.row == row), 0)
         narrow = self.model.inspection.narrow
         several = len(narrow.tables) > 1
 

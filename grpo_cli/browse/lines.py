@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 
 from grpo_cli.browse.layout import Line, Piece, Style
-from grpo_cli.browse.model import Model
+from grpo_cli.browse.model import GroupLine, Model, Rollout
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.excerpts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import percent
 
-Column = tuple[str, Callable[[Mapping[str, Any]], str]]  # its head, and its text for a group
+Column = tuple[str, Callable[[GroupLine], str]]  # its head, and its text for a group
 BLOCK: Final = 64  # groups whose lines are made together
 CACHED: Final = 64  # blocks kept
 SHORTEST: Final = 8  # the beginning of a prompt has at least this many cells
@@ -34,7 +34,7 @@ SIGNS: Final = {
 }
 _WIDE: Final = 72  # cells from which the words of the status and more numbers have room
 # Equal rewards, in words that are true under every plan.
-EQUAL: Final = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
+EQUAL: Final[Mapping[float | None, tuple[str, Style]]] = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
 _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and in a wide one
 
 
@@ -76,7 +76,7 @@ class GroupLines:
         lines = list[Line]()
         for code, label, facts in zip(codes, labels, self._model.lines_of(codes), strict=True):
             cells = [_right(cell(facts), cell_len(head)) for head, cell in columns]
-            style = EQUAL.get(facts["solve_rate"], ("", ""))[1] if facts["constant"] else ""
+            style = EQUAL.get(facts.solve_rate, ("", ""))[1] if facts.constant else ""
             beside = room - cell_len(label) - 2
             # A label with spaces is a text, not an id that says nothing.
             prompt = self._prompts.get(code, "") if beside >= SHORTEST and " " not in label else ""
@@ -97,55 +97,51 @@ class GroupLines:
         wide = width >= _WIDE
         room = _STRIP[wide]
 
-        def rewards(facts: Mapping[str, Any]) -> str:
-            return strip(ordered(facts["rewards"]), room, self._ends, MISSING).ljust(room)
+        def rewards(facts: GroupLine) -> str:
+            return strip(ordered(facts.rewards), room, self._ends, MISSING).ljust(room)
 
         columns: list[Column] = [
-            ("n".rjust(self._size), lambda facts: str(facts["size"])),
-            ("  mean", lambda facts: fitting(facts["mean"], 6)),
+            ("n".rjust(self._size), lambda facts: str(facts.size)),
+            ("  mean", lambda facts: fitting(facts.mean, 6)),
         ]
         if wide:
             columns += [
-                ("solved", lambda facts: "-" if facts["solve_rate"] is None else percent(facts["solve_rate"])),
-                ("   std", lambda facts: fitting(facts["std"], 6)),
+                ("solved", lambda facts: "-" if facts.solve_rate is None else percent(facts.solve_rate)),
+                ("   std", lambda facts: fitting(facts.std, 6)),
             ]
-            columns += (
-                [("  length", lambda facts: fitting(facts["length"], 8))] if "length" in self._model.facts else []
-            )
+            columns += [("  length", lambda facts: fitting(facts.length, 8))] if "length" in self._model.facts else []
             status: Column = ("status       ", lambda facts: _words(facts).ljust(13))
         else:
-            columns.append(("  std", lambda facts: fitting(facts["std"], 5, digits=2)))
-            status = (" ", lambda facts: SIGNS.get(facts["status"], "!"))
+            columns.append(("  std", lambda facts: fitting(facts.std, 5, digits=2)))
+            status = (" ", lambda facts: SIGNS.get(facts.status, "!"))
         return [*columns, ("rewards".ljust(room)[:room], rewards), status]
 
 
-def _words(facts: Mapping[str, Any]) -> str:
+def _words(facts: GroupLine) -> str:
     """The status of a group."""
-    if facts["status"] != "zero-variance":
-        return str(facts["status"])
-    return EQUAL.get(facts["solve_rate"], ("all equal", ""))[0]
+    if facts.status != "zero-variance":
+        return facts.status
+    return EQUAL.get(facts.solve_rate, ("all equal", ""))[0]
 
 
-def rollout_lines(
-    rollouts: Sequence[Mapping[str, Any]], place: Callable[[int], str], width: int
-) -> tuple[str, list[Line]]:
+def rollout_lines(rollouts: Sequence[Rollout], place: Callable[[int], str], width: int) -> tuple[str, list[Line]]:
     """The head and the lines of the rollouts of a group."""
-    advantages = [line["advantage"] for line in rollouts]
+    advantages = [line.advantage for line in rollouts]
     signs = ["+" if value is not None and value > 0 else "" for value in advantages]
     columns = [
-        ["reward", *column([line["reward"] for line in rollouts])],
+        ["reward", *column([line.reward for line in rollouts])],
         ["advantage", *map("".join, zip(signs, column(advantages), strict=True))],
     ]
-    if any(line["length"] is not None for line in rollouts):
-        columns.append(["length", *(number(line["length"]) for line in rollouts)])
+    if any(line.length is not None for line in rollouts):
+        columns.append(["length", *(number(line.length) for line in rollouts)])
     if width >= _WIDE:
-        columns.append(["status", *(line["status"] for line in rollouts)])
+        columns.append(["status", *(line.status for line in rollouts)])
     else:
-        columns.append([" ", *(SIGNS.get(line["status"], "!") for line in rollouts)])
-    columns.append(["row", *(place(line["row"]) for line in rollouts)])
-    names = [*rollouts[0]["rewards"]] if rollouts else []
+        columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
+    columns.append(["row", *(place(line.row) for line in rollouts)])
+    names = [*rollouts[0].rewards] if rollouts else []
     columns += [
-        [clean(name)[:12], *(number(line["rewards"][name], digits=3) for line in rollouts)]
+        [clean(name)[:12], *(number(line.rewards[name], digits=3) for line in rollouts)]
         for name in names if len(names) > 1
     ]  # fmt: skip
     widths = [max(map(cell_len, cells)) for cells in columns]

@@ -5,7 +5,7 @@ Nothing here knows a terminal. Numbers come from the narrow table; texts are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -25,7 +25,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
-from grpo_cli.stats.facts import marked_lines, marked_rows, plain, reward_range, rows_of
+from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, reward_range, rows_of
 from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
 from grpo_cli.stats.trends import Trend, trend
 
@@ -44,6 +44,32 @@ FACTS: Final = {
     "length": "mean length",
     "advantage": "largest |advantage|",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLine:
+    """What a line of the list says of a group."""
+
+    size: int
+    mean: Number
+    std: Number
+    solve_rate: Number
+    length: Number = None
+    constant: bool
+    status: str
+    rewards: Sequence[Number]
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A rollout of a group."""
+
+    row: int
+    reward: Number
+    advantage: Number
+    status: str
+    length: Number
+    rewards: Mapping[str, Number]
 
 
 @dataclass(frozen=True)
@@ -132,17 +158,19 @@ class Model:
         """The group that --show names."""
         return code_of(self.inspection.narrow, key)
 
-    def lines_of(self, codes: Sequence[int]) -> list[dict[str, Any]]:
-        """The facts of these groups and the rewards of each, for the lines of a list."""
-        groups = self.inspection.groups[list(codes)]
+    def lines_of(self, codes: Sequence[int]) -> list[GroupLine]:
+        """The facts of these groups and the rewards of each."""
+        shown = ("size", "mean", "std", "solve_rate", "length", "constant")
+        groups = self.inspection.groups[list(codes)].select(pl.selectors.by_name(shown, require_all=False))
         status = self.inspection.scored.groups[".status"].gather(list(codes)).cast(pl.String)
         rows = self.rows_of(codes)
         values = iter(self.inspection.raw.rows[".reward"].gather(np.concatenate(rows)).to_list())
         rewards = [[plain(value) for value in islice(values, len(of_group))] for of_group in rows]
-        return [
-            {**facts, "status": "zero-variance" if facts["constant"] and word == "scored" else word, "rewards": values}
-            for facts, word, values in zip(groups.iter_rows(named=True), status, rewards, strict=True)
-        ]
+        words = pl.select(
+            pl.when(groups["constant"] & (status == "scored")).then(pl.lit("zero-variance")).otherwise(status)
+        )
+        each = zip(groups.iter_rows(named=True), words.to_series(), rewards, strict=True)
+        return [GroupLine(**facts, status=word, rewards=values) for facts, word, values in each]
 
     def rows_of(self, codes: Sequence[int]) -> list[Index]:
         """The rows of each of these groups, in the order of the files."""
@@ -163,8 +191,8 @@ class Model:
 
     # --- rollouts ----------------------------------------------------------------------------------------------
 
-    def rollouts(self, code: int) -> list[dict[str, Any]]:
-        """The rollouts of a group, the largest advantage first: rewards, advantage, length, status, and the row."""
+    def rollouts(self, code: int) -> list[Rollout]:
+        """The rollouts of a group, the largest advantage first."""
         (rows,) = self.rows_of([code])
         raw, made = self.inspection.rows[rows], self.inspection.scored.rows[rows]
         names = self.inspection.narrow.reward_names
@@ -172,18 +200,11 @@ class Model:
         lengths = raw["length"].to_list() if "length" in raw.columns else [None] * len(rows)
         status = made[".status"].cast(pl.String)
         cells = zip(rows.tolist(), raw[".reward"], made[".advantage"], status, lengths, *parts, strict=True)
-        lines = [
-            {
-                "row": row,
-                "reward": plain(reward),
-                "advantage": plain(advantage),
-                "status": word,
-                "length": plain(length),
-                "rewards": dict(zip(names, map(plain, values), strict=True)),
-            }
-            for row, reward, advantage, word, length, *values in cells
-        ]
-        return sorted(lines, key=lambda line: -np.inf if line["advantage"] is None else line["advantage"], reverse=True)
+        lines = []
+        for row, reward, advantage, word, length, *values in cells:
+            rewards = dict(zip(names, map(plain, values), strict=True))
+            lines.append(Rollout(row, plain(reward), plain(advantage), word, plain(length), rewards))
+        return sorted(lines, key=lambda line: -np.inf if line.advantage is None else line.advantage, reverse=True)
 
     @cached_property
     def surprise(self) -> Vector:

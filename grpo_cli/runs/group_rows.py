@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Final
 
@@ -32,6 +32,29 @@ LABEL: Final = 120  # characters of a key in the table
 KEYS: Final = 300_000  # characters of all keys that the search of a report covers
 
 
+@dataclass(frozen=True)
+class GroupRows:
+    """The rows of a group in a report."""
+
+    prompt: Sequence[Passage]
+    truth: str | None
+    more: bool  # whether it has further rows
+    lines: Sequence[Sequence[Any]]
+    said: Sequence[Sequence[Passage]] | None
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """The groups of a report: their `keys`, `columns` with a line each, and the rows of each under their `heads`."""
+
+    says: str
+    columns: Sequence[str]
+    keys: Sequence[str]
+    lines: Sequence[Sequence[Any]]
+    heads: Sequence[str]
+    rows: Sequence[GroupRows]
+
+
 def show_group(inspection: Inspection, key: str, most: int | None = None) -> ShownGroup:
     """A group with its facts and its rows: the first `most`, or all."""
     narrow = inspection.narrow
@@ -51,7 +74,7 @@ def said(inspection: Inspection, rows: Index) -> list[Said]:
 
 def report_groups(
     inspection: Inspection, advantages: Mapping[str, pl.Series], *, most: int = GROUPS, text: int = TEXT
-) -> dict[str, Any]:
+) -> GroupTable:
     """A table of all groups or of `most` of them, and the first rows of each.
 
     `advantages` are columns by method; conversations together have `text` characters, prompts at most half as many.
@@ -95,49 +118,41 @@ def report_groups(
             line[name] = value if value is None or np.isfinite(value) else str(value)
     cells = iter([[line[name] for name in heads] for line in lines])
     sizes = rows_of(inspection.groups)[codes].to_list()
-    return {
-        "says": f"{inspection.value}: " * bool(inspection.head)
-        + _caption(len(inspection.groups), len(codes), len(conversations)),
-        "columns": ["key", *columns[1:]],
-        "keys": [cut(line["key"], max(LABEL, min(LONGEST, KEYS // max(len(facts), 1)))) for line in facts],
-        "lines": [[line[name] for name in columns] for line in facts],
-        "heads": heads,
-        "rows": [
-            {
-                "prompt": prompt,
-                "truth": truth,
-                "more": size > ROWS,
-                "lines": [next(cells) for _ in some],
-                "said": conversations.get(at),
-            }
-            for at, (some, prompt, truth, size) in enumerate(zip(rows_of_groups, prompts, truths, sizes, strict=True))
+    each = enumerate(zip(rows_of_groups, prompts, truths, sizes, strict=True))
+    head = f"{inspection.value}: " if inspection.head else ""
+    return GroupTable(
+        says=head + _caption(len(inspection.groups), len(codes), len(conversations)),
+        columns=["key", *columns[1:]],
+        keys=[cut(line["key"], max(LABEL, min(LONGEST, KEYS // max(len(facts), 1)))) for line in facts],
+        lines=[[line[name] for name in columns] for line in facts],
+        heads=heads,
+        rows=[
+            GroupRows(prompt, truth, size > ROWS, [next(cells) for _ in some], conversations.get(at))
+            for at, (some, prompt, truth, size) in each
         ],
-    }
+    )
 
 
-def joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The `report_groups` tables of several parts as one, with the columns of all."""
+def joined(tables: Sequence[GroupTable]) -> GroupTable:
+    """The tables of several parts as one, with the columns of all."""
     if len(tables) == 1:
-        return dict(tables[0])
+        return tables[0]
 
     def aligned(names: Sequence[str], own: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[list[Any]]:
         return [[*map(dict(zip(own, line, strict=True)).get, names)] for line in lines]
 
-    columns, heads = (
-        list(dict.fromkeys(name for table in tables for name in table[what])) for what in ("columns", "heads")
-    )
-    return {
-        "says": "; ".join(table["says"] for table in tables),
-        "columns": columns,
-        "keys": [key for table in tables for key in table["keys"]],
-        "lines": [line for table in tables for line in aligned(columns, table["columns"], table["lines"])],
-        "heads": heads,
-        "rows": [
-            {**group, "lines": aligned(heads, table["heads"], group["lines"])}
-            for table in tables
-            for group in table["rows"]
+    columns = list(dict.fromkeys(name for table in tables for name in table.columns))
+    heads = list(dict.fromkeys(name for table in tables for name in table.heads))
+    return GroupTable(
+        says="; ".join(table.says for table in tables),
+        columns=columns,
+        keys=[key for table in tables for key in table.keys],
+        lines=[line for table in tables for line in aligned(columns, table.columns, table.lines)],
+        heads=heads,
+        rows=[
+            replace(group, lines=aligned(heads, table.heads, group.lines)) for table in tables for group in table.rows
         ],
-    }
+    )
 
 
 def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, str]:

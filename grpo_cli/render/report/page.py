@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -14,7 +14,9 @@ import vl_convert
 
 from grpo_cli.render.report.charts import SHADES, chart, picture
 from grpo_cli.render.text import count, number
+from grpo_cli.runs.group_rows import GroupTable
 from grpo_cli.stats.against import Since
+from grpo_cli.stats.document import document
 from grpo_cli.stats.figures import Figure
 from grpo_cli.stats.inspection import Inspected, InspectedParts, Inspection
 from grpo_cli.stats.verdicts import percent
@@ -31,14 +33,14 @@ Section = tuple[Inspection, Sequence[Figure]]  # all rows, or a part, and its fi
 
 def page(
     parts: Sequence[Section],
-    groups: Mapping[str, Any],
+    groups: GroupTable,
     facts: Inspected | InspectedParts,
     title: str,
     origin: str = "",
 ) -> str:
     """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
     charts = {figure.name: _specification(figure) for _, figures in parts for figure in figures}
-    data = {"charts": charts, "groups": groups}
+    data = {"charts": charts, "groups": document(groups)}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
     names = facts.inputs
@@ -53,7 +55,7 @@ def page(
         subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
         parts="".join(map(_section, parts)),
         details="".join(_figure(figure) for _, figures in parts for figure in figures if figure.more),
-        shown=html.escape(groups["says"]),
+        shown=html.escape(groups.says),
         data=encoded.replace("<", "\\u003c"),
         notes="".join(f"<li>{html.escape(note)}</li>" for note in _notes(parts, facts)),
     )

@@ -70,7 +70,7 @@ def test_every_fact_can_be_sorted_by(made: Model, name: str) -> None:
 
 def test_rollouts_are_sorted_by_advantage(made: Model) -> None:
     for code, key in enumerate(names(made, np.arange(made.size))):
-        rewards = [line["reward"] for line in made.rollouts(code)]
+        rewards = [line.reward for line in made.rollouts(code)]
         assert rewards == sorted(REWARDS[key], reverse=True)
 
 
@@ -97,13 +97,13 @@ def test_jumps_go_through_equal_groups_in_their_order_however_many_there_are(tmp
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
     code = names(made, np.arange(made.size)).index("mixed")
-    assert [line["advantage"] for line in made.under(Plan.of({"estimator.name": "dr-grpo"})).rollouts(code)] == [
+    assert [line.advantage for line in made.under(Plan.of({"estimator.name": "dr-grpo"})).rollouts(code)] == [
         0.75, -0.25, -0.25, -0.25,
     ]  # fmt: skip
     whitened = made.under(Plan.of({"estimator.name": "batch-norm"}))
     rewards = np.array([reward for group in REWARDS.values() for reward in group], dtype=float)
     expected = (1 - float(rewards.mean())) / float(rewards.std(ddof=1))
-    assert whitened.rollouts(code)[0]["advantage"] == pytest.approx(expected, abs=1e-4)
+    assert whitened.rollouts(code)[0].advantage == pytest.approx(expected, abs=1e-4)
     with pytest.raises(UsageError, match="remax needs"):
         made.under(Plan.of({"estimator.name": "remax"}))
 
@@ -113,9 +113,9 @@ def test_the_arithmetic_of_a_row_ends_in_its_advantage(made: Model, method: str)
     under = made.under(Plan.of({"estimator.name": method}))
     code = names(made, np.arange(made.size)).index("mixed")
     best = under.rollouts(code)[0]
-    text = "\n".join(of_row(under.inspection.scored.plan, under.inspection.narrow, best["row"], 78))
-    first = next(line for line in text.splitlines() if line.split()[:1] == [str(best["row"] + 1)])
-    assert float(first.split()[-2]) == pytest.approx(best["advantage"], abs=1e-4)
+    text = "\n".join(of_row(under.inspection.scored.plan, under.inspection.narrow, best.row, 78))
+    first = next(line for line in text.splitlines() if line.split()[:1] == [str(best.row + 1)])
+    assert float(first.split()[-2]) == pytest.approx(best.advantage, abs=1e-4)
 
 
 @pytest.mark.parametrize("width", [24, 40, 63, 64, 90])

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,11 @@ def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
         assert counts == Counter(row[column] for row in data)
 
 
+def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
+    assert group.said is not None
+    return group.said
+
+
 def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Path) -> None:
     keys = [f"Please solve this long problem with care, {'and care ' * 30}: {n} + 1" for n in range(3)]
     text = "begin " + "thinking " * 1000 + "boxed 7"
@@ -125,11 +131,11 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     data = [{**row, "reward": i} for row in of_groups for i in range(2)]
     found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
     table = group_rows.report_groups(found, {})
-    assert table["keys"] == keys
-    assert [line[table["columns"].index("step")] for line in table["lines"]] == [0, 1, 2]
-    assert [line[:2] for line in table["lines"]] == [["0", 1], ["1", 2], ["2", 3]]
-    assert [row["truth"] for row in table["rows"]] == ["0", "1", "2"]
-    ((speaker, shown),) = table["rows"][0]["said"][0]
+    assert table.keys == keys
+    assert [line[table.columns.index("step")] for line in table.lines] == [0, 1, 2]
+    assert [line[:2] for line in table.lines] == [["0", 1], ["1", 2], ["2", 3]]
+    assert [row.truth for row in table.rows] == ["0", "1", "2"]
+    ((speaker, shown),) = told(table.rows[0])[0]
     assert speaker == "response"
     assert shown.startswith("begin ") and shown.endswith("boxed 7") and len(shown) == group_rows.LONGEST
 
@@ -202,8 +208,8 @@ def test_a_reward_column_and_a_method_of_one_name_are_two_columns() -> None:
     data = [{"prompt_id": 1, "rloo": i, "accuracy": 5} for i in range(2)]
     found = grpo_cli.inspect(pl.DataFrame(data), reward=["rloo", "accuracy"]).inspection
     facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
-    assert facts["heads"] == ["row", "rewards.rloo", "accuracy", "reward", "grpo", "rloo", "status"]
-    assert [line[1] for line in facts["rows"][0]["lines"]] == [0.0, 1.0]
+    assert facts.heads == ["row", "rewards.rloo", "accuracy", "reward", "grpo", "rloo", "status"]
+    assert [line[1] for line in facts.rows[0].lines] == [0.0, 1.0]
 
 
 def test_a_method_that_reads_another_column_says_which(found: Inspection) -> None:
@@ -268,11 +274,11 @@ def test_conversations_that_do_not_fit_are_an_even_sample_and_the_page_says_so(t
     data = [{"prompt_id": at // 2, "reward": at % 2, "completion": f"{at} " + "x" * 990} for at in range(400)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     facts = group_rows.report_groups(found, {}, text=50_000)
-    told = [at for at, one in enumerate(facts["rows"]) if one["said"]]
-    assert 24 <= len(told) <= 26
-    assert max(b - a for a, b in pairwise([0, *told, 199])) <= 20
-    assert f"has the conversations of {len(told)} of them, an even sample" in facts["says"]
-    assert facts["rows"][told[1]]["said"][1] == [("response", data[2 * told[1] + 1]["completion"])]
+    places = [at for at, one in enumerate(facts.rows) if one.said]
+    assert 24 <= len(places) <= 26
+    assert max(b - a for a, b in pairwise([0, *places, 199])) <= 20
+    assert f"has the conversations of {len(places)} of them, an even sample" in facts.says
+    assert told(facts.rows[places[1]])[1] == [("response", data[2 * places[1] + 1]["completion"])]
 
 
 def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_the_ends_of_its_turns(
@@ -282,11 +288,11 @@ def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_t
     asked = {"role": "user", "content": "go on"}
     rows = [{"prompt_id": "a", "messages": [asked, *turns], "reward": at % 2} for at in range(4)]
     found = inspected(write(tmp_path / "a.jsonl", rows))
-    (whole,) = group_rows.report_groups(found, {})["rows"]
-    assert [text for _, text in whole["said"][0]] == [turn["content"] for turn in turns]
-    (cut,) = group_rows.report_groups(found, {}, text=40_000)["rows"]
-    assert sum(len(text) for row in cut["said"] for _, text in row) <= 40_000
-    assert len(cut["said"][0]) == 100
+    (whole,) = group_rows.report_groups(found, {}).rows
+    assert [text for _, text in told(whole)[0]] == [turn["content"] for turn in turns]
+    (cut,) = group_rows.report_groups(found, {}, text=40_000).rows
+    assert sum(len(text) for row in told(cut) for _, text in row) <= 40_000
+    assert len(told(cut)[0]) == 100
 
 
 @pytest.mark.parametrize(("slope", "said"), [(1, "get higher"), (-1, "get lower"), (0, "do not get higher")])
@@ -323,17 +329,17 @@ def test_of_many_groups_those_with_the_largest_spread_and_a_sample_of_the_others
     assert sum(code % 10 == 0 for code in codes) >= 30
     assert codes.max() > 290
     facts = group_rows.report_groups(found, {}, most=60)
-    assert facts["says"].startswith("60 of 300 groups: the 30 with the largest spread")
+    assert facts.says.startswith("60 of 300 groups: the 30 with the largest spread")
 
 
 def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_path: Path) -> None:
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
-    assert facts["heads"] == ["row", "reward", "grpo", "rloo", "status"]
-    assert [line[0] for line in facts["rows"][1]["lines"]] == [2 + 3 * i for i in range(group_rows.ROWS)]
-    assert facts["rows"][0]["more"]
-    assert {len(text) for one in facts["rows"] for ((_, text),) in one["said"]} == {group_rows.LONGEST}
+    assert facts.heads == ["row", "reward", "grpo", "rloo", "status"]
+    assert [line[0] for line in facts.rows[1].lines] == [2 + 3 * i for i in range(group_rows.ROWS)]
+    assert facts.rows[0].more
+    assert {len(text) for one in facts.rows for ((_, text),) in told(one)} == {group_rows.LONGEST}
 
 
 def against_another(folder: Path) -> Since:
