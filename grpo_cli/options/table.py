@@ -24,7 +24,7 @@ REWARDS: Final = "Rewards"
 SHAPE: Final = "Shaping the reward"
 METHOD: Final = "Method"
 DIVISOR: Final = "Divisor"
-SKIPPED: Final = "Zero-variance groups, small groups, singletons"
+SKIPPED: Final = "Groups without a gradient, small groups, singletons"
 POST: Final = "After the division"
 ROLE: Final = "Extra columns for some methods"
 MESSAGES: Final = "Messages and checks"
@@ -222,10 +222,10 @@ _ROWS: Final = (
     Option(name="singleton", type=Singleton, metavar="RULE", panel=SKIPPED,
            help="Advantage of a group with one scored row: zero (default), raw (its reward), unit (reward/(1+epsilon)), nan, null; drop leaves it out, error stops."),
     Option(name="zero_variance", type=Literal["keep", "drop", "null"], panel=SKIPPED, sets="groups.zero_variance",
-           help="Zero-variance groups: keep with advantage 0 (default), drop, or write null.",
+           help="Groups without a gradient (all rewards equal): keep with advantage 0 (default), drop, or write null.",
            brief="Groups with equal rewards"),
     Option(name="std_threshold", type=float, metavar="T", panel=SKIPPED, sets="groups.std_threshold",
-           help="Also treat groups with std <= T as zero-variance."),
+           help="Also treat groups with std <= T as groups without a gradient."),
     Option(name="min_group_size", type=int, metavar="N", panel=SKIPPED, sets="groups.min_size",
            help="Groups with fewer scored rows get null (--set groups.small=zero|drop changes that)."),
     Option(name="whiten", type=Whiten, panel=POST,
@@ -474,7 +474,7 @@ _COMMANDS: Final = (
     ),
     Command(
         name="inspect",
-        help="Inspect rewards and groups: spread, solve rates, zero-variance groups, and which group size would help.",
+        help="Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         argument=_INPUTS,
         options=_options(
             "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "no_config", "fail_on", "json", "quiet",

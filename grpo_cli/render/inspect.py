@@ -252,7 +252,7 @@ def _rewards(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward.zero_variance_share
         notes = [f"{reward.unscorable:,} missing"] if reward.unscorable else []
-        constant = [f"constant in {percent(share)} of the groups"] if share is not None else []
+        constant = [f"all equal in {percent(share)} of the groups"] if share is not None else []
         notes = [", ".join(notes + constant)] if notes + constant else []
         others = {} if components is None else {"length": components.length, "advantage": components.advantage}
         known = {what: of_columns[name] for what, of_columns in others.items() if of_columns is not None}
@@ -318,15 +318,15 @@ def _difficulty(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
 def _zero_variance(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     constant, expected = facts.zero_variance, facts.expected
     if expected is None:
-        yield "zero variance", ["no group has two rewards to compare"]
+        yield "no gradient", ["no group has two rewards to compare"]
         return
     split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
-    split += [f"{constant.nearly:,} nearly constant"] if constant.nearly else []
+    split += [f"{constant.nearly:,} nearly equal"] if constant.nearly else []
     some = f"{percent(expected.observed)} of the groups: {', '.join(split)}"
     lines = [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
     if expected.one_rate is not None:
         lines.append(f"expected: {percent(expected.one_rate)} {ALL_EQUALLY_HARD}")
-    yield "zero variance", lines
+    yield "no gradient", lines
 
 
 def _other_sizes(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
@@ -345,7 +345,7 @@ def _other_sizes(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
             notes.add(">= lower bound")
         cells.append(share)
     heads = ["group size", *(f"{at.size:,}" for at in sizes)]
-    table = aligned(heads, [["would vary"], *([cell] for cell in cells)], frozenset({0}))
+    table = aligned(heads, [["with a gradient"], *([cell] for cell in cells)], frozenset({0}))
     yield "other sizes", [*table, *sorted(notes)]
 
 
@@ -357,7 +357,7 @@ def _spread(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     effective = "" if size is None else f"; effective sample size {number(size)} ({facts.method})"
     every = facts.rows if facts.unit == "row" else facts.rollouts
     of = f"{facts.live_rows:,} of {every:,} {facts.unit}s"
-    yield "sample size", [f"{of} are in groups that vary{effective}"]
+    yield "sample size", [f"{of} are in groups with a gradient{effective}"]
 
 
 def _length(facts: Inspected) -> Iterator[tuple[str, list[str]]]:

@@ -37,7 +37,7 @@ NOTHING: Final = {
     "rewards": "a row without a finite reward stops the run",
     "shape": "rewards are not shaped",
     "divisor": "none",
-    "groups": "zero-variance groups are kept",
+    "groups": "groups without a gradient are kept",
     "post": "none",
 }
 ROLLOUT_REWARD: Final = {
@@ -76,7 +76,7 @@ SINGLETONS: Final = {
 SINGLETON_BASELINE: Final = {"zero": "residual r", "formula": "like any other row"}
 STD_TAKEN: Final = {"zero": "0", "one": "1", "nan": "NaN"}
 STD_OF_SINGLETON: Final = {"group": "std", "batch": "std of a batch of one row"}
-ZERO_VARIANCE: Final = {"drop": "zero-variance groups are dropped", "null": "zero-variance groups get null"}
+ZERO_VARIANCE: Final = {"drop": "groups without a gradient are dropped", "null": "groups without a gradient get null"}
 SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
 WHITENED: Final = {"sample": "rows", "token": "tokens"}
 # A formula with a single term after "A =", which can be divided on the same line.
@@ -153,9 +153,9 @@ def gives_constant_groups_0(plan: Plan) -> bool:
 def of_constant_groups(plan: Plan) -> str:
     """The advantage of a zero-variance group, as a sentence."""
     if not gives_constant_groups_0(plan):
-        return "a zero-variance group may get an advantage other than 0"
+        return "a group of equal rewards may get an advantage other than 0"
     # Shaping that reads other columns can make equal rewards differ.
-    shaped = "group whose shaped rewards are equal" if any(op.needs for op in plan.shape) else "zero-variance group"
+    shaped = "group whose shaped rewards are equal" if any(op.needs for op in plan.shape) else "group of equal rewards"
     return f"a {shaped} gets 0{before_whitening(plan)}"
 
 

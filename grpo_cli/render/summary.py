@@ -170,12 +170,13 @@ def reward(facts: Facts) -> Iterator[tuple[str, list[str]]]:
 def zero_variance(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     """Zero-variance groups: how many, and which."""
     constant, rule = facts.zero_variance, facts.plan.groups
+    label = "no gradient" if plan_text.gives_constant_groups_0(facts.plan) else "zero variance"
     if constant.share is None:
-        yield "zero variance", ["no group has two scored rows"]
+        yield label, ["no group has two scored rows"]
         return
     lines = [_constant(constant, facts.plan) if constant.groups else f"none: rewards differ in {every_group(facts)}"]
     if nearly := constant.nearly:
-        lines.append(f"{count(nearly, 'group')} more {_are(nearly)} nearly zero-variance (relative spread <= 1e-9)")
+        lines.append(f"{count(nearly, 'group')} more with nearly equal rewards (relative spread <= 1e-9)")
     skipped = _skipped(facts, "zero-variance")
     lines += _keys(skipped, "all" if rule.std_threshold is None else "mean")
     if skipped.groups > constant.groups:
@@ -183,7 +184,7 @@ def zero_variance(facts: Facts) -> Iterator[tuple[str, list[str]]]:
         lines.insert(1, f"{more} more with std <= {number(rule.std_threshold)}")
     if skipped.groups and rule.zero_variance in SKIPPED:
         lines.append(SKIPPED[rule.zero_variance])
-    yield "zero variance", lines
+    yield label, lines
 
 
 def _constant(constant: ZeroVariance, plan: Plan) -> str:
@@ -192,8 +193,7 @@ def _constant(constant: ZeroVariance, plan: Plan) -> str:
     groups, share = constant.groups, constant.share or 1.0
     meaning = f"{'has' if groups == 1 else 'have'} zero variance"
     if plan_text.gives_constant_groups_0(plan):
-        meaning = "carries no gradient" if groups == 1 else "carry no gradient"
-        meaning += plan_text.before_whitening(plan)
+        meaning = f"{'has' if groups == 1 else 'have'} no gradient{plan_text.before_whitening(plan)}"
     return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
 
 

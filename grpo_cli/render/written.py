@@ -56,7 +56,7 @@ def _selected(facts: Selected, width: int) -> Sections:
     before, after = facts.zero_variance_share, facts.kept_zero_variance_share
     if before is not None:
         now = "no group with two rows" if after is None else percent(after)
-        yield "zero variance", [f"{percent(before)} of the groups before, {now} now"]
+        yield "no gradient", [f"{percent(before)} of the groups before, {now} now"]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 

@@ -244,13 +244,13 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     warnings += skipped if job.parts is None else ()
     if nearly := summary.zero_variance.nearly:
         groups = "group is" if nearly == 1 else "groups are"
-        warnings.append(f"{nearly} {groups} nearly constant: is their spread only rounding noise?")
+        warnings.append(f"{nearly} {groups} nearly without a gradient: is their spread only rounding noise?")
     if nan := summary.advantage.nan:
         warnings.append(f"{nan} advantages are NaN; JSON lines write them as null")
     if infinite := int(scored.rows[".advantage"].is_infinite().sum()):
         warnings.append(f"{infinite} advantages are infinite: the formula divides by 0; JSON lines write them as null")
     if summary.zero_variance.share == 1.0:
-        warnings.append("every group has zero variance: no row carries a gradient")
+        warnings.append("no group has a gradient: the rewards of each are equal")
     origin_of = "" if job.parts is None else job.parts.name(summary.value)
     tokens = None if part.tokens is None or output.tokens is None else token_facts(output.tokens, part.tokens)
     return Facts(

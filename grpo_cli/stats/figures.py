@@ -112,7 +112,7 @@ def _rewards(inspection: Inspection) -> Figure:
     lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection), OUTCOMES)
     size = inspection.facts.group_sizes
     same = f" Every group has {size.max:,} rows." if size.min == size.max else ""
-    caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups that vary; only these carry a gradient.{same}"
+    caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups with a gradient.{same}"
     return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
                   x=weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), y="rows")  # fmt: skip
 
@@ -323,7 +323,7 @@ def _other_sizes(inspection: Inspection) -> Figure:
     lines = [{"size": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
     seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
     return Figure(name="other_sizes", kind="curve", title="Other group sizes", lines=lines,
-                  caption=f"The share of groups that would vary with another number of rows: {seen}.",
+                  caption=f"The share of groups that would have a gradient with another number of rows: {seen}.",
                   x="group size", y="share of groups")  # fmt: skip
 
 

@@ -153,7 +153,7 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
     if constant.share is None:
         return
     if not constant.groups:
-        yield f"{every_group(facts).capitalize()} carries a gradient: its rewards differ."
+        yield f"{every_group(facts).capitalize()} has a gradient: its rewards differ."
         return
     comparable = round(constant.groups / constant.share)
     split = ", ".join(f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items())
@@ -166,7 +166,7 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
         advice = " Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."
     else:
         advice = " Consider dropping them (--zero-variance drop)."
-    yield f"{percent(constant.share)} of {of} carry no gradient: {split}.{advice}"
+    yield f"{percent(constant.share)} of {of} have no gradient: {split}.{advice}"
 
 
 def _larger_groups(facts: Inspected) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
     if better:
         size, low, high = better[0]
         shares = f"{percent(low)} to {percent(high)}"
-        yield f"With {size} rows per group, {shares} of the groups would carry a gradient instead of {percent(now)}."
+        yield f"With {size} rows per group, {shares} of the groups would have a gradient instead of {percent(now)}."
     elif larger and MANY <= expected.observed < 1 and larger[-1][2] < now + GAIN:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
@@ -191,7 +191,7 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
 def _nearly(facts: Inspected) -> Iterator[str]:
     nearly = facts.zero_variance.nearly
     if nearly:
-        yield f"{nearly:,} {'group is' if nearly == 1 else 'groups are'} nearly constant (relative spread <= 1e-9): rounding noise, which dividing by the std would blow up."
+        yield f"{nearly:,} {'group is' if nearly == 1 else 'groups are'} nearly without a gradient (relative spread <= 1e-9): rounding noise, which dividing by the std would blow up."
 
 
 def _components(facts: Inspected) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _effective_sample_size(facts: Inspected) -> Iterator[str]:
     size, live = facts.effective_rows, facts.live_rows
     if size is not None and 0 < size < FEW * live:
         exact = f"{size:,.0f}" if size >= 1000 else f"{size:.4g}"  # noqa: PLR2004 - four digits, as beside it
-        yield f"The effective sample size is {exact} of {live:,} {unit}s in groups that vary: a few {unit}s dominate."
+        yield f"The effective sample size is {exact} of {live:,} {unit}s in groups with a gradient: a few {unit}s dominate."
 
 
 def _lower_is_better(facts: Inspected) -> Iterator[str]:

@@ -449,6 +449,6 @@ def test_a_lower_bound_of_100_percent_has_no_sign(*, constant: bool, larger: str
     rows = [{"prompt_id": k, "reward": reward} for k, group in enumerate(groups) for reward in group]
     write(tmp_path / "in.jsonl", rows)
     shown = adv("inspect", "in.jsonl", cwd=tmp_path, COLUMNS="100").out
-    (line,) = re.findall(r"would vary (.+)", shown)
+    (line,) = re.findall(r"with a gradient (.+)", shown)
     assert line.split()[1:] == [larger]  # 4 rows, where one group has 2
     assert (">= lower bound" in shown) == constant

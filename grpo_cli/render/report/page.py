@@ -147,7 +147,7 @@ def tiles(part: Inspection) -> dict[str, str]:
         "rows": f"{facts.rows:,}",
         "without a gradient": ("-" if zero is None else percent(zero)) + shares,
         "mean reward": number(mean) + means,
-        f"{facts.unit}s in groups that vary": f"{facts.live_rows:,}",
+        f"{facts.unit}s with a gradient": f"{facts.live_rows:,}",
         "without a reward": f"{facts.unscorable - facts.left_out:,}",
         **({"left out": f"{facts.left_out:,}"} if facts.left_out else {}),
         **({"masked": f"{facts.masked:,}"} if facts.masked else {}),

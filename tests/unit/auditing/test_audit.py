@@ -897,7 +897,11 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rewards", "options", "rule"),
     [
-        ([(0.5, 1), (0.51, 1)], ["--zero-variance", "null", "--std-threshold", "0.1"], "zero-variance groups get null"),
+        (
+            [(0.5, 1), (0.51, 1)],
+            ["--zero-variance", "null", "--std-threshold", "0.1"],
+            "groups without a gradient get null",
+        ),
         (
             [(0, None), (1, 1), (0, 1), (1, 0)],
             ["--method", "gdpo", "--component-missing", "zero"],

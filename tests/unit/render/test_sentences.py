@@ -228,11 +228,11 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
     assert times(r"^(\d+) groups? ha(?:s|ve) no reward that counts", lines, "unscorable") == none
     constant, comparable = len(rows.constant), len(rows.comparable)
     if constant:
-        carry, share = "carries" if constant == 1 else "carry", percent(constant, comparable)
-        sentence = f"{constant} of {counted(comparable, 'group')} {carry} no gradient ({share}): {split(rows)}"
-        assert ("zero variance", sentence) in lines
+        have, share = "has" if constant == 1 else "have", percent(constant, comparable)
+        sentence = f"{constant} of {counted(comparable, 'group')} {have} no gradient ({share}): {split(rows)}"
+        assert ("no gradient", sentence) in lines
     else:
-        said = next(line for label, line in lines if label == "zero variance")
+        said = next(line for label, line in lines if label == "no gradient")
         assert said.removesuffix(" that can be compared") == "none: rewards differ in every group"
         assert said.endswith("compared") or comparable == len(counts)
     assert times(r" (\d+) (?:are|is) 0", lines, "advantages") == advantages.count(0.0)
@@ -260,7 +260,7 @@ def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: O
         share = percent(len(rows.constant), len(means))
         assert any(line.startswith(f"{share} of the groups: {split(rows)}") for _, line in lines)
     vary = sum(len(found) for found in rows.comparable if len({*found}) > 1)
-    assert one(r"^(\d+) of (\d+) rows are in groups that vary", lines, "sample size") == (
+    assert one(r"^(\d+) of (\d+) rows are in groups with a gradient", lines, "sample size") == (
         str(vary),
         str(len(rows.rows)),
     )

@@ -52,10 +52,10 @@ def _attributes(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}, "30% of groups carry no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
-        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}, "30% of groups carry no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."),
-        ({"zero_variance": {**CONSTANT, "share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}, "25% of the 8 groups that can be compared carry no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
-        ({"expected": {"observed": 0.4}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}, "With 20 rows per group, 66% to 74% of the groups would carry a gradient instead of 60%."),
+        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}, "30% of groups have no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
+        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}, "30% of groups have no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."),
+        ({"zero_variance": {**CONSTANT, "share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}, "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
+        ({"expected": {"observed": 0.4}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}, "With 20 rows per group, 66% to 74% of the groups would have a gradient instead of 60%."),
         ({"expected": {"observed": 0.6}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
         ({"unscorable": 1}, "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
         ({"unscorable": 2, "declared_unscorable": 2}, "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
@@ -66,8 +66,8 @@ def _attributes(value: Any) -> Any:
         ({"singletons": 10, "notes": ["group = uid (found by name)"]}, "Every group has a single reward: uid is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."),
         ({"length": {"within_groups": -0.3, "rows": 100}}, "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
         ({"duplicates": {"share": 0.05}}, "5% of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"),
-        ({"effective_rows": 28.5571}, "The effective sample size is 28.56 of 100 rows in groups that vary: a few rows dominate."),
-        ({"effective_rows": 49.0}, "The effective sample size is 49 of 100 rows in groups that vary: a few rows dominate."),
+        ({"effective_rows": 28.5571}, "The effective sample size is 28.56 of 100 rows in groups with a gradient: a few rows dominate."),
+        ({"effective_rows": 49.0}, "The effective sample size is 49 of 100 rows in groups with a gradient: a few rows dominate."),
         ({"rewards": {"eval.mae": {"zero_variance_share": 0.0, "weight": 1, "count": 9, "min": 0.5, "max": 2.0}}}, "eval.mae looks like an error, where lower is better: --reward eval.mae=-1 flips its sign."),
         ({"group_sizes": {"min": 5, "median": 8, "max": 10}}, "Group sizes differ: 5 to 10 rows. --expect-size N stops at any other size."),
     ],
@@ -94,7 +94,7 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
-    assert verdicts(facts(**change)) == ["Every group carries a gradient: its rewards differ."]
+    assert verdicts(facts(**change)) == ["Every group has a gradient: its rewards differ."]
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
