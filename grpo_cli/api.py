@@ -124,15 +124,14 @@ def _in_keywords(text: str) -> str:
     return _FLAG.sub(keyword, text)
 
 
-def _facts_in_keywords(facts: Mapping[str, Any]) -> dict[str, Any]:
-    lines = {name: [_in_keywords(line) for line in facts[name]] for name in ("verdicts", "warnings") if name in facts}
-    parts = {"parts": [_facts_in_keywords(part) for part in facts["parts"]]} if "parts" in facts else {}
-    return {**facts, **lines, **parts}
-
-
-def _without(facts: Any, *names: str) -> dict[str, Any]:
-    """The facts as plain data, without those about files that have no name."""
-    return _facts_in_keywords({name: fact for name, fact in document(facts).items() if name not in names})
+def _plain(facts: Any, *without: str) -> dict[str, Any]:
+    """Facts as plain data whose sentences name keywords, without those about files that have no name."""
+    plain = {name: fact for name, fact in document(facts).items() if name not in without}
+    for name in {"verdicts", "warnings"} & {*plain}:
+        plain[name] = [*map(_in_keywords, plain[name])]
+    if "parts" in plain:
+        plain["parts"] = [*map(_plain, facts.parts)]
+    return plain
 
 
 def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
@@ -405,9 +404,9 @@ class Look:
     @property
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
-        facts = _without(self.found.facts, *([] if self.found.facts.inputs else ["inputs"]))
+        facts = _plain(self.found.facts, *([] if self.found.facts.inputs else ["inputs"]))
         if isinstance(self.found, Rescoring):
-            facts["rescored"] = _without(self.found.rescored)
+            facts["rescored"] = _plain(self.found.rescored)
         return facts
 
     @property
@@ -574,7 +573,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     _, chosen = selects.selected(job, tables)
     kept = _taken(frame, tables, chosen.rows)
     refuse_changed(tables)
-    return Selection(kept, _without(chosen.facts, "inputs", "outputs", "seconds"))
+    return Selection(kept, _plain(chosen.facts, "inputs", "outputs", "seconds"))
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
@@ -618,7 +617,7 @@ def export(
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         records, facts = exports.records(job)
-        return Selection(records, _without(facts, "outputs"))
+        return Selection(records, _plain(facts, "outputs"))
     table, _ = _reader(frame)
     (found,) = recognise([Table(FRAME, table)], job.binding)
     schema = found.schema
@@ -634,7 +633,7 @@ def export(
         except GrpoError as error:
             error.names = {str(copy): "frame"}
             raise
-    return Selection(records, _without(replace(facts, inputs=["frame"]), "outputs"))
+    return Selection(records, _plain(replace(facts, inputs=["frame"]), "outputs"))
 
 
 @dataclass(frozen=True, slots=True)

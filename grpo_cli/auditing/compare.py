@@ -90,7 +90,7 @@ class ChangedRow:
     other: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Difference:
     """A plan against the first; `lost` rows have an advantage in only one of them."""
 
@@ -109,7 +109,7 @@ class Difference:
     by_solve_rate: Sequence[OfSolveRate] | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Compared:
     """The result of `compare`; columns and outputs with --write."""
 

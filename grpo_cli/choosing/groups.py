@@ -72,7 +72,7 @@ class Choice:
         return [*(self.where.names if self.where else ()), self.by.removeprefix("-").replace("pass@", "pass_at_")]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Selected:
     """The summary of `select`."""
 

@@ -177,17 +177,12 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Again
     before = _before(given, name, path, **more)
     facts = against(now, before)
     changed = facts.same < facts.prompts  # otherwise it may be the same file twice
-    hint = [SAME_ROLLOUTS] if changed and same_rollouts(now, before, facts.key) else []
-    changes = replace(
-        facts,
-        inputs=now.facts.inputs,
-        against=before.facts.inputs,
-        verdict=verdict(
-            facts.solve_rate, facts.p, beyond_chance=facts.beyond_chance, now=_name_of(given["inputs"]), before=name
-        ),
-        warnings=[*hint, *now.facts.warnings, *(f"before: {line}" for line in before.facts.warnings)],
-    )
-    return changes, before
+    newest = _name_of(given["inputs"])
+    said = verdict(facts.solve_rate, facts.p, beyond_chance=facts.beyond_chance, now=newest, before=name)
+    facts = replace(facts, verdict=said)
+    if changed and same_rollouts(now, before, facts.key):
+        facts = replace(facts, warnings=[SAME_ROLLOUTS, *facts.warnings])
+    return facts, before
 
 
 def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:

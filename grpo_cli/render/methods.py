@@ -6,76 +6,24 @@ Everything comes from the table of methods; nothing here loads polars.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any, Final, Literal, get_args, get_origin
 
 from rich.console import Console
 
 from grpo_cli.engine.estimators.expression import COLUMNS, NAMES
-from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator, Param
+from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, count, exact, marked
-from grpo_cli.stats.document import document
 
 NAME: Final = 17
 LABEL: Final = 13
 EXAMPLE: Final = "grpo-adv compute rewards.jsonl"
 SQL: Final = "(reward - mean) / (std + epsilon)"
-Scalar = str | int | float | bool | None
-TYPES: Final[Mapping[Any, Any]] = {float: "number", int: "whole number", str: "text", bool: "true or false"}
-
-
-@dataclass(frozen=True)
-class Need:
-    """A column that a method reads, its flag and its meaning."""
-
-    column: str
-    flag: str
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a method."""
-
-    name: str
-    default: Scalar
-    help: str
-    type: Literal["number", "whole number", "text", "true or false", "choice"]
-    field: str
-    least: float | None
-    most: float | None
-    above: float | None
-    choices: Sequence[Scalar]
-
-
-@dataclass(frozen=True)
-class Method:
-    """A method; `origin` is `built in`, or the package that provides it."""
-
-    name: str
-    summary: str
-    formula: str
-    doc: str
-    source: str
-    scale: str
-    min_group: int
-    origin: str
-    scales: Sequence[str]
-    levels: Sequence[str]
-    needs: Sequence[Need]
-    params: Sequence[Parameter]
-    sets: Mapping[str, Any]
-    computes: Sequence[str]
-    centred: bool
-    order_free: bool
-    uses_batch: bool
-    spans_batches: bool
-    example: str
+TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
 
 
 def listing(console: Console, *, archive: bool = False) -> None:
@@ -126,36 +74,24 @@ def as_dict(name: str) -> dict[str, Any]:
     """One method as plain data."""
     row = ESTIMATORS[name]
     plan = _plan(row)
-    method = Method(
-        name=row.name,
-        summary=row.summary,
-        formula=row.formula,
-        doc=row.doc,
-        source=row.source,
-        scale=row.scale,
-        min_group=row.min_group,
-        origin=ESTIMATORS.origin(name) or "built in",
-        scales=_scales(row),
-        levels=_levels(row),
-        needs=[Need(need, ROLES[need].flag, ROLES[need].meaning) for need in plan.needs],
-        params=[_described(param) for param in row.params],
-        sets=row.sets,
-        computes=plan_text.describe(plan),
-        centred=row.centred,
-        order_free=row.order_free,
-        uses_batch=plan.uses_batch,
-        spans_batches=row.spans_batches,
-        example=_example(row),
-    )
-    return document(method)
-
-
-def _described(param: Param) -> Parameter:
-    choices = _choices(param.type)
-    kind: Any = "choice" if choices else TYPES[param.type]
-    return Parameter(
-        param.name, param.default, param.help, kind, param.field, param.least, param.most, param.above, choices
-    )
+    plain = {key: getattr(row, key) for key in ("name", "summary", "formula", "doc", "source", "scale", "min_group")}
+    return plain | {
+        "origin": ESTIMATORS.origin(name) or "built in",
+        "scales": _scales(row),
+        "levels": _levels(row),
+        "needs": [{"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in plan.needs],
+        "params": [
+            asdict(p) | {"type": "choice" if _choices(p.type) else TYPES[p.type], "choices": list(_choices(p.type))}
+            for p in row.params
+        ],
+        "sets": dict(row.sets),
+        "computes": plan_text.describe(plan),
+        "centred": row.centred,
+        "order_free": row.order_free,
+        "uses_batch": plan.uses_batch,
+        "spans_batches": row.spans_batches,
+        "example": _example(row),
+    }
 
 
 # --- pieces ------------------------------------------------------------------------------------------------
@@ -202,7 +138,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _parameter(param: Param) -> list[str]:
+def _parameter(param: Any) -> list[str]:
     """The flag, then its meaning."""
     choices = _choices(param.type)
     kind = f"one of {', '.join(map(str, choices))}" if choices else TYPES[param.type]

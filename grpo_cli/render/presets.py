@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final
 
 from rich.console import Console
 
 from grpo_cli.engine.extra_columns import ROLES
-from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting, MaskedRows
 from grpo_cli.engine.presets import Preset
 from grpo_cli.engine.presets import presets as known
@@ -36,35 +35,6 @@ MASKED_ROWS: Final[Mapping[MaskedRows, str]] = {
     "exclude": "rows that are marked as masked or failed are left out of their groups",
 }
 STOPS: Final = "stop the run (--missing changes that)"
-
-
-class Need(TypedDict):
-    """A column that a plan reads, and its flag."""
-
-    column: str
-    flag: str
-
-
-class PresetFacts(TypedDict):
-    """A preset; a refused preset has no plan. `origin` is `built in`, a file, or a package."""
-
-    name: str
-    origin: str
-    framework: str
-    estimator: str
-    options: dict[str, Any]
-    source: dict[str, str]
-    unequal_groups: str
-    rollouts: Counting
-    oddities: list[str]
-    refused: str | None
-    archive: bool
-    formula: NotRequired[list[str]]
-    rules: NotRequired[dict[str, list[str]]]
-    needs: NotRequired[list[Need]]
-    equal: NotRequired[list[str]]
-    equal_up_to_epsilon: NotRequired[list[str]]
-    plan: NotRequired[Plan]
 
 
 def named_like(word: str) -> list[str]:

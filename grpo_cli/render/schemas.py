@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NotRequired, TypedDict
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -14,36 +14,6 @@ from grpo_cli.schemas.table import schemas as known
 
 NAME: Final = 23
 LABEL: Final = 13
-
-
-class SchemaFacts(
-    TypedDict(
-        "Phrases",
-        {
-            "written by": str,
-            "read as": str,
-            "no reward": list[str],
-            "left out": NotRequired[list[str]],
-            "no rollouts": NotRequired[list[str]],
-            "passed over": list[str],
-        },
-    )
-):
-    """A schema; `origin` is `built in`, or the package that provides it."""
-
-    name: str
-    masked: NotRequired[list[str]]
-    origin: str
-    title: str
-    tool: str
-    layout: str
-    recognised: list[str]
-    batch: str
-    rollout: str
-    length: str
-    logged: str
-    note: str
-    source: str
 
 
 def listing(console: Console) -> None:

@@ -82,7 +82,7 @@ class Job:
         return replace(job, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Facts(Summary):
     """The summary of `compute`; `seconds` is missing if a gate stopped it."""
 
@@ -106,7 +106,7 @@ class FactsOfPart(Facts):
     LEFT_OUT = frozenset({"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FactsOfParts:
     """The summary of `compute --plan-by`."""
 
@@ -268,17 +268,12 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
 
 def _of_parts(parts: PlanBy, each: Sequence[Facts], warnings: Sequence[str]) -> FactsOfParts:
     """The facts of a run with --plan-by: those of each part, and those that all parts share."""
+    shared = ("version", "inputs", "advantage_column", "more_columns", "outputs")
+    sums = ("rows", "groups", "dropped_rows", "copied_rows")
     return FactsOfParts(
-        version=each[0].version,
-        inputs=each[0].inputs,
-        advantage_column=each[0].advantage_column,
-        more_columns=each[0].more_columns,
-        outputs=(),
+        **{name: getattr(each[0], name) for name in shared},
+        **{name: sum(getattr(facts, name) for facts in each) for name in sums},
         plan_by=parts.column,
-        rows=sum(facts.rows for facts in each),
-        groups=sum(facts.groups for facts in each),
-        dropped_rows=sum(facts.dropped_rows for facts in each),
-        copied_rows=sum(facts.copied_rows for facts in each),
         parts=[FactsOfPart(**{**vars(facts), "inputs": ()}) for facts in each],
         warnings=warnings,
     )

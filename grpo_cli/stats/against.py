@@ -115,7 +115,7 @@ class Prompt:
     shrunken: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Against:
     """How solve rates changed from another run: the result of `inspect --against`."""
 
@@ -254,9 +254,9 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         gained=_largest(prompts, descending=True),
         lost=_largest(prompts, descending=False),
         verdict=verdict(rate, p, beyond_chance=moved),
-        inputs=(),
-        against=(),
-        warnings=(),
+        inputs=now.facts.inputs,
+        against=before.facts.inputs,
+        warnings=[*now.facts.warnings, *(f"before: {line}" for line in before.facts.warnings)],
     )
 
 

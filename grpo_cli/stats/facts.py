@@ -38,6 +38,9 @@ MARKED: Final[Mapping[Marked, str]] = {
 MOST_REASONS: Final = 3  # reasons on a line, beside the mark
 # Distinct rewards of constant groups that a stream keeps, usually a handful; others are only counted.
 CONSTANTS: Final = 1000
+COUNTED: Final = (
+    "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
+)  # fmt: skip
 BINS: Final = FEW
 STEPPED: Final = 4  # numbers are on a grid if at least one in this many of its steps has a value
 COMB: Final = 50  # with this many steps per bin, one more or less is invisible
@@ -159,7 +162,7 @@ class Skipped:
         return Skipped(self.reason, self.groups + later.groups, self.rows + later.rows, keys)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Summary:
     """What was read, and how; rows, groups, rewards and advantages."""
 
@@ -464,16 +467,8 @@ class Tally:
         advantage = self.advantage
         return Summary(
             version=VERSION,
-            rows=counts["rows"],
-            rollouts=counts["rollouts"],
-            groups=counts["groups"],
             batches=1 if self.reading["batch_key"] == "input" else counts["batches"],
             group_sizes=sizes(self.sizes),
-            singletons=counts["singletons"],
-            unscorable=counts["unscorable"],
-            declared_unscorable=counts["declared_unscorable"],
-            left_out=counts["left_out"],
-            masked=counts["masked"],
             marks=marked_rows(self.marks),
             zero_variance=self._zero_variance(),
             reward=reward,
@@ -483,7 +478,7 @@ class Tally:
             kept=[skip for reason, skip in self.skipped.items() if reason in kept],
             warnings=[*map(self._warning, self.warnings), *self._weighed(plan)],
             plan=plan,
-            **self.reading,
+            **self.reading | {name: counts[name] for name in COUNTED},
         )
 
     def _warning(self, text: str) -> str:
@@ -536,7 +531,7 @@ GATES: Final = (
 def gates(facts: Summary, dropped_rows: int) -> dict[str, Number]:
     """The quantities that --fail-on may name; None if there is nothing to measure."""
     advantage = facts.advantage
-    flat = {
+    return {
         **reward_gates(facts),
         "batches": facts.batches,
         "skipped_rows": facts.rows - facts.status["scored"],
@@ -549,15 +544,13 @@ def gates(facts: Summary, dropped_rows: int) -> dict[str, Number]:
         "nan_advantages": advantage.nan,
         "zero_share": advantage.zero / facts.rows,
     }
-    return {name: flat[name] for name in GATES}
 
 
 def reward_gates(facts: Summary) -> dict[str, Number]:
     """The quantities that only need rewards and groups."""
     constant, size, reward = facts.zero_variance, facts.group_sizes, facts.reward
-    counts = ("rows", "rollouts", "groups", "singletons", "unscorable", "left_out", "masked")
     return {
-        **{name: getattr(facts, name) for name in counts},
+        **{name: getattr(facts, name) for name in COUNTED},
         "zero_variance_groups": constant.groups,
         "zero_variance_share": constant.share,
         "nearly_constant_groups": constant.nearly,

@@ -39,7 +39,7 @@ HAIR: Final = 1e-6  # half the width of the condition of a solve rate
 SLIGHT: Final = 0.1  # correlations below this are not worth a word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One figure: its kind, its words and its numbers."""
 
@@ -113,7 +113,7 @@ def _rewards(inspection: Inspection) -> Figure:
     size = inspection.facts.group_sizes
     same = f" Every group has {size.max:,} rows." if size.min == size.max else ""
     caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups with a gradient.{same}"
-    return Figure(name="rewards", kind="stacked", title="Rewards", caption=caption, lines=lines,
+    return Figure("rewards", "stacked", "Rewards", caption=caption, lines=lines,
                   x=weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), y="rows")  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def _components(inspection: Inspection) -> list[Figure]:
         return []
     outcomes = _row_outcomes(inspection)
     return [
-        Figure(name=f"component_{k}", kind="stacked", title=f"Rewards, {name}", caption=_component_says(name, inspection.facts.rewards[name]),
+        Figure(f"component_{k}", "stacked", f"Rewards, {name}", caption=_component_says(name, inspection.facts.rewards[name]),
                lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES), x=name, y="rows")
         for k, name in enumerate(names)
     ]  # fmt: skip
@@ -153,7 +153,7 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     ends = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
     lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
     caption = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
-    return Figure(name="solve_rates", kind="stacked", title="Solve rates", caption=caption, lines=lines,
+    return Figure("solve_rates", "stacked", "Solve rates", caption=caption, lines=lines,
                   x="mean reward of a group, from worst to best", y="groups")  # fmt: skip
 
 
@@ -162,14 +162,14 @@ def _sizes(inspection: Inspection) -> Figure | None:
         return None  # a single bar: the caption of the rewards says it
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
     lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
-    return Figure(name="sizes", kind="stacked", title="Group sizes", caption=f"Groups by number of {inspection.facts.unit}s.",
+    return Figure("sizes", "stacked", "Group sizes", caption=f"Groups by number of {inspection.facts.unit}s.",
                   lines=lines, x="group size", y="groups")  # fmt: skip
 
 
 def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     outcomes = _row_outcomes(inspection)
     return [
-        Figure(name=f"advantages_{name}", kind="stacked", title=f"Advantages, {name}",
+        Figure(f"advantages_{name}", "stacked", f"Advantages, {name}",
                caption=f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
                lines=count_by_kind(values, outcomes, OUTCOMES), x="advantage", y="rows")
         for name, values in advantages.items()
@@ -203,17 +203,17 @@ def _trends(inspection: Inspection) -> list[Figure]:
     band = " The band is the 95% interval, by groups." if banded else ""
     ended = _ended(inspection, lines)
     drawn = [
-        Figure(name="mean_reward", kind="line", title=f"Mean reward over {by}", lines=means,
+        Figure("mean_reward", "line", f"Mean reward over {by}", lines=means,
                caption=f"{_from_to(lines, 'mean', 'The mean reward goes')}{band}", x=by, y="mean reward"),
-        Figure(name="zero_variance", kind="shares", title=f"Groups without a gradient over {by}", lines=shares if some else [],
+        Figure("zero_variance", "shares", f"Groups without a gradient over {by}", lines=shares if some else [],
                caption=_from_to(lines, "zero_variance", "The share of groups without a gradient goes", share=True),
                x=by, y="share of groups"),
-        Figure(name="length_over", kind="line", title=f"Length over {by}", lines=_means(lines, "length"),
+        Figure("length_over", "line", f"Length over {by}", lines=_means(lines, "length"),
                caption=_from_to(lines, "length", "The mean length goes"), x=by, y="mean length"),
-        Figure(name="spread_over", kind="line", title=f"Spread within groups over {by}", lines=_means(lines, "group_std"),
+        Figure("spread_over", "line", f"Spread within groups over {by}", lines=_means(lines, "group_std"),
                caption=f"{_from_to(lines, 'group_std', 'The standard deviation within groups goes')} Where it is 0 there is nothing to learn.",
                x=by, y="mean std of a group"),
-        Figure(name="ended", kind="lines", title=f"Truncated or failed over {by}", lines=ended,
+        Figure("ended", "lines", f"Truncated or failed over {by}", lines=ended,
                caption="The share of responses that were cut off, and of rows without a reward.", x=by, y="share of rows"),
     ]  # fmt: skip
     for figure in drawn:
@@ -304,7 +304,7 @@ def _lengths(inspection: Inspection) -> Figure | None:
         x, y = columns[i // len(levels)], levels[i % len(levels)]
         lines.append({**{f"x_{name}": value for name, value in x.items()}, **y, "count": int(counts[i])})
     caption = _length_says(length.within_groups)
-    return Figure(name="lengths", kind="tiles", title="Reward and length", caption=caption, lines=lines,
+    return Figure("lengths", "tiles", "Reward and length", caption=caption, lines=lines,
                   x=length.column, y="reward")  # fmt: skip
 
 
@@ -322,7 +322,7 @@ def _other_sizes(inspection: Inspection) -> Figure:
     sizes = inspection.facts.at_size
     lines = [{"size": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
     seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
-    return Figure(name="other_sizes", kind="curve", title="Other group sizes", lines=lines,
+    return Figure("other_sizes", "curve", "Other group sizes", lines=lines,
                   caption=f"The share of groups that would have a gradient with another number of rows: {seen}.",
                   x="group size", y="share of groups")  # fmt: skip
 
@@ -336,7 +336,7 @@ def _expected(inspection: Inspection) -> Figure | None:
         {"value": ALL_EQUALLY_HARD, "share": expected.one_rate},
     ]
     observed, chance = percent(expected.observed), percent(expected.one_rate)
-    return Figure(name="expected", kind="bars", title="Equal rewards, expected and observed", lines=lines,
+    return Figure("expected", "bars", "Equal rewards, expected and observed", lines=lines,
                   caption=f"{observed} of the groups have equal rewards, and {chance} would by chance if all prompts were equally hard. The rest is the difficulty of the prompts.",
                   x="", y="share of groups")  # fmt: skip
 
@@ -368,13 +368,13 @@ def _changes(inspection: Inspection) -> list[Figure]:
         for kind, one in moves
     ]
     return [
-        Figure(name="changes", kind="stacked", title="Change by prompt", lines=[*changes.changes],
+        Figure("changes", "stacked", "Change by prompt", lines=[*changes.changes],
                caption=f"The solve rate now minus before: better {counts['better']}, worse {counts['worse']}, the same {counts['same']}; newly solved {counts['solved_first']}, lost {counts['solved_no_more']}.",
                x="change of the solve rate", y="prompts"),
-        Figure(name="by_difficulty", kind="runs", title="Change by difficulty", lines=bands,
+        Figure("by_difficulty", "runs", "Change by difficulty", lines=bands,
                caption="Mean solve rates of prompts by difficulty: their solve rate in both runs together.",
                x="difficulty", y="solve rate"),
-        Figure(name="gained_and_lost", kind="moves", title="Gained and lost", lines=moved,
+        Figure("gained_and_lost", "moves", "Gained and lost", lines=moved,
                caption="The prompts that changed most after shrinkage for noise, from before (hollow) to now (filled).",
                x="solve rate", y=""),
     ]  # fmt: skip
@@ -387,7 +387,7 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     said = inspection.rescored
     reward, length, by = said.reward, said.depends_on.length, said.depends_on.by
     drawn = [
-        Figure(name="rescored", kind="stacked", title="Reward before, and what became of it", lines=[*reward.changes],
+        Figure("rescored", "stacked", "Reward before, and what became of it", lines=[*reward.changes],
                caption=f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
                x="reward before", y="rollouts"),
     ]  # fmt: skip
@@ -410,7 +410,7 @@ def _rescored(inspection: Inspection) -> list[Figure]:
                 {**line, "value": _axis_value(line["value"]), "share": line["changed"] / line["rows"]} for line in parts
             ]
             drawn.append(
-                Figure(name=f"rescored_{name}", kind="bars", title=f"Changed rewards by {column}", lines=lines,
+                Figure(f"rescored_{name}", "bars", f"Changed rewards by {column}", lines=lines,
                        caption=f"The share of rollouts whose reward changes, by {column}.", x="", y="share of rollouts")
             )  # fmt: skip
     moved = [
@@ -419,7 +419,7 @@ def _rescored(inspection: Inspection) -> list[Figure]:
         for row in said.largest
     ]  # fmt: skip
     drawn.append(
-        Figure(name="disagreements", kind="moves", title="Largest disagreements", lines=moved,
+        Figure("disagreements", "moves", "Largest disagreements", lines=moved,
                caption="The rollouts whose reward changes most, from before (hollow) to now (filled); their texts are among the numbers.",
                x="reward", y="")
     )  # fmt: skip

@@ -126,7 +126,7 @@ class ShownGroup(GroupLine):
     rows: Sequence[RowLine]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Inspected(facts.Summary):
     """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
 
@@ -161,7 +161,7 @@ class InspectedPart(Inspected):
     LEFT_OUT = LEFT_OUT | {"inputs", "config", "show"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class InspectedParts:
     """The result of `inspect --plan-by`; `show` is present with --show."""
 
@@ -272,9 +272,7 @@ class Parted:
         found = InspectedParts(
             version=facts.VERSION,
             plan_by=parts[0].narrow.request.by,
-            rows=sum(part.rows for part in each),
-            rollouts=sum(part.rollouts for part in each),
-            groups=sum(part.groups for part in each),
+            **{name: sum(getattr(part, name) for part in each) for name in ("rows", "rollouts", "groups")},
             parts=each,
             warnings=warnings,
             inputs=(),

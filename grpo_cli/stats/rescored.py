@@ -214,7 +214,7 @@ class Pairing:
     only: NowAndBefore
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Rescored:
     """The result of `inspect --old-rewards`; `paired` is null if the other reward is a column of the same rows."""
 

@@ -6,17 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.groups import Selected
 from grpo_cli.cli.verify import Verified
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.detect_schema import SchemaMatch
 from grpo_cli.render.documents import AddDocument, AuditDocument, AuditPartsDocument, PlanFields
-from grpo_cli.render.methods import Method
-from grpo_cli.render.presets import PresetFacts
-from grpo_cli.render.schemas import SchemaFacts
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
@@ -24,6 +22,115 @@ from grpo_cli.stats.document import members
 from grpo_cli.stats.inspection import Inspected, InspectedParts
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
+
+Scalar = str | int | float | bool | None
+
+
+# The listings, whose documents are made from the rows of tables.
+
+
+class Need(TypedDict):
+    """A column that a plan reads, and its flag."""
+
+    column: str
+    flag: str
+
+
+class NeedInWords(Need):
+    """The same with the meaning of the column."""
+
+    meaning: str
+
+
+class Parameter(TypedDict):
+    """A parameter of a method."""
+
+    name: str
+    type: Literal["number", "whole number", "text", "true or false", "choice"]
+    default: Scalar
+    help: str
+    field: str
+    least: float | None
+    above: float | None
+    most: float | None
+    choices: list[Scalar]
+
+
+class Method(TypedDict):
+    """A method; `origin` is `built in`, or the package that provides it."""
+
+    name: str
+    origin: str
+    summary: str
+    formula: str
+    doc: str
+    source: str
+    scale: str
+    min_group: int
+    scales: list[str]
+    levels: list[str]
+    needs: list[NeedInWords]
+    params: list[Parameter]
+    sets: dict[str, Any]
+    computes: list[str]
+    centred: bool
+    order_free: bool
+    uses_batch: bool
+    spans_batches: bool
+    example: str
+
+
+class Preset(TypedDict):
+    """A preset; a refused preset has no plan. `origin` is `built in`, a file, or a package."""
+
+    name: str
+    origin: str
+    framework: str
+    estimator: str
+    options: dict[str, Any]
+    source: dict[str, str]
+    unequal_groups: str
+    rollouts: Counting
+    oddities: list[str]
+    refused: str | None
+    archive: bool
+    formula: NotRequired[list[str]]
+    rules: NotRequired[dict[str, list[str]]]
+    needs: NotRequired[list[Need]]
+    equal: NotRequired[list[str]]
+    equal_up_to_epsilon: NotRequired[list[str]]
+    plan: NotRequired[Plan]
+
+
+class Schema(
+    TypedDict(
+        "Phrases",
+        {
+            "written by": str,
+            "read as": str,
+            "no reward": list[str],
+            "left out": NotRequired[list[str]],
+            "no rollouts": NotRequired[list[str]],
+            "passed over": list[str],
+        },
+    )
+):
+    """A schema; `origin` is `built in`, or the package that provides it."""
+
+    name: str
+    masked: NotRequired[list[str]]
+    origin: str
+    title: str
+    tool: str
+    layout: str
+    recognised: list[str]
+    batch: str
+    rollout: str
+    length: str
+    logged: str
+    note: str
+    source: str
+
 
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
@@ -37,8 +144,8 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
     "compare": {"compare": Compared},
     "methods": {"methods": list[Method], "methods-one": Method},
-    "presets": {"presets": list[PresetFacts], "presets-one": PresetFacts},
-    "schemas": {"schemas": list[SchemaFacts], "schemas-one": SchemaFacts, "schemas-file": SchemaMatch},
+    "presets": {"presets": list[Preset], "presets-one": Preset},
+    "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
     "verify": {"verify": Verified},
     "add": {"add": AddDocument},
 }  # fmt: skip
