@@ -1,1 +1,1 @@
-"""Facts about rewards and groups, as plain data."""
+"""Facts about rewards and groups, as frozen dataclasses."""

@@ -1,4 +1,4 @@
-"""Two runs on the same prompts: how solve rates changed, and how much of that is chance. Everything is plain data.
+"""Two runs on the same prompts: how solve rates changed, and how much of that is chance.
 
 Two samples of one policy differ, too. Three things keep that noise from being read as a change:
 
