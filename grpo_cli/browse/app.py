@@ -214,12 +214,12 @@ class Browser(App[list[str]]):
     @property
     def row(self) -> int | None:
         """The row at the place."""
-        return self.rollouts[self.rows.place].row if self.rollouts else None
+        return self.rollouts[self.rows.place].position if self.rollouts else None
 
     def open_group(self, row: int | None = None) -> None:
         """List the rollouts of the group at the place."""
         self.rollouts = [] if self.code is None else self.model.rollouts(self.code)
-        at = next((at for at, line in enumerate(self.rollouts) if line.row == row), 0)
+        at = next((at for at, line in enumerate(self.rollouts) if line.position == row), 0)
         narrow = self.model.inspection.narrow
         several = len(narrow.tables) > 1
 

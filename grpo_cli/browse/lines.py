@@ -138,7 +138,7 @@ def rollout_lines(rollouts: Sequence[Rollout], place: Callable[[int], str], widt
         columns.append(["status", *(line.status for line in rollouts)])
     else:
         columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
-    columns.append(["row", *(place(line.row) for line in rollouts)])
+    columns.append(["row", *(place(line.position) for line in rollouts)])
     names = [*rollouts[0].rewards] if rollouts else []
     columns += [
         [clean(name)[:12], *(number(line.rewards[name], digits=3) for line in rollouts)]

@@ -5,7 +5,7 @@ Nothing here knows a terminal. Numbers come from the narrow table; texts are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -23,10 +23,11 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import FileTable
+from grpo_cli.runs.group_rows import describe_rows
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, reward_range, rows_of
-from grpo_cli.stats.inspection import Inspection, never_stopping, score_groups
+from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups
 from grpo_cli.stats.trends import Trend, trend
 
 ORDER: Final = "order"  # groups keep the order of the file
@@ -61,15 +62,10 @@ class GroupLine:
 
 
 @dataclass(frozen=True)
-class Rollout:
-    """A rollout of a group."""
+class Rollout(RowLine):
+    """A rollout of a group, and its position in the input."""
 
-    row: int
-    reward: Number
-    advantage: Number
-    status: str
-    length: Number
-    rewards: Mapping[str, Number]
+    position: int
 
 
 @dataclass(frozen=True)
@@ -194,16 +190,8 @@ class Model:
     def rollouts(self, code: int) -> list[Rollout]:
         """The rollouts of a group, the largest advantage first."""
         (rows,) = self.rows_of([code])
-        raw, made = self.inspection.rows[rows], self.inspection.scored.rows[rows]
-        names = self.inspection.narrow.reward_names
-        parts = [self.inspection.narrow.table[f"reward.{k}"].gather(rows).to_list() for k in range(len(names))]
-        lengths = raw["length"].to_list() if "length" in raw.columns else [None] * len(rows)
-        status = made[".status"].cast(pl.String)
-        cells = zip(rows.tolist(), raw[".reward"], made[".advantage"], status, lengths, *parts, strict=True)
-        lines = []
-        for row, reward, advantage, word, length, *values in cells:
-            rewards = dict(zip(names, map(plain, values), strict=True))
-            lines.append(Rollout(row, plain(reward), plain(advantage), word, plain(length), rewards))
+        described = zip(describe_rows(self.inspection, rows), rows.tolist(), strict=True)
+        lines = [Rollout(**vars(line), position=row) for line, row in described]
         return sorted(lines, key=lambda line: -np.inf if line.advantage is None else line.advantage, reverse=True)
 
     @cached_property

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from grpo_cli.cli.output import as_json
 from grpo_cli.errors import printable
-
-
-@dataclass(frozen=True)
-class Verified:
-    """The result of `verify`."""
-
-    file: str
-    against: str
-    columns: Sequence[str]
-    compared_by: Literal["bytes", "values"]
 
 
 def verify(given: dict[str, Any]) -> None:
@@ -27,7 +15,7 @@ def verify(given: dict[str, Any]) -> None:
     output, against = given["file"], given["against"]
     result = check(output, against, given.get("columns", ()))
     if given.get("json"):
-        print(as_json(Verified(output, against, result.added, result.by)))
+        print(as_json({"file": output, "against": against, "columns": result.added, "compared_by": result.by}))
         return
     if given.get("quiet"):
         return

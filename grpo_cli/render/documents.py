@@ -12,7 +12,6 @@ from grpo_cli.engine.plan_parts import Alone, Divisor, Groups, PostOp, Rewards, 
 
 Number = float | None
 Scalar = str | int | float | bool | None
-Status = Literal["scored", "unscorable", "singleton", "zero-variance", "small-group", "masked", "left-out"]
 
 
 class PlanFields(TypedDict):
@@ -161,33 +160,3 @@ class AuditPartsDocument(RunOfParts):
 
     parts: list[AuditedPart]
     warnings: list[str]
-
-
-# --- add ----------------------------------------------------------------------------------------------------
-
-
-class JoinedRows(TypedDict):
-    """How rows matched by key: `unused` are rows of the other file that belong to none, `repeated` keys that several of its rows have."""
-
-    on: dict[str, str]
-    take: str | None
-    rows: int
-    matched: int
-    unmatched: int
-    unmatched_share: float
-    unused: int
-    unused_share: float
-    repeated: int
-
-
-class AddDocument(Run, TypedDict("From", {"from": str})):
-    """The summary of `add`."""
-
-    schema: str | None
-    rows: int
-    columns: dict[str, str]
-    replaced: list[str]
-    joined: JoinedRows | None
-    outputs: list[str]
-    warnings: list[str]
-    seconds: float

@@ -28,7 +28,7 @@ from grpo_cli.runs.asked import binding_of, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
-from grpo_cli.stats.facts import Dropped, Number, of_foreign
+from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, choose_target, refuse_summary
 from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
@@ -137,9 +137,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
     records = kind.records(rollouts, wanted)
-    names, height = _names(columns, records.rows), len(records.columns)
+    names, height, rows = _names(columns, records.rows), len(records.columns), sum(narrow.lengths)
     if job.gate is not None:
-        counts = {"records": height, "rows": sum(narrow.lengths), "groups": grouped}
+        counts = {"records": height, "rows": rows, "groups": grouped}
         job.gate.check(lambda _: counts, counts, Written())
 
     watching.phase("writing")
@@ -156,19 +156,15 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         to=wanted.to,
         inputs=[table.name for table in tables],
         where=wanted.where.text if wanted.where else None,
-        rows=sum(narrow.lengths),
+        rows=rows,
         groups=grouped,
-        group_key=narrow.key_words,
-        reward_columns=narrow.reward_names,
-        map=narrow.outcomes,
+        **read_as(narrow),
         texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
-        schema=narrow.schema,
         plan=inspection.scored.plan if weighs else None,
         records=height,
         columns=[*names, *records.columns.columns],
         dropped=[*dropped, *left_out],
         **records.facts,
-        notes=narrow.notes,
         outputs=[target.name],
         warnings=[*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
         seconds=round(time.perf_counter() - started, 3),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import NoneType
 from typing import Any, Final
 
@@ -15,7 +16,6 @@ from grpo_cli.read import excerpts
 from grpo_cli.read.conversation import Passage, Reader, Said, written
 from grpo_cli.read.known_names import TRUTHS
 from grpo_cli.read.texts import TextColumns
-from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import plain, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups
 from grpo_cli.values.key_text import cut
@@ -62,7 +62,7 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> Sho
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
     (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
     texts = said(inspection, rows)
-    lines = _describe_rows(inspection, rows)
+    lines = describe_rows(inspection, rows)
     described = [replace(line, text=written(text.response)) for line, text in zip(lines, texts, strict=True)]
     return ShownGroup(**vars(facts), prompt=written(texts[0].prompt), rows=described)
 
@@ -81,23 +81,12 @@ def report_groups(
     """
     narrow = inspection.narrow
     codes = _choose(inspection, most)
-    facts = [document(line) for line in describe_groups(inspection.groups[codes], narrow.label)]
-    for line, label in zip(facts, excerpts.Labels(narrow)(codes.tolist(), LABEL), strict=True):
-        line["label"] = label
-    columns = ["label", "number", *(name for name in GROUP_FACTS if facts and name in facts[0])]
-    step = inspection.columns.get("by")
-    if inspection.by is not None and step is not None and step not in columns:
-        columns.insert(2, step)
-        for line, value in zip(facts, inspection.by.gather(narrow.groups.first.gather(codes)).to_list(), strict=True):
-            line[step] = value if isinstance(value, (int, float, str, NoneType)) else str(value)
-    if (by := narrow.request.by) and by not in columns:
-        columns.insert(2, by)
-        facts = [{**line, by: inspection.value} for line in facts]
-    others = ["reward", *advantages, "status"]
-    others += ["length"] if "length" in columns else []
+    groups = describe_groups(inspection.groups[codes], narrow.label)
+    names = [name for name in GROUP_FACTS if name in inspection.groups.columns]
+    columns = _columns(inspection, codes) | {name: [getattr(group, name) for group in groups] for name in names}
     several = narrow.reward_names if len(narrow.reward_names) > 1 else ()
-    components = component_heads(several, {"file", "row", "advantage", *others})
-    heads = ["row", *components.values(), *others]
+    length = {"length"} & {*names}
+    components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length, *advantages})
 
     rows_of_groups = _first_rows(inspection, codes)
     rows = np.concatenate(rows_of_groups) if rows_of_groups else np.zeros(0, np.int64)
@@ -105,32 +94,53 @@ def report_groups(
     room = max(SHORTEST, min(LONGEST, text // 2 // max(len(firsts), 1)))
     # The prompt is not repeated if it is the key.
     prompts = [
-        [] if plain_text(written(first.prompt) or "") == line["key"] else _shortened(first.prompt, room)
-        for first, line in zip(said(inspection, firsts), facts, strict=True)
+        [] if plain_text(written(first.prompt) or "") == group.key else _shortened(first.prompt, room)
+        for first, group in zip(said(inspection, firsts), groups, strict=True)
     ]
     truths = texts_of(inspection, _truth_column(inspection), firsts, room)
     conversations = _conversations(inspection, rows_of_groups, text)
-    lines = [document(line) for line in _describe_rows(inspection, rows)]
-    for line in lines:
-        line |= {head: line["rewards"][name] for name, head in components.items()}
+    lines = describe_rows(inspection, rows)
+    cells: dict[str, list[Any]] = {"row": [line.row for line in lines]}
+    for name, head in components.items():
+        cells[head] = [line.rewards[name] for line in lines]
+    cells["reward"] = [line.reward for line in lines]
     for name, values in advantages.items():
-        for line, value in zip(lines, values.gather(rows).to_list(), strict=True):
-            line[name] = value if value is None or np.isfinite(value) else str(value)
-    cells = iter([[line[name] for name in heads] for line in lines])
+        finite = values.is_null() | values.is_finite()
+        cells[name] = [
+            v if known else str(v) for v, known in zip(values.gather(rows), finite.gather(rows), strict=True)
+        ]
+    cells["status"] = [line.status for line in lines]
+    if length:
+        cells["length"] = [line.length for line in lines]
+    of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
     each = enumerate(zip(rows_of_groups, prompts, truths, sizes, strict=True))
     head = f"{inspection.value}: " if inspection.head else ""
     return GroupTable(
         says=head + _caption(len(inspection.groups), len(codes), len(conversations)),
-        columns=["key", *columns[1:]],
-        keys=[cut(line["key"], max(LABEL, min(LONGEST, KEYS // max(len(facts), 1)))) for line in facts],
-        lines=[[line[name] for name in columns] for line in facts],
-        heads=heads,
+        columns=[*columns],
+        keys=[cut(group.key, max(LABEL, min(LONGEST, KEYS // max(len(groups), 1)))) for group in groups],
+        lines=[*zip(*columns.values(), strict=True)],
+        heads=[*cells],
         rows=[
-            GroupRows(prompt, truth, size > ROWS, [next(cells) for _ in some], conversations.get(at))
+            GroupRows(prompt, truth, size > ROWS, [*islice(of_rows, len(some))], conversations.get(at))
             for at, (some, prompt, truth, size) in each
         ],
     )
+
+
+def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
+    """What says which groups these are: labels, numbers, the value of --plan-by and the step."""
+    narrow, by, step = inspection.narrow, inspection.narrow.request.by, inspection.columns.get("by")
+    columns: dict[str, Sequence[Any]] = {"key": excerpts.Labels(narrow)(codes.tolist(), LABEL)}
+    columns["number"] = (codes + 1).tolist()
+    own = {"label", "number", *GROUP_FACTS}
+    if by and by not in own:
+        columns[by] = [inspection.value] * len(codes)
+    if inspection.by is not None and step is not None and step not in {*own, by}:
+        values = inspection.by.gather(narrow.groups.first.gather(codes)).to_list()
+        columns[step] = [v if isinstance(v, (int, float, str, NoneType)) else str(v) for v in values]
+    return columns
 
 
 def joined(tables: Sequence[GroupTable]) -> GroupTable:
@@ -243,21 +253,16 @@ def ends(text: str | None, room: int | None) -> str | None:
     return f"{text[:start]} … {text[start + 3 - room :]}"
 
 
-def _describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
+def describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
     """These rows without their texts."""
-    narrow, frame = inspection.narrow, inspection.rows[rows]
-    scored = inspection.scored.rows[rows]
-    columns = {name: narrow.table[f"reward.{k}"][rows] for k, name in enumerate(narrow.reward_names)}
-    lengths = frame["length"] if "length" in frame.columns else [None] * len(rows)
-    return [
-        RowLine(
-            *narrow.spot(int(row)),
-            rewards={name: plain(values[i]) for name, values in columns.items()},
-            reward=plain(frame[".reward"][i]),
-            advantage=plain(scored[".advantage"][i]),
-            status=scored[".status"][i],
-            length=plain(lengths[i]),
-            text=None,
-        )
-        for i, row in enumerate(rows)
-    ]
+    narrow, raw, scored = inspection.narrow, inspection.rows[rows], inspection.scored.rows[rows]
+    names = narrow.reward_names
+    rewards = zip(*(narrow.table[f"reward.{k}"].gather(rows) for k in range(len(names))), strict=True)
+    lengths = raw["length"] if "length" in raw.columns else [None] * len(rows)
+    each = zip(rows.tolist(), rewards, raw[".reward"], scored[".advantage"], scored[".status"], lengths, strict=True)
+    lines = []
+    for row, values, reward, advantage, status, length in each:
+        of_columns = dict(zip(names, map(plain, values), strict=True))
+        place = narrow.spot(row)
+        lines.append(RowLine(*place, of_columns, plain(reward), plain(advantage), status, plain(length), text=None))
+    return lines

@@ -48,6 +48,12 @@ class Only:
     prompts: int
     keys: Sequence[str]
 
+    @classmethod
+    def of(cls, mine: pl.DataFrame, theirs: pl.DataFrame) -> Self:
+        """The prompts of the first that the second lacks."""
+        words = mine.join(theirs, "key", how="anti", maintain_order="left")["words"]
+        return cls(len(words), words.head(LISTED).to_list())
+
 
 @dataclass(frozen=True)
 class NowAndBefore:
@@ -191,12 +197,7 @@ def matched(now: Inspection, before: Inspection) -> Matched:
         if not (run.groups["scored"] > 0).any():
             raise DataError(f"no row of {which} has a finite reward: there is no solve rate to compare")
     keys = key_texts(now.narrow, before.narrow, names)
-    scored = [
-        of_groups.with_row_index("number", 1)
-        .filter(run.groups["scored"] > 0)
-        .unique("key", keep="first", maintain_order=True)
-        for of_groups, run in zip(keys, (now, before), strict=True)
-    ]
+    scored = [_scored_prompts(*each) for each in zip(keys, (now, before), strict=True)]
     both = scored[0].join(scored[1], "key", how="semi", maintain_order="left")
     if not len(both):
         examples = " and ".join(str(of_run["words"][0]) for of_run in scored)
@@ -226,12 +227,8 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         {"key": both["words"], "number": both["number"], "before": rates_before, "now": rates, "change": change}
     )
     if moved:
-        prompts = prompts.with_columns(shrunken=_shrunken(change, now_run, before_run)).filter(
-            pl.col("shrunken").is_not_nan()
-        )
-    only = [
-        mine.join(theirs, "key", how="anti", maintain_order="left")["words"] for mine, theirs in (scored, scored[::-1])
-    ]
+        shrunken = pl.Series("shrunken", _shrunken(change, now_run, before_run))
+        prompts = prompts.with_columns(shrunken).filter(shrunken.is_not_nan())
     rate = Interval(float(rates.mean()), float(rates_before.mean()), float(change.mean()), low, high, LEVEL)
     p = p_value(Rollouts((now_run.prompts, before_run.prompts), (now_run.values, before_run.values), len(both)))
     return Against(
@@ -240,8 +237,8 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         worst=worst,
         best=best,
         prompts=len(both),
-        only_now=Only(len(only[0]), only[0].head(LISTED).to_list()),
-        only_before=Only(len(only[1]), only[1].head(LISTED).to_list()),
+        only_now=Only.of(*scored),
+        only_before=Only.of(*scored[::-1]),
         rows=NowAndBefore(int(now_run.n.sum()), int(before_run.n.sum())),
         solve_rate=rate,
         p=p,
@@ -258,6 +255,12 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         against=before.facts.inputs,
         warnings=[*now.facts.warnings, *(f"before: {line}" for line in before.facts.warnings)],
     )
+
+
+def _scored_prompts(of_groups: pl.DataFrame, run: Inspection) -> pl.DataFrame:
+    """The prompts with a reward, each with the number of its first group."""
+    numbered = of_groups.with_row_index("number", 1).filter(run.groups["scored"] > 0)
+    return numbered.unique("key", keep="first", maintain_order=True)
 
 
 def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:

@@ -418,13 +418,9 @@ class Tally:
             reading={
                 "value": narrow.request.value,
                 "unit": "row" if scored.plan.unit.take == "each" else "rollout",
-                "schema": narrow.schema,
-                "group_key": list(narrow.key_words),
                 "batch_key": narrow.batch_name,
-                "reward_columns": list(narrow.reward_names),
-                "map": dict(narrow.outcomes),
                 "role_columns": dict(narrow.roles),
-                "notes": list(narrow.notes),
+                **read_as(narrow),
             },
             warnings=tuple(narrow.warnings),
         )  # fmt: skip
@@ -574,6 +570,17 @@ def every_group(facts: Summary) -> str:
     """The groups that can be compared, in words: a group with a single reward cannot."""
     alone = facts.singletons or facts.unscorable or facts.declared_unscorable or facts.left_out
     return "every group that can be compared" if alone else "every group"
+
+
+def read_as(narrow: Narrow) -> dict[str, Any]:
+    """What was read, and how: fields of every summary."""
+    return {
+        "schema": narrow.schema,
+        "group_key": narrow.key_words,
+        "reward_columns": narrow.reward_names,
+        "map": narrow.outcomes,
+        "notes": narrow.notes,
+    }
 
 
 def of_foreign(narrow: Narrow) -> list[Dropped]:

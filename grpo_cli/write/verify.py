@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input
@@ -27,7 +27,7 @@ from grpo_cli.values.cells import Field
 class Verified:
     """Equal by bytes or by values, without these columns."""
 
-    by: Literal["bytes", "values"]
+    by: str
     added: tuple[str, ...]
 
 

@@ -79,8 +79,8 @@ def browsed() -> None:
         (code, *_) = model.shown("std > 0", "spread")
         reader = Reader(model.inspection.narrow, TextColumns(prompt="prompt_id", response="response"))
         for rollout in model.rollouts(int(code)):
-            reader.passages(rollout.row)
-            reader.fields(rollout.row)
+            reader.passages(rollout.position)
+            reader.fields(rollout.position)
     except GrpoError:
         return
 

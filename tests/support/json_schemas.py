@@ -10,11 +10,10 @@ from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_or
 
 from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.groups import Selected
-from grpo_cli.cli.verify import Verified
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.detect_schema import SchemaMatch
-from grpo_cli.render.documents import AddDocument, AuditDocument, AuditPartsDocument, PlanFields
+from grpo_cli.render.documents import AuditDocument, AuditPartsDocument, PlanFields, Run
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
@@ -26,7 +25,7 @@ from grpo_cli.stats.runs import Runs
 Scalar = str | int | float | bool | None
 
 
-# The listings, whose documents are made from the rows of tables.
+# The listings, whose documents are made from the rows of tables, and what `verify` and `add` print.
 
 
 class Need(TypedDict):
@@ -132,6 +131,42 @@ class Schema(
     source: str
 
 
+class VerifyDocument(TypedDict):
+    """The result of `verify`."""
+
+    file: str
+    against: str
+    columns: list[str]
+    compared_by: Literal["bytes", "values"]
+
+
+class JoinedRows(TypedDict):
+    """How rows matched by key: `unused` are rows of the other file that belong to none, `repeated` keys that several of its rows have."""
+
+    on: dict[str, str]
+    take: str | None
+    rows: int
+    matched: int
+    unmatched: int
+    unmatched_share: float
+    unused: int
+    unused_share: float
+    repeated: int
+
+
+class AddDocument(Run, TypedDict("From", {"from": str})):
+    """The summary of `add`."""
+
+    schema: str | None
+    rows: int
+    columns: dict[str, str]
+    replaced: list[str]
+    joined: JoinedRows | None
+    outputs: list[str]
+    warnings: list[str]
+    seconds: float
+
+
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
@@ -146,7 +181,7 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "methods": {"methods": list[Method], "methods-one": Method},
     "presets": {"presets": list[Preset], "presets-one": Preset},
     "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
-    "verify": {"verify": Verified},
+    "verify": {"verify": VerifyDocument},
     "add": {"add": AddDocument},
 }  # fmt: skip
 

@@ -113,8 +113,8 @@ def test_the_arithmetic_of_a_row_ends_in_its_advantage(made: Model, method: str)
     under = made.under(Plan.of({"estimator.name": method}))
     code = names(made, np.arange(made.size)).index("mixed")
     best = under.rollouts(code)[0]
-    text = "\n".join(of_row(under.inspection.scored.plan, under.inspection.narrow, best.row, 78))
-    first = next(line for line in text.splitlines() if line.split()[:1] == [str(best.row + 1)])
+    text = "\n".join(of_row(under.inspection.scored.plan, under.inspection.narrow, best.position, 78))
+    first = next(line for line in text.splitlines() if line.split()[:1] == [str(best.position + 1)])
     assert float(first.split()[-2]) == pytest.approx(best.advantage, abs=1e-4)
 
 
