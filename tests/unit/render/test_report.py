@@ -133,7 +133,7 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     table = group_rows.report_groups(found, {})
     assert table.keys == keys
     assert [line[table.columns.index("step")] for line in table.lines] == [0, 1, 2]
-    assert [line[:2] for line in table.lines] == [["0", 1], ["1", 2], ["2", 3]]
+    assert [line[:2] for line in table.lines] == [("0", 1), ("1", 2), ("2", 3)]
     assert [row.truth for row in table.rows] == ["0", "1", "2"]
     ((speaker, shown),) = told(table.rows[0])[0]
     assert speaker == "response"
