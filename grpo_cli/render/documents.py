@@ -31,9 +31,6 @@ class PlanFields(TypedDict):
     post: list[PostOp]
 
 
-# --- rewards and groups ------------------------------------------------------------------------------------
-
-
 class Run(TypedDict):
     """Facts of a whole run."""
 

@@ -390,40 +390,43 @@ class Tally:
         none = narrow.without_reward
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
+        declared = narrow.left_out if none is None else narrow.left_out | none
+        counted = {
+            "rows": len(rows),
+            "rollouts": rows["rollout"].n_unique() if "rollout" in rows.columns else len(rows),
+            "groups": len(groups),
+            "batches": narrow.batches,
+            "singletons": int((groups["scored"] == 1).sum()),
+            "unscorable": len(rows) - int(rows[".scorable"].sum()),
+            "declared_unscorable": int(declared.sum()),
+            "left_out": int(narrow.left_out.sum()),
+            "masked": int(narrow.masked.sum()),
+            "constant_rows": int(rows_of(constant).sum()),
+            "comparable": int((groups["scored"] > 1).sum()),
+            "nearly": int(groups["nearly"].sum()),
+            "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
+            "dropped_rows": narrow.height - int(rows[".kept"].sum()),
+            "null": advantages.null_count(),
+            **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
+        }
+        reading = {
+            "value": narrow.request.value,
+            "unit": "row" if scored.plan.unit.take == "each" else "rollout",
+            "batch_key": narrow.batch_name,
+            "role_columns": dict(narrow.roles),
+            **read_as(narrow),
+        }
         return cls(
-            counts=Counter({
-                "rows": len(rows),
-                "rollouts": rows["rollout"].n_unique() if "rollout" in rows.columns else len(rows),
-                "groups": len(groups),
-                "batches": narrow.batches,
-                "singletons": int((groups["scored"] == 1).sum()),
-                "unscorable": len(rows) - int(rows[".scorable"].sum()),
-                "declared_unscorable": int((narrow.left_out if none is None else narrow.left_out | none).sum()),
-                "left_out": int(narrow.left_out.sum()),
-                "masked": int(narrow.masked.sum()),
-                "constant_rows": int(rows_of(constant).sum()),
-                "comparable": int((groups["scored"] > 1).sum()),
-                "nearly": int(groups["nearly"].sum()),
-                "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
-                "dropped_rows": narrow.height - int(rows[".kept"].sum()),
-                "null": advantages.null_count(),
-                **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
-            }),
+            counts=Counter(counted),
             marks=narrow.mark_counts,
             sizes=Counter(dict(zip(group_sizes.tolist(), occurrences.tolist(), strict=True))),
             constants=Counter(dict(constant["max"].value_counts().iter_rows())),
             extremes=extremes(groups),
             advantage=Numbers.of(advantages),
             skipped=skipped(groups, narrow),
-            reading={
-                "value": narrow.request.value,
-                "unit": "row" if scored.plan.unit.take == "each" else "rollout",
-                "batch_key": narrow.batch_name,
-                "role_columns": dict(narrow.roles),
-                **read_as(narrow),
-            },
+            reading=reading,
             warnings=tuple(narrow.warnings),
-        )  # fmt: skip
+        )
 
     def merge(self, block: Tally) -> Tally:
         """The counts with those of the next block."""
