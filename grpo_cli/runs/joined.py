@@ -8,10 +8,9 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Codes
 from grpo_cli.errors import DataError, UsageError, near_names, short
 from grpo_cli.formats.interface import Scanned
-from grpo_cli.read.pairs import NOWHERE, Keyed, several
+from grpo_cli.read.pairs import NOWHERE, Keyed, gathered, several
 from grpo_cli.read.tables import Table, label
 from grpo_cli.schemas.table import items
 from grpo_cli.values.cells import Field, canonical
@@ -80,15 +79,7 @@ def joined(
         "unmatched_share": (rows - matched) / rows if rows else 0.0,
         "unused": unused, "unused_share": unused / len(used) if len(used) else 0.0, "repeated": int(repeated.sum()),
     }  # fmt: skip
-    return _gathered(frame, places), scanned, facts
-
-
-def _gathered(frame: pl.DataFrame, places: Codes) -> pl.DataFrame:
-    """The rows of a frame at these places; nulls where there is none."""
-    if len(places) == len(frame) and np.array_equal(places, np.arange(len(places), dtype=np.uint32)):
-        return frame
-    rows = pl.select(pl.when(pl.Series(places != NOWHERE)).then(pl.Series(places))).to_series()
-    return frame.select(pl.all().gather(rows))
+    return gathered(frame, places), scanned, facts
 
 
 def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
