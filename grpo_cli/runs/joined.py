@@ -8,7 +8,7 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, UsageError, near_names, short
+from grpo_cli.errors import DataError, InputChanged, UsageError, near_names, short
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.pairs import NOWHERE, Keyed, gathered, several
 from grpo_cli.read.tables import Table, label
@@ -56,9 +56,11 @@ def joined(
 ) -> tuple[pl.DataFrame, Scanned, dict[str, float]]:
     """The rows of `frame`, which are those of the other table, in the order of the file; the scan of the file, and what matched."""
     scanned = table.scan([Field(name, "key") for name in on])
-    theirs = other.scan([Field(name, "key") for name in on.values()]).frame
+    fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
+    theirs = other.scan(fields).frame
+    InputChanged.unless_same(len(frame), len(theirs), other.name)
     untyped = (not table.format.has_types, not other.format.has_types)
-    keyed = Keyed.of(scanned.frame.get_columns(), theirs.get_columns(), untyped)
+    keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], untyped)
     repeated = (keyed.counts[0] > 0) & (keyed.counts[1] > 1)
     if repeated.any() and take is None:
         what = f"{' and '.join(on.values())} is the same in several rows of {other.name}"

@@ -244,6 +244,12 @@ def test_several_columns_are_one_key(named: list[str], tmp_path: Path) -> None:
     assert values(tmp_path) == [0, 1, 2, 3, 4, 5]
 
 
+def test_two_columns_may_have_to_equal_one_of_the_other_file(tmp_path: Path) -> None:
+    here: list[dict[str, Any]] = [{"a": k, "b": 2, "reward": 0} for k in range(3)]
+    files(tmp_path, here, [{"x": k, "v": k} for k in range(3)])
+    assert (added(tmp_path, "--on", "a=x,b=x").status, values(tmp_path)) == (0, [None, None, 2])
+
+
 def test_rows_of_the_file_may_share_a_key(tmp_path: Path) -> None:
     files(tmp_path, [{"id": k % 2, "reward": 0} for k in range(5)], [{"id": 1, "v": "odd"}, {"id": 0, "v": "even"}])
     assert (added(tmp_path, "--on", "id").status, values(tmp_path)) == (0, ["even", "odd", "even", "odd", "even"])
