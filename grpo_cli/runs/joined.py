@@ -105,4 +105,4 @@ def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame,
     ]
     by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
     what = f"no row of {table.name} is in {other.name} (by {by}: the first are {first[0]} and {first[1]})"
-    return DataError(what, "--on HERE=THERE names the column of each; a number and a text are different keys")
+    return DataError(what, "--on takes both names if they differ (HERE=THERE); a number and a text are different keys")

@@ -146,7 +146,7 @@ def values(folder: Path, name: str = "v") -> list[Any]:
 def test_a_number_and_its_text_are_different_keys(tmp_path: Path) -> None:
     files(tmp_path, [{"id": 1, "reward": 0}, {"id": 2, "reward": 0}], [{"id": "1", "v": 5}, {"id": "2", "v": 6}])
     done = added(tmp_path, "--on", "id")
-    cures = "--on HERE=THERE names the column of each; a number and a text are different keys"
+    cures = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
     said = f'error: no row of a.jsonl is in b.jsonl (by id: the first are 1 and "1"); {cures}\n'
     assert (done.status, done.err) == (1, said)
     files(tmp_path, [{"id": 1, "reward": 0}, {"id": "1", "reward": 0}], [{"id": "1", "v": 5}, {"id": 1.0, "v": 6}])
