@@ -32,7 +32,6 @@ NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
 WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
 NUMBER: Final = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 
-Positions = Index | Codes  # numbers of rows
 Columns = Sequence[pl.Series]
 
 
@@ -64,14 +63,13 @@ class Keyed:
         missing = reduce(or_, (column.is_null() for column in columns))
         if missing.any():
             codes = np.where(missing, size, codes)
-        return cls(codes, codes if same else codes[rows:], size) if same else cls(codes[:rows], codes[rows:], size)
+        return cls(codes[:rows], codes if same else codes[rows:], size)
 
     @cached_property
     def counts(self) -> tuple[Index, Index]:
         """How many rows of each input have each key."""
-        of_mine = np.bincount(self.mine, minlength=self.size + 1)[: self.size]
-        same = self.theirs is self.mine
-        return of_mine, of_mine if same else np.bincount(self.theirs, minlength=self.size + 1)[: self.size]
+        mine, theirs = (np.bincount(side, minlength=self.size + 1)[: self.size] for side in (self.mine, self.theirs))
+        return mine, theirs
 
     def places(self, *, last: bool = True) -> Codes:
         """For each row of mine, the last or the first row of theirs with its key, or NOWHERE."""
@@ -125,6 +123,14 @@ def _spelled(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
     return bare, canonical(_where(fraction, cells).cast(pl.Float64)).fill_null(cells)
 
 
+def gathered(frame: pl.DataFrame, places: Codes) -> pl.DataFrame:
+    """The rows of a frame at these places, with nulls for NOWHERE."""
+    if len(places) == len(frame) and np.array_equal(places, np.arange(len(places), dtype=np.uint32)):
+        return frame
+    rows = pl.select(pl.when(pl.Series(places != NOWHERE)).then(pl.Series(places))).to_series()
+    return frame.rechunk().select(pl.all().gather(rows))
+
+
 def several(
     what: str,
     unclear: Index,
@@ -150,14 +156,10 @@ def several(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The rows of both inputs that are the same rollouts, in the order of the first.
+    """The rows of both inputs that are the same rollouts, in the order of the first."""
 
-    `aligned` says that these are all rows, in the same order.
-    """
-
-    now: Positions
-    before: Positions
-    aligned: bool
+    now: Codes
+    before: Codes
     by: tuple[str, ...]  # the columns that matched, beside the key
 
 
@@ -221,9 +223,9 @@ def pair(
         keyed = Keyed.of(mine, theirs, _untyped(sides))
         unclear = np.flatnonzero(np.maximum(*keyed.counts) > 1)
         if not len(unclear):
-            found = keyed.matched()
-            if len(found[0]) or sure or not text:
-                return _pairs(found, now, before, tuple(ids))
+            rows, others = keyed.matched()
+            if len(rows) or sure or not text:
+                return Pairs(now=rows, before=others, by=tuple(ids))
         elif (sure and not parts_of_one) or not text:
             raise _several(keyed, unclear, sides, ids)
     if not text:
@@ -236,8 +238,8 @@ def pair(
         [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
         for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
     ]
-    rows = _paired_texts(Keyed.of(one, other, _untyped(sides)), sides, text)
-    return _pairs(rows, now, before, (*(ids if parts_of_one else ()), text))
+    rows, others = _paired_texts(Keyed.of(one, other, _untyped(sides)), sides, text)
+    return Pairs(now=rows, before=others, by=(*(ids if parts_of_one else ()), text))
 
 
 def _untyped(sides: tuple[Narrow, Narrow]) -> tuple[bool, bool]:
@@ -246,12 +248,7 @@ def _untyped(sides: tuple[Narrow, Narrow]) -> tuple[bool, bool]:
     return now, before
 
 
-def _pairs(rows: tuple[Positions, Positions], now: Narrow, before: Narrow, by: tuple[str, ...]) -> Pairs:
-    whole = len(rows[0]) == len(now.table) == len(before.table)
-    return Pairs(now=rows[0], before=rows[1], aligned=whole and np.array_equal(*rows), by=by)
-
-
-def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
+def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
     """The key of every row as a number, the same in both inputs."""
     # Files of the two inputs have different names. Only a schema whose keys are numbered in each file needs them.
     mine, theirs = (side.key if FILE in side.rule.key else side.key.drop(FILE, strict=False) for side in (now, before))
@@ -259,18 +256,21 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, pl.Series]:
         both = " and ".join(", ".join(side.key_words) or "blocks" for side in (now, before))
         raise DataError(f"the two inputs have different group keys ({both})", "name one that both have with --group")
     if not mine.width:
-        return pl.zeros(len(now.table), dtype=pl.UInt32, eager=True), pl.zeros(
-            len(before.table), dtype=pl.UInt32, eager=True
-        )
-    # Groups in the same order. A key that occurs again (in another file or block) does not identify a group.
-    if mine.equals(theirs) and all(side.rule.within != "file" and side.rule.size is None for side in (now, before)):
-        return now.table["group"], before.table["group"]
-    keyed = Keyed.of(mine.get_columns(), theirs.get_columns(), _untyped((now, before)))
-    one, other = (codes.astype(np.uint32) for codes in (keyed.mine, keyed.theirs))
-    if not np.isin(one, other).any():
+        return tuple(pl.zeros(len(side.table), dtype=pl.UInt32, eager=True) for side in (now, before))
+    keyed = keyed_groups(now, before, mine.columns)
+    if not np.minimum(*keyed.counts).any():
         wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {now.label(0)} and {before.label(0)})"
         raise DataError(wrong, "--old-rewards takes the same rollouts with another reward; name their key with --group")
-    return pl.Series(one[now.table["group"]]), pl.Series(other[before.table["group"]])
+    return tuple(
+        pl.Series(codes.astype(np.uint32)[side.table["group"]])
+        for codes, side in ((keyed.mine, now), (keyed.theirs, before))
+    )
+
+
+def keyed_groups(now: Narrow, before: Narrow, names: Sequence[str]) -> Keyed:
+    """A number for each group of both inputs, by these columns of its key; groups of other files or blocks may share it."""
+    mine, theirs = ([side.key[name] for name in names] for side in (now, before))
+    return Keyed.of(mine, theirs, _untyped((now, before)))
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:
@@ -289,7 +289,7 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
     return frames
 
 
-def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tuple[Positions, Positions]:
+def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tuple[Codes, Codes]:
     """The rows of both inputs with equal texts; repeated texts are matched in order if their rewards are equal."""
     mine, theirs = keyed.counts
     twice = (np.maximum(mine, theirs) > 1) & (mine > 0) & (theirs > 0)
@@ -297,7 +297,7 @@ def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tupl
         return keyed.matched()
     codes = (keyed.mine, keyed.theirs)
     rewards = [[side.table[f"reward.{k}"] for k in range(len(side.reward_names))] for side in sides]
-    constant = [_constant(side, columns, keyed.size) for side, columns in zip(codes, rewards, strict=True)]
+    constant = [_kinds(side, columns, keyed.size) <= 1 for side, columns in zip(codes, rewards, strict=True)]
     enough = np.where(mine > theirs, constant[0], np.where(theirs > mine, constant[1], constant[0] | constant[1]))
     if (twice & ~enough).any():
         raise _several(keyed, np.flatnonzero(twice & ~enough), sides, (text,))
@@ -306,14 +306,10 @@ def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tupl
     return Keyed.of(one, other, (False, False)).matched()
 
 
-def _constant(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
-    """For each code, whether its rows have the same rewards."""
-    values = encode(rewards, len(codes)).codes.to_numpy()
-    first = np.full(size, -1, dtype=np.int64)
-    first[codes[::-1]] = values[::-1]
-    differs = np.zeros(size, dtype=bool)
-    differs[codes[first[codes] != values]] = True
-    return ~differs
+def _kinds(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
+    """For each code, how many different rewards its rows have."""
+    parts = encode([pl.Series(codes), *rewards], len(codes))
+    return np.bincount(codes[parts.first.to_numpy()], minlength=size)[:size]
 
 
 def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], by: Sequence[str]) -> DataError:

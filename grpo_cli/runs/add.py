@@ -189,6 +189,8 @@ def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> N
         with suppress(Absent):  # an object without it
             here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
             here, there = comparable(here, there, (not table.format.has_types, not other.format.has_types))
+            if name in GROUP_TIERS[0] and not here.is_in(there.unique().implode()).any():  # names of other prompts
+                continue
             if wrong := int(here.ne_missing(there).sum()):
                 rows = f"{name} differs from {table.name} in {wrong:,} of {len(here):,} rows"
                 cure = f"--on {name!r} matches rows by it; --by-position adds row i to row i"

@@ -8,10 +8,9 @@ from typing import Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Codes
-from grpo_cli.errors import DataError, UsageError, near_names, short
+from grpo_cli.errors import DataError, InputChanged, UsageError, near_names, short
 from grpo_cli.formats.interface import Scanned
-from grpo_cli.read.pairs import NOWHERE, Keyed, several
+from grpo_cli.read.pairs import NOWHERE, Keyed, gathered, several
 from grpo_cli.read.tables import Table, label
 from grpo_cli.schemas.table import items
 from grpo_cli.values.cells import Field, canonical
@@ -57,9 +56,11 @@ def joined(
 ) -> tuple[pl.DataFrame, Scanned, dict[str, float]]:
     """The rows of `frame`, which are those of the other table, in the order of the file; the scan of the file, and what matched."""
     scanned = table.scan([Field(name, "key") for name in on])
-    theirs = other.scan([Field(name, "key") for name in on.values()]).frame
+    fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
+    theirs = other.scan(fields).frame
+    InputChanged.unless_same(len(frame), len(theirs), other.name)
     untyped = (not table.format.has_types, not other.format.has_types)
-    keyed = Keyed.of(scanned.frame.get_columns(), theirs.get_columns(), untyped)
+    keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], untyped)
     repeated = (keyed.counts[0] > 0) & (keyed.counts[1] > 1)
     if repeated.any() and take is None:
         what = f"{' and '.join(on.values())} is the same in several rows of {other.name}"
@@ -80,15 +81,7 @@ def joined(
         "unmatched_share": (rows - matched) / rows if rows else 0.0,
         "unused": unused, "unused_share": unused / len(used) if len(used) else 0.0, "repeated": int(repeated.sum()),
     }  # fmt: skip
-    return _gathered(frame, places), scanned, facts
-
-
-def _gathered(frame: pl.DataFrame, places: Codes) -> pl.DataFrame:
-    """The rows of a frame at these places; nulls where there is none."""
-    if len(places) == len(frame) and np.array_equal(places, np.arange(len(places), dtype=np.uint32)):
-        return frame
-    rows = pl.select(pl.when(pl.Series(places != NOWHERE)).then(pl.Series(places))).to_series()
-    return frame.select(pl.all().gather(rows))
+    return gathered(frame, places), scanned, facts
 
 
 def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
@@ -112,4 +105,4 @@ def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame,
     ]
     by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
     what = f"no row of {table.name} is in {other.name} (by {by}: the first are {first[0]} and {first[1]})"
-    return DataError(what, "--on HERE=THERE names the column of each; a number and a text are different keys")
+    return DataError(what, "--on takes both names if they differ (HERE=THERE); a number and a text are different keys")

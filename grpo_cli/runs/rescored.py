@@ -21,7 +21,7 @@ from grpo_cli.read.build_table import read
 from grpo_cli.read.conversation import written
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.pairs import Pairs, ids_of, key_texts, pair
+from grpo_cli.read.pairs import Pairs, gathered, ids_of, keyed_groups, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.runs.asked import binding_of
 from grpo_cli.runs.group_rows import ends, said
@@ -88,9 +88,8 @@ def two_rewards(
         if len(pairs.now) < len(now.narrow.table):
             head = f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs"
             now = of_rows(now, pairs.now.astype(np.int64), head)
-        columns = [before.table[f"reward.{k}"] for k in range(len(names))]
-        columns = columns if pairs.aligned else [column.rechunk().gather(pairs.before) for column in columns]
-        now = _with_old(now, columns, **{ROW: pl.Series(pairs.before)})
+        columns = gathered(before.table[[f"reward.{k}" for k in range(len(names))]], pairs.before)
+        now = _with_old(now, columns.get_columns(), **{ROW: pl.Series(pairs.before)})
         before = replace(before, table=before.table.clear(), carried={})  # only its texts are read
     if where is not None:
         now = only(now, where)
@@ -162,16 +161,15 @@ def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> 
     text = now.columns.get("text")
     if text is None or before.columns.get("text") != text:
         return False
-    mine, theirs = (frame["key"] for frame in key_texts(now.narrow, before.narrow, names))
-    shared = mine.head(PROMPTS).to_frame().join(theirs.to_frame(), on="key", how="semi")["key"].to_list()
+    keyed = keyed_groups(now.narrow, before.narrow, names)
+    shared = np.flatnonzero(np.minimum(*keyed.counts))[:PROMPTS]
     found = []
-    for side, keys in ((now.narrow, mine), (before.narrow, theirs)):
-        codes = keys.is_in(shared).arg_true().to_list()
-        rows = side.table["group"].is_in(codes).arg_true().to_numpy().astype(np.int64)
+    for side, codes in ((now.narrow, keyed.mine), (before.narrow, keyed.theirs)):
+        keys = codes[side.table["group"]]
+        rows = np.flatnonzero(np.isin(keys, shared))
         if not 1 < len(rows) <= COMPARED:
             return False
-        texts = excerpts.texts(side, rows, text)
-        found.append(Counter(zip(keys.gather(side.table["group"].gather(rows)).to_list(), texts, strict=True)))
+        found.append(Counter(zip(keys[rows].tolist(), excerpts.texts(side, rows, text), strict=True)))
     texts_now, texts_before = found
     complete = all(text is not None for _, text in texts_now)
     return texts_now == texts_before and complete and len(texts_now) >= ALIKE * texts_now.total()

@@ -54,7 +54,9 @@ def test_a_folder_of_many_files_is_right_and_takes_time_and_memory_for_each(comm
     assert (facts["rows"], facts["groups"], len(facts["inputs"])) == (8 * MANY, 2 * MANY, MANY)
     solved = [sum(rewards(at)[part : part + 4]) for at in range(MANY) for part in (0, 4)]
     assert facts["zero_variance"]["groups"] == sum(count in {0, 4} for count in solved)
-    assert seconds <= 1.5 * 8 * max(few_seconds - START, 0.1) + few_seconds
+    assert (
+        seconds <= 2 * 8 * max(few_seconds - START, 0.2) + few_seconds
+    )  # if it grew with the square, 64 times as long
     assert size <= few_bytes + BYTES * MANY
     for at in range(MANY) if command == "compute" else ():
         written = [json.loads(line) for line in (folders / f"many-out/step_{at}.jsonl").read_text().splitlines()]

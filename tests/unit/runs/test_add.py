@@ -366,6 +366,20 @@ def test_ids_that_differ_row_by_row_are_refused_with_both_cures(
     assert (done.status, [row["new"] for row in rows_of(tmp_path / "a.jsonl")]) == (0, [0, 1, 2])
 
 
+def test_ids_of_prompts_are_compared_where_both_files_have_some_of_them(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", [{"prompt_id": f"p{k // 2}", "reward": 1} for k in range(4)])
+    words = ("add", "a.jsonl", "--from", "b.csv", "--column", "new", "-o", "o.jsonl", "--force")
+    for ids, status in (
+        (["p0", "p0", "p1", "p1"], 0),
+        (["p0", "p1", "p0", "p1"], 1),
+        (["p1", "p9", "p9", "p9"], 1),
+        ("wxyz", 0),
+    ):
+        write(tmp_path / "b.csv", [{"prompt_id": one, "new": k} for k, one in enumerate(ids)])
+        done = adv(*words, cwd=tmp_path)
+        assert (done.status, "prompt_id differs from a.jsonl in" in done.err) == (status, bool(status)), done
+
+
 def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [{"uuid": f"u{k}", "index": k, "reward": 1} for k in range(4)])
     write(tmp_path / "b.jsonl", [{"uuid": f"u{k}", "index": 9 - k, "new": k} for k in range(4)])

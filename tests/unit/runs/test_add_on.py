@@ -146,7 +146,7 @@ def values(folder: Path, name: str = "v") -> list[Any]:
 def test_a_number_and_its_text_are_different_keys(tmp_path: Path) -> None:
     files(tmp_path, [{"id": 1, "reward": 0}, {"id": 2, "reward": 0}], [{"id": "1", "v": 5}, {"id": "2", "v": 6}])
     done = added(tmp_path, "--on", "id")
-    cures = "--on HERE=THERE names the column of each; a number and a text are different keys"
+    cures = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
     said = f'error: no row of a.jsonl is in b.jsonl (by id: the first are 1 and "1"); {cures}\n'
     assert (done.status, done.err) == (1, said)
     files(tmp_path, [{"id": 1, "reward": 0}, {"id": "1", "reward": 0}], [{"id": "1", "v": 5}, {"id": 1.0, "v": 6}])
@@ -242,6 +242,12 @@ def test_several_columns_are_one_key(named: list[str], tmp_path: Path) -> None:
     )
     assert added(tmp_path, *(word for name in named for word in ("--on", name))).status == 0
     assert values(tmp_path) == [0, 1, 2, 3, 4, 5]
+
+
+def test_two_columns_may_have_to_equal_one_of_the_other_file(tmp_path: Path) -> None:
+    here: list[dict[str, Any]] = [{"a": k, "b": 2, "reward": 0} for k in range(3)]
+    files(tmp_path, here, [{"x": k, "v": k} for k in range(3)])
+    assert (added(tmp_path, "--on", "a=x,b=x").status, values(tmp_path)) == (0, [None, None, 2])
 
 
 def test_rows_of_the_file_may_share_a_key(tmp_path: Path) -> None:
