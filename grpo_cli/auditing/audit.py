@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Said, candidates, plain_method, untried
+from grpo_cli.auditing.candidates import Candidate, Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
-from grpo_cli.auditing.formulas import Formulas, Known, formula_key
-from grpo_cli.auditing.search import search
-from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
+from grpo_cli.auditing.formulas import Known, formula_key
+from grpo_cli.auditing.search import Search, search
+from grpo_cli.auditing.trial import FAR, Evidence, Fit, Trial, differences, evidence
 from grpo_cli.auditing.whole_log import cause_of_log
 from grpo_cli.engine import presets
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
@@ -151,8 +151,7 @@ class Result:
 
     grouping: Grouping
     fits: list[Fit]
-    tolerance: Tolerance
-    sampled: int  # rows of the sample
+    log: Search
 
 
 @dataclass(slots=True)
@@ -315,28 +314,26 @@ def _may_explain_all(grouping: Grouping) -> bool:
 
 
 def _facts(result: Result, audited: Audit) -> dict[str, Any]:
-    narrow, logged, tolerance = result.grouping.narrow, result.grouping.logged, result.tolerance
+    narrow = result.grouping.narrow
     result, explained = _explained(result)
     best = result.fits[0]
     candidate, plan = best.candidate, best.candidate.plan
-    said = replace(audited.said, weights=plan.rewards.weights)
-    log = Trial(Formulas(narrow.table, audited.known), logged, tolerance=tolerance)
     cause = None
     if not best.explains_all:
-        parts = encode([narrow.file, *narrow.carried.values()], len(logged)).codes.to_numpy()
-        cause = cause_of_log(log, candidates(said, (), len(narrow.reward_names)), parts)
+        said = replace(audited.said, weights=plan.rewards.weights)
+        parts = encode([narrow.file, *narrow.carried.values()], len(narrow.table)).codes.to_numpy()
+        cause = cause_of_log(result.log.whole, candidates(said, (), len(narrow.reward_names)), parts)
     explained = [cause] if cause is not None else explained
-    tolerance = tolerance.of_formula(logged, solved=candidate.solved)
-    computed = candidate.factor * advantages(plan, narrow.table)
-    wrong, error = differences(computed, logged, tolerance)
-    wrong_groups = len(np.unique(narrow.table["group"].to_numpy()[wrong]))
-    if best.explains_all and not wrong.any():
-        explained = counted_per_fragment(plan, narrow.table, computed, tolerance.of(logged))
-    near = best.noisy is not None or bool(wrong.sum() <= FAR * len(wrong))
+    judged = Judged.of(result.log, candidate)
+    log, table = judged.log, judged.log.table
+    if best.explains_all and not judged.wrong.any():
+        explained = counted_per_fragment(plan, table, judged.computed, log.tolerance.of(log.logged))
+    near = best.noisy is not None or judged.rows <= FAR * log.size
     # Only groups whose rewards differ distinguish formulas.
-    constant = score(Plan.of({"rewards.missing": "exclude"}), narrow.table).frame[".constant"]
+    constant = score(Plan.of({"rewards.missing": "exclude"}), table).frame[".constant"].fill_null(value=True)
     formulas = _ties(result.fits)
-    known = evidence(plan, narrow.table, logged)
+    known = evidence(plan, table, log.logged, log.counts)
+    enough = known.suffices(log.tolerance.of_formula(log.logged, solved=candidate.solved), candidate.constants)
     return {
         "version": VERSION,
         "inputs": [table.name for table in narrow.tables],
@@ -346,34 +343,83 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
         "notes": [*narrow.notes, *([result.grouping.note] if result.grouping.note else [])],
         "match": {
             **_describe(best),
-            "mismatched_rows": int(wrong.sum()),
-            "mismatched_groups": wrong_groups,
-            "max_difference": plain(float(error.max(initial=0.0, where=np.isfinite(error) & ~wrong))),
-            "tolerance": tolerance.largest,
+            "mismatched_rows": judged.rows,
+            "mismatched_groups": judged.groups,
+            "max_difference": judged.largest(~judged.wrong),
+            "tolerance": log.tolerance.of_formula(log.logged, solved=candidate.solved).largest,
             "near": near,
-            "decisive_rows": int((~constant.fill_null(value=True)).sum()),
-            "verdict": _verdict(
-                best, near=near, known=known, enough=known.suffices(tolerance, candidate.constants), logged=logged
-            ),
+            "decisive_rows": int(log.counts[~constant.to_numpy()].sum()),
+            "verdict": _verdict(best, near=near, known=known, enough=enough, logged=log.logged),
             "equations": known.equations,
             "constants": candidate.constants,
             "weights": dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
             "preset_names": list(candidate.presets),
             "plain_method": plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
             "factor": candidate.factor,
-            "without_effect": _without_effect(plan, narrow),
+            "without_effect": _without_effect(plan, table),
         },
         "ties": [name for names in formulas for name in names],
         "tied_formulas": formulas,
         "ranking": [_describe(fit) for fit in result.fits[:LISTED]],
-        "disagreements": _disagreements(narrow, computed, logged, wrong),
+        "disagreements": judged.disagreements(narrow),
         "headline": None if cause is None else cause["says"],
         "causes": explained,
-        "claim": None if said.claim is None else _check_claim(said.claim, result),
-        "sampled_rows": result.sampled,
+        "claim": None if audited.said.claim is None else _check_claim(audited.said.claim, result),
+        "sampled_rows": len(result.log.rows),
         "not_tried": untried({*narrow.roles, "input_length", "turns"}),
         "warnings": list(narrow.warnings),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a formula computes for the rows of a log, and where it differs: for a part of them if that shows all."""
+
+    log: Trial
+    computed: Vector
+    wrong: Mask
+    error: Vector
+
+    @classmethod
+    def of(cls, log: Search, candidate: Candidate) -> Judged:
+        """Rows that differ are rows of the whole log."""
+        plan = candidate.plan
+        for trial in (log.part, log.whole) if log.settles(plan) else (log.whole,):
+            computed = candidate.factor * advantages(plan, trial.table)
+            tolerance = trial.tolerance.of_formula(trial.logged, solved=candidate.solved)
+            wrong, error = differences(computed, trial.logged, tolerance)
+            if not wrong.any():
+                break
+        return cls(trial, computed, wrong, error)
+
+    @property
+    def rows(self) -> int:
+        """How many rows differ."""
+        return int(self.wrong.sum())
+
+    @property
+    def groups(self) -> int:
+        """How many groups have a row that differs."""
+        return len(np.unique(self.log.table["group"].to_numpy()[self.wrong]))
+
+    def largest(self, rows: Mask) -> float | None:
+        """The largest difference of these rows."""
+        return plain(float(self.error.max(initial=0.0, where=np.isfinite(self.error) & rows)))
+
+    def disagreements(self, narrow: Narrow) -> list[dict[str, Any]]:
+        """The first groups that disagree: key, and place and both values of the first such row."""
+        rows = np.flatnonzero(self.wrong)
+        groups = narrow.table["group"].to_numpy()[rows] if len(rows) else rows
+        codes, first, counts = np.unique(groups, return_index=True, return_counts=True)
+        listed = np.argsort(first)[:LISTED]
+        at = rows[first[listed]]
+        return [
+            {
+                "key": narrow.label(int(codes[i])), "place": place, "rows": int(counts[i]),
+                "expected": plain(float(self.computed[row])), "logged": plain(float(self.log.logged[row])),
+            }
+            for i, row, place in zip(listed, at, narrow.places(at.tolist()), strict=True)
+        ]  # fmt: skip
 
 
 def _verdict(best: Fit, *, near: bool, known: Evidence, enough: bool, logged: Vector) -> str:
@@ -406,7 +452,7 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
             continue
         tried.add(noise)
         computed = fit.candidate.factor * advantages(plan, narrow.table)
-        tolerance = result.tolerance.of_formula(logged, solved=fit.candidate.solved)
+        tolerance = result.log.whole.tolerance.of_formula(logged, solved=fit.candidate.solved)
         wrong, _ = differences(computed, logged, tolerance)
         explained = causes(plan, narrow.table, computed, logged, wrong, tolerance.of(logged))
         left = sum(cause["rows"] for cause in explained if cause["cause"] == "unexplained")
@@ -455,34 +501,17 @@ def _ties(fits: Sequence[Fit]) -> list[list[str]]:
     return [list(dict.fromkeys(names)) for names in formulas.values()]
 
 
-def _disagreements(narrow: Narrow, computed: Vector, logged: Vector, wrong: Mask) -> list[dict[str, Any]]:
-    """The first groups that disagree: key, and place and both values of the first such row."""
-    rows = np.flatnonzero(wrong)
-    codes, first, counts = np.unique(narrow.table["group"].to_numpy()[rows], return_index=True, return_counts=True)
-    listed = np.argsort(first)[:LISTED]
-    at = rows[first[listed]]
-    return [
-        {
-            "key": narrow.label(int(codes[i])), "place": place, "rows": int(counts[i]),
-            "expected": plain(float(computed[row])), "logged": plain(float(logged[row])),
-        }
-        for i, row, place in zip(listed, at, narrow.places(at.tolist()), strict=True)
-    ]  # fmt: skip
-
-
 def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
     """How far the claimed formula is from the logged values, and in which fields it differs from the best one."""
-    narrow, logged, match = result.grouping.narrow, result.grouping.logged, result.fits[0].candidate.plan
-    computed = advantages(claim, narrow.table)
-    wrong, error = differences(computed, logged, result.tolerance)
-    changed = presets.differences(match, claim) if wrong.any() else {}
+    judged = Judged.of(result.log, Candidate(claim))
+    changed = presets.differences(result.fits[0].candidate.plan, claim) if judged.rows else {}
     # Rules that apply to no row of this file cause no difference.
-    without_effect = _without_effect(claim, narrow)
+    without_effect = _without_effect(claim, judged.log.table)
     return {
-        "mismatched_rows": int(wrong.sum()),
-        "mismatched_groups": len(np.unique(narrow.table["group"].to_numpy()[wrong])),
-        "max_difference": plain(float(error.max(initial=0.0, where=np.isfinite(error)))),
-        "disagreements": _disagreements(narrow, computed, logged, wrong),
+        "mismatched_rows": judged.rows,
+        "mismatched_groups": judged.groups,
+        "max_difference": judged.largest(np.ones(len(judged.wrong), dtype=bool)),
+        "disagreements": judged.disagreements(result.grouping.narrow),
         "differs": {
             key: {"claimed": before, "logged": now}
             for key, (before, now) in changed.items()
@@ -491,10 +520,10 @@ def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
     }
 
 
-def _without_effect(plan: Plan, narrow: Narrow) -> list[str]:
+def _without_effect(plan: Plan, table: pl.DataFrame) -> list[str]:
     """The plan fields for kinds of rows and groups that this file does not have."""
-    frame = score(plan, narrow.table).frame
-    known = narrow.table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
+    frame = score(plan, table).frame
+    known = table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
     decides = {
         ("rewards.missing",): (~frame[".scorable"]).any(),
         ("rewards.component_missing",): not known.select(pl.all_horizontal(pl.all())).to_series().all(),

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method
 from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.auditing.formulas import Formulas, Known, formula_key
 from grpo_cli.auditing.solve import (
-    Intervals,
+    LEVELS,
     Start,
     clipped,
     starts_of,
     with_known_constants,
     with_solved_constants,
 )
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial
+from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, lines
 from grpo_cli.auditing.weights import of_groups, of_rewards
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.extra_columns import APART
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
@@ -44,8 +46,8 @@ VALUES: Final = 4  # distinct values that are needed to recognise rounding
 BITS: Final = (8, 11)  # of the mantissas of bfloat16 and float16
 
 
-def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Tolerance, int]:
-    """The fits, best first; their tolerance; and the number of rows of the sample.
+def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Search]:
+    """The fits, best first, and the log as it was read.
 
     The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
     several rewards may have weights. Presets of the tool that wrote the file, if it is known, are tried with every scale.
@@ -56,118 +58,134 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     tried = candidates(said, roles, components, tool)
     log = Search.of(narrow, logged, known)
     exact = Tolerance.of_type(logged)
-    best, reading = log.fits(tried, exact, tool), exact
+    reading = log.reading(exact)
+    best = reading.fits(tried, tool)
 
     def read_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
         nonlocal best, reading
         if best[0].mismatched:
-            fits = log.fits(tried, tolerance, tool)
+            coarser = log.reading(tolerance)
+            fits = coarser.fits(tried, tool)
             if fits[0].mismatched < BETTER * best[0].mismatched:
-                best, reading = fits, tolerance
+                best, reading = fits, coarser
 
-    coarser = [*_readings_of_rewards(narrow), *_rounded_readings(logged)] if best[0].mismatched else []
-    for tolerance in coarser:
+    tolerances = [*_readings_of_rewards(narrow), *_rounded_readings(logged)] if best[0].mismatched else []
+    for tolerance in tolerances:
         read_again(tried, tolerance)
     enough = log.part.has_evidence_for(Candidate(Plan.of({}), constants=components))
     if best[0].mismatched and components > 1 and not said.weights and enough:
         for weights in of_rewards(log.part, components):
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
-            for tolerance in (exact, *coarser):
+            for tolerance in (exact, *tolerances):
                 read_again(with_weights, tolerance)
     if best[0].mismatched:
-        best = [*_noisy_fit(tried, [replace(trial, tolerance=reading) for trial in log.trials]), *best]
-    return best, reading, len(log.rows)
+        best = [*_noisy_fit(tried, reading), *best]
+    return best, reading
 
 
 @dataclass(frozen=True)
 class Search:
-    """All rows of a log, and a sample of them on which formulas are solved: whole groups, or all rows of a small log."""
+    """All rows of a log, and a part of them on which formulas are solved: all of a small log."""
 
     whole: Trial
     part: Trial
-    rows: Index
+    rows: Index  # of the part
+    shows_all: bool  # every group of the log is like one of the part
 
     @classmethod
     def of(cls, narrow: Narrow, logged: Vector, known: Known) -> Search:
         """The log as it is."""
-        rows = _sample(narrow)
-        whole = Trial(Formulas(narrow.table, known), logged)
+        whole = Trial.of(Formulas(narrow.table, known), logged)
+        rows, counts, shows_all = _part(narrow.table, logged)
         if len(rows) == len(logged):
-            return cls(whole, whole, rows)
-        return cls(whole, Trial(Formulas(narrow.at(rows).table, known), logged[rows], rescaled=True), rows)
+            return cls(whole, whole, rows, shows_all)
+        return cls(whole, Trial.of(Formulas(narrow.at(rows).table, known), logged[rows], counts), rows, shows_all)
 
     @property
-    def trials(self) -> list[Trial]:
-        """The sample, and all rows."""
-        return [self.whole] if self.part is self.whole else [self.part, self.whole]
+    def is_small(self) -> bool:
+        """Whether the part is the whole log."""
+        return self.part is self.whole
 
-    def fits(self, tried: Sequence[Candidate], tolerance: Tolerance, tool: str) -> list[Fit]:
-        """The fits on all rows, the best first, with the values read as this tolerance says."""
-        part, whole = (replace(trial, tolerance=tolerance) for trial in (self.part, self.whole))
-        starts = starts_of(tried, part, np.arange(len(self.rows)))
-        found = _known(starts, part, part.logged)
-        # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
-        by_groups = [fit for fit in found if not fit.candidate.plan.uses_batch]
-        if _none_matches(by_groups, part):
-            is_open = _none_matches(found, part)
-            for start in starts:
-                solved = [*with_solved_constants(start, part.logged)]
-                solved += [*of_groups(start), *clipped(start, part.logged)] if is_open else []
-                fits = start.fits(part.logged, solved)
-                found += [fit for fit in fits if not fit.mismatched and part.has_evidence_for(fit.candidate)]
-        fits = found if self.part is self.whole else self._confirmed(found, part, whole)
+    def reading(self, tolerance: Tolerance) -> Search:
+        """The same with the values read as this tolerance says."""
+        whole = replace(self.whole, tolerance=tolerance)
+        return replace(self, whole=whole, part=whole if self.is_small else replace(self.part, tolerance=tolerance))
+
+    def settles(self, plan: Plan) -> bool:
+        """Whether the part shows all that the log shows of a plan."""
+        alike = not plan.needs and not plan.uses_batch and plan.estimator.order_free
+        return self.is_small or (self.shows_all and alike)
+
+    def fits(self, tried: Sequence[Candidate], tool: str) -> list[Fit]:
+        """The fits on all rows, the best first.
+
+        The batches of a large log are computed only if no formula of its groups fits.
+        """
+        here = np.arange(len(self.rows))
+        starts = starts_of(tried, self.part.formulas, here, self.part, LEVELS if self.is_small else LEVELS[:1])
+        found = _solved(starts, self.part, self.whole)
+        if not self.is_small and (not found or min(fit.mismatched for fit in found)):
+            batch = self.part.table["batch"].to_numpy()
+            likely = [start for start in starts if _is_on_a_line(start.values, self.part, batch)]
+            of_batch = [one for start in likely for one in start.members]
+            starts = starts_of(of_batch, self.whole.formulas, self.rows, self.part, LEVELS[1:])
+            found += [fit for fit in _solved(starts, self.part, self.whole) if fit.candidate.plan.uses_batch]
+        fits = self._confirmed(found)
         fits.sort(key=lambda fit: fit.rank)
         ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
         others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
         return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
 
-    def _confirmed(self, found: list[Fit], part: Trial, whole: Trial) -> list[Fit]:
+    def _confirmed(self, found: list[Fit]) -> list[Fit]:
         """The likely formulas measured on all rows: as many as can be computed in a few seconds.
 
-        If less than half of the sample is explained, one is enough to count the rows that differ.
+        If less than half of the part is explained, one is enough to count the rows that differ.
         """
+        if self.is_small:
+            return found
         found = sorted(found, key=lambda fit: fit.rank)
-        budget = max(FEWEST, min(CONFIRMED // len(whole.logged), MOST))
-        if part.rescaled:
-            of_batch = [fit.candidate for fit in _likely(found) if fit.candidate.plan.uses_batch]
-            rest = [fit for fit in found if not fit.candidate.plan.uses_batch]
-            starts = starts_of(of_batch, whole, self.rows)[: max(budget // 4, 2)]
-            found = sorted([*rest, *_known(starts, whole, part.logged)], key=lambda fit: fit.rank) or found
+        likely = [fit for fit in found if fit.mismatched <= 2 * found[0].mismatched + SLACK]
         if found[0].mismatched > FAR * found[0].rows:
-            return whole.fits([found[0].candidate])
-        return whole.fits(fit.candidate for fit in _first_formulas(_likely(found), budget))
+            likely = likely[:1]
+        settled = [fit for fit in likely if self.settles(fit.candidate.plan)]
+        budget = max(FEWEST, min(CONFIRMED // self.whole.size, MOST))
+        open_ = [fit for fit in likely if not self.settles(fit.candidate.plan)]
+        return [*settled, *self.whole.fits(fit.candidate for fit in _first_formulas(open_, budget))]
 
 
-def _likely(found: list[Fit]) -> list[Fit]:
-    return [fit for fit in found if fit.mismatched <= 2 * found[0].mismatched + SLACK]
-
-
-def _known(starts: Sequence[Start], trial: Trial, logged: Vector) -> list[Fit]:
-    """The candidates of these starts, and their divisors with usual constants."""
-    trial.formulas.compute(start.plan for start in starts)
-    log = Intervals.of(logged, trial.tolerance)
+def _solved(starts: Sequence[Start], log: Trial, whole: Trial) -> list[Fit]:
+    """What fits with the constants of the candidates, with usual ones, and if nothing does, with solved ones."""
     found, seen = list[Fit](), set[tuple[bytes, bool]]()
     for start in starts:
         # The divisors of equal values are tried once.
         values = (np.round(start.values, SAME) + 0.0).tobytes(), start.plain is None
-        known = with_known_constants(start, log) if values not in seen else ()
-        found += start.fits(logged, [*start.members, *known])
+        known = with_known_constants(start) if values not in seen else ()
+        found += start.fits([*start.members, *known])
         seen.add(values)
+    # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
+    if all(fit.mismatched for fit in found if not fit.candidate.plan.uses_batch):
+        is_open = all(fit.mismatched for fit in found)
+        for start in starts:
+            fits = start.fits([*with_solved_constants(start), *(clipped(start) if is_open else ())])
+            for one in of_groups(start) if is_open else ():
+                fits += (whole if one.plan.uses_batch else log).fits([one])
+            found += [fit for fit in fits if not fit.mismatched and log.has_evidence_for(fit.candidate)]
     return found
 
 
-def _none_matches(fits: Iterable[Fit], trial: Trial) -> bool:
-    """Whether no formula explains all rows; on a sample, one that needs the batch does not count, since any factor is allowed."""
-    return all(fit.mismatched or (trial.rescaled and fit.candidate.plan.uses_batch) for fit in fits)
+def _is_on_a_line(values: Vector, log: Trial, codes: Index) -> bool:
+    """Whether most logged values of each batch are on a line over these."""
+    line = lines(values, log.logged, codes)
+    return bool(np.mean(np.abs(line - log.logged) <= log.tolerance.of(log.logged)) > FAR)
 
 
-def _noisy_fit(tried: Sequence[Candidate], trials: Sequence[Trial]) -> list[Fit]:
+def _noisy_fit(tried: Sequence[Candidate], log: Search) -> list[Fit]:
     """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
     for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
-        for trial in trials:
-            allowed = trial.tolerance.of(trial.logged)
-            noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, sampled=trial.rescaled)
+        for trial in (log.part, log.whole):
+            allowed, is_part = trial.tolerance.of(trial.logged), trial is not log.whole
+            noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, sampled=is_part)
             if noisy is None:
                 break
         else:
@@ -235,17 +253,27 @@ def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
     )
 
 
-def _sample(narrow: Narrow) -> Index:
-    """The rows of whole groups; all rows of a small table."""
-    codes = narrow.table["group"].to_numpy()
+def _part(table: pl.DataFrame, logged: Vector) -> tuple[Index, Vector, bool]:
+    """The rows of some groups, how many rows each stands for, and whether every group is like one of them.
+
+    Groups are alike if they have the same rewards with the same logged values, in any order.
+    """
+    codes = table["group"].to_numpy()
     if len(codes) <= SAMPLE:
-        return np.arange(len(codes))
-    # Every k-th group, so that the sample covers the whole file.
-    stride = max(len(codes) // SAMPLE, 1)
-    chosen = narrow.table["group"].unique(maintain_order=True).gather_every(stride)
-    wanted = np.zeros(int(codes.max()) + 1, dtype=bool)
-    wanted[chosen.to_numpy()] = True
-    return np.flatnonzero(wanted[codes])
+        return np.arange(len(codes)), np.ones(len(codes)), True
+    read = [name for name in table.columns if name.startswith("reward.") or name in APART]
+    hashes = table.select(*read, pl.Series("logged", logged)).hash_rows().to_numpy()
+    of_group = np.zeros(int(codes.max()) + 1, np.uint64)
+    np.add.at(of_group, codes, hashes)
+    _, first, number = np.unique(of_group, return_index=True, return_counts=True)
+    counts = np.zeros(len(of_group))
+    counts[first] = number
+    # Every k-th kind of group, so that the part covers the whole file.
+    stride = max(int(np.bincount(codes)[first].sum()) // SAMPLE, 1)
+    chosen = np.zeros(len(of_group), dtype=bool)
+    chosen[np.sort(first)[::stride]] = True
+    rows = np.flatnonzero(chosen[codes])
+    return rows, counts[codes[rows]], stride == 1 and "rollout" not in table.columns
 
 
 def _first_formulas(fits: list[Fit], number: int) -> list[Fit]:

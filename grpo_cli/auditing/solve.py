@@ -14,9 +14,11 @@ from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
+import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate
-from grpo_cli.auditing.trial import FAR, LARGE, Fit, Tolerance, Trial, measured, rounded
+from grpo_cli.auditing.formulas import Formulas
+from grpo_cli.auditing.trial import FAR, LARGE, Fit, Tolerance, Trial, rounded
 from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.group_stats import Mask, group_extremes
 from grpo_cli.engine.moments import NEAREST, Index, Vector
@@ -140,22 +142,31 @@ class Start:
 
     plan: Plan
     members: Sequence[Candidate]
-    trial: Trial
+    formulas: Formulas
     rows: Index
+    log: Trial  # the compared rows
+    levels: Sequence[Literal["group", "batch"]]  # of the rules that are tried
     spreads: dict[Any, Vector]  # of all starts: many divide by the std of the same rewards
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """The table that is computed on."""
+        return self.formulas.table
 
     @cached_property
     def values(self) -> Vector:
         """What is divided, of every row of the table."""
-        return self.trial.formulas.advantages(self.plan)
+        return self.formulas.advantages(self.plan)
 
     def divided(self, candidate: Candidate) -> Vector:
         """The advantages of a candidate that begins with this start, of the compared rows."""
         plan, rule = candidate.plan, _rule(candidate.plan, self.plan)
         values = self.numerator(rule)
-        of_engine = plan.weight != self.plan.weight or self.trial.formulas.has_missing
+        of_engine = plan.weight != self.plan.weight or self.formulas.has_missing
         if of_engine or (rule is not None and rule_of_batch(rule) and np.isnan(values).any()):
-            return self.trial.values(candidate)[self.rows]  # what a missing number does is decided there
+            return (
+                candidate.factor * self.formulas.advantages(plan)[self.rows]
+            )  # what a missing number does is decided there
         if rule is not None:
             divisor = np.sqrt(np.maximum(self.spread(rule) ** 2 + rule.inside, rule.floor)) + rule.epsilon
             keeps = plan.alone.result in {"keep", "error"}
@@ -166,7 +177,7 @@ class Start:
         for op in plan.post[len(self.plan.post) :]:
             values = np.clip(values, op.lo, op.hi) if isinstance(op, Clip) else values
             values = np.nan_to_num(values, posinf=0.0, neginf=0.0) if isinstance(op, NanToZero) else values
-        return self.trial.like_logged(candidate.factor * values, plan)
+        return candidate.factor * values
 
     def numerator(self, rule: Divisor | Whiten | None) -> Vector:
         """What this rule divides, of the compared rows: a whitening subtracts the mean of the batch first."""
@@ -189,45 +200,42 @@ class Start:
             return _stds(self.values, self._codes("batch"), self._counts(rule), rule.ddof)
         codes, values = self._codes(rule.level), self.values
         if rule.of == "reward":
-            values = self.trial.formulas.advantages(reward_of(self.plan))
+            values = self.formulas.advantages(reward_of(self.plan))
         if rule.measure == "mad":
             return _means(np.abs(values - _means(values, codes, self._share)), codes, self._share)
         return _stds(values, codes, self._share, rule.ddof)
 
     def _codes(self, level: str) -> Index:
-        return self.trial.table[level].to_numpy().astype(np.int64)
+        return self.table[level].to_numpy().astype(np.int64)
 
     @cached_property
     def _alone(self) -> Mask:
         """The compared rows that are alone in their groups."""
-        codes, rewards = self._codes("group"), self.trial.formulas.advantages(reward_of(self.plan))
+        codes, rewards = self._codes("group"), self.formulas.advantages(reward_of(self.plan))
         return np.asarray(np.bincount(codes, self._share * np.isfinite(rewards))[codes] < DIFFERENT)[self.rows]
 
     @cached_property
     def _share(self) -> Vector:
         """How much a row counts: a rollout counts once."""
-        if self.plan.unit.take == "each" or "rollout" not in self.trial.table.columns:
-            return np.ones(len(self.trial.table))
-        codes = self.trial.table["rollout"].to_numpy()
+        if self.plan.unit.take == "each" or "rollout" not in self.table.columns:
+            return np.ones(len(self.table))
+        codes = self.table["rollout"].to_numpy()
         return np.asarray(1.0 / np.bincount(codes)[codes])
 
     def _counts(self, rule: Whiten) -> Vector:
         """How much a row counts in a whitening."""
-        table = self.trial.table
+        table = self.table
         counts = table["length"].to_numpy().astype(np.float64) if rule.level == "token" else self._share
         return counts * ~table[MASKED].to_numpy() if rule.skips_masked and MASKED in table.columns else counts
 
-    def fits(self, logged: Vector, tried: Iterable[Candidate]) -> list[Fit]:
+    def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
         """How well these candidates fit the compared rows."""
-        tolerance = self.trial.tolerance
-        return [
-            measured(one, self.divided(one), logged, tolerance.of_formula(logged, solved=one.solved)) for one in tried
-        ]
+        return [self.log.measured(one, self.divided(one)) for one in tried]
 
     def rules(self) -> Iterator[tuple[Candidate, Divisor | Whiten]]:
         """The last divisions that its method may have, without constants, each with a candidate that takes it."""
         if (plain := self.plain) is not None and self.plan.divisor.level == "none":
-            for level in LEVELS:
+            for level in self.levels:
                 named = self.named_for(level)  # methods that begin alike may have other scales
                 is_known = named is not None or level in self.plan.estimator.scales
                 if not is_known or (level == "group" and self.plan.baseline_level == "batch"):
@@ -238,7 +246,9 @@ class Start:
                 rules += [Divisor(level=level, measure="mad", epsilon=0.0)] if level == "group" else []
                 yield from ((named or plain, rule) for rule in rules)
         whitened = {
-            str(rule): (one, rule) for one in self.members if isinstance(rule := _rule(one.plan, self.plan), Whiten)
+            str(rule): (one, rule)
+            for one in (self.members if "batch" in self.levels else ())
+            if isinstance(rule := _rule(one.plan, self.plan), Whiten)
         }
         for one, rule in whitened.values():
             yield from ((one, replace(rule, ddof=ddof, inside=0.0, floor=0.0, epsilon=0.0)) for ddof in DDOFS)
@@ -281,20 +291,25 @@ def _stds(values: Vector, codes: Index, counts: Vector, ddof: int) -> Vector:
         return np.sqrt(squares / (np.bincount(codes, known) - ddof))[codes]
 
 
-def starts_of(tried: Sequence[Candidate], trial: Trial, rows: Index) -> list[Start]:
-    """The formulas of these candidates up to their last division."""
+def starts_of(
+    tried: Sequence[Candidate], formulas: Formulas, rows: Index, log: Trial, levels: Sequence[Literal["group", "batch"]]
+) -> list[Start]:
+    """The formulas of these candidates up to their last division, computed together."""
     members: dict[Any, list[Candidate]] = {}
     for candidate in tried:
-        members.setdefault(trial.formulas.key(undivided(candidate.plan)), []).append(candidate)
+        members.setdefault(formulas.key(undivided(candidate.plan)), []).append(candidate)
     spreads: dict[Any, Vector] = {}
-    return [Start(undivided(each[0].plan), each, trial, rows, spreads) for each in members.values()]
+    starts = [Start(undivided(each[0].plan), each, formulas, rows, log, levels, spreads) for each in members.values()]
+    formulas.compute(start.plan for start in starts)
+    return starts
 
 
 # --- constants ---------------------------------------------------------------------------------------------
 
 
-def with_known_constants(start: Start, log: Intervals) -> Iterator[Candidate]:
+def with_known_constants(start: Start, log: Intervals | None = None) -> Iterator[Candidate]:
     """The rules of a start with the usual epsilons that most rows have in their intervals."""
+    log = log or Intervals.of(start.log.logged, start.log.tolerance)
     for one, rule, divisors in _rules_with_divisors(start, log):
         most = int(FAR * len(start.rows)) + 1
         for squared in (False, True):
@@ -308,9 +323,10 @@ def with_known_constants(start: Start, log: Intervals) -> Iterator[Candidate]:
                 break
 
 
-def with_solved_constants(start: Start, logged: Vector) -> Iterator[Candidate]:
+def with_solved_constants(start: Start) -> Iterator[Candidate]:
     """A start with a factor or an epsilon that all rows share, which has few digits for such narrow intervals."""
-    coarse, tolerance = start.trial.tolerance.is_coarse, start.trial.tolerance.of_formula(logged, solved=True)
+    logged, coarse = start.log.logged, start.log.tolerance.is_coarse
+    tolerance = start.log.tolerance.of_formula(logged, solved=True)
     log, large = Intervals.of(logged, tolerance), np.abs(logged) > LARGE
     sign = -1.0 if np.nansum(start.values[start.rows] * logged) < 0 else 1.0
     for one, rule, divisors in _rules_with_divisors(start, log if sign > 0 else log.negative, plain=True):
@@ -347,14 +363,11 @@ def _rules_with_divisors(
 ) -> Iterator[tuple[Candidate, Any, Intervals]]:
     """The rules of a start with the intervals of their divisors, if most rows agree with those of their group.
 
-    On a sample, rules of the batch cannot be judged. `plain`: the start itself is the first, its rule is None.
+    `plain`: the start itself is the first, its rule is None.
     """
-    codes, known = start.trial.table["group"].to_numpy()[start.rows].astype(np.int64), dict[Any, Intervals]()
+    codes, known = start.table["group"].to_numpy()[start.rows].astype(np.int64), dict[Any, Intervals]()
     first = [(start.plain, None)] if plain and start.plain and start.plan.divisor.level != "constant" else []
     for one, rule in (*first, *start.rules()):
-        of_batch = start.plan.uses_batch or (rule is not None and rule_of_batch(rule))
-        if start.trial.rescaled and of_batch:
-            continue
         key = rule.level if isinstance(rule, Whiten) else ""
         if key not in known:
             known[key] = log.divisors(start.numerator(rule))
@@ -367,12 +380,13 @@ def rule_of_batch(rule: Divisor | Whiten) -> bool:
     return isinstance(rule, Whiten) or rule.level == "batch"
 
 
-def clipped(start: Start, logged: Vector) -> Iterator[Candidate]:
+def clipped(start: Start) -> Iterator[Candidate]:
     """The rules of a start, clipped at the lowest and highest logged values.
 
     It is a clip only if the formula goes beyond both bounds, and matches several distinct values between them.
     """
-    finite, tolerance = logged[np.isfinite(logged)], start.trial.tolerance
+    logged, tolerance = start.log.logged, start.log.tolerance
+    finite = logged[np.isfinite(logged)]
     low, high = (float(f"{end:.6g}") for end in (finite.min(initial=0.0), finite.max(initial=0.0)))
     ends = [np.abs(logged - end) <= EQUAL * abs(end) for end in (low, high)]
     if not low < 0 < high or min(end.sum() for end in ends) < DIFFERENT:

@@ -1,13 +1,10 @@
-"""How well plans fit logged advantages, and whether the log has enough evidence to tell formulas apart.
-
-On a sample, a plan that needs its whole batch is compared up to a factor and an offset per batch: rows outside the
-sample can change nothing else.
-"""
+"""How well plans fit logged advantages, and whether the log has enough evidence to tell formulas apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -15,11 +12,11 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.formulas import Formulas
-from grpo_cli.engine.group_stats import Mask, group_means
+from grpo_cli.engine.group_stats import AnyCodes, Mask, group_means
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 
-SAMPLE: Final = 4_096  # rows that every plan is tried on
+SAMPLE: Final = 4_096  # rows that formulas are solved on: all, or those of some groups
 FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
 FLOAT64_ERROR: Final = 1e-6  # of float64 arithmetic, on rewards that may have been rounded to float32
 DIGITS: Final = 12  # numbers of float64 arithmetic have more; a logger that prints float32 writes fewer
@@ -129,76 +126,76 @@ class Evidence:
         return self.groups > FEW_GROUPS and told >= constants + SPARE_EQUATIONS
 
 
-def evidence(plan: Plan, table: pl.DataFrame, logged: Vector) -> Evidence:
+def evidence(plan: Plan, table: pl.DataFrame, logged: Vector, counts: Vector | None = None) -> Evidence:
     """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
 
-    A zero in a group of equal rewards does not count: nearly every formula gives it.
+    A zero in a group of equal rewards does not count: nearly every formula gives it. A row stands for `counts` rows.
     """
     read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
     numbers = read.cast(pl.Float64, strict=False)
     prompt = "key" if "key" in table.columns else "group"  # the key, if whole steps are tried as groups
     row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
     batch = "batch" if plan.uses_batch else 0
-    rows = table.select("group", pl.Series("logged", logged), row=row, prompt=prompt, batch=batch).with_columns(
+    count = pl.Series(np.ones(len(table)) if counts is None else counts)
+    given = table.select("group", row=row, prompt=prompt, batch=batch, logged=pl.Series(logged), count=count)
+    rows = given.with_columns(
         rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
         varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
     )
     telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
-    return Evidence(telling.select("rewards", "row", "batch").n_unique(), telling["prompt"].n_unique())
+    equations = telling.select("rewards", "row", "batch").n_unique()
+    return Evidence(equations, int(telling.unique("prompt")["count"].sum()))
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Rows that plans are tried on, and what was logged for them; `rescaled` allows each batch a factor and an offset."""
+    """Rows that plans are tried on, what was logged for them, and how many rows of the log each stands for."""
 
     formulas: Formulas
     logged: Vector
-    rescaled: bool = False
+    counts: Vector
     tolerance: Tolerance = Tolerance()
+
+    @classmethod
+    def of(cls, formulas: Formulas, logged: Vector, counts: Vector | None = None) -> Trial:
+        """Each row stands for itself if there are no counts."""
+        return cls(formulas, logged, np.ones(len(logged)) if counts is None else counts)
 
     @property
     def table(self) -> pl.DataFrame:
         """The rows."""
         return self.formulas.table
 
+    @cached_property
+    def size(self) -> int:
+        """How many rows they stand for."""
+        return int(self.counts.sum())
+
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
-        """Compute each plan and measure it, in their order."""
-        tried = [*tried]
-        self.formulas.compute(candidate.plan for candidate in tried)
+        """Compute each plan and measure it, in their order; the same formula once."""
         known: dict[Any, Fit] = {}
         found = []
         for candidate in tried:
             formula = self.formulas.key(candidate.plan), candidate.factor, candidate.solved
             if formula not in known:
-                tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
-                known[formula] = measured(candidate, self.values(candidate), self.logged, tolerance)
+                known[formula] = self.measured(candidate, candidate.factor * self.formulas.advantages(candidate.plan))
             found.append(replace(known[formula], candidate=candidate))
         return found
 
+    def measured(self, candidate: Candidate, computed: Vector) -> Fit:
+        """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
+        tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
+        wrong, error = differences(computed, self.logged, tolerance)
+        mismatched = int(self.counts[wrong].sum())
+        counted = np.isfinite(error) & (~wrong if mismatched <= FAR * self.size else True)
+        counts = self.counts[counted]
+        typical = float(np.sqrt(np.average(error[counted] ** 2, weights=counts))) if counts.any() else np.inf
+        return Fit(candidate, mismatched, typical, self.size)
+
     def has_evidence_for(self, candidate: Candidate) -> bool:
         """Whether the rows have enough equations for the candidate's solved constants."""
-        return evidence(candidate.plan, self.table, self.logged).suffices(self.tolerance, candidate.constants)
-
-    def values(self, candidate: Candidate) -> Vector:
-        """The candidate's advantages."""
-        return self.like_logged(candidate.factor * self.formulas.advantages(candidate.plan), candidate.plan)
-
-    def like_logged(self, values: Vector, plan: Plan) -> Vector:
-        """The advantages of a plan; on a sample, with the factor and the offset of each batch if it needs the whole batch."""
-        if self.rescaled and plan.uses_batch:
-            return _rescale(values, self.logged, self.table["batch"].to_numpy())
-        return values
-
-
-def measured(candidate: Candidate, computed: Vector, logged: Vector, tolerance: Tolerance) -> Fit:
-    """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
-    wrong, error = differences(computed, logged, tolerance)
-    finite = error[np.isfinite(error)]
-    if not len(finite):
-        return Fit(candidate, int(wrong.sum()), np.inf, len(logged))
-    others = error[~wrong & np.isfinite(error)] if wrong.sum() <= FAR * len(wrong) else finite
-    typical = float(np.sqrt(np.mean(others**2))) if len(others) else np.inf
-    return Fit(candidate, int(wrong.sum()), typical, len(logged))
+        found = evidence(candidate.plan, self.table, self.logged, self.counts)
+        return found.suffices(self.tolerance, candidate.constants)
 
 
 def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:
@@ -210,16 +207,16 @@ def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple
     return wrong, error
 
 
-def _rescale(computed: Vector, logged: Vector, batches: np.ndarray[Any, Any]) -> Vector:
-    """Fit the logged values by a line in each batch (least squares)."""
-    known = np.isfinite(computed) & np.isfinite(logged)
-    size = int(batches.max(initial=0)) + 1
-    at, x, y = batches[known], computed[known], logged[known]
-    mean_x, mean_y = (group_means(at, values, size) for values in (x, y))
+def lines(values: Vector, logged: Vector, codes: AnyCodes) -> Vector:
+    """The line of each group or batch through the logged values over these (least squares), at every row."""
+    known = np.isfinite(values) & np.isfinite(logged)
+    size = int(codes.max(initial=0)) + 1
+    at, x, y = codes[known], values[known], logged[known]
+    mean_x, mean_y = group_means(at, x, size), group_means(at, y, size)
     dx, dy = x - mean_x[at], y - mean_y[at]
     square = np.bincount(at, dx * dx, size)
     slope = np.where(square > 0, np.bincount(at, dx * dy, size) / np.where(square > 0, square, 1.0), 0.0)
-    return np.where(known, mean_y[batches] + slope[batches] * (computed - mean_x[batches]), computed)
+    return np.where(known, mean_y[codes] + slope[codes] * (values - mean_x[codes]), values)
 
 
 def rounded(error: float) -> float:

@@ -30,9 +30,9 @@ def of_groups(start: Start) -> Iterator[Candidate]:
 
     The logged values of a group are those of the start times a factor: the weight over the divisor.
     """
-    plan, trial = start.plan, start.trial
+    plan, trial = start.plan, start.log
     has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or plan.divisor.level != "none"
-    if start.plain is None or has_more or trial.tolerance.is_coarse:
+    if start.plain is None or "group" not in start.levels or has_more or trial.tolerance.is_coarse:
         return
     codes = trial.table["group"].to_numpy()
     factors = _factors(start.values, trial, codes)

@@ -10,7 +10,7 @@ import pytest
 
 from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.auditing.formulas import Formulas
-from grpo_cli.auditing.solve import starts_of
+from grpo_cli.auditing.solve import LEVELS, starts_of
 from grpo_cli.auditing.trial import Trial
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
@@ -58,11 +58,12 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine(kind: dict[str, Any]) -> None:
     table = rewards(**kind)
-    trial = Trial(Formulas(table), np.zeros(len(table)))
+    formulas = Formulas(table)
+    trial = Trial.of(formulas, np.zeros(len(table)))
     tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
-    for start in starts_of(tried, trial, np.arange(len(table))):
+    for start in starts_of(tried, formulas, np.arange(len(table)), trial, LEVELS):
         for candidate in some(start.members, 2):
-            expected = trial.formulas.advantages(candidate.plan)
+            expected = formulas.advantages(candidate.plan)
             assert start.divided(candidate) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
 
 
