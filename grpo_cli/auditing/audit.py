@@ -332,7 +332,8 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     # Only groups whose rewards differ distinguish formulas.
     constant = score(Plan.of({"rewards.missing": "exclude"}), table).frame[".constant"].fill_null(value=True)
     formulas = _ties(result.fits)
-    known = evidence(plan, table, log.logged, log.counts)
+    part = result.log.part
+    known = evidence(plan, part.table, part.logged, part.counts)
     enough = known.suffices(log.tolerance.of_formula(log.logged, solved=candidate.solved), candidate.constants)
     return {
         "version": VERSION,

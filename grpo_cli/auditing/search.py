@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -122,20 +122,45 @@ class Search:
 
         The batches of a large log are computed only if no formula of its groups fits.
         """
-        here = np.arange(len(self.rows))
-        starts = starts_of(tried, self.part.formulas, here, self.part, LEVELS if self.is_small else LEVELS[:1])
-        found = _solved(starts, self.part, self.whole)
-        if not self.is_small and (not found or min(fit.mismatched for fit in found)):
-            batch = self.part.table["batch"].to_numpy()
-            likely = [start for start in starts if _is_on_a_line(start.values, self.part, batch)]
-            of_batch = [one for start in likely for one in start.members]
-            starts = starts_of(of_batch, self.whole.formulas, self.rows, self.part, LEVELS[1:])
-            found += [fit for fit in _solved(starts, self.part, self.whole) if fit.candidate.plan.uses_batch]
+        levels = LEVELS if self.is_small else LEVELS[:1]
+        starts = starts_of(tried, self.part.formulas, np.arange(len(self.rows)), self.part, levels)
+        found = _known(starts)
+        # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
+        if not _explained(fit for fit in found if not fit.candidate.plan.uses_batch):
+            of_batch = [] if self.is_small else [*self._starts_of_batch(starts)]
+            found += [fit for fit in _known(of_batch) if fit.candidate.plan.uses_batch]
+            starts += of_batch
+            found += self._proven(starts, with_solved_constants)
+        if not _explained(found):
+            found += self._proven(starts, clipped)
+            found += self._proven(starts, of_groups)
         fits = self._confirmed(found)
         fits.sort(key=lambda fit: fit.rank)
         ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
         others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
         return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
+
+    def _starts_of_batch(self, starts: Sequence[Start]) -> Iterator[Start]:
+        """The starts with rules of the batch, if the values of each batch are on a line over theirs.
+
+        Those with equal values on the part are computed once.
+        """
+        off = [_off_the_lines(start.values, self.part) for start in starts]
+        most = min(2 * min(off) + SLACK, FAR * self.part.size)
+        first, spreads = dict[bytes, Start](), dict[Any, Vector]()
+        for start in (start for start, rows in zip(starts, off, strict=True) if rows <= most):
+            of_batch = replace(start, formulas=self.whole.formulas, rows=self.rows, levels=LEVELS[1:], spreads=spreads)
+            like = first.setdefault(_bits(start.values), of_batch)
+            yield of_batch if like is of_batch else replace(of_batch, like=like)
+
+    def _proven(self, starts: Sequence[Start], solve: Callable[[Start], Iterable[Candidate]]) -> Iterator[Fit]:
+        """What is solved and explains every row, if there are enough equations for its constants."""
+        for start in starts:
+            solved = [*solve(start)]
+            # A weight relative to the batch is computed with all rows of it.
+            weighed = [one for one in solved if one.plan.weight.by != "none" and one.plan.uses_batch]
+            fits = self.whole.fits(weighed) if weighed else start.fits(solved)
+            yield from (fit for fit in fits if not fit.mismatched and self.part.has_evidence_for(fit.candidate))
 
     def _confirmed(self, found: list[Fit]) -> list[Fit]:
         """The likely formulas measured on all rows: as many as can be computed in a few seconds.
@@ -154,30 +179,32 @@ class Search:
         return [*settled, *self.whole.fits(fit.candidate for fit in _first_formulas(open_, budget))]
 
 
-def _solved(starts: Sequence[Start], log: Trial, whole: Trial) -> list[Fit]:
-    """What fits with the constants of the candidates, with usual ones, and if nothing does, with solved ones."""
+def _known(starts: Sequence[Start]) -> list[Fit]:
+    """The candidates of these starts, and their divisors with usual constants."""
     found, seen = list[Fit](), set[tuple[bytes, bool]]()
     for start in starts:
         # The divisors of equal values are tried once.
-        values = (np.round(start.values, SAME) + 0.0).tobytes(), start.plain is None
+        values = _bits(start.values), start.plain is None
         known = with_known_constants(start) if values not in seen else ()
         found += start.fits([*start.members, *known])
         seen.add(values)
-    # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
-    if all(fit.mismatched for fit in found if not fit.candidate.plan.uses_batch):
-        is_open = all(fit.mismatched for fit in found)
-        for start in starts:
-            fits = start.fits([*with_solved_constants(start), *(clipped(start) if is_open else ())])
-            for one in of_groups(start) if is_open else ():
-                fits += (whole if one.plan.uses_batch else log).fits([one])
-            found += [fit for fit in fits if not fit.mismatched and log.has_evidence_for(fit.candidate)]
     return found
 
 
-def _is_on_a_line(values: Vector, log: Trial, codes: Index) -> bool:
-    """Whether most logged values of each batch are on a line over these."""
-    line = lines(values, log.logged, codes)
-    return bool(np.mean(np.abs(line - log.logged) <= log.tolerance.of(log.logged)) > FAR)
+def _bits(values: Vector) -> bytes:
+    """The same for values that are equal up to rounding."""
+    return (np.round(values, SAME) + 0.0).tobytes()
+
+
+def _explained(fits: Iterable[Fit]) -> bool:
+    return any(not fit.mismatched for fit in fits)
+
+
+def _off_the_lines(values: Vector, log: Trial) -> float:
+    """How many rows are not on the line of their batch through the logged values over these."""
+    line = lines(values, log.logged, log.table["batch"].to_numpy())
+    off = ~(np.abs(line - log.logged) <= log.tolerance.of(log.logged))
+    return float(log.counts[off & np.isfinite(log.logged)].sum())
 
 
 def _noisy_fit(tried: Sequence[Candidate], log: Search) -> list[Fit]:

@@ -147,6 +147,7 @@ class Start:
     log: Trial  # the compared rows
     levels: Sequence[Literal["group", "batch"]]  # of the rules that are tried
     spreads: dict[Any, Vector]  # of all starts: many divide by the std of the same rewards
+    like: Start | None = None  # one with the same values
 
     @property
     def table(self) -> pl.DataFrame:
@@ -156,7 +157,7 @@ class Start:
     @cached_property
     def values(self) -> Vector:
         """What is divided, of every row of the table."""
-        return self.formulas.advantages(self.plan)
+        return self.formulas.advantages(self.plan) if self.like is None else self.like.values
 
     def divided(self, candidate: Candidate) -> Vector:
         """The advantages of a candidate that begins with this start, of the compared rows."""
@@ -187,9 +188,8 @@ class Start:
 
     def spread(self, rule: Divisor | Whiten) -> Vector:
         """What this rule adds its constants to, of the compared rows."""
-        plan = self.plan
         same = isinstance(rule, Divisor) and rule.of == "reward"
-        start = (plan.rewards, plan.unit, plan.shape) if same else id(self)
+        start = self._shaped if same else id(self.like or self)
         key = start, replace(rule, inside=0.0, floor=0.0, epsilon=0.0)
         if key not in self.spreads:
             self.spreads[key] = self._spread(rule)[self.rows]
@@ -200,10 +200,22 @@ class Start:
             return _stds(self.values, self._codes("batch"), self._counts(rule), rule.ddof)
         codes, values = self._codes(rule.level), self.values
         if rule.of == "reward":
-            values = self.formulas.advantages(reward_of(self.plan))
+            values = self._rewards
         if rule.measure == "mad":
             return _means(np.abs(values - _means(values, codes, self._share)), codes, self._share)
         return _stds(values, codes, self._share, rule.ddof)
+
+    @property
+    def _shaped(self) -> tuple[Any, ...]:
+        return self.plan.rewards, self.plan.unit, self.plan.shape
+
+    @property
+    def _rewards(self) -> Vector:
+        """The shaped rewards of every row of the table."""
+        if self._shaped not in self.spreads:
+            plan = replace(_raw(), rewards=self.plan.rewards, unit=self.plan.unit, shape=self.plan.shape)
+            self.spreads[self._shaped] = self.formulas.advantages(plan)
+        return self.spreads[self._shaped]
 
     def _codes(self, level: str) -> Index:
         return self.table[level].to_numpy().astype(np.int64)
@@ -211,7 +223,7 @@ class Start:
     @cached_property
     def _alone(self) -> Mask:
         """The compared rows that are alone in their groups."""
-        codes, rewards = self._codes("group"), self.formulas.advantages(reward_of(self.plan))
+        codes, rewards = self._codes("group"), self._rewards
         return np.asarray(np.bincount(codes, self._share * np.isfinite(rewards))[codes] < DIFFERENT)[self.rows]
 
     @cached_property
@@ -264,11 +276,6 @@ class Start:
         named = [one for one in self.members if one.plan.divisor.level == level and _whitening(one.plan) is None]
         named.sort(key=lambda one: one.plan.estimator.scale != level)
         return next((one.with_plan(replace(self.plan, method=one.plan.method)) for one in named), None)
-
-
-def reward_of(plan: Plan) -> Plan:
-    """The shaped rewards of a plan, as advantages."""
-    return replace(_raw(), rewards=plan.rewards, unit=plan.unit, shape=plan.shape)
 
 
 @cache
