@@ -17,7 +17,7 @@ from grpo_cli.auditing.candidates import Candidate, Said, candidates, plain_meth
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
 from grpo_cli.auditing.formulas import Known, formula_key
 from grpo_cli.auditing.search import Search, search
-from grpo_cli.auditing.trial import FAR, Evidence, Fit, Trial, differences, evidence
+from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
 from grpo_cli.auditing.whole_log import cause_of_log
 from grpo_cli.engine import presets
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
@@ -182,7 +182,7 @@ class Audit:
             if (number := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # the same groups and batches again, for instance if there is only one step
             self.tried.add(number)
-            if before is not None and not _may_explain_all(grouping):
+            if before is not None and not _rises(grouping):
                 continue
             self.phase(
                 f"trying formulas on {len(grouping.logged):,} rows{f', {grouping.note}' if grouping.note else ''}"
@@ -199,7 +199,7 @@ class Audit:
         return before if before is not None and best.fits[0].mismatched else best
 
     def merged(self, grouping: Grouping) -> Iterator[Grouping]:
-        """Each step, or the whole input, as one group, if its advantages rise with the reward.
+        """Each step, or the whole input, as one group.
 
         Evidence is still counted by the groups before merging, in the column `key`.
         """
@@ -212,16 +212,13 @@ class Audit:
             columns = grouping.columns.under(flags)
             by_step = self._grouped(note, columns, columns.request.rule)
             by_step = replace(by_step, narrow=replace(by_step.narrow, table=by_step.narrow.table.with_columns(keys)))
-            if _rises(by_step):
-                yield by_step
+            yield by_step
         zeros = pl.zeros(len(keys), dtype=pl.UInt32, eager=True)
         table = grouping.narrow.table.with_columns(keys, group=zeros, batch=zeros)
         whole = replace(
             grouping.narrow, table=table, groups=encode([], len(table)), key=pl.DataFrame({"": ["all rows"]})
         )
-        all_rows = replace(grouping, narrow=whole, note="the whole input is one group")
-        if _rises(all_rows):
-            yield all_rows
+        yield replace(grouping, narrow=whole, note="the whole input is one group")
 
     def _grouped(self, note: str, columns: Columns, rule: Rule) -> Grouping:
         groups = with_rollouts(group(columns, rule))
@@ -298,18 +295,6 @@ def _rises(grouping: Grouping) -> bool:
     return not rows.select((falls & (pl.col("group").shift(-1) == pl.col("group"))).any()).item()
 
 
-def _may_explain_all(grouping: Grouping) -> bool:
-    """Whether rows of a group with equal inputs have equal advantages, except for rounding.
-
-    Otherwise no formula explains every row, and the grouping is not tried.
-    """
-    columns = [name for name in grouping.narrow.table.columns if name != "key"]
-    rows = grouping.narrow.table.with_columns(logged=pl.Series(grouping.logged)).filter(pl.col("logged").is_finite())
-    ends = rows.group_by(columns).agg(low=pl.col("logged").min(), high=pl.col("logged").max())
-    size = pl.max_horizontal(pl.col("low").abs(), pl.col("high").abs())
-    return bool(ends.select((pl.col("high") - pl.col("low") <= UNEQUAL * (1 + size)).all()).item())
-
-
 # --- facts -------------------------------------------------------------------------------------------------
 
 
@@ -334,7 +319,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     formulas = _ties(result.fits)
     part = result.log.part
     known = evidence(plan, part.table, part.logged, part.counts)
-    enough = known.suffices(log.tolerance.of_formula(log.logged, solved=candidate.solved), candidate.constants)
+    enough = known.suffices(judged.tolerance, candidate.constants)
     return {
         "version": VERSION,
         "inputs": [table.name for table in narrow.tables],
@@ -347,7 +332,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             "mismatched_rows": judged.rows,
             "mismatched_groups": judged.groups,
             "max_difference": judged.largest(~judged.wrong),
-            "tolerance": log.tolerance.of_formula(log.logged, solved=candidate.solved).largest,
+            "tolerance": judged.tolerance.largest,
             "near": near,
             "decisive_rows": int(log.counts[~constant.to_numpy()].sum()),
             "verdict": _verdict(best, near=near, known=known, enough=enough, logged=log.logged),
@@ -377,6 +362,7 @@ class Judged:
     """What a formula computes for the rows of a log, and where it differs: for a part of them if that shows all."""
 
     log: Trial
+    tolerance: Tolerance
     computed: Vector
     wrong: Mask
     error: Vector
@@ -391,7 +377,7 @@ class Judged:
             wrong, error = differences(computed, trial.logged, tolerance)
             if not wrong.any():
                 break
-        return cls(trial, computed, wrong, error)
+        return cls(trial, tolerance, computed, wrong, error)
 
     @property
     def rows(self) -> int:
@@ -452,10 +438,8 @@ def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
         if noise in tried or len(tried) == EXPLAINED or 0 in by_unexplained:
             continue
         tried.add(noise)
-        computed = fit.candidate.factor * advantages(plan, narrow.table)
-        tolerance = result.log.whole.tolerance.of_formula(logged, solved=fit.candidate.solved)
-        wrong, _ = differences(computed, logged, tolerance)
-        explained = causes(plan, narrow.table, computed, logged, wrong, tolerance.of(logged))
+        judged = Judged.of(result.log, fit.candidate)
+        explained = causes(plan, narrow.table, judged.computed, logged, judged.wrong, judged.tolerance.of(logged))
         left = sum(cause["rows"] for cause in explained if cause["cause"] == "unexplained")
         by_unexplained.setdefault(left, (fit, explained))
     best, explained = by_unexplained[min(by_unexplained)]

@@ -7,12 +7,14 @@ whitening spreads it over the whole batch. How many bits depends on the order in
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from itertools import islice, product
 from typing import Final
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.auditing.trial import Trial, slopes
 from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -53,65 +55,49 @@ def constant_groups(table: pl.DataFrame) -> list[Vector]:
     return values
 
 
-def noisy_groups(
-    plan: Plan,
-    table: pl.DataFrame,
-    logged: Vector,
-    tolerance: Vector,
-    *,
-    sampled: bool = False,
-) -> Mask | None:
+def noisy_groups(plan: Plan, log: Trial, *, is_part: bool) -> Mask | None:
     """The groups whose float32 noise explains the logged values; None if it does not explain every row.
 
-    Groups without noise show the factor and the offset of the whitening. What remains of the other groups must be noise that float32 can
-    produce; with it, the formula must explain every row. `sampled`: the batches have further rows, so the whitening itself
-    cannot be computed.
+    Groups without noise show the line of the whitening. What remains of the other groups must be noise that float32 can produce; with it,
+    the formula must explain every row, which a part of a batch cannot show.
     """
+    table, logged, allowed = log.table, log.logged, log.tolerance.of(log.logged)
     is_whitened = any(isinstance(op, Whiten) for op in plan.post)
     several = plan.rewards.combine != "normalize" and "reward.1" in table.columns
     if not is_whitened or several or plan.shape or plan.divisor.level != "group" or not np.isfinite(logged).all():
         return None
     codes, batches = (table[name].to_numpy().astype(np.int64) for name in ("group", "batch"))
     possible = _possible_noise(plan, table, np.bincount(codes))
-    may_be = np.array([len(noise) > 1 for noise in possible])
+    may_be = np.array([len(noise) > 1 for noise in possible])[codes]
     bare = advantages(replace(plan, post=()), table)
-    plain = ~may_be[codes]
     if not may_be.any() or not np.isfinite(bare).all():
         return None
-    noise = np.zeros(len(bare))
-    for batch in np.unique(batches):
-        here = batches == batch
-        fit = here & plain
-        if fit.sum() < PLAIN or np.ptp(bare[fit]) == 0:
-            return None
-        slope, offset = np.polyfit(bare[fit], logged[fit], 1)
-        if slope <= 0 or (np.abs(slope * bare[fit] + offset - logged[fit]) > tolerance[fit]).any():
-            return None
-        noise[here] = (logged[here] - offset) / slope - bare[here]
-    noise_of_group = group_means(codes, noise, len(possible))
-    noise_of_group = np.array(
-        [each[np.abs(each - seen).argmin()] for seen, each in zip(noise_of_group, possible, strict=True)]
-    )
-    noisy = np.asarray(noise_of_group != 0)
-    if sampled:
+    slope, offset = slopes(bare, np.where(may_be, np.nan, logged), batches)
+    shown = (slope > 0)[batches].all() and (np.bincount(batches, ~may_be) >= PLAIN).all()
+    if not shown or (np.abs(slope[batches] * bare + offset[batches] - logged) > allowed)[~may_be].any():
+        return None
+    seen = group_means(codes, (logged - offset[batches]) / slope[batches] - bare, len(possible))
+    noise = np.array([each[np.abs(each - one).argmin()] for one, each in zip(seen, possible, strict=True)])
+    noisy = np.asarray(noise != 0)
+    if is_part:
         return noisy
-    with_noise = table.select(name for name in table.columns if not name.startswith("reward."))
-    with_noise = with_noise.with_columns(pl.Series("reward.0", bare + noise_of_group[codes]))
+    rest = table.select(name for name in table.columns if not name.startswith("reward."))
+    with_noise = rest.with_columns(pl.Series("reward.0", bare + noise[codes]))
     whitened = advantages(replace(Plan.of({"estimator.name": "reinforce"}), post=plan.post), with_noise)
-    same = np.abs(whitened - logged) <= tolerance
-    return noisy if noisy.any() and same.all() else None
+    return noisy if noisy.any() and (np.abs(whitened - logged) <= allowed).all() else None
 
 
 def _possible_noise(plan: Plan, table: pl.DataFrame, sizes: Index) -> list[Vector]:
     """All sums of the noise that the constant columns of each group may have."""
     columns = constant_groups(table)
     shares = weights(plan, len(columns))
-    known: dict[tuple[float | None, ...], Vector] = {}
-    possible = []
-    for values, size in zip(np.stack(columns, axis=1).tolist(), sizes.tolist(), strict=True):
-        key = (*(None if np.isnan(value) else value for value in values), size)
-        if key not in known:
-            parts = [share * noise_of(value, size, plan.divisor) for share, value in zip(shares, values, strict=True)]
-            known[key] = np.array([sum(each) for each in islice(product(*parts), SUMS)])
-        possible.append(known[key])
-    return possible
+
+    @cache
+    def possible(size: int, *values: float) -> Vector:
+        parts = [share * noise_of(value, size, plan.divisor) for share, value in zip(shares, values, strict=True)]
+        return np.array([sum(each) for each in islice(product(*parts), SUMS)])
+
+    return [
+        possible(*one)
+        for one in zip(sizes.tolist(), *(np.nan_to_num(column).tolist() for column in columns), strict=True)
+    ]

@@ -210,13 +210,10 @@ def _off_the_lines(values: Vector, log: Trial) -> float:
 def _noisy_fit(tried: Sequence[Candidate], log: Search) -> list[Fit]:
     """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
     for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
-        for trial in (log.part, log.whole):
-            allowed, is_part = trial.tolerance.of(trial.logged), trial is not log.whole
-            noisy = noisy_groups(candidate.plan, trial.table, trial.logged, allowed, sampled=is_part)
-            if noisy is None:
-                break
-        else:
-            return [replace(trial.fits([candidate])[0], noisy=noisy)]
+        if log.is_small or noisy_groups(candidate.plan, log.part, is_part=True) is not None:
+            noisy = noisy_groups(candidate.plan, log.whole, is_part=False)
+            if noisy is not None:
+                return [replace(log.whole.fits([candidate])[0], noisy=noisy)]
     return []
 
 

@@ -207,8 +207,8 @@ def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple
     return wrong, error
 
 
-def lines(values: Vector, logged: Vector, codes: AnyCodes) -> Vector:
-    """The line of each group or batch through the logged values over these (least squares), at every row."""
+def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vector]:
+    """The slope and the offset of the line of each group or batch through the logged values over these (least squares)."""
     known = np.isfinite(values) & np.isfinite(logged)
     size = int(codes.max(initial=0)) + 1
     at, x, y = codes[known], values[known], logged[known]
@@ -216,7 +216,13 @@ def lines(values: Vector, logged: Vector, codes: AnyCodes) -> Vector:
     dx, dy = x - mean_x[at], y - mean_y[at]
     square = np.bincount(at, dx * dx, size)
     slope = np.where(square > 0, np.bincount(at, dx * dy, size) / np.where(square > 0, square, 1.0), 0.0)
-    return np.where(known, mean_y[codes] + slope[codes] * (values - mean_x[codes]), values)
+    return slope, mean_y - slope * mean_x
+
+
+def lines(values: Vector, logged: Vector, codes: AnyCodes) -> Vector:
+    """The line of each group or batch through the logged values over these, at every row."""
+    slope, offset = slopes(values, logged, codes)
+    return np.asarray(slope[codes] * values + offset[codes])
 
 
 def rounded(error: float) -> float:

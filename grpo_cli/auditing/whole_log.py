@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, plain_method
-from grpo_cli.auditing.causes import cause, value_of_groups
+from grpo_cli.auditing.causes import cause
 from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.group_stats import Matrix
+from grpo_cli.engine.group_stats import AnyCodes, Mask, Matrix
 from grpo_cli.engine.moments import Codes, Index, Vector
 
 SHIFTS: Final = 64  # rows by which advantages may be shifted
@@ -27,6 +27,7 @@ MOST: Final = 0.75  # share of the rows that a shift has to explain, even if eac
 SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
 PAIRS: Final = 20  # pairs of rows with equal rewards and different lengths and advantages, at least
 GROUPS: Final = 3  # groups with such pairs, at least
+WHOLE: Final = 0.05  # how far the number of higher rewards of a whole group may be from an integer
 TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
 
@@ -98,52 +99,50 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
         return None
     allowed = float(log.tolerance.of(log.logged).max())
-    rows_with = [reward == one for one in rewards]
-    size, high = np.bincount(codes), np.bincount(codes, rows_with[1]).astype(np.int64)
-    seen = np.column_stack([value_of_groups(codes, log.logged, rows) for rows in rows_with])
-    if any((np.abs(seen[codes, at] - log.logged)[rows] > allowed).any() for at, rows in enumerate(rows_with)):
+    is_high = reward == rewards[1]
+    seen = np.column_stack([_value_of_groups(codes, log.logged, rows) for rows in (~is_high, is_high)])
+    if (np.abs(seen[codes, is_high.astype(int)] - log.logged) > allowed).any():
         return None
-    # Groups with the same rewards and advantages count once.
-    kinds = np.column_stack([np.nan_to_num(seen, nan=np.inf), high, size])
-    index = np.unique(kinds, axis=0, return_index=True)[1]
-    seen, high, kept = seen[index], high[index], size[index]
-    for candidate, of_whole in _of_whole_groups(log, tried, rewards, int(kept.max())):
-        for n, given in of_whole.items():
-            more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
-            same = np.abs(given - seen[:, None]) <= allowed
-            fits = (more >= 0) & (more <= n - kept[:, None]) & (same | np.isnan(seen)[:, None]).all(axis=2)
-            if not fits.any(axis=1).all():
-                continue
-            if _is_confirmed(seen, np.column_stack([high, kept]), fits.argmax(axis=1)):
-                sizes = f"{kept.min()}" if kept.min() == kept.max() else f"{kept.min()} to {kept.max()}"
-                says = (
-                    f"groups were cut to {sizes} of {n}: with the missing rows {candidate.name} gives every advantage"
-                )
-                return cause("cut", says, codes, size > 0)
-            break
+    kinds = np.column_stack([seen, np.bincount(codes, is_high), np.bincount(codes)])
+    kinds = np.unique(
+        np.nan_to_num(kinds, nan=np.inf), axis=0
+    )  # groups with the same rewards and advantages count once
+    seen, high, kept = kinds[:, :2], kinds[:, 2], kinds[:, 3]
+    is_seen = np.isfinite(seen)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = np.where(is_seen.all(axis=1), seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
+    for n in (n for n in SIZES if n > kept.max() and (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()):
+        more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
+        for name, given in _of_whole_groups(log, tried, rewards, n):
+            same = (np.abs(given - seen[:, None]) <= allowed) | ~is_seen[:, None]
+            fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
+            if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, 2:], fits.argmax(axis=1)):
+                sizes = f"{kept.min():g}" if kept.min() == kept.max() else f"{kept.min():g} to {kept.max():g}"
+                says = f"groups were cut to {sizes} of {n}: with the missing rows {name} gives every advantage"
+                return cause("cut", says, codes, np.bincount(codes) > 0)
     return None
 
 
-def _of_whole_groups(
-    log: Trial, tried: Sequence[Candidate], rewards: Vector, largest: int
-) -> Iterator[tuple[Candidate, dict[int, Matrix]]]:
-    """The advantages of both rewards in groups larger than this, for each formula: size -> a line for 0, 1, ... higher rewards."""
-    whole = [(n, high) for n in SIZES if n > largest for high in range(n + 1)]
-    if not whole:
-        return
-    table = pl.DataFrame({
-        "group": np.repeat(np.arange(len(whole), dtype=np.uint32), [n for n, _ in whole]),
-        "reward.0": np.concatenate([np.repeat(rewards, [n - high, high]) for n, high in whole]),
-    }).with_columns(batch=pl.lit(0, pl.UInt32))  # fmt: skip
-    codes, reward = table["group"].to_numpy(), table["reward.0"].to_numpy()
-    sizes = np.array([n for n, _ in whole])
+def _of_whole_groups(log: Trial, tried: Sequence[Candidate], rewards: Vector, n: int) -> Iterator[tuple[str, Matrix]]:
+    """For each formula, the advantages of both rewards in groups of this size: a line for 0, 1, ... higher rewards."""
+    codes, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
+    is_high = place < codes
+    table = pl.DataFrame({"group": codes, "reward.0": rewards[is_high.astype(int)]}).with_columns(
+        batch=pl.lit(0, pl.UInt32)
+    )
     formulas = Formulas(table, log.formulas.known)
     plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
     formulas.compute(candidate.plan for candidate in plain)
     for candidate in plain:
         values = formulas.advantages(candidate.plan)
-        given = np.column_stack([value_of_groups(codes, values, reward == one) for one in rewards])
-        yield candidate, {n: given[sizes == n] for n in np.unique(sizes).tolist()}
+        yield candidate.name, np.column_stack([_value_of_groups(codes, values, rows) for rows in (~is_high, is_high)])
+
+
+def _value_of_groups(codes: AnyCodes, values: Vector, rows: Mask) -> Vector:
+    """For each group, the value of one of its rows among these; NaN if it has none."""
+    found = np.full(int(codes.max()) + 1, np.nan)
+    found[codes[rows]] = values[rows]
+    return found
 
 
 def _is_confirmed(seen: Matrix, here: np.ndarray[Any, Any], solved: Index) -> bool:
@@ -152,7 +151,7 @@ def _is_confirmed(seen: Matrix, here: np.ndarray[Any, Any], solved: Index) -> bo
     If the rows `here` determined the missing ones, a formula of the rows here alone would explain the log.
     """
     free = len(np.unique(np.column_stack([here, solved]), axis=0)) - len(np.unique(here, axis=0))
-    equations = sum(len(np.unique(solved[~np.isnan(seen[:, at])])) for at in range(TWO))
+    equations = sum(len(np.unique(solved[np.isfinite(seen[:, at])])) for at in range(TWO))
     constants = 1 + len(np.unique(solved))
     return equations >= constants + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
 
