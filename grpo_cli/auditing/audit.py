@@ -15,16 +15,16 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
-from grpo_cli.auditing.formulas import Known, formula_key
+from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.search import Search, search
 from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
+from grpo_cli.auditing.undecided import epsilon_of, ties_of, told_apart_by
 from grpo_cli.auditing.whole_log import cause_of_log
 from grpo_cli.engine import presets
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Divisor
 from grpo_cli.engine.score import advantages, score
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check
@@ -47,9 +47,6 @@ PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may 
 EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
 UNEQUAL: Final = 0.01  # relative to max(1, |A|): more than rounding to 16 bits or two decimals changes an advantage
 ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
-OPTIONS: Final = {
-    "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",
-}  # fmt: skip
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
@@ -316,8 +313,7 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
     near = best.noisy is not None or judged.rows <= FAR * log.size
     # Only groups whose rewards differ distinguish formulas.
     constant = score(Plan.of({"rewards.missing": "exclude"}), table).frame[".constant"].fill_null(value=True)
-    formulas = _ties(result.fits)
-    part = result.log.part
+    ties, part = ties_of(result.fits), result.log.part
     known = evidence(plan, part.table, part.logged, part.counts)
     enough = known.suffices(judged.tolerance, candidate.constants)
     return {
@@ -338,14 +334,18 @@ def _facts(result: Result, audited: Audit) -> dict[str, Any]:
             "verdict": _verdict(best, near=near, known=known, enough=enough, logged=log.logged),
             "equations": known.equations,
             "constants": candidate.constants,
+            "epsilon": epsilon_of(candidate, part if part.size == log.size and not plan.uses_batch else log)
+            if best.explains_all
+            else None,
             "weights": dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
             "preset_names": list(candidate.presets),
             "plain_method": plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
             "factor": candidate.factor,
             "without_effect": _without_effect(plan, table),
         },
-        "ties": [name for names in formulas for name in names],
-        "tied_formulas": formulas,
+        "ties": [name for names, _ in ties for name in names],
+        "tied_formulas": [names for names, _ in ties],
+        "told_apart_by": told_apart_by(candidate, [tied for _, tied in ties], part),
         "ranking": [_describe(fit) for fit in result.fits[:LISTED]],
         "disagreements": judged.disagreements(narrow),
         "headline": None if cause is None else cause["says"],
@@ -453,37 +453,6 @@ def _describe(fit: Fit) -> dict[str, Any]:
         "typical_difference": plain(fit.typical),
         "plan": fit.candidate.plan.as_dict(),
     }
-
-
-def _ties(fits: Sequence[Fit]) -> list[list[str]]:
-    """Formulas that fit the rows as well as the best, each by all its names: presets, else its method with options."""
-    best, nearest_fit = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
-    formulas: dict[Any, list[str]] = {}
-    epsilons: dict[str, set[float]] = {}  # of a method with its other options
-    for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest_fit)):
-        plan, times = candidate.plan, "" if candidate.factor == 1 else f"{candidate.factor:g} x "
-        used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
-        key = candidate.factor, formula_key(used, missing=False, singletons=False)
-        if candidate.presets:
-            formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
-            continue
-        is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
-        is_same_method &= plan.weight == best.plan.weight
-        # Within a group, the std of the residuals is that of the rewards.
-        unread = {*plan.unread, *(["divisor.of"] if is_same_method and plan.divisor.level != "batch" else [])}
-        changed = {*presets.differences(plan, best.plan)} & {*OPTIONS, "divisor.epsilon"} - unread
-        if is_same_method and (key in formulas or not changed):
-            continue
-        default = Plan.of({"estimator.name": plan.method})
-        own = presets.differences(plan, default)
-        options = [f"{flag} {own[part][1]}" for part, flag in OPTIONS.items() if part in own and part not in unread]
-        name = " ".join([f"{times}{plan.flag}", *options])
-        epsilon = default if "divisor.epsilon" in unread else plan
-        epsilons.setdefault(name, set()).add(epsilon.divisor.epsilon)
-        ends = dict.fromkeys(f"{end(epsilons[name]):g}" for end in (min, max))
-        is_default = epsilons[name] == {default.divisor.epsilon}
-        formulas[name] = [name if is_default else f"{name} --epsilon {' to '.join(ends)}"]
-    return [list(dict.fromkeys(names)) for names in formulas.values()]
 
 
 def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import polars as pl
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.plan_parts import Binary
 from grpo_cli.engine.score import Shaped, advantages
 from grpo_cli.errors import PluginError
 from grpo_cli.plugins import warn
@@ -65,6 +66,14 @@ class Formulas:
                     self._shaped[key] = Shaped.of(plans[0], self.table)
                 self.known.update(zip(formulas, self._shaped[key].advantages(plans), strict=True))
 
+    def plain(self, plan: Plan) -> Plan:
+        """The plan without what changes nothing in these rows: the sum of one reward, a threshold for zeros and ones."""
+        if self._has_one_reward and plan.rewards.combine == "normalize":
+            plan = replace(plan, rewards=replace(plan.rewards, combine="sum"))
+        if self._is_binary and plan.shape and isinstance(plan.shape[0], Binary) and 0 <= plan.shape[0].threshold < 1:
+            plan = replace(plan, shape=plan.shape[1:])
+        return plan
+
     def key(self, plan: Plan) -> Any:
         """The parts of a plan that can matter for these rows."""
         return formula_key(plan, missing=self.has_missing, singletons=self._has_singletons)
@@ -106,8 +115,16 @@ class Formulas:
     @cached_property
     def has_missing(self) -> bool:
         """Whether a reward is missing."""
-        rewards = [self.table[name] for name in self.table.columns if name.startswith("reward.")]
-        return any(bool((~reward.is_finite()).fill_null(value=True).any()) for reward in rewards)
+        finite = pl.col("^reward[.].*$").is_finite().fill_null(value=False)
+        return not self.table.select(pl.all_horizontal(finite).all()).item()
+
+    @cached_property
+    def _has_one_reward(self) -> bool:
+        return "reward.1" not in self.table.columns and "rollout" not in self.table.columns
+
+    @cached_property
+    def _is_binary(self) -> bool:
+        return self._has_one_reward and bool(self.table["reward.0"].is_in([0.0, 1.0]).all())
 
     @cached_property
     def _has_singletons(self) -> bool:

@@ -21,7 +21,7 @@ from grpo_cli.auditing.solve import (
     with_known_constants,
     with_solved_constants,
 )
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, SAMPLE, Fit, Tolerance, Trial, lines
+from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, SAMPLE, Fit, Tolerance, Trial, lines
 from grpo_cli.auditing.weights import of_groups, of_rewards
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.extra_columns import APART
@@ -43,7 +43,6 @@ TWENTIETHS: Final = 0.5  # values of two decimals may be exact if a larger share
 # Three of four rounded values need one of the last two bits, fewer if they are multiples of each other; eighths need none.
 LAST_BITS: Final = 0.25
 VALUES: Final = 4  # distinct values that are needed to recognise rounding
-BITS: Final = (8, 11)  # of the mantissas of bfloat16 and float16
 
 
 def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Search]:
@@ -248,7 +247,7 @@ def _rounded_readings(logged: Vector) -> list[Tolerance]:
     is_full = len(values) >= VALUES
     return tolerances + [
         Tolerance(1e-7, 1e-6, 0.0, size)
-        for size in BITS
+        for size in MANTISSAS
         if is_full and bits.max() == size and np.mean(bits >= size - 1) > LAST_BITS
     ]
 

@@ -120,7 +120,7 @@ def _whitening(plan: Plan) -> int | None:
     return next((at for at, op in enumerate(plan.post) if isinstance(op, Whiten) and op.divide), None)
 
 
-def _rule(plan: Plan, start: Plan) -> Divisor | Whiten | None:
+def rule_of(plan: Plan, start: Plan) -> Divisor | Whiten | None:
     """The last division of a plan: what it has beyond its start."""
     at = _whitening(plan)
     if at is not None:
@@ -161,7 +161,7 @@ class Start:
 
     def divided(self, candidate: Candidate) -> Vector:
         """The advantages of a candidate that begins with this start, of the compared rows."""
-        plan, rule = candidate.plan, _rule(candidate.plan, self.plan)
+        plan, rule = candidate.plan, rule_of(candidate.plan, self.plan)
         values = self.numerator(rule)
         of_engine = plan.weight != self.plan.weight or self.formulas.has_missing
         if of_engine or (rule is not None and rule_of_batch(rule) and np.isnan(values).any()):
@@ -260,7 +260,7 @@ class Start:
         whitened = {
             str(rule): (one, rule)
             for one in (self.members if "batch" in self.levels else ())
-            if isinstance(rule := _rule(one.plan, self.plan), Whiten)
+            if isinstance(rule := rule_of(one.plan, self.plan), Whiten)
         }
         for one, rule in whitened.values():
             yield from ((one, replace(rule, ddof=ddof, inside=0.0, floor=0.0, epsilon=0.0)) for ddof in DDOFS)
@@ -302,11 +302,13 @@ def starts_of(
     tried: Sequence[Candidate], formulas: Formulas, rows: Index, log: Trial, levels: Sequence[Literal["group", "batch"]]
 ) -> list[Start]:
     """The formulas of these candidates up to their last division, computed together."""
-    members: dict[Any, list[Candidate]] = {}
+    plans, members, spreads = dict[Any, Plan](), dict[Any, list[Candidate]](), dict[Any, Vector]()
     for candidate in tried:
-        members.setdefault(formulas.key(undivided(candidate.plan)), []).append(candidate)
-    spreads: dict[Any, Vector] = {}
-    starts = [Start(undivided(each[0].plan), each, formulas, rows, log, levels, spreads) for each in members.values()]
+        plan = undivided(formulas.plain(candidate.plan))
+        key = formulas.key(plan)
+        plans.setdefault(key, plan)
+        members.setdefault(key, []).append(candidate)
+    starts = [Start(plan, members[key], formulas, rows, log, levels, spreads) for key, plan in plans.items()]
     formulas.compute(start.plan for start in starts)
     return starts
 

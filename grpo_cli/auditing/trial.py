@@ -23,6 +23,7 @@ DIGITS: Final = 12  # numbers of float64 arithmetic have more; a logger that pri
 # Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
 EXACT: Final = (1e-9, 1e-6)
 COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
+MANTISSAS: Final = {8: "bfloat16", 11: "float16"}  # bits of the mantissa
 TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
 ROUNDING: Final = 1e-12  # a smaller error is rounding
 LARGE: Final = 1e-3  # smaller advantages depend too little on a constant
@@ -62,6 +63,15 @@ class Tolerance:
     def largest(self) -> float:
         """The larger part, as one number."""
         return max(self.absolute, self.relative, 2.0**-self.bits if self.bits else 0.0)
+
+    @property
+    def words(self) -> str:
+        """How exactly values are read, in words."""
+        if self.bits:
+            return MANTISSAS[self.bits]
+        if self.absolute:
+            return "decimals"
+        return "float32" if self.relative >= FLOAT32_ERROR else "float64"
 
     def of_formula(self, logged: Vector, *, solved: bool) -> Tolerance:
         """The same; if a constant was solved from unrounded values, only the error of their type.

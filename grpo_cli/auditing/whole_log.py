@@ -16,7 +16,7 @@ from grpo_cli.auditing.candidates import Candidate, plain_method
 from grpo_cli.auditing.causes import cause
 from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
-from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence
+from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence, slopes
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.group_stats import AnyCodes, Mask, Matrix
 from grpo_cli.engine.moments import Codes, Index, Vector
@@ -27,6 +27,10 @@ MOST: Final = 0.75  # share of the rows that a shift has to explain, even if eac
 SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
 PAIRS: Final = 20  # pairs of rows with equal rewards and different lengths and advantages, at least
 GROUPS: Final = 3  # groups with such pairs, at least
+STEPS: Final = 3  # that have a mean or std of their own, at least
+KINDS: Final = 5  # distinct values in each of them: three more than the two numbers that are solved
+LIKE_HERE: Final = 2.0  # how many times the std of the rows that are here may that of the whole batch be
+APART: Final = 1e-3  # relative difference of the stds of steps
 WHOLE: Final = 0.05  # how far the number of higher rewards of a whole group may be from an integer
 TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
@@ -36,7 +40,7 @@ def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[s
 
     Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
     """
-    return _shift(log, tried, parts) or _cut(log, tried) or _length(log)
+    return _shift(log, tried, parts) or _partial(log, tried, parts) or _cut(log, tried) or _length(log)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -85,6 +89,25 @@ def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, An
             where = f"{rows} {'further up' if by > 0 else 'further down'}"
             says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {where}"
             return cause("shift", says, codes, np.bincount(codes) > 0)
+    return None
+
+
+def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
+    """Every step was normalised with numbers of its own, near those of its rows: a batch has rows that are not here."""
+    count, codes = int(parts.max()) + 1, log.table["group"].to_numpy()
+    for candidate in _plain(tried) if count >= STEPS else ():
+        values = log.formulas.advantages(candidate.plan)
+        kinds = pl.DataFrame({"part": parts, "value": np.round(values, 5)}).unique()["part"].to_numpy()
+        slope, offset = slopes(values, log.logged, parts)
+        off = np.abs(slope[parts] * values + offset[parts] - log.logged)
+        if np.bincount(kinds, minlength=count).min() < KINDS or not (off <= log.tolerance.of(log.logged)).all():
+            continue
+        stds = np.array([values[parts == part].std() for part in range(count)])
+        is_near = (slope * stds > 1 / LIKE_HERE) & (slope * stds < LIKE_HERE)
+        if is_near.all() and np.ptp(slope) > APART * slope.max():
+            by = f"times {slope.min():.3g} to {slope.max():.3g} and plus {offset.min():.2g} to {offset.max():.2g}"
+            says = f"part of each batch is missing: in every file or step the advantages are those of {candidate.name} {by}, as a mean or std of more rows makes them"
+            return cause("partial batch", says, codes, np.bincount(codes) > 0)
     return None
 
 

@@ -57,6 +57,9 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     fits = verdict in {"match", "noise"}
     says_formula = verdict not in {"few", "nothing"} and facts["headline"] is None
     constants = [f"  {_constants(facts)}"] if says_formula else []
+    constants += (
+        [f"  {match['epsilon']['says']}"] if says_formula and match["epsilon"] and match["epsilon"]["says"] else []
+    )
     sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
     if says_formula:
         sheet.row("formula" if fits else "nearest", plan_text.decided(plan, match["without_effect"]))
@@ -67,7 +70,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
             first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
         ]
         names += [f"{more} more (--json names them)"] if more else []
-        sheet.row("also fits", f"{', '.join(names)}: these rows cannot tell them apart")
+        sheet.row("also fits", [f"{', '.join(names)}: these rows cannot tell them apart", *_told_apart(facts)])
     sheet.blank()
     sheet.row("input", file_list(facts["inputs"]))
     sheet.row("rows", f"{facts['rows']:,} in {count(facts['groups'], 'group')}; column {clean(facts['column'])}")
@@ -84,6 +87,14 @@ def _print(facts: Audited, sheet: Sheet) -> None:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts["not_tried"].items())
         sheet.row("not tried", f"presets that need {flags}")
     sheet.warnings(facts["warnings"])
+
+
+def _told_apart(facts: Audited) -> list[str]:
+    """What to log so that the formula differs from those that fit as well."""
+    names: dict[str, list[str]] = {}
+    for (first, *_), kind in zip(facts["tied_formulas"], facts["told_apart_by"], strict=True):
+        names.setdefault(kind, []).append(first)
+    return [f"log {kind} to tell {listing(tied)} apart" for kind, tied in names.items() if kind]
 
 
 def _differing(label: str, of: str, groups: Sequence[Disagreement], wrong: Claim | Match, sheet: Sheet) -> None:

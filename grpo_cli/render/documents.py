@@ -57,6 +57,15 @@ class Ranked(TypedDict):
     plan: PlanFields
 
 
+class EpsilonInterval(TypedDict):
+    """Where the epsilon lies, how exactly the values were read, and a sentence if several usual ones lie there."""
+
+    low: float
+    high: float
+    read_as: Literal["float64", "float32", "float16", "bfloat16", "decimals"]
+    says: str
+
+
 class Match(Ranked):
     """The best formula, and the evidence for it.
 
@@ -71,6 +80,7 @@ class Match(Ranked):
     verdict: Literal["match", "noise", "few", "nothing", "near", "none"]
     equations: int
     constants: int
+    epsilon: EpsilonInterval | None
     weights: dict[str, float]
     preset_names: list[str]
     plain_method: str
@@ -129,6 +139,7 @@ class Audited(TypedDict):
     match: Match
     ties: list[str]
     tied_formulas: list[list[str]]
+    told_apart_by: list[str]
     ranking: list[Ranked]
     disagreements: list[Disagreement]
     headline: str | None
