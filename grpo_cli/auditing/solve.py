@@ -172,7 +172,7 @@ class Start:
             divisor = np.sqrt(np.maximum(self.spread(rule) ** 2 + rule.inside, rule.floor)) + rule.epsilon
             keeps = plan.alone.result in {"keep", "error"}
             if isinstance(rule, Divisor) and (rule.level == "group" or not keeps):
-                divisor = np.where(self._alone, SD_ALONE[plan.alone.sd] + rule.epsilon if keeps else 1.0, divisor)
+                divisor = np.where(self.alone, SD_ALONE[plan.alone.sd] + rule.epsilon if keeps else 1.0, divisor)
             with np.errstate(all="ignore"):
                 values = np.where(divisor < NEAREST, 0.0 * values, values / divisor)
         for op in plan.post[len(self.plan.post) :]:
@@ -221,7 +221,7 @@ class Start:
         return self.table[level].to_numpy().astype(np.int64)
 
     @cached_property
-    def _alone(self) -> Mask:
+    def alone(self) -> Mask:
         """The compared rows that are alone in their groups."""
         codes, rewards = self._codes("group"), self._rewards
         return np.asarray(np.bincount(codes, self._share * np.isfinite(rewards))[codes] < DIFFERENT)[self.rows]

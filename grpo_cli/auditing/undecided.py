@@ -112,7 +112,8 @@ def epsilon_of(candidate: Candidate, log: Trial) -> dict[str, Any] | None:
     tolerance = log.tolerance.of_formula(log.logged, solved=candidate.solved)
     read = Intervals.of(np.abs(log.logged / candidate.factor), tolerance)
     divisors = read.divisors(np.abs(start.numerator(rule)))
-    low, high = divisors.beside(start.spread(rule), squared=rule.inside > 0).shared
+    added, several = divisors.beside(start.spread(rule), squared=rule.inside > 0), ~start.alone
+    low, high = Intervals(added.low[several], added.high[several]).shared
     if not low <= high < np.inf:
         return None
     is_open = sum(low <= value <= high for value in EPSILONS) > 1

@@ -49,6 +49,12 @@ def test_nothing_is_said_of_an_epsilon_that_only_one_usual_number_can_be() -> No
     assert grpo_cli.audit(log(centred(REWARDS)), group="prompt_id")["match"]["epsilon"] is None
 
 
+def test_groups_of_one_row_say_nothing_of_an_epsilon() -> None:
+    alone = pl.DataFrame({"prompt_id": [100], "reward": [0.7], "advantage": [0.0]})
+    frame = pl.concat([log(divided(REWARDS, 1e-4)).cast({"prompt_id": pl.Int64}), alone])
+    assert grpo_cli.audit(frame, group="prompt_id")["match"]["epsilon"]["high"] == pytest.approx(1e-4, abs=2e-6)
+
+
 def test_what_would_tell_formulas_apart_is_found_by_computing_both() -> None:
     """Groups of eight: n/(n - 1) is 8/7 in all of them."""
     facts = grpo_cli.audit(log(2 * centred(REWARDS)), group="prompt_id")
