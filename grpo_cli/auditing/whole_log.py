@@ -23,8 +23,7 @@ from grpo_cli.engine.moments import Codes, Index, Vector
 
 SHIFTS: Final = 64  # rows by which advantages may be shifted
 MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
-# Usual numbers of rollouts of a group.
-SIZES: Final = tuple(n for n in range(2, 65) if n <= 16 or n % 4 == 0 or n % 5 == 0)  # noqa: PLR2004 - sizes themselves
+LARGEST: Final = 64  # rows of a group that was cut
 PAIRS: Final = 20  # pairs of rows with equal rewards and different lengths and advantages, at least
 GROUPS: Final = 3  # groups with such pairs, at least
 STEPS: Final = 3  # that have a mean or std of their own, at least
@@ -127,22 +126,23 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     if (np.abs(seen[codes, is_high.astype(int)] - log.logged) > allowed).any():
         return None
     kinds = np.column_stack([seen, np.bincount(codes, is_high), np.bincount(codes)])
-    kinds = np.unique(
-        np.nan_to_num(kinds, nan=np.inf), axis=0
-    )  # groups with the same rewards and advantages count once
+    # Groups with the same rewards and advantages count once.
+    kinds = np.unique(np.nan_to_num(kinds, nan=np.inf), axis=0)
     seen, high, kept = kinds[:, :2], kinds[:, 2], kinds[:, 3]
     is_seen = np.isfinite(seen)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = np.where(is_seen.all(axis=1), seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
-    for n in (n for n in SIZES if n > kept.max() and (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()):
-        more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
-        for name, given in _of_whole_groups(log, tried, rewards, n):
-            same = (np.abs(given - seen[:, None]) <= allowed) | ~is_seen[:, None]
-            fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
-            if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, 2:], fits.argmax(axis=1)):
-                sizes = f"{kept.min():g}" if kept.min() == kept.max() else f"{kept.min():g} to {kept.max():g}"
-                says = f"groups were cut to {sizes} of {n}: with the missing rows {name} gives every advantage"
-                return cause("cut", says, codes, np.bincount(codes) > 0)
+    # The size of the whole groups; that of the largest here says that they are whole.
+    largest = int(kept.max())
+    n = next((n for n in range(largest, LARGEST + 1) if (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()), largest)
+    more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
+    for name, given in _of_whole_groups(log, tried, rewards, n) if n > largest else ():
+        same = (np.abs(given - seen[:, None]) <= allowed) | ~is_seen[:, None]
+        fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
+        if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, 2:], fits.argmax(axis=1)):
+            sizes = f"{kept.min():g}" if kept.min() == largest else f"{kept.min():g} to {largest}"
+            says = f"groups were cut to {sizes} of {n}: with the missing rows {name} gives every advantage"
+            return cause("cut", says, codes, np.bincount(codes) > 0)
     return None
 
 
