@@ -334,7 +334,7 @@ def audit(
     tables, _ = opened(frame, job.binding)
     found = runs.audited(job, tables)
     refuse_changed(tables)
-    return found
+    return document(found)
 
 
 @_explained_in_keywords

@@ -5,7 +5,7 @@ If the user does not say how rows are grouped, the likely groupings are tried in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
@@ -13,19 +13,12 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate, Said, candidates, plain_method, untried
-from grpo_cli.auditing.causes import causes, counted_per_fragment, noise_cause
+from grpo_cli.auditing.candidates import Said
+from grpo_cli.auditing.facts import Audited, Grouping, Result, facts_of
 from grpo_cli.auditing.formulas import Known
-from grpo_cli.auditing.search import Search, search
-from grpo_cli.auditing.trial import FAR, Evidence, Fit, Tolerance, Trial, differences, evidence
-from grpo_cli.auditing.undecided import epsilon_of, ties_of, told_apart_by
-from grpo_cli.auditing.whole_log import cause_of_log
-from grpo_cli.engine import presets
+from grpo_cli.auditing.search import search
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
-from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
-from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import advantages, score
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check
 from grpo_cli.read.columns import Columns
@@ -36,7 +29,6 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
 from grpo_cli.read.rollouts import counted, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
 from grpo_cli.read.tables import Binding, Table
-from grpo_cli.stats.facts import plain
 from grpo_cli.values.cells import Kind, as_number
 
 VERSION: Final = 1
@@ -101,8 +93,8 @@ def audit(
     logged: pl.Series,
     said: Said,
     phase: Callable[..., None] = lambda *_: None,
-) -> dict[str, Any]:
-    """What was found about the logged advantages, as plain data; `phase` is called with the name of each part of the work.
+) -> Audited:
+    """What was found about the logged advantages; `phase` is called with the name of each part of the work.
 
     `binding` has the user's flags for groups and batches.
     """
@@ -120,35 +112,17 @@ def audit(
         if not best.fits[0].explains_all:
             best = audited.best(audited.merged(best.grouping), best)
     phase("looking for causes")
-    return _facts(best, audited)
+    return facts_of(best, audited.column, said)
 
 
-def gates(facts: Mapping[str, Any]) -> dict[str, float | None]:
+def gates(facts: Audited) -> dict[str, float | None]:
     """The quantities that --fail-on may name: those of the claim, or of the best formula if nothing was claimed."""
-    known = {**facts, **(facts["claim"] or facts["match"]), "ties": len(facts["ties"])}
-    return {name: known[name] for name in GATES}
+    judged = facts.claim or facts.match
+    found = judged.mismatched_rows, judged.mismatched_groups, judged.max_difference
+    return dict(zip(GATES, (*found, facts.rows, facts.groups, len(facts.ties)), strict=True))
 
 
 # --- ways to group -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Grouping:
-    """The rows under one way to group them, which `note` names."""
-
-    columns: Columns
-    narrow: Narrow
-    logged: Vector
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The fits for one grouping, best first."""
-
-    grouping: Grouping
-    fits: list[Fit]
-    log: Search
 
 
 @dataclass(slots=True)
@@ -290,198 +264,3 @@ def _rises(grouping: Grouping) -> bool:
     rows = rows.sort("group", "reward.0")
     falls = pl.col("logged").shift(-1) < pl.col("logged") - UNEQUAL * pl.max_horizontal(1.0, pl.col("logged").abs())
     return not rows.select((falls & (pl.col("group").shift(-1) == pl.col("group"))).any()).item()
-
-
-# --- facts -------------------------------------------------------------------------------------------------
-
-
-def _facts(result: Result, audited: Audit) -> dict[str, Any]:
-    narrow = result.grouping.narrow
-    result, explained = _explained(result)
-    best = result.fits[0]
-    candidate, plan = best.candidate, best.candidate.plan
-    cause = None
-    if not best.explains_all:
-        said = replace(audited.said, weights=plan.rewards.weights)
-        parts = encode([narrow.file, *narrow.carried.values()], len(narrow.table)).codes.to_numpy()
-        cause = cause_of_log(result.log.whole, candidates(said, (), len(narrow.reward_names)), parts)
-    explained = [cause] if cause is not None else explained
-    judged = Judged.of(result.log, candidate)
-    log, table = judged.log, judged.log.table
-    if best.explains_all and not judged.wrong.any():
-        explained = counted_per_fragment(plan, table, judged.computed, log.tolerance.of(log.logged))
-    near = best.noisy is not None or judged.rows <= FAR * log.size
-    # Only groups whose rewards differ distinguish formulas.
-    constant = score(Plan.of({"rewards.missing": "exclude"}), table).frame[".constant"].fill_null(value=True)
-    ties, part = ties_of(result.fits), result.log.part
-    known = evidence(plan, part.table, part.logged, part.counts)
-    enough = known.suffices(judged.tolerance, candidate.constants)
-    return {
-        "version": VERSION,
-        "inputs": [table.name for table in narrow.tables],
-        "column": audited.column,
-        "rows": len(narrow.table),
-        "groups": narrow.groups.size,
-        "notes": [*narrow.notes, *([result.grouping.note] if result.grouping.note else [])],
-        "match": {
-            **_describe(best),
-            "mismatched_rows": judged.rows,
-            "mismatched_groups": judged.groups,
-            "max_difference": judged.largest(~judged.wrong),
-            "tolerance": judged.tolerance.largest,
-            "near": near,
-            "decisive_rows": int(log.counts[~constant.to_numpy()].sum()),
-            "verdict": _verdict(best, near=near, known=known, enough=enough, logged=log.logged),
-            "equations": known.equations,
-            "constants": candidate.constants,
-            "epsilon": epsilon_of(candidate, part if part.size == log.size and not plan.uses_batch else log)
-            if best.explains_all
-            else None,
-            "weights": dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
-            "preset_names": list(candidate.presets),
-            "plain_method": plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
-            "factor": candidate.factor,
-            "without_effect": _without_effect(plan, table),
-        },
-        "ties": [name for names, _ in ties for name in names],
-        "tied_formulas": [names for names, _ in ties],
-        "told_apart_by": told_apart_by(candidate, [tied for _, tied in ties], part),
-        "ranking": [_describe(fit) for fit in result.fits[:LISTED]],
-        "disagreements": judged.disagreements(narrow),
-        "headline": None if cause is None else cause["says"],
-        "causes": explained,
-        "claim": None if audited.said.claim is None else _check_claim(audited.said.claim, result),
-        "sampled_rows": len(result.log.rows),
-        "not_tried": untried({*narrow.roles, "input_length", "turns"}),
-        "warnings": list(narrow.warnings),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What a formula computes for the rows of a log, and where it differs: for a part of them if that shows all."""
-
-    log: Trial
-    tolerance: Tolerance
-    computed: Vector
-    wrong: Mask
-    error: Vector
-
-    @classmethod
-    def of(cls, log: Search, candidate: Candidate) -> Judged:
-        """Rows that differ are rows of the whole log."""
-        plan = candidate.plan
-        for trial in (log.part, log.whole) if log.settles(plan) else (log.whole,):
-            computed = candidate.factor * advantages(plan, trial.table)
-            tolerance = trial.tolerance.of_formula(trial.logged, solved=candidate.solved)
-            wrong, error = differences(computed, trial.logged, tolerance)
-            if not wrong.any():
-                break
-        return cls(trial, tolerance, computed, wrong, error)
-
-    @property
-    def rows(self) -> int:
-        """How many rows differ."""
-        return int(self.wrong.sum())
-
-    @property
-    def groups(self) -> int:
-        """How many groups have a row that differs."""
-        return len(np.unique(self.log.table["group"].to_numpy()[self.wrong]))
-
-    def largest(self, rows: Mask) -> float | None:
-        """The largest difference of these rows."""
-        return plain(float(self.error.max(initial=0.0, where=np.isfinite(self.error) & rows)))
-
-    def disagreements(self, narrow: Narrow) -> list[dict[str, Any]]:
-        """The first groups that disagree: key, and place and both values of the first such row."""
-        rows = np.flatnonzero(self.wrong)
-        groups = narrow.table["group"].to_numpy()[rows] if len(rows) else rows
-        codes, first, counts = np.unique(groups, return_index=True, return_counts=True)
-        listed = np.argsort(first)[:LISTED]
-        at = rows[first[listed]]
-        return [
-            {
-                "key": narrow.label(int(codes[i])), "place": place, "rows": int(counts[i]),
-                "expected": plain(float(self.computed[row])), "logged": plain(float(self.log.logged[row])),
-            }
-            for i, row, place in zip(listed, at, narrow.places(at.tolist()), strict=True)
-        ]  # fmt: skip
-
-
-def _verdict(best: Fit, *, near: bool, known: Evidence, enough: bool, logged: Vector) -> str:
-    """`match`, `noise`, `few`, `nothing`, `near` or `none`; docs/trainers.md explains them."""
-    if not np.nan_to_num(logged).any():
-        return "nothing"
-    if not best.explains_all:
-        return "near" if near else "none"
-    if not known.groups:
-        return "nothing"
-    if not enough:
-        return "few"
-    return "noise" if best.mismatched else "match"
-
-
-def _explained(result: Result) -> tuple[Result, list[dict[str, Any]]]:
-    """The result, the formula first whose causes leave the fewest rows unexplained, and these causes."""
-    narrow, logged, first = result.grouping.narrow, result.grouping.logged, result.fits[0]
-    if first.noisy is not None:
-        return result, [noise_cause(first.noisy, narrow.table)]
-    if not first.mismatched or first.mismatched > FAR * len(logged):
-        return result, []
-    by_unexplained: dict[int, tuple[Fit, list[dict[str, Any]]]] = {}
-    ties = (fit for fit in result.fits if fit.is_tied_with(first))
-    tried: set[Any] = set()  # what float32 noise is divided by, and whether it is clipped
-    for fit in sorted(ties, key=lambda fit: (fit is not first, not fit.candidate.presets)):
-        plan = fit.candidate.plan
-        noise = plan.divisor, plan.post
-        if noise in tried or len(tried) == EXPLAINED or 0 in by_unexplained:
-            continue
-        tried.add(noise)
-        judged = Judged.of(result.log, fit.candidate)
-        explained = causes(plan, narrow.table, judged.computed, logged, judged.wrong, judged.tolerance.of(logged))
-        left = sum(cause["rows"] for cause in explained if cause["cause"] == "unexplained")
-        by_unexplained.setdefault(left, (fit, explained))
-    best, explained = by_unexplained[min(by_unexplained)]
-    return replace(result, fits=[best, *(fit for fit in result.fits if fit is not best)]), explained
-
-
-def _describe(fit: Fit) -> dict[str, Any]:
-    return {
-        "name": fit.candidate.name,
-        "mismatched_rows": fit.mismatched,
-        "typical_difference": plain(fit.typical),
-        "plan": fit.candidate.plan.as_dict(),
-    }
-
-
-def _check_claim(claim: Plan, result: Result) -> dict[str, Any]:
-    """How far the claimed formula is from the logged values, and in which fields it differs from the best one."""
-    judged = Judged.of(result.log, Candidate(claim))
-    changed = presets.differences(result.fits[0].candidate.plan, claim) if judged.rows else {}
-    # Rules that apply to no row of this file cause no difference.
-    without_effect = _without_effect(claim, judged.log.table)
-    return {
-        "mismatched_rows": judged.rows,
-        "mismatched_groups": judged.groups,
-        "max_difference": judged.largest(np.ones(len(judged.wrong), dtype=bool)),
-        "disagreements": judged.disagreements(result.grouping.narrow),
-        "differs": {
-            key: {"claimed": before, "logged": now}
-            for key, (before, now) in changed.items()
-            if key not in {*without_effect, *claim.unread}
-        },
-    }
-
-
-def _without_effect(plan: Plan, table: pl.DataFrame) -> list[str]:
-    """The plan fields for kinds of rows and groups that this file does not have."""
-    frame = score(plan, table).frame
-    known = table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
-    decides = {
-        ("rewards.missing",): (~frame[".scorable"]).any(),
-        ("rewards.component_missing",): not known.select(pl.all_horizontal(pl.all())).to_series().all(),
-        ("alone.baseline", "alone.sd", "alone.result"): (frame[".n"] == 1).any(),
-        ("groups.zero_variance",): frame[".zero_variance"].fill_null(value=False).any(),
-    }
-    return [name for names, some in decides.items() if not some for name in names]

@@ -31,6 +31,16 @@ LINE: Final = 3  # rows of a group, at least: fewer are always on a line
 
 
 @dataclass(frozen=True)
+class Cause:
+    """What explains groups that disagree."""
+
+    cause: str
+    says: str
+    groups: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class Case:
     """The rows of groups that disagree, and the formula that they should follow."""
 
@@ -85,7 +95,7 @@ class Case:
 
 def causes(
     plan: Plan, table: pl.DataFrame, computed: Vector, logged: Vector, wrong: Mask, tolerance: Vector
-) -> list[dict[str, Any]]:
+) -> list[Cause]:
     """The causes, each with the number of groups and rows that it explains; the rest is `unexplained`."""
     if not wrong.any():
         return []
@@ -121,7 +131,7 @@ def _distinct(values: Vector) -> int:
     return len(np.unique(np.round(values, 5)))
 
 
-def noise_cause(noisy: Mask, table: pl.DataFrame) -> dict[str, Any]:
+def noise_cause(noisy: Mask, table: pl.DataFrame) -> Cause:
     """The cause of advantages that differ only by the float32 noise of these groups, which whitening spread."""
     says = (
         "the float32 mean of equal rewards is off in its last bits; divided by epsilon and spread over the batch by whitening, "
@@ -130,9 +140,9 @@ def noise_cause(noisy: Mask, table: pl.DataFrame) -> dict[str, Any]:
     return cause("float32 noise", says, table["group"].to_numpy(), noisy)
 
 
-def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> dict[str, Any]:
+def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> Cause:
     """A cause, with the number of the groups and of their rows."""
-    return {"cause": name, "says": says, "groups": int(groups.sum()), "rows": int(groups[codes].sum())}
+    return Cause(cause=name, says=says, groups=int(groups.sum()), rows=int(groups[codes].sum()))
 
 
 # --- tests -------------------------------------------------------------------------------------------------
@@ -206,7 +216,7 @@ def _fragments(case: Case) -> Mask:
     return case.agrees(case.scored(take="each"))
 
 
-def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tolerance: Vector) -> list[dict[str, Any]]:
+def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tolerance: Vector) -> list[Cause]:
     """For a plan that counts every row: the groups whose advantages would differ if each rollout counted once."""
     if plan.unit.take != "each" or "rollout" not in table.columns:
         return []

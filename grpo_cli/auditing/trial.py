@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,8 @@ DIGITS: Final = 12  # numbers of float64 arithmetic have more; a logger that pri
 # Error of a formula with a solved constant, relative to the largest |A|: in float64 and float32.
 EXACT: Final = (1e-9, 1e-6)
 COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a constant
-MANTISSAS: Final = {8: "bfloat16", 11: "float16"}  # bits of the mantissa
+Precision = Literal["float64", "float32", "float16", "bfloat16", "decimals"]
+MANTISSAS: Final[Mapping[int, Precision]] = {8: "bfloat16", 11: "float16"}  # bits of the mantissa
 TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
 ROUNDING: Final = 1e-12  # a smaller error is rounding
 LARGE: Final = 1e-3  # smaller advantages depend too little on a constant
@@ -65,7 +66,7 @@ class Tolerance:
         return max(self.absolute, self.relative, 2.0**-self.bits if self.bits else 0.0)
 
     @property
-    def words(self) -> str:
+    def words(self) -> Precision:
         """How exactly values are read, in words."""
         if self.bits:
             return MANTISSAS[self.bits]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 from grpo_cli.auditing.candidates import EPSILONS, Candidate
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.solve import LEVELS, Intervals, rule_of, starts_of
-from grpo_cli.auditing.trial import Fit, Trial
+from grpo_cli.auditing.trial import Fit, Precision, Trial
 from grpo_cli.engine import presets
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
@@ -31,6 +31,16 @@ INVENTED: Final[Mapping[str, Sequence[float]]] = {
     "higher rewards": [0, 1, 1, 4],
     "lower rewards": [-3, 0, 0, 1],
 }
+
+
+@dataclass(frozen=True)
+class EpsilonInterval:
+    """Where the epsilon lies, how exactly the values were read, and a sentence if several usual ones lie there."""
+
+    low: float
+    high: float
+    read_as: Precision
+    says: str
 
 
 def ties_of(fits: Sequence[Fit]) -> list[tuple[list[str], Candidate]]:
@@ -72,7 +82,9 @@ def told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> l
 
     The formulas are computed on invented groups: for each kind, ordinary groups and a group of the kind are a batch.
     """
-    if "reward.1" in log.table.columns or not others:
+    known = {"length", "input_length", "turns"}
+    told = [one for one in others[:TOLD] if {*best.plan.needs, *one.plan.needs} <= known]
+    if "reward.1" in log.table.columns or not told:
         return [""] * len(others)
     reward, sizes = log.table["reward.0"].to_numpy(), np.bincount(log.table["group"].to_numpy())
     lowest, highest = float(np.nanmin(reward)), float(np.nanmax(reward))
@@ -87,8 +99,7 @@ def told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> l
     ]
     kinds = {"batch": pl.UInt32, "group": pl.UInt32, "reward.0": pl.Float64}
     table = pl.DataFrame(rows, schema=kinds, orient="row")
-    table = table.with_columns(length=pl.lit(1.0), input_length=pl.lit(1.0), turns=pl.lit(1.0))
-    told = [one for one in others[:TOLD] if {*best.plan.needs, *one.plan.needs} <= {*table.columns}]
+    table = table.with_columns(pl.lit(1.0).alias(role) for role in sorted(known))
     formulas, codes = Formulas(table), table["batch"].to_numpy()
     formulas.compute(one.plan for one in (best, *told))
 
@@ -100,7 +111,7 @@ def told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> l
     return [kind(one) if one in told else "" for one in others]
 
 
-def epsilon_of(candidate: Candidate, log: Trial) -> dict[str, Any] | None:
+def epsilon_of(candidate: Candidate, log: Trial) -> EpsilonInterval | None:
     """The interval of the epsilon (under the root, if it stands there) that all rows leave, and how exactly they were read.
 
     None if the formula has none, or does not show it.
@@ -118,4 +129,4 @@ def epsilon_of(candidate: Candidate, log: Trial) -> dict[str, Any] | None:
         return None
     is_open = sum(low <= value <= high for value in EPSILONS) > 1
     says = f"epsilon {low:.2g} to {high:.2g}: {tolerance.words} cannot say more"
-    return {"low": low, "high": high, "read_as": tolerance.words, "says": says if is_open else ""}
+    return EpsilonInterval(low, high, tolerance.words, says if is_open else "")

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, plain_method
-from grpo_cli.auditing.causes import cause
+from grpo_cli.auditing.causes import Cause, cause
 from grpo_cli.auditing.float32 import constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence, slopes
@@ -34,8 +34,8 @@ WHOLE: Final = 0.05  # how far the number of higher rewards of a whole group may
 TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 
 
-def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
-    """The cause that explains the whole log, as plain data; None if there is none.
+def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
+    """The cause that explains the whole log; None if there is none.
 
     Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
     """
@@ -58,7 +58,7 @@ def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
+def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """Every row has the advantage of another row, the same number of rows (at most SHIFTS) away.
 
     If each file or step was shifted separately, the rows at its ends may differ.
@@ -91,7 +91,7 @@ def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, An
     return None
 
 
-def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, Any] | None:
+def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """Every step was normalised with numbers of its own, near those of its rows: a batch has rows that are not here."""
     count, codes = int(parts.max()) + 1, log.table["group"].to_numpy()
     for candidate in _plain(tried) if count >= STEPS else ():
@@ -110,7 +110,7 @@ def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> dict[str, 
     return None
 
 
-def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
+def _cut(log: Trial, tried: Sequence[Candidate]) -> Cause | None:
     """Groups with two distinct rewards that were cut after advantages were computed: all had the same size before.
 
     The missing rows are solved from the advantages, so several different groups have to confirm them.
@@ -132,6 +132,8 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> dict[str, Any] | None:
     is_seen = np.isfinite(seen)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = np.where(is_seen.all(axis=1), seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
+    if not np.isfinite(rate).all():
+        return None
     # The size of the whole groups; that of the largest here says that they are whole.
     largest = int(kept.max())
     n = next((n for n in range(largest, LARGEST + 1) if (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()), largest)
@@ -179,7 +181,7 @@ def _is_confirmed(seen: Matrix, here: np.ndarray[Any, Any], solved: Index) -> bo
     return equations >= constants + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
 
 
-def _length(log: Trial) -> dict[str, Any] | None:
+def _length(log: Trial) -> Cause | None:
     """In groups of equal rewards, advantages rise with the length everywhere, or fall everywhere."""
     if "length" not in log.table.columns:
         return None

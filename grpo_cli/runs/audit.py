@@ -13,6 +13,7 @@ import polars as pl
 
 from grpo_cli.auditing.audit import audit, gates, no_advantages, what_is_read
 from grpo_cli.auditing.candidates import Said
+from grpo_cli.auditing.facts import Audited, AuditedPart, AuditedParts
 from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import ShapeOp
@@ -71,7 +72,7 @@ class Job:
         )
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> dict[str, Any]:
+def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Audited | AuditedParts:
     """Audit the files, which the workers read; return the facts, which a gate error carries as well."""
     phase("reading")
     inputs, skipped = find_inputs(job.inputs)
@@ -85,28 +86,29 @@ def audited(
     phase: Callable[..., None] = lambda *_: None,
     over: OverTables = map,
     skipped: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> Audited | AuditedParts:
     """The facts of these tables, which `over` reads, if the gate lets them pass; `skipped` warns of files left out."""
     facts = (_of_parts if job.by else _of_all)(job, tables, phase, over)
-    facts["warnings"] = [*facts.get("warnings", ()), *skipped]
+    facts = replace(facts, warnings=[*facts.warnings, *skipped])
     if job.gate is not None:
         job.gate.check(gates, facts)
     return facts
 
 
-def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
+def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> Audited:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
     columns = read_columns(choose(layout(tables, binding), job.claim or Plan(shape=tuple(job.shape))), over).compact()
     logged = _logged_in(tables, column, job, over)
     return _audited(job, columns, logged, phase)
 
 
-def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> dict[str, Any]:
+def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> Audited:
     said = Said(weights=job.weights, shape=job.shape, claim=job.claim, claimed=job.claimed)
     trained = _trained(columns, logged)
     facts = audit(trained, job.binding, logged, said, phase)
     if rest := columns.height - trained.height:
-        facts["notes"].append(f"left out {rest:,} rows of groups that have not been trained on, or not whole")
+        note = f"left out {rest:,} rows of groups that have not been trained on, or not whole"
+        facts = replace(facts, notes=[*facts.notes, note])
     return facts
 
 
@@ -123,7 +125,7 @@ def _trained(columns: Columns, logged: pl.Series) -> Columns:
     return columns.at(whole.arg_true().to_numpy()) if whole.any() else columns
 
 
-def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> dict[str, Any]:
+def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> AuditedParts:
     """The facts of each part; without claims, the formula of every value is searched."""
     jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
     for name, part in jobs.items():
@@ -142,8 +144,9 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
         except DataError as error:
             error.inside(f"{job.by} = {value}")
             raise
-        found.append({"value": value, **own})
-    return {**{name: found[0][name] for name in ("version", "inputs")}, "plan_by": job.by, "parts": found}
+        found.append(AuditedPart(value=value, **vars(own)))
+    first = found[0]
+    return AuditedParts(version=first.version, inputs=first.inputs, plan_by=job.by, parts=found, warnings=[])
 
 
 def _logged_in(tables: Sequence[Table], name: str, job: Job, over: OverTables) -> pl.Series:

@@ -23,6 +23,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.audit import Job, audited
+from grpo_cli.stats.document import document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -264,7 +265,7 @@ def verdict(at: int) -> str:
     frame = log.table(seed(at))
     binding = Binding(rewards=("reward", "other")) if log.fault == "weights" else Binding()
     columns = FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)
-    facts = audited(Job(inputs=(), binding=binding), [Table(FRAME, columns)])
+    facts = document(audited(Job(inputs=(), binding=binding), [Table(FRAME, columns)]))
     match = facts["match"]
     fits = match["verdict"] in {"match", "noise"}
     if facts["headline"] is not None:

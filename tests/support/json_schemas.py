@@ -9,11 +9,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from grpo_cli.auditing.compare import Compared
+from grpo_cli.auditing.facts import Audited, AuditedParts
 from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.detect_schema import SchemaMatch
-from grpo_cli.render.documents import AuditDocument, AuditPartsDocument, PlanFields, Run
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
@@ -23,6 +23,14 @@ from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 
 Scalar = str | int | float | bool | None
+
+
+class Run(TypedDict):
+    """Facts of a whole run."""
+
+    version: Literal[1]
+    inputs: list[str]
+    config: NotRequired[str]
 
 
 # The listings, whose documents are made from the rows of tables, and what `verify` and `add` print.
@@ -176,7 +184,7 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     },
     "select": {"select": Selected},
     "export": {"export": Exported},
-    "audit": {"audit": AuditDocument, "audit-parts": AuditPartsDocument},
+    "audit": {"audit": Audited, "audit-parts": AuditedParts},
     "compare": {"compare": Compared},
     "methods": {"methods": list[Method], "methods-one": Method},
     "presets": {"presets": list[Preset], "presets-one": Preset},
@@ -207,8 +215,6 @@ def schema_of(kind: Any, title: str) -> dict[str, Any]:
 
 def _schema(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
     origin, inner = get_origin(kind), get_args(kind)
-    if kind is PlanFields:
-        kind = Plan
     if kind is Any:
         return {}
     if kind in PLAIN:

@@ -135,7 +135,7 @@ def both_audited(job: audit.Job, *, rows: int = ROWS) -> dict[str, Any]:
     with on_tasks(rows) as workers:
         for own in (HERE, workers):
             try:
-                found.append(audit.run(job, workers=own))
+                found.append(document(audit.run(job, workers=own)))
             except GrpoError as error:
                 found.append({"error": str(error)})
     assert found[0] == found[1]

@@ -26,6 +26,7 @@ from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.formats.jsonl import format as jsonl
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.audit import Job, audited, run
+from grpo_cli.stats.document import document
 from tests.support.command import adv
 from tests.support.drawn import is_nightly, some
 from tests.support.goldens import cases, commands, table
@@ -66,10 +67,9 @@ def rows(
 def found(
     frame: pl.DataFrame, column: str | None = None, claim: Any = None, preset: str = "", **binding: Any
 ) -> dict[str, Any]:
-    facts = audited(
-        Job(inputs=(), binding=Binding(**binding), column=column, claim=claim, claimed=preset),
-        [Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema))],
-    )
+    job = Job(inputs=(), binding=Binding(**binding), column=column, claim=claim, claimed=preset)
+    reader = FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)
+    facts = document(audited(job, [Table(FRAME, reader)]))
     json.dumps(facts, allow_nan=False)
     return facts
 

@@ -449,7 +449,7 @@ def logged(tmp_path: Path, **options: Any) -> dict[str, Any]:
     """The audit of a slime dump with the advantages of these options."""
     path = slime_compact(tmp_path).path
     compute(path, output=str(tmp_path / "logged.jsonl"), **options)
-    return audit(Audit(inputs=[str(tmp_path / "logged.jsonl")]))
+    return document(audit(Audit(inputs=[str(tmp_path / "logged.jsonl")])))
 
 
 def test_an_audit_knows_a_log_that_counts_rollouts(tmp_path: Path) -> None:
@@ -474,7 +474,7 @@ def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path
         row | {"advantage": per_row if part.group == 0 else per_rollout} for row, part, per_rollout, per_row in values
     ]
     path = write(tmp_path / "mixed.jsonl", mixed)
-    facts = audit(Audit(inputs=[str(path)], binding=Binding(group=("group_index",))))
+    facts = document(audit(Audit(inputs=[str(path)], binding=Binding(group=("group_index",)))))
     assert [(one["cause"], one["groups"]) for one in facts["causes"]] == [("counted per fragment", 1)]
 
 
