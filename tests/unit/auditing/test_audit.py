@@ -384,7 +384,7 @@ def one_of_each_form() -> list[tuple[str, str]]:
     return list(forms.values())
 
 
-@pytest.mark.parametrize(("case", "preset"), golden_presets() if is_nightly() else one_of_each_form()[::2])
+@pytest.mark.parametrize(("case", "preset"), golden_presets() if is_nightly() else one_of_each_form()[::3])
 def test_the_numbers_of_a_framework_lead_back_to_its_preset(case: str, preset: str) -> None:
     facts = found(table("tables", TABLE).with_columns(advantage=table("expected", TABLE)[case]))
     assert facts["match"]["mismatched_rows"] == 0
@@ -800,7 +800,7 @@ LARGE = solved(*(k % 9 for k in range(1100)))  # a sample of them is searched
 
 @pytest.mark.parametrize(
     ("name", "kind", "made"),
-    some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 4),
+    some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 5),
 )
 def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str, tmp_path: Path) -> None:
     groups = {"zeros and ones": WEIGHTED, "decimals": GROUPS, "large": LARGE}[kind]
@@ -817,14 +817,14 @@ def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str,
 
 
 def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
-    for weight in (lambda p: 1.37 - p, lambda p: 1 + p * p, lambda p: 0.5 + math.sin(7 * p) / 4):
-        for groups in (WEIGHTED, GROUPS):
-            facts = found(rows(groups, [[weight(fmean(g)) * a for a in centred(g)] for g in groups]), group=KEY)
-            assert facts["match"]["verdict"] in {"near", "none"}
-            assert facts["match"]["plan"]["weight"]["by"] == "none" or facts["match"]["preset_names"]
+    weights = (lambda p: 1.37 - p, lambda p: 1 + p * p, lambda p: 0.5 + math.sin(7 * p) / 4)
+    for weight, groups in some(list(product(weights, (WEIGHTED, GROUPS))), 2):
+        facts = found(rows(groups, [[weight(fmean(g)) * a for a in centred(g)] for g in groups]), group=KEY)
+        assert facts["match"]["verdict"] in {"near", "none"}
+        assert facts["match"]["plan"]["weight"]["by"] == "none" or facts["match"]["preset_names"]
 
 
-@pytest.mark.parametrize("reward", [None, math.nan, math.inf])
+@pytest.mark.parametrize("reward", some([None, math.nan, math.inf], 3))
 def test_a_row_without_a_reward_hides_no_weight_of_the_group(reward: float | None) -> None:
     logged = [[peak(group) * a for a in centred(group)] for group in WEIGHTED]
     frame = rows(WEIGHTED, logged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -81,9 +82,7 @@ STDS = {
 }
 
 
-@pytest.mark.parametrize("level", STDS)
-@pytest.mark.parametrize("ddof", [0, 1])
-@pytest.mark.parametrize("rounded", [np.float16, bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize(("level", "ddof", "rounded"), some(product(STDS, [0, 1], [np.float16, bfloat16]), 3))
 def test_zeros_and_ones_are_enough_to_name_a_log_of_16_bits(level: str, ddof: int, rounded: Any) -> None:
     rewards = drawn(9, 3)
     logged = centred(rewards) / (STDS[level](rewards, ddof) + 1e-6)
