@@ -56,6 +56,8 @@ KEY: Final = 28
 LINES: Final = 20  # a longer trend is thinned out to this many lines
 SPARKS: Final = 60
 ROWS: Final = 64  # at most this many rows of a group are shown
+NARROWEST_BAR: Final = 5  # a shorter one of the share without a gradient shows nothing
+WIDEST_BAR: Final = 20
 NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
 NAMED: Final = 3  # the names of up to this many reward columns fit over a matrix
 RATES: Final = 9  # up to this many solve rates have a line each
@@ -172,20 +174,32 @@ def _table_by(by: Trend, sheet: Sheet) -> None:
         for key in members(TrendLine)
         if key in {"value", "mean"} or any(getattr(line, key) not in {None, 0} for line in lines)
     ]
-    if not over_steps(lines):
+    categories = not over_steps(lines)
+    if categories:
         lines = sorted(lines, key=lambda line: -(line.zero_variance or 0))
     shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]
         heads = [name, *(HEADS.get(key, key) for key in keys[1:])]
-        table = aligned(heads, [[_cell(key, getattr(line, key)) for line in shown] for key in keys])
-        if max(map(len, table)) <= sheet.console.width:
+        cells = [_cells(key, [getattr(line, key) for line in shown]) for key in keys]
+        table = aligned(heads, cells, frozenset({0}) if categories else frozenset())
+        if max(map(len, table)) <= sheet.console.width - (NARROWEST_BAR + 2 if categories else 0):
             break
-    for text in table:
-        sheet.text(text)
+    wide = sheet.console.width - max(map(len, table)) - 2
+    for at, text in enumerate(table):
+        share = shown[at - 1].zero_variance if at and categories and wide >= NARROWEST_BAR else None
+        bar = "█" * round((share or 0.0) * min(wide, WIDEST_BAR))
+        sheet.text(f"{text}  {bar}" if bar else text)
     if len(lines) > LINES:
         sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
     sheet.blank()
+
+
+def _cells(key: str, values: Sequence[Any]) -> list[str]:
+    """A column of the trend; numbers have the same decimals."""
+    if key not in SHARES and key != "value" and any(isinstance(value, float) for value in values):
+        return column(values)
+    return [_cell(key, value) for value in values]
 
 
 def _cell(key: str, value: Any) -> str:

@@ -23,6 +23,8 @@ MINUTE: Final = 60
 MARKDOWN_DIGITS: Final = 6
 HALF: Final = 0.4  # height of the blocks if all values are equal
 
+TEN: Final = 10.0
+
 
 def number(value: float | None, scale: float = 0.0, digits: int = 4) -> str:
     """Four significant digits (or as many as `digits` says) and thousands separators; 0 for what is rounding beside `scale`.
@@ -50,16 +52,22 @@ def exact(value: Any) -> str:
 
 
 def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
-    """Numbers of one column with the same number of decimals, where their sizes allow it."""
+    """Numbers of one column with the same number of decimals, as few as they need, where their sizes allow it.
+
+    >>> column([78.75, 80.0]), column([0.5, 1 / 3])
+    (['78.75', '80.00'], ['0.5000', '0.3333'])
+    """
     finite = [abs(v) for v in values if v is not None and math.isfinite(v)]
     top = max([scale, *finite])
     sizes = [v for v in finite if v > ROUNDING * top]
     whole = all(v == int(v) for v in sizes)
     if whole or min(sizes) < SMALLEST or top >= LARGEST:
         return [number(v, top) for v in values]
-    return [
-        f"{v:.4f}".replace("-0.0000", "0.0000") if v is not None and math.isfinite(v) else number(v) for v in values
-    ]
+    most = 4 if top < TEN else 4 - len(f"{top:.0f}")  # four significant digits
+    decimals = next((some for some in range(1, most) if all(round(v, some) == round(v, 6) for v in sizes)), most)
+    zero = f"{0:.{decimals}f}"
+    shown = (f"{v:.{decimals}f}" if v is not None and math.isfinite(v) else number(v) for v in values)
+    return [zero if text == f"-{zero}" else text for text in shown]
 
 
 def count(size: int, noun: str) -> str:

@@ -576,7 +576,26 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     most = first_by([-key for key in keys], top)
     from_end = first_by([key[::-1] for key in keys], max(min(top, len(groups) - top), 0))
     least = len(groups) - 1 - from_end[::-1]
+    if (
+        sort == SORT
+        and len(groups) >= 2 * top
+        and not groups["constant"][most].any()
+        and groups["constant"].sum() > top
+    ):
+        least = _without_gradient(groups, top)  # all of them have a std of 0
     return Listed(sort, len(groups), describe_groups(groups[most], label), describe_groups(groups[least], label))
+
+
+def _without_gradient(groups: pl.DataFrame, top: int) -> Index:
+    """Groups to read first where many have no gradient: those never solved with the longest texts, and one always solved."""
+    numbered = groups.with_row_index("place").filter("constant")
+    never = numbered.filter(pl.col("solve_rate") == 0)
+    if "length" in groups.columns:
+        never = never.sort("length", descending=True, nulls_last=True, maintain_order=True)
+    always = numbered.filter(pl.col("solve_rate") == 1)
+    others = numbered.filter(~pl.col("place").is_in([*never["place"], *always["place"]]))
+    first = pl.concat([never.head(top - min(len(always), 1)), always.head(1), others, never, always])
+    return first["place"].unique(maintain_order=True).head(top).to_numpy().astype(np.int64)
 
 
 def first_by(keys: Sequence[Vector], number: int) -> Index:

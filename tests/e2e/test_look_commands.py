@@ -452,3 +452,21 @@ def test_a_lower_bound_of_100_percent_has_no_sign(*, constant: bool, larger: str
     (line,) = re.findall(r"with a gradient (.+)", shown)
     assert line.split()[1:] == [larger]  # 4 rows, where one group has 2
     assert (">= lower bound" in shown) == constant
+
+
+def test_categories_have_bars_of_their_share_without_a_gradient_and_names_at_the_left(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": f"{env}{k}", "env": env, "reward": r}
+        for env, rewards in (("code", (0, 1)), ("mathematics", (1, 1)), ("web", (0, 0)))
+        for k in range(4)
+        for r in rewards
+    ]
+    write(
+        tmp_path / "in.jsonl",
+        [row if row["prompt_id"] != "web0" else row | {"reward": i % 2} for i, row in enumerate(rows)],
+    )
+    printed = adv("inspect", "in.jsonl", "--by", "env", cwd=tmp_path, COLUMNS="80").out
+    table = [line for line in printed.splitlines() if re.match(r"(mathematics|web|code) ", line)]
+    assert [line.split()[0] for line in table] == ["mathematics", "web", "code"]
+    bars = [line.count("█") for line in table]
+    assert bars[0] > bars[1] > bars[2] == 0

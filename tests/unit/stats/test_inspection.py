@@ -424,6 +424,17 @@ def test_groups_are_listed_from_both_ends() -> None:
     assert ([one.key for one in by_mean.most], by_mean.least) == (["1", "0", "2"], [])
 
 
+def test_of_many_groups_without_a_gradient_the_longest_never_solved_and_one_always_solved_are_listed() -> None:
+    rows = [
+        {"prompt_id": name, "reward": reward, "length": length}
+        for name, reward, length in [("short", 0, 5), ("always", 1, 9), ("long", 0, 50), ("too", 1, 8), ("middle", 0, 20), *((f"mixed {k}", 0, 7) for k in range(3))]
+        for reward in (reward, 1 if "mixed" in name else reward)
+    ]  # fmt: skip
+    listed = grpo_cli.inspect(pl.DataFrame(rows), top=3).facts["listed"]
+    assert [group["key"] for group in listed["most"]] == ["mixed 0", "mixed 1", "mixed 2"]
+    assert [group["key"] for group in listed["least"]] == ["long", "middle", "always"]
+
+
 def test_an_unknown_fact_is_named() -> None:
     with pytest.raises(UnknownName, match="no fact of a group named 'spred'"):
         looked([[0, 1]], View(sort="spred"))
