@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from grpo_cli.stats.against import Against
     from grpo_cli.stats.inspection import Inspected
     from grpo_cli.stats.rescored import Rescoring
+    from grpo_cli.stats.runs import Runs
 
 SAME_ROLLOUTS: Final = (
     "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
@@ -35,8 +36,7 @@ def inspect(given: dict[str, Any]) -> None:
     if "before" in given:
         _against(given)
         return
-    if lost := {"cluster", "pass_at"} & {*given}:
-        raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
+    refuse_without_runs(given)
     rescored = next((name for name in ("rescored", "rescored_column") if name in given), "")
     if rescored:
         refuse_beside(rescored, given, "show", "sort")
@@ -99,18 +99,14 @@ def _inspected(given: dict[str, Any], **more: Any) -> Inspection:
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
     refuse_beside("before", given, "show", "by", "where", "sort", "top")
-    if len(given["before"]) == 1 and not {"pass_at", "cluster", "format", "fail_on"} & {*given}:
+    if not (is_of_runs(given) or {"format", "fail_on"} & {*given}):
         show(given, compared(_inspected(given), given)[0], "against.render")
         return
     from grpo_cli.runs.asked import draws_of
-    from grpo_cli.stats.runs import compared as compared_runs
     from grpo_cli.stats.runs import gate_names, gates
 
-    draws = draws_of(given) or ()
-    gate = Filter.parse(given["fail_on"], gate_names(draws)) if "fail_on" in given else None
-    now = _inspected(given)
-    named = {name: _before(given, name, path) for name, path in earlier(given).items()}
-    found = compared_runs({**named, _name_of(given["inputs"]): now}, draws, given.get("cluster"))
+    gate = Filter.parse(given["fail_on"], gate_names(draws_of(given) or ())) if "fail_on" in given else None
+    found = runs_of(_inspected(given), given)
     if "format" in given:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS
@@ -121,6 +117,27 @@ def _against(given: dict[str, Any]) -> None:
         show(given, found, "runs.render")
     if gate is not None:
         gate.check(dict, gates(found))
+
+
+def is_of_runs(given: dict[str, Any]) -> bool:
+    """Whether a table of runs is asked for, and not one earlier run prompt by prompt."""
+    return len(given["before"]) > 1 or bool({"pass_at", "cluster"} & {*given})
+
+
+def refuse_without_runs(given: dict[str, Any]) -> None:
+    """Refuse what only a comparison of runs has."""
+    lost = {"cluster", "pass_at"} & {*given}
+    if lost and "before" not in given:
+        raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
+
+
+def runs_of(now: Inspection, given: dict[str, Any], **more: Any) -> Runs:
+    """The newest run and the earlier ones, compared with the first of them."""
+    from grpo_cli.runs.asked import draws_of
+    from grpo_cli.stats.runs import compared as compared_runs
+
+    named = {name: _before(given, name, path, **more) for name, path in earlier(given).items()}
+    return compared_runs({**named, _name_of(given["inputs"]): now}, draws_of(given) or (), given.get("cluster"))
 
 
 def earlier(given: dict[str, Any]) -> dict[str, str]:

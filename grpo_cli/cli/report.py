@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from grpo_cli.cli.inspect import compared, looked_at
+from grpo_cli.cli.inspect import compared, is_of_runs, looked_at, refuse_without_runs, runs_of
 from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
@@ -25,6 +25,7 @@ def report(given: dict[str, Any]) -> None:
     from grpo_cli.render.report import KINDS
     from grpo_cli.stats.against import Since
     from grpo_cli.stats.inspection import Inspection
+    from grpo_cli.stats.runs import Among
 
     target = file_of(given, "output") or _beside(given["inputs"][0])
     if target.suffix.lower().removeprefix(".") not in KINDS:
@@ -34,10 +35,11 @@ def report(given: dict[str, Any]) -> None:
 
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
     written = {"report": target, "force": given.get("force", False)}
+    refuse_without_runs(given)
     inspection = looked_at(given, **written)
-    if len(given.get("before", ())) > 1:
-        raise UsageError("a report compares with one earlier run", "grpo-adv inspect --against takes several")
-    if isinstance(inspection, Inspection) and "before" in given:
+    if isinstance(inspection, Inspection) and "before" in given and is_of_runs(given):
+        inspection = Among.of(inspection, runs_of(inspection, given, **written))
+    elif isinstance(inspection, Inspection) and "before" in given:
         changes, other = compared(inspection, given, **written)
         inspection = Since.of(inspection, other, changes)
     from grpo_cli.render.report import write_report

@@ -504,7 +504,7 @@ _COMMANDS: Final = (
         help="Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         argument=_INPUTS,
         options=_options(
-            "output", "force", "by", "before", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
+            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
             "config", "no_config", "quiet", "color", "debug",
         ),
         common=(

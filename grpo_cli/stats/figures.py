@@ -23,7 +23,9 @@ from grpo_cli.stats.binned import Lines, bins_of, count_by_kind
 from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
 from grpo_cli.stats.facts import ValueCounts, at_ends, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
+from grpo_cli.stats.intervals import Estimate
 from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.runs import Among
 from grpo_cli.stats.trends import TrendLine, student, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, percent
 from grpo_cli.values.key_text import labels_of
@@ -56,6 +58,7 @@ class Figure:
 def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     """All figures for which there is data; `advantages` are columns by method."""
     main = [
+        *_of_runs(inspection),
         *_changes(inspection),
         *_rescored(inspection),
         *_trends(inspection),
@@ -378,6 +381,32 @@ def _changes(inspection: Inspection) -> list[Figure]:
                caption="The prompts that changed most after shrinkage for noise, from before (hollow) to now (filled).",
                x="solve rate", y=""),
     ]  # fmt: skip
+
+
+def _of_runs(inspection: Inspection) -> list[Figure]:
+    """What several runs solve, and how far they are from the first."""
+    if not isinstance(inspection, Among):
+        return []
+    runs, differences = inspection.compared.runs, inspection.compared.differences
+    rates = []
+    for run in runs:
+        drawn = {f"pass@{one.k}": one.pass_at for one in run.passes} | {
+            f"pass^{one.k}": one.pass_all for one in run.passes
+        }
+        shown = {"solve rate": run.solve_rate, **drawn}
+        rates += [_estimate(run.name, kind, found) for kind, found in shown.items() if found is not None]
+    change = f"change from {runs[0].name}"
+    apart = [_estimate(one.name, change, one.change) for one in differences]
+    return [
+        Figure("run_rates", "estimates", "Solve rates of the runs", lines=rates,
+               caption="The mean over the prompts of each run, with its 95% interval.", x="", y="share of prompts"),
+        Figure("run_changes", "estimates", f"Less {runs[0].name}", lines=apart,
+               caption="The change over the prompts of both runs, with its 95% interval: one that holds 0 may be chance.", x="", y="change"),
+    ]  # fmt: skip
+
+
+def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
+    return {"value": _axis_value(run), "kind": kind, "share": found.mean, "low": found.low, "high": found.high}
 
 
 def _rescored(inspection: Inspection) -> list[Figure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ from grpo_cli.stats.intervals import (
     p_value_of_clusters,
     points,
 )
+from grpo_cli.stats.verdicts import with_verdicts
 
 GATES: Final = (
     "solve_rate", "solve_rate_low", "solve_rate_high", "base_solve_rate", "change", "change_low", "change_high", "p",
@@ -100,6 +101,19 @@ class Runs:
     verdict: str
     warnings: Sequence[str]
     config: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Among(Inspection):
+    """An inspection among those of earlier runs."""
+
+    compared: Runs
+
+    @classmethod
+    def of(cls, now: Inspection, runs: Runs) -> Self:
+        """The inspection `now`, whose first sentence is that of the runs."""
+        told = replace(now, described=replace(now.facts, warnings=[*now.facts.warnings, *runs.warnings]))
+        return cls(**vars(with_verdicts(told, runs.verdict)), compared=runs)
 
 
 def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:

@@ -21,6 +21,7 @@ from grpo_cli.stats.against import Since
 from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted
 from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.runs import Among
 
 if TYPE_CHECKING:
     from grpo_cli.render.report.page import Section
@@ -115,6 +116,8 @@ def _title(inspection: Inspection | Parted) -> str:
 
 def _others(inspection: Inspection | Parted) -> list[str]:
     """The other run or reward, if any."""
+    if isinstance(inspection, Among):
+        return [f"against {listing([printable(run.name) for run in inspection.compared.runs[:-1]])}"]
     if isinstance(inspection, Since):
         return [f"against {listing(map(printable, inspection.against.against))}"]
     if isinstance(inspection, Rescoring):

@@ -217,6 +217,26 @@ def _runs(figure: Figure, base: Any) -> Any:
     )  # fmt: skip
 
 
+def _estimates(figure: Figure, base: Any) -> Any:
+    """A point for each run with a line for its interval; a change has a rule at 0."""
+    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
+    domain = [0, 1] if figure.y != "change" else alt.Undefined
+    across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=domain))
+    base = base.encode(
+        y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
+        yOffset=alt.YOffset("kind:N", sort=kinds),
+        color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*COLOURS][: len(kinds)]), legend=ON_TOP),
+        tooltip=["value:N", "kind:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("share", "low", "high"))],
+    )
+    layers = [
+        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=alt.Scale(domain=domain)), x2="high:Q"),
+        base.mark_point(filled=True, size=70, opacity=1).encode(x=across),
+    ]
+    if figure.y == "change":
+        layers.append(alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q"))
+    return alt.layer(*layers)
+
+
 def _moves(figure: Figure, base: Any) -> Any:
     """A line for each prompt or rollout: from a hollow point, its rate (or reward) before, to a full one."""
     rate = figure.x == "solve rate"
@@ -237,5 +257,5 @@ def _moves(figure: Figure, base: Any) -> Any:
 
 
 KINDS: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "shares": _shares, "line": _line, "lines": _lines, "tiles": _tiles, "curve": _curve, "bars": _bars, "runs": _runs, "moves": _moves,
+    "stacked": _stacked, "shares": _shares, "line": _line, "lines": _lines, "tiles": _tiles, "curve": _curve, "bars": _bars, "runs": _runs, "moves": _moves, "estimates": _estimates,
 }  # fmt: skip

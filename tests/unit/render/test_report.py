@@ -23,6 +23,7 @@ from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.binned import BINS, count_by_kind
 from grpo_cli.stats.figures import OUTCOMES, Figure, advantages_by_method, figures
+from tests.support.command import adv
 from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
@@ -351,6 +352,33 @@ def against_another(folder: Path) -> Since:
     before = inspected(write(folder / "before.jsonl", earlier))
     changes = replace(against(found, before), against=["before.jsonl"])
     return Since.of(found, before, changes)
+
+
+def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_first(tmp_path: Path) -> None:
+    for name, good in (("a", 1), ("b", 3), ("now", 2)):
+        rows = [{"prompt_id": k, "reward": int(at < good)} for k in range(30) for at in range(4)]
+        write(tmp_path / f"{name}.jsonl", rows)
+    words = (
+        "report",
+        "now.jsonl",
+        "--against",
+        "first=a.jsonl",
+        "--against",
+        "b.jsonl",
+        "--pass-at",
+        "2",
+        "-o",
+        "r.html",
+    )
+    done = adv(*words, cwd=tmp_path)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert done.status == 0 and "b.jsonl solves more of these prompts than first: +50.0 points" in page
+    data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
+    rates, changes = (json.dumps(data["charts"][name]) for name in ("run_rates", "run_changes"))
+    assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
+    assert "change from first" in changes and '"share": 0.5' in changes
+    alone = adv("report", "now.jsonl", "--cluster", "prompt_id", cwd=tmp_path)
+    assert (alone.status, alone.err) == (2, "error: --cluster is for the comparison of runs; add --against INPUT\n")
 
 
 def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_one(tmp_path: Path) -> None:
