@@ -103,3 +103,26 @@ def test_the_std_of_a_large_batch_is_named_beside_lengths_that_other_methods_rea
     })  # fmt: skip
     found = grpo_cli.audit(frame, group="prompt_id")["match"]
     assert (found["verdict"], found["plan"]["divisor"]["level"]) == ("match", "batch")
+
+
+@pytest.mark.parametrize(("groups", "kinds"), [(20_000, 2), (2_000, 1_000)])
+def test_facts_of_a_large_log_are_those_of_all_its_rows(groups: int, kinds: int) -> None:
+    """Of zeros and ones, a group of each kind is computed; of many rewards, formulas are solved on some groups only."""
+    rewards = drawn(groups, 4, kinds)
+    given = centred(rewards) / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-4)
+    found = match(rewards, given)
+    assert (found["verdict"], found["name"], found["mismatched_rows"]) == ("match", "trl-grpo", 0)
+    assert found["decisive_rows"] == SIZE * int((np.ptp(rewards, axis=1) > 0).sum())
+    wrong = given.copy()
+    wrong[[5, 6, 7, groups - 1]] += 0.01
+    assert (match(rewards, wrong)["mismatched_rows"], match(rewards, wrong)["mismatched_groups"]) == (4 * SIZE, 4)
+
+
+def test_a_large_log_of_a_method_that_reads_the_order_of_rows_is_measured_on_all_of_them() -> None:
+    """A running mean of the rewards of its group before it: groups of the same rewards have other advantages."""
+    rewards = drawn(3_000, 8)
+    keys = np.repeat(np.arange(len(rewards)), SIZE)
+    frame = pl.DataFrame({"prompt_id": keys, "reward": rewards.ravel()})
+    given = grpo_cli.advantages(frame, method="kalman", group="prompt_id")
+    facts = grpo_cli.audit(frame.with_columns(advantage=given), group="prompt_id", method="kalman")
+    assert (facts["claim"]["mismatched_rows"], facts["match"]["mismatched_rows"]) == (0, 0)
