@@ -126,3 +126,9 @@ def test_a_large_log_of_a_method_that_reads_the_order_of_rows_is_measured_on_all
     given = grpo_cli.advantages(frame, method="kalman", group="prompt_id")
     facts = grpo_cli.audit(frame.with_columns(advantage=given), group="prompt_id", method="kalman")
     assert (facts["claim"]["mismatched_rows"], facts["match"]["mismatched_rows"]) == (0, 0)
+    turned = np.r_[0 : 2_000 * SIZE, 2_001 * SIZE - 1 : 2_000 * SIZE - 1 : -1, 2_001 * SIZE : len(frame)]
+    logged = frame.with_columns(advantage=given)[turned]
+    right = grpo_cli.advantages(logged.drop("advantage"), method="kalman", group="prompt_id")
+    wrong = int(((right - logged["advantage"]).abs() > 1e-6).sum())
+    assert wrong > 0
+    assert grpo_cli.audit(logged, group="prompt_id", method="kalman")["claim"]["mismatched_rows"] == wrong
