@@ -567,6 +567,12 @@ def test_a_clip_that_different_values_inside_show_is_named(
     assert match["plan"]["divisor"]["epsilon"] == 1e-4 or formula is centred
 
 
+def test_two_values_between_the_ends_are_no_clip() -> None:
+    """Of eighths, only -1/8 and 1/8 are between -0.2 and 0.2."""
+    clipped = [[min(max(a, -0.2), 0.2) for a in centred(group)] for group in MIXED]
+    assert found(rows(MIXED, clipped), group=KEY)["match"]["verdict"] in {"near", "none"}
+
+
 def test_three_groups_claim_nothing_and_the_plan_that_is_named_is_checked_all_the_same() -> None:
     frame = rows(GROUPS[:3], STANDARD[:3])
     facts = found(frame, claim=presets()["trl-grpo"].plan, preset="trl-grpo")
