@@ -72,8 +72,6 @@ class Wanted:
                 cure = f"it is for --to {' and '.join(kinds)}{', and pass@K in --where' if name == 'solved_at' else ''}"
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
         refuse_below(self, limit=1, per_group=1, max_pairs=1, seed=0)
-        if any(k < 1 for k in self.pass_at or ()):
-            raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
         for name in ("beta", "max_weight"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

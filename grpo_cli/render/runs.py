@@ -81,8 +81,11 @@ def _apart(one: Difference, base: str) -> str:
 
 def _shown(one: Difference) -> str:
     """What these prompts could have shown."""
+    smallest = one.detectable or 0.0
+    if smallest >= 1:
+        return f"{clean(one.name)}: nothing, with so few prompts"
     return (
-        f"{clean(one.name)}: a change of {100 * (one.detectable or 0):.1f} points 8 times of 10; "
+        f"{clean(one.name)}: a change of {100 * smallest:.1f} points 8 times of 10; "
         f"2 points would need {one.prompts_for_2_points:,} prompts"
     )
 

@@ -163,7 +163,10 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     """The numbers of --pass-at; a repeated one counts once."""
     if "pass_at" not in given:
         return None
-    return tuple(dict.fromkeys(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")))
+    draws = tuple(dict.fromkeys(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")))
+    if min(draws) < 1:
+        raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
+    return draws
 
 
 def where_of(given: Given) -> Filter | None:

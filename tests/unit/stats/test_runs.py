@@ -276,6 +276,7 @@ def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
         (("--cluster", "family"), "--cluster is for the comparison of runs; add --against INPUT"),
         (("--pass-at", "4"), "--pass-at is for the comparison of runs; add --against INPUT"),
         (("--against", "200.jsonl", "--cluster", "famly"), "famly"),
+        (("--against", "200.jsonl", "--pass-at", "4,0"), "--pass-at takes integers from 1"),
         (("--against", "200.jsonl", "--fail-on", "chnge > 0"), "no quantity named 'chnge'; did you mean 'change'?"),
     ],
 )  # fmt: skip
