@@ -350,8 +350,8 @@ def _changes(inspection: Inspection) -> list[Figure]:
         return []
     changes = inspection.against
     counts = {
-        name: f"{getattr(changes, name):,} (by chance {getattr(changes.chance, name):,.1f})"
-        for name in ("better", "worse", "same", "solved_first", "solved_no_more")
+        name: f"{getattr(changes, name):,} ({getattr(changes.chance, name):,.0f} expected by chance)"
+        for name in ("better", "worse", "solved_first", "solved_no_more")
     }
     bands = [
         {"value": band.difficulty, "kind": run, "share": rate, "prompts": band.prompts}
@@ -372,7 +372,7 @@ def _changes(inspection: Inspection) -> list[Figure]:
     ]
     return [
         Figure("changes", "stacked", "Change by prompt", lines=[*changes.changes],
-               caption=f"The solve rate now minus before: better {counts['better']}, worse {counts['worse']}, the same {counts['same']}; newly solved {counts['solved_first']}, lost {counts['solved_no_more']}.",
+               caption=f"Prompts that improved: {counts['better']}; got worse: {counts['worse']}; newly solved: {counts['solved_first']}; lost: {counts['solved_no_more']}.",
                x="change of the solve rate", y="prompts"),
         Figure("by_difficulty", "runs", "Change by difficulty", lines=bands,
                caption="Mean solve rates of prompts by difficulty: their solve rate in both runs together.",

@@ -265,7 +265,7 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
         changes = against(now, before)
         assert Since.of(now, before, changes).facts.verdicts[0].endswith(found["verdict"])
         drawings = {one.name: one for one in figures(Since.of(now, before, changes), {})}
-        assert "(by chance" in drawings["changes"].caption
+        assert "expected by chance" in drawings["changes"].caption
         assert ("gained_and_lost" in drawings) == bool(found["gained"] or found["lost"])
     assert said["No clear change: two samples of one policy would differ as much."] >= 5
 
