@@ -253,16 +253,24 @@ class MergedColumns:
         removed = [leaf for column in old.columns if column.name in fresh for leaf in range(column.first, column.last)]
         return cls(old, new, columns, removed)
 
+    def footer(self, groups: Sequence[bytes], metadata: Metadata) -> bytes:
+        """The new footer with these row groups."""
+        lists = {
+            footer.SCHEMA: self.schema(),
+            footer.ROW_GROUPS: thrift.listed(STRUCT, len(groups), b"".join(groups)),
+            footer.NOTES: metadata.encoded,
+        }
+        if footer.ORDERS in self.old.fields:
+            lists[footer.ORDERS] = self._listed(_orders(self.old), _orders(self.new))
+        values = {name: (LIST, value) for name, value in lists.items()}
+        return thrift.changed(self.old.raw, self.old.fields.values(), values)
+
     def schema(self) -> bytes:
         """The schema elements; of the old elements only the root changes."""
         raw, elements = self.old.raw, thrift.fields(self.old.raw, self.old.root)[0]
         root = thrift.changed(raw, elements, {footer.CHILDREN: (I32, thrift.whole(len(self.columns)))})
         spans = [(self.new if new else self.old).raw[column.start : column.end] for new, column in self.columns]
         return thrift.listed(STRUCT, 1 + sum(column.elements for _, column in self.columns), b"".join([root, *spans]))
-
-    def orders(self) -> bytes:
-        """The column order of each leaf."""
-        return self._listed(_spans(self.old, self.old.fields), _spans(self.new, self.new.fields))
 
     def group(
         self, group: Mapping[int, ThriftField], sizes: tuple[int, int], new: Sequence[bytes]
@@ -319,8 +327,9 @@ def _sizes(chunks: Sequence[bytes]) -> tuple[int, int, int]:
     return plain, packed, packed + beside
 
 
-def _spans(side: Footer, fields: Mapping[int, ThriftField]) -> list[bytes]:
-    return _cut(side.raw, thrift.items(side.raw, fields[footer.ORDERS].start))
+def _orders(side: Footer) -> list[bytes]:
+    """The column order of each leaf."""
+    return _cut(side.raw, thrift.items(side.raw, side.fields[footer.ORDERS].start))
 
 
 def _cut(raw: bytes, marks: Sequence[int]) -> list[bytes]:
