@@ -116,8 +116,7 @@ def _child(source: Input, parent: Any, name: str) -> Any:
 
 
 def _is_list(dtype: Any) -> bool:
-    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(dtype) for test in is_list) or "list_view" in str(dtype)
+    return str(dtype).startswith(("list", "large_list", "fixed_size_list"))  # views of lists as well
 
 
 def reach(frame: pl.DataFrame, path: Sequence[str]) -> pl.Series:
@@ -156,9 +155,14 @@ def cells_of(
     return pl.DataFrame(texts)
 
 
+def table_of(frame: pl.DataFrame) -> pa.Table:
+    """The frame for pyarrow, without the types that only new readers know."""
+    return plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
 def arrow_columns(added: pl.DataFrame) -> pa.Table:
     """The new columns as Arrow arrays of types that every reader knows."""
-    table = plain_keys(with_lists(added)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = table_of(with_lists(added))
     types = [_plain(column.type) for column in table.schema]
     # A cast loads pyarrow.compute, which slows short runs; numbers need no cast.
     return (
