@@ -101,18 +101,15 @@ def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, l
 
 
 def _child(source: Input, parent: Any, name: str) -> Any:
-    if name.endswith(EACH) and isinstance(parent, dict) and name in parent:
+    if isinstance(parent, dict) and name in parent:
         return parent[name]
     if name.endswith(EACH):
         items = _child(source, parent, name[:-2])
         return items.value_type if items is not None and _is_list(items) else None
-    if isinstance(parent, dict):
-        return parent.get(name)
-    if not pa.types.is_struct(parent):
+    if isinstance(parent, dict) or not pa.types.is_struct(parent):
         return None
-    inner = [parent.field(at) for at in range(parent.num_fields)]
-    refuse_doubled([name], [child.name for child in inner], source.name, "fields")
-    return next((child.type for child in inner if child.name == name), None)
+    refuse_doubled([name], [child.name for child in parent], source.name, "fields")
+    return next((child.type for child in parent if child.name == name), None)
 
 
 def _is_list(dtype: Any) -> bool:
@@ -234,8 +231,7 @@ def row_of(schema: pa.Schema) -> dict[str, Any]:
 
 def _value(dtype: Any) -> Any:
     if pa.types.is_struct(dtype):
-        inner = (dtype.field(at) for at in range(dtype.num_fields))
-        return {child.name: _value(child.type) for child in inner}
+        return {child.name: _value(child.type) for child in dtype}
     if pa.types.is_map(dtype):
         return {}
     if _is_list(dtype):

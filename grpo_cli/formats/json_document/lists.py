@@ -153,11 +153,12 @@ class Lists(Format):
 
     def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
         """Rollouts in messages: by their record, and their number in the record."""
-        ends = np.cumsum(self._known(source, None).sizes)
-        records = np.searchsorted(ends, rows, side="right").tolist()
-        inside = [row - int(ends[record - 1] if record else 0) for row, record in zip(rows, records, strict=True)]
-        wheres = self.base.places(source, records, left_out)
-        return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside, strict=True)]
+        sizes = self._known(source, None).sizes
+        ends = np.cumsum(sizes)
+        records = np.searchsorted(ends, rows, side="right")
+        inside = rows - (ends - sizes)[records]
+        wheres = self.base.places(source, records.tolist(), left_out)
+        return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside.tolist(), strict=True)]
 
     def _known(self, source: Input, index: _Facts | None) -> _Facts:
         """The facts that the scan found; without a scan the file is read for them."""
@@ -289,10 +290,10 @@ def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
 def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     """The records of these rows, which have to be complete and in order."""
     record = np.repeat(np.arange(len(sizes)), sizes)[take]
-    records = record[np.concatenate([[True], record[1:] != record[:-1]])] if len(record) else record
+    records = record[np.diff(record, prepend=-1) != 0]
     starts = np.cumsum(sizes) - sizes
-    whole = np.concatenate([np.arange(starts[at], starts[at] + sizes[at]) for at in records]) if len(records) else take
-    if len(whole) != len(take) or (whole != take).any():
+    whole = [take[:0], *(np.arange(starts[at], starts[at] + sizes[at]) for at in records)]
+    if not np.array_equal(np.concatenate(whole), take):
         raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", ADD_LONG)
     return records
 
