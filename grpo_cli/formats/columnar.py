@@ -224,14 +224,14 @@ def runs_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return pa.concat_tables([table.slice(int(run[0]), len(run)) for run in runs])
 
 
-def row_of(schema: pa.Schema) -> dict[str, Any]:
+def row_of(schema: pa.Schema | pa.StructType) -> dict[str, Any]:
     """A made-up row with a value of the right type in each column, since the schema says everything."""
     return {field.name: _value(field.type) for field in schema}
 
 
 def _value(dtype: Any) -> Any:
     if pa.types.is_struct(dtype):
-        return {child.name: _value(child.type) for child in dtype}
+        return row_of(dtype)
     if pa.types.is_map(dtype):
         return {}
     if _is_list(dtype):

@@ -80,12 +80,11 @@ class Delimited(Format):
         """A column per field: numbers if the field is a number, text for keys. An empty cell is null."""
 
         def typed(texts: list[pl.Series], place: Place) -> list[pl.Series]:
-            pairs = zip(fields, texts, strict=True)
             # Categories store equal keys once, and do not keep the block in memory.
             own = pl.Categorical(pl.Categories.random())
             return [
                 cells.typed(field, text.cast(own).cast(pl.String) if field.kind == "key" else text, place)
-                for field, text in pairs
+                for field, text in zip(fields, texts, strict=True)
             ]
 
         names = [field.name for field in fields]

@@ -281,7 +281,7 @@ def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
 def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
     import pyarrow as pa
 
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int64))
     mask = pa.array(null) if null.any() else None
     values = series.to_arrow(compat_level=pl.CompatLevel.oldest())
     return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))

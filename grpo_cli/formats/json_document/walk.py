@@ -67,19 +67,11 @@ def rows_of(text: str, path: tuple[str, ...]) -> Rollouts:
     try:
         end = _walk(text, skip(text, 0), path, (), -1, rows)
     except (StopIteration, IndexError):
-        raise _refused(text) from None
+        json.loads(text)  # says what is wrong
+        raise json.JSONDecodeError("Expecting value", text, len(text)) from None
     if (after := skip(text, end)) != len(text):
         raise json.JSONDecodeError("Extra data", text, after)
     return rows
-
-
-def _refused(text: str) -> json.JSONDecodeError:
-    """The error of Python's parser for a text that the walk could not read."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error
-    return json.JSONDecodeError("Expecting value", text, len(text))
 
 
 def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: Rollouts) -> int:

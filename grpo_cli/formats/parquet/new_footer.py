@@ -61,7 +61,11 @@ def edited(merged: MergedColumns, new: pa.Schema, ours: Mapping[str, str]) -> Me
     found = [_entry(raw, at, change) for at in marks[:-1]]
     known = {key for key, _, _ in found}
     entries = [entry for _, entry, _ in found]
-    entries += [_encoded(key, value) for key, value in ours.items() if key not in known]
+    entries += [
+        thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
+        for key, value in ours.items()
+        if key not in known
+    ]
     notes = [f"the metadata entry {key!r} is left without the new column: {why}" for key, _, why in found if why]
     return Metadata(thrift.listed(STRUCT, len(entries), b"".join(entries)), notes)
 
@@ -74,10 +78,6 @@ def extended(
     edits = {name.encode(): edit for name, edit in _DESCRIBING.items() if name != _ARROW}
     changed = {key: _or_same(edits[key], value, change) for key, value in entries.items() if key in edits}
     return {**entries, **changed}
-
-
-def _encoded(key: str, value: str) -> bytes:
-    return thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
 
 
 def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
