@@ -88,7 +88,7 @@ class Lists(Format):
         if not sizes.sum():
             raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
         null = np.logical_and.reduce([records[name].is_null().to_numpy() for name in self.items])
-        record_of = np.repeat(np.arange(len(sizes)), sizes)
+        record_of = _records_of(sizes)
         columns = []
         for field in fields:
             if field.name == PARENT:
@@ -132,7 +132,7 @@ class Lists(Format):
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         must_fit = name in self.keys or "[]" in name
-        as_is = partial(column.gather, pl.Series(np.repeat(np.arange(len(sizes)), sizes)))
+        as_is = partial(column.gather, pl.Series(_records_of(sizes)))
         if isinstance(column.dtype, pl.List):
             here = _lengths(column)
             if not must_fit and ((here != sizes) & column.is_not_null().to_numpy()).any():
@@ -226,7 +226,7 @@ class Lists(Format):
         """A row per rollout: lists with the record's length are split, all else is repeated."""
         rewards = self.base.scan(source, [Field(name, "numbers") for name in self.items]).frame
         sizes = self._sizes(source, rewards)
-        record_of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
+        record_of = pl.Series(_records_of(sizes))
         return pl.DataFrame(
             self._numbers(source, series.name, rewards[series.name], sizes)
             if series.name in self.items
@@ -287,10 +287,15 @@ def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
     return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))
 
 
+def _records_of(sizes: Ints) -> Ints:
+    """The record of each rollout."""
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
 def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     """The records of these rows, which have to be complete and in order."""
-    record = np.repeat(np.arange(len(sizes)), sizes)[take]
-    records = record[np.diff(record, prepend=-1) != 0]
+    record = _records_of(sizes)[take]
+    records: Ints = record[np.diff(record, prepend=-1) != 0]
     starts = np.cumsum(sizes) - sizes
     whole = [take[:0], *(np.arange(starts[at], starts[at] + sizes[at]) for at in records)]
     if not np.array_equal(np.concatenate(whole), take):
