@@ -74,10 +74,7 @@ def extended(
     entries: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
 ) -> dict[bytes, bytes]:
     """The same for a re-encoded file; entries of an unknown form stay."""
-    change = Change(before, {column.name: column for column in new}, ours)
-    edits = {name.encode(): edit for name, edit in _DESCRIBING.items() if name != _ARROW}
-    changed = {key: _or_same(edits[key], value, change) for key, value in entries.items() if key in edits}
-    return {**entries, **changed}
+    return _each_edited(entries, Change(before, {column.name: column for column in new}, ours))
 
 
 def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
@@ -106,13 +103,16 @@ def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
 def arrow_schema(value: bytes, change: Change) -> bytes:
     """Change the Arrow schema, and the entries of the schema's own metadata."""
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
-    inner = dict(schema.metadata or {})
-    for key in inner.keys() & {name.encode() for name in _DESCRIBING}:
-        inner[key] = _or_same(_DESCRIBING[key.decode()], inner[key], change)
+    inner = _each_edited(schema.metadata or {}, change)
     if inner:  # where it has any, pyarrow shows these and not those of the footer
         inner |= {key.encode(): text.encode() for key, text in change.ours.items()}
     fields = change.applied(list(schema), lambda field: field)
     return base64.b64encode(pa.schema(fields, inner or None).serialize())
+
+
+def _each_edited(entries: Mapping[bytes, bytes], change: Change) -> dict[bytes, bytes]:
+    edits = {name.encode(): edit for name, edit in _DESCRIBING.items()}
+    return {key: _or_same(edits[key], value, change) if key in edits else value for key, value in entries.items()}
 
 
 def _or_same(edit: Callable[[bytes, Change], bytes], value: bytes, change: Change) -> bytes:
