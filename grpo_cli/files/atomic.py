@@ -241,7 +241,10 @@ class _SyncedFile(BufferedRandom):
 
     def write(self, data: ReadableBuffer) -> int:
         """Write, and let another thread sync now and then."""
-        self._count(len(data) if isinstance(data, bytes) else memoryview(data).nbytes)
+        self._unsynced += len(data) if isinstance(data, bytes) else memoryview(data).nbytes
+        if self._unsynced > _SYNC_EVERY and (self._thread is None or not self._thread.is_alive()):
+            self._unsynced, self._thread = 0, Thread(target=self._sync, daemon=True)
+            self._thread.start()
         return super().write(data)
 
     def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
@@ -249,12 +252,6 @@ class _SyncedFile(BufferedRandom):
         pieces = iter(lines)
         while some := list(islice(pieces, _FEW)):
             self.write(b"".join(some))
-
-    def _count(self, written: int) -> None:
-        self._unsynced += written
-        if self._unsynced > _SYNC_EVERY and (self._thread is None or not self._thread.is_alive()):
-            self._unsynced, self._thread = 0, Thread(target=self._sync, daemon=True)
-            self._thread.start()
 
     def _sync(self) -> None:
         try:

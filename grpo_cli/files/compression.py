@@ -22,7 +22,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError
-from grpo_cli.files.inputs import PACKED, Input, part_of
+from grpo_cli.files.inputs import PACKED, Input, Unbuffered, part_of
 
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = (b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18")  # the second begins every file of pzstd
@@ -117,7 +117,7 @@ def _gunzip() -> tuple[Callable[..., Any], tuple[type[Exception], ...]]:
     return igzip.IGzipFile, (EOFError, OSError, OverflowError, zlib.error, isal_zlib.error)
 
 
-class _Explained(RawIOBase):
+class _Explained(Unbuffered):
     """A stream of text whose errors name the file; a line that is too long is an error as well.
 
     A few packed bytes can be gigabytes without a line feed.
@@ -125,9 +125,6 @@ class _Explained(RawIOBase):
 
     def __init__(self, stream: BinaryIO, source: Input) -> None:
         self._stream, self._source, self._line = stream, source, 0
-
-    def readable(self) -> bool:
-        return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
@@ -139,9 +136,6 @@ class _Explained(RawIOBase):
         self._line = self._line + len(piece) if last < 0 else len(piece) - last - 1
         buffer[: len(piece)] = piece
         return len(piece)
-
-    def readall(self) -> bytes:
-        return b"".join(iter(lambda: self.read(_PIECE) or b"", b""))  # the inherited method reads 8 KB at a time
 
 
 def _broken(name: str, error: Exception) -> DataError:

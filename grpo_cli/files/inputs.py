@@ -205,12 +205,21 @@ class Section(Input):
         return lines
 
 
-class _Window(RawIOBase):
-    def __init__(self, into: Into, size: int, close: Callable[[], None]) -> None:
-        self._into, self._size, self._at, self._close = into, size, 0, close
+class Unbuffered(RawIOBase):
+    """A stream that is read, through a buffer of its own."""
 
     def readable(self) -> bool:
+        """Whether it can be read: always."""
         return True
+
+    def readall(self) -> bytes:
+        """All bytes that are left."""
+        return b"".join(iter(lambda: self.read(_BLOCK) or b"", b""))  # the inherited method reads 8 KB at a time
+
+
+class _Window(Unbuffered):
+    def __init__(self, into: Into, size: int, close: Callable[[], None]) -> None:
+        self._into, self._size, self._at, self._close = into, size, 0, close
 
     def seekable(self) -> bool:
         return True
@@ -219,9 +228,6 @@ class _Window(RawIOBase):
         count = self._into(memoryview(buffer)[: max(0, self._size - self._at)], self._at)
         self._at += count
         return count
-
-    def readall(self) -> bytes:
-        return b"".join(iter(lambda: self.read(_BLOCK) or b"", b""))  # the inherited method reads 8 KB at a time
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = (0, self._at, self._size)[whence] + offset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,10 +28,12 @@ from grpo_cli.formats.columnar import (
     row_of,
     runs_of,
     steps,
+    table_of,
 )
 from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
+from grpo_cli.formats.verify import once_each
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field, plain_keys
+from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import refuse_doubled
 
 _FILE_MAGIC: Final = b"ARROW1"
@@ -69,12 +70,7 @@ class Arrow(Format):
     def read_to_compare(self, source: Input) -> pl.DataFrame:
         with _opened(source) as reader:
             table = reader.read_all()
-        seen = Counter[str]()
-        names = []
-        for name in table.schema.names:  # those of one name are told apart by their order
-            seen[name] += 1
-            names.append(name if seen[name] == 1 else f"{name}, the {seen[name]}th of this name")
-        return frame_of(table.rename_columns(names))
+        return frame_of(table.rename_columns(once_each(table.schema.names)))
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         return [row_of(_schema(source))]
@@ -128,7 +124,7 @@ class Arrow(Format):
         return ()
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
-        table = plain_keys(pl.concat(list(parts))).to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = table_of(pl.concat(list(parts)))
         schema = joined_schema(table.schema, pa.schema([]), metadata)
         with ipc.new_file(sink, schema) as writer:
             writer.write_table(table.cast(schema).unify_dictionaries())
@@ -239,11 +235,11 @@ def _codec(source: Input) -> str | None:
             messages = ipc.MessageReader.open_stream(handle)
             first = next((message for message in messages if message.type == "record batch"), None)
             message = None if first is None else memoryview(first.metadata)
-    batch = None if message is None else _follow(message, _number(message, 0), _HEADER)
-    if message is None or batch is None:
+    if message is None:
         return None
-    compression = _follow(message, batch, _COMPRESSION)
-    if compression is None:
+    batch = _follow(message, _number(message, 0), _HEADER)
+    compression = batch and _follow(message, batch, _COMPRESSION)
+    if not compression:
         return None
     entry = _entry(message, compression, _CODEC)
     return "zstd" if entry and message[compression + entry] else "lz4"

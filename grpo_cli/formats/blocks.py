@@ -85,19 +85,14 @@ def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
 
 def again(source: Input, sizes: Iterable[int]) -> Iterator[Block]:
     """The same blocks again, by their sizes; a file whose length has changed is refused."""
-    start = 0
-    if is_packed(source):
-        with unpacked(source) as handle:
-            for size in sizes:
-                yield Block(source.name, start, size, partial(BytesIO, handle.read(size)))
-                start += size
-            whole = not handle.read(1)
-    else:
+    start, packed = 0, is_packed(source)
+    with unpacked(source) as handle:
         for size in sizes:
-            yield Block(source.name, start, size, partial(_opened_at, source, start))
+            opening = partial(BytesIO, handle.read(size)) if packed else partial(_opened_at, source, start)
+            yield Block(source.name, start, size, opening)
             start += size
-        whole = start == source.pin.size
-    if not whole:
+        more = handle.read(1) if packed else start != source.pin.size
+    if more:
         raise InputChanged.between_readings(source.name)
 
 

@@ -101,23 +101,19 @@ def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, l
 
 
 def _child(source: Input, parent: Any, name: str) -> Any:
-    if name.endswith(EACH) and isinstance(parent, dict) and name in parent:
+    if isinstance(parent, dict) and name in parent:
         return parent[name]
     if name.endswith(EACH):
         items = _child(source, parent, name[:-2])
         return items.value_type if items is not None and _is_list(items) else None
-    if isinstance(parent, dict):
-        return parent.get(name)
-    if not pa.types.is_struct(parent):
+    if isinstance(parent, dict) or not pa.types.is_struct(parent):
         return None
-    inner = [parent.field(at) for at in range(parent.num_fields)]
-    refuse_doubled([name], [child.name for child in inner], source.name, "fields")
-    return next((child.type for child in inner if child.name == name), None)
+    refuse_doubled([name], [child.name for child in parent], source.name, "fields")
+    return next((child.type for child in parent if child.name == name), None)
 
 
 def _is_list(dtype: Any) -> bool:
-    is_list = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(dtype) for test in is_list) or "list_view" in str(dtype)
+    return str(dtype).startswith(("list", "large_list", "fixed_size_list"))  # views of lists as well
 
 
 def reach(frame: pl.DataFrame, path: Sequence[str]) -> pl.Series:
@@ -156,9 +152,14 @@ def cells_of(
     return pl.DataFrame(texts)
 
 
+def table_of(frame: pl.DataFrame) -> pa.Table:
+    """The frame for pyarrow, without the types that only new readers know."""
+    return plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
 def arrow_columns(added: pl.DataFrame) -> pa.Table:
     """The new columns as Arrow arrays of types that every reader knows."""
-    table = plain_keys(with_lists(added)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = table_of(with_lists(added))
     types = [_plain(column.type) for column in table.schema]
     # A cast loads pyarrow.compute, which slows short runs; numbers need no cast.
     return (
@@ -223,15 +224,14 @@ def runs_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return pa.concat_tables([table.slice(int(run[0]), len(run)) for run in runs])
 
 
-def row_of(schema: pa.Schema) -> dict[str, Any]:
+def row_of(schema: pa.Schema | pa.StructType) -> dict[str, Any]:
     """A made-up row with a value of the right type in each column, since the schema says everything."""
     return {field.name: _value(field.type) for field in schema}
 
 
 def _value(dtype: Any) -> Any:
     if pa.types.is_struct(dtype):
-        inner = (dtype.field(at) for at in range(dtype.num_fields))
-        return {child.name: _value(child.type) for child in inner}
+        return row_of(dtype)
     if pa.types.is_map(dtype):
         return {}
     if _is_list(dtype):

@@ -323,11 +323,8 @@ def _logged_rows(value: Any) -> list[dict[str, Any]]:
 
 def table(source: Input) -> Iterator[bytes]:
     """The rows of a table of W&B or MLflow: a list of columns, and a list of values per row."""
-    with source.open() as handle:
-        try:
-            found = json.load(handle)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{source.name}: not JSON: {str(error).lower()}") from None
+    with source.open() as handle, in_one_line((ValueError, RecursionError), f"{source.name}: not JSON"):
+        found = json.load(handle)
     data = found.get("data", [])
     if not isinstance(data, list) or not isinstance(found["columns"], list):
         raise DataError(f"{source.name}: its columns or its data are not a list", "name each field once")

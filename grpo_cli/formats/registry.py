@@ -103,19 +103,16 @@ def of(which: str | Input) -> Format:
             hint += "; a file of another name can be piped in"
             hint += "; unpack it into a pipe: grpo-adv compute -" * (suffix in _OTHER_PACKERS) + _BINARY.get(suffix, "")
         raise UsageError(f"{name}: unknown file format", hint)
-    if isinstance(which, Input) and row.name == "jsonl":
-        with unpacked(which) as handle:
-            head = handle.read(_HEAD)
-        if (binary := _binary_row(head)) is not None:
-            raise DataError(f"{name}: this is {binary.name}, not text", f"name it {binary.suffixes[0]}, or pipe it in")
-        return _json_format(head, json_name=suffix == ".json") or FORMATS[row.name]
-    if isinstance(which, Input) and row.name in {"csv", "tsv"}:
-        with unpacked(which) as handle:
-            head = handle.read(_HEAD)
-        if (binary := _binary_row(head)) is not None or _IS_JSON.match(head.removeprefix(BOM)):
-            what, other = ("JSON", ".jsonl") if binary is None else (binary.name, binary.suffixes[0])
-            raise DataError(f"{name}: this is {what}, not {row.name.upper()}", f"name it {other}, or pipe it in")
-    return FORMATS[row.name]
+    if not isinstance(which, Input) or row.magic:
+        return FORMATS[row.name]
+    with unpacked(which) as handle:
+        head = handle.read(_HEAD)
+    binary, is_json = _binary_row(head), row.name == "jsonl"
+    if binary is not None or (not is_json and _IS_JSON.match(head.removeprefix(BOM))):
+        what, other = ("JSON", ".jsonl") if binary is None else (binary.name, binary.suffixes[0])
+        meant = "text" if is_json else row.name.upper()
+        raise DataError(f"{name}: this is {what}, not {meant}", f"name it {other}, or pipe it in")
+    return (_json_format(head, json_name=suffix == ".json") if is_json else None) or FORMATS[row.name]
 
 
 def as_text(source: Input, *, deferred: bool = False) -> Input:

@@ -6,7 +6,7 @@ Nothing here calls the code that writes such files, so that a bug in the writer 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
@@ -31,6 +31,11 @@ class Record(NamedTuple):
     place: str
     text: str
     cells: tuple[Cell, ...] | None = None
+
+
+def once_each(names: Sequence[str]) -> list[str]:
+    """The names without duplicates: the first column with a name owns it, the others get their number."""
+    return [f"{name} ({at + 1})" if name in names[:at] else name for at, name in enumerate(names)]
 
 
 def json_record(place: str, text: str) -> Record:

@@ -172,8 +172,6 @@ def numbers(field: Field, series: pl.Series, place: Place) -> pl.Series:
     bare = series.str.strip_chars()
     parsed = bare.cast(pl.Float64, strict=False)
     odd = (parsed.is_null() & series.is_not_null() & (bare != "")).arg_true()
-    if not len(odd):
-        return parsed
     return parsed.scatter(odd, number_series(field, series.gather(odd).to_list(), lambda at: place(int(odd[at]))))
 
 

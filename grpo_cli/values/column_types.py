@@ -75,11 +75,13 @@ class Contents:
 
         if not self.kinds:
             return pa.large_string()  # a null type inside lists of structs leaves polars 2.1 as an invalid array
-        if not self.is_unicode:
-            return None
         if self.kinds <= {int, float} and int in self.kinds:
-            return self._of_numbers()
-        if len(self.kinds) > 1:
+            if float in self.kinds:
+                return pa.float64() if self.low >= -EXACT and self.high <= EXACT else None
+            if self.low >= -(2**63) and self.high < 2**63:
+                return pa.int64()
+            return pa.uint64() if self.low >= 0 and self.high < 2**64 else None
+        if len(self.kinds) > 1 or not self.is_unicode:
             return None
         (kind,) = self.kinds
         if self.items is not None:
@@ -93,15 +95,6 @@ class Contents:
         if inner_texts:
             types = {name: inner or pa.large_string() for name, inner in types.items()}
         return None if None in types.values() else pa.struct(list(types.items()))
-
-    def _of_numbers(self) -> pa.DataType | None:
-        import pyarrow as pa
-
-        if float in self.kinds:
-            return pa.float64() if self.low >= -EXACT and self.high <= EXACT else None
-        if self.low >= -(2**63) and self.high < 2**63:
-            return pa.int64()
-        return pa.uint64() if self.low >= 0 and self.high < 2**64 else None
 
 
 def refuse_broken_names(names: Iterable[str], file: str) -> None:

@@ -128,7 +128,10 @@ def cell_text(value: object) -> str:
 def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
     """JSON text of a column, the same as `cell_text` gives for each cell."""
     if len(series) > small and series.dtype.is_float():
-        return _float_texts(series.cast(pl.Float64))
+        texts, finite = float_texts(series.cast(pl.Float64)), series.is_finite()
+        if finite.all() and not series.null_count():
+            return texts
+        return pl.select(pl.when(finite).then(texts).otherwise(pl.lit("null"))).to_series()
     if series.dtype.is_integer() or series.dtype == pl.Boolean:
         return series.cast(pl.String).fill_null("null")
     if token_lists.is_on_tokens(series):
@@ -140,13 +143,6 @@ def row_texts(frame: pl.DataFrame) -> Iterator[tuple[str, ...]]:
     """The JSON texts of the cells of every row; token lists are rendered for some rows at a time."""
     for part in token_lists.portions(frame):
         yield from zip(*(column_texts(column).to_list() for column in part), strict=True)
-
-
-def _float_texts(series: pl.Series) -> pl.Series:
-    texts, finite = float_texts(series), series.is_finite()
-    if finite.all() and not series.null_count():
-        return texts
-    return pl.select(pl.when(finite).then(texts).otherwise(pl.lit("null"))).to_series()
 
 
 def spans_of(text: str) -> Iterator[tuple[str, int, int]]:

@@ -54,7 +54,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
         return [data]
     starts = np.column_stack([start for start, _ in gaps]).ravel()
     ends = np.column_stack([end for _, end in gaps]).ravel()
-    before, rest = np.concatenate(([0], ends[:-1])), memoryview(data)[ends[-1] :]
+    before, rest = np.append(0, ends[:-1]), memoryview(data)[ends[-1] :]
     if height < few or len(data) > LONG * height:  # slices of the block, not copies
         view = memoryview(data)
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)

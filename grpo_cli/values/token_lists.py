@@ -96,5 +96,5 @@ def _lists(series: pl.Series) -> pl.Series:
 def _cut(flat: pa.Array, sizes: Ints) -> pl.Series:
     import pyarrow as pa  # pyarrow makes lists of the numbers without a copy
 
-    ends = pl.Series(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)).to_arrow()
+    ends = pl.Series(np.append(0, np.cumsum(sizes)).astype(np.int64)).to_arrow()
     return pl.Series(pa.LargeListArray.from_arrays(ends, flat))

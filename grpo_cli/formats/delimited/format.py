@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -21,7 +20,7 @@ from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_l
 from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
 from grpo_cli.formats.delimited.records import QUOTE, bare, records, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
-from grpo_cli.formats.verify import Cell, Record, first_difference
+from grpo_cli.formats.verify import Cell, Record, first_difference, once_each
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
@@ -81,12 +80,11 @@ class Delimited(Format):
         """A column per field: numbers if the field is a number, text for keys. An empty cell is null."""
 
         def typed(texts: list[pl.Series], place: Place) -> list[pl.Series]:
-            pairs = zip(fields, texts, strict=True)
             # Categories store equal keys once, and do not keep the block in memory.
             own = pl.Categorical(pl.Categories.random())
             return [
                 cells.typed(field, text.cast(own).cast(pl.String) if field.kind == "key" else text, place)
-                for field, text in pairs
+                for field, text in zip(fields, texts, strict=True)
             ]
 
         names = [field.name for field in fields]
@@ -211,7 +209,7 @@ class Delimited(Format):
             old, names = header.names, weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
         sink.write(header.before if weaving.take is None else b"")
-        sink.write(self._put(header.record, header.cells, slots, [self._cell_text(name) for name in names]))
+        sink.write(self._put(header.record, header.cells, slots, [self._cell_text(name).encode() for name in names]))
         known = self.scan(source, ()).index if index is None else index
         refuse_height(source, sum(rows.height for rows in known), weaving)
         after_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
@@ -238,7 +236,7 @@ class Delimited(Format):
         try:
             found = positions(data, self.separator, width)
         except Unsure:
-            values = zip(*(map(self._cell_text, series.to_list()) for series in added), strict=True)
+            values = zip(*(map(str.encode, self._cell_texts(series)) for series in added), strict=True)
             lines = list(records(BytesIO(data), self.separator, "", 1))
             InputChanged.unless_same(sum(bool(raw) for _, raw in lines), added.height, source.name)
             return [self._put(record, raw, slots, next(values)) if raw else record for record, raw in lines]
@@ -274,28 +272,22 @@ class Delimited(Format):
         """What a record has before its cells: the byte order mark, at the very beginning of a file."""
         return body[: len(body) - len(self.separator.join(raw))]
 
-    def _cell_text(self, value: object) -> bytes:
+    def _cell_text(self, text: str) -> str:
         """A new cell, quoted if needed."""
-        match value:
-            case None:
-                return b""
-            case bool():
-                return b"true" if value else b"false"
-            case float():
-                return b"NaN" if math.isnan(value) else repr(value).encode()
-        text = str(value)
         if any(mark in text for mark in (self.separator.decode(), '"', "\n", "\r")):
-            text = f'"{text.replace(chr(34), chr(34) * 2)}"'
-        return text.encode()
+            return f'"{text.replace(chr(34), chr(34) * 2)}"'
+        return text
 
     def _cell_texts(self, series: pl.Series) -> pl.Series:
-        """New cells of a whole column, as `_cell_text` gives them."""
+        """New cells of a whole column; null is an empty cell."""
         series = series.alias("")
         if series.dtype.is_float():
             return cells.float_texts(series).fill_null("")
         if series.dtype.is_integer() or series.dtype == pl.Boolean:
             return series.cast(pl.String).fill_null("")
-        return pl.Series([self._cell_text(value).decode() for value in series.to_list()], dtype=pl.String)
+        return pl.Series(
+            ["" if value is None else self._cell_text(str(value)) for value in series.to_list()], dtype=pl.String
+        )
 
     # --- comparing ---------------------------------------------------------------------------------------------
 
@@ -354,7 +346,7 @@ class Delimited(Format):
         names: list[str] = []
         row = -1
         for record, raw in self._records(source):
-            names = names or _once_each([text_of(cell) for cell in raw])
+            names = names or once_each([text_of(cell) for cell in raw])
             row += bool(raw)
             cells, at = list[Cell](), len(self._mark(bare(record), raw))
             for name, cell in zip(names, raw, strict=False):
@@ -386,11 +378,6 @@ def _spans(data: bytes, ends: Ints) -> np.ndarray:
         if blank := _BLANK_LINES.match(data, starts[at]):
             starts[at] = blank.end()
     return np.column_stack([starts, stops])
-
-
-def _once_each(names: Sequence[str]) -> list[str]:
-    """The names without duplicates: the first column with a name owns it."""
-    return [f"{name} ({at + 1})" if name in names[:at] else name for at, name in enumerate(names)]
 
 
 def _positions(source: Input, names: Sequence[str], wanted: Sequence[str]) -> list[int]:

@@ -75,7 +75,7 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
         raise Unsure
     feeds = _outside(quotes, offsets_of(found, _LF))
     stops = feeds + 1 if data.endswith(b"\n") else np.append(feeds + 1, len(data))
-    starts = np.concatenate(([0], stops[:-1]))
+    starts = np.append(0, stops[:-1])
     ends = stops.copy()
     ends[: len(feeds)] = feeds - ((np.take(found, feeds - 1, mode="clip") == _CR) & (feeds > starts[: len(feeds)]))
     if (starts == ends).any():  # blank lines are not records

@@ -88,7 +88,7 @@ class Lists(Format):
         if not sizes.sum():
             raise DataError(f"{source.name}: no rows", f"no record has {' or '.join(self.items)}")
         null = np.logical_and.reduce([records[name].is_null().to_numpy() for name in self.items])
-        record_of = np.repeat(np.arange(len(sizes)), sizes)
+        record_of = _records_of(sizes)
         columns = []
         for field in fields:
             if field.name == PARENT:
@@ -132,7 +132,7 @@ class Lists(Format):
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         must_fit = name in self.keys or "[]" in name
-        as_is = partial(column.gather, pl.Series(np.repeat(np.arange(len(sizes)), sizes)))
+        as_is = partial(column.gather, pl.Series(_records_of(sizes)))
         if isinstance(column.dtype, pl.List):
             here = _lengths(column)
             if not must_fit and ((here != sizes) & column.is_not_null().to_numpy()).any():
@@ -153,11 +153,12 @@ class Lists(Format):
 
     def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
         """Rollouts in messages: by their record, and their number in the record."""
-        ends = np.cumsum(self._known(source, None).sizes)
-        records = np.searchsorted(ends, rows, side="right").tolist()
-        inside = [row - int(ends[record - 1] if record else 0) for row, record in zip(rows, records, strict=True)]
-        wheres = self.base.places(source, records, left_out)
-        return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside, strict=True)]
+        sizes = self._known(source, None).sizes
+        ends = np.cumsum(sizes)
+        records = np.searchsorted(ends, rows, side="right")
+        inside = rows - (ends - sizes)[records]
+        wheres = self.base.places(source, records.tolist(), left_out)
+        return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside.tolist(), strict=True)]
 
     def _known(self, source: Input, index: _Facts | None) -> _Facts:
         """The facts that the scan found; without a scan the file is read for them."""
@@ -225,7 +226,7 @@ class Lists(Format):
         """A row per rollout: lists with the record's length are split, all else is repeated."""
         rewards = self.base.scan(source, [Field(name, "numbers") for name in self.items]).frame
         sizes = self._sizes(source, rewards)
-        record_of = pl.Series(np.repeat(np.arange(len(sizes)), sizes))
+        record_of = pl.Series(_records_of(sizes))
         return pl.DataFrame(
             self._numbers(source, series.name, rewards[series.name], sizes)
             if series.name in self.items
@@ -280,19 +281,24 @@ def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
 def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
     import pyarrow as pa
 
-    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+    offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int64))
     mask = pa.array(null) if null.any() else None
     values = series.to_arrow(compat_level=pl.CompatLevel.oldest())
     return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))
 
 
+def _records_of(sizes: Ints) -> Ints:
+    """The record of each rollout."""
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
 def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
     """The records of these rows, which have to be complete and in order."""
-    record = np.repeat(np.arange(len(sizes)), sizes)[take]
-    records = record[np.concatenate([[True], record[1:] != record[:-1]])] if len(record) else record
+    record = _records_of(sizes)[take]
+    records: Ints = record[np.diff(record, prepend=-1) != 0]
     starts = np.cumsum(sizes) - sizes
-    whole = np.concatenate([np.arange(starts[at], starts[at] + sizes[at]) for at in records]) if len(records) else take
-    if len(whole) != len(take) or (whole != take).any():
+    whole = [take[:0], *(np.arange(starts[at], starts[at] + sizes[at]) for at in records)]
+    if not np.array_equal(np.concatenate(whole), take):
         raise PartOfRecord(f"{source.name}: rows are dropped from the middle of records", ADD_LONG)
     return records
 

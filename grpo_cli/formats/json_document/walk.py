@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from grpo_cli.values.json_text import ABSENT, DECODER, Doubled, refuse_doubled, rewritten, skip, value_of
@@ -67,19 +68,11 @@ def rows_of(text: str, path: tuple[str, ...]) -> Rollouts:
     try:
         end = _walk(text, skip(text, 0), path, (), -1, rows)
     except (StopIteration, IndexError):
-        raise _refused(text) from None
+        json.loads(text)  # says what is wrong
+        raise json.JSONDecodeError("Expecting value", text, len(text)) from None
     if (after := skip(text, end)) != len(text):
         raise json.JSONDecodeError("Extra data", text, after)
     return rows
-
-
-def _refused(text: str) -> json.JSONDecodeError:
-    """The error of Python's parser for a text that the walk could not read."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error
-    return json.JSONDecodeError("Expecting value", text, len(text))
 
 
 def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: Rollouts) -> int:
@@ -169,20 +162,12 @@ def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool
 def woven(text: str, rows: Sequence[Rollout], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:
     """The document in pieces with the kept rollouts in these new texts, without the others and their separators."""
     fresh, done = iter(texts), 0
-    for first, last in _lists(rows):
-        yield text[done : rows[first].start]
-        stay = [at for at in range(first, last) if at in kept]
+    for _, places in groupby(range(len(rows)), key=lambda at: rows[at].list_at):
+        here = list(places)
+        yield text[done : rows[here[0]].start]
+        stay = [at for at in here if at in kept]
         for number, at in enumerate(stay):
             yield text[rows[at - 1].end : rows[at].start] if number else ""
             yield next(fresh)
-        done = rows[last - 1].end
+        done = rows[here[-1]].end
     yield text[done:]
-
-
-def _lists(rows: Sequence[Rollout]) -> Iterator[tuple[int, int]]:
-    """The first of the rollouts that share a list, and the end of their range."""
-    start = 0
-    for at in range(1, len(rows) + 1):
-        if at == len(rows) or rows[at].list_at != rows[start].list_at:
-            yield start, at
-            start = at

@@ -91,12 +91,13 @@ class Jsonl(Format):
         if reasons:
             said = "%s: %d of %d blocks took the exact reader, the first because: %s"
             _LOG.debug(said, source.name, len(reasons), len(index), reasons[0])
-        if not sum(block.height for block in index):
+        height = sum(block.height for block in index)
+        if not height:
             raise DataError(f"{source.name}: no rows")
         made = {}
         for field in fields:  # a column's parts are freed once they are joined: two copies of one column, not of all
             made[field.name] = self._column(source, field, parts.pop(0))
-        frame = pl.DataFrame(made or None, height=sum(block.height for block in index))
+        frame = pl.DataFrame(made or None, height=height)
         return Scanned(frame, index, frozenset(seen))
 
     def _column(self, source: Input, field: Field, parts: Sequence[ColumnPart]) -> pl.Series:

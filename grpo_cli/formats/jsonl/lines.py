@@ -44,7 +44,7 @@ def row_starts(data: bytes) -> Ints:
     """Where the line of each row begins; blank lines are not rows."""
     found = np.frombuffer(data, np.uint8)
     ends = line_ends(found)
-    starts = np.concatenate(([0], ends[:-1] + 1))
+    starts = np.append(0, ends[:-1] + 1)
     odd = np.flatnonzero(found[starts] != _OPEN).tolist()
     return np.delete(starts, [at for at in odd if is_blank(data[starts[at] : ends[at]])])
 
@@ -56,7 +56,7 @@ def last_braces(data: bytes) -> tuple[Ints, Ints]:
     """
     found = np.frombuffer(data, np.uint8)
     ends = line_ends(found)
-    starts = np.concatenate(([0], ends[:-1] + 1))
+    starts = np.append(0, ends[:-1] + 1)
     last = ends - 1
     last -= np.take(found, last, mode="clip") == _CR
     # Nearly every line ends with a brace after a value, which is checked for all lines at once.

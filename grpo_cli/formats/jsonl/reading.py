@@ -32,7 +32,7 @@ from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of
-from grpo_cli.values.paths import value_at
+from grpo_cli.values.paths import splits, value_at
 from grpo_cli.values.slices import Ints
 
 Way = tuple[str, ...]  # the steps to a field
@@ -214,8 +214,8 @@ def _ways(name: str) -> Iterator[Way]:
     if name.count(".") >= _MOST_STEPS:
         raise _Unsure(f"{name} has too many steps")
     yield (name,)
-    for at in reversed([at for at, letter in enumerate(name) if letter == "." and at]):
-        yield from ((name[:at], *rest) for rest in _ways(name[at + 1 :]))
+    for head, rest in splits(name):
+        yield from ((head, *way) for way in _ways(rest))
 
 
 def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:

@@ -157,7 +157,7 @@ def _contents_of_chunk(array: pa.Array) -> Contents:
     if pa.types.is_null(dtype):
         return Contents()
     if pa.types.is_struct(dtype):
-        fields = {dtype.field(at).name: _contents_of_chunk(array.field(at)) for at in range(dtype.num_fields)}
+        fields = {child.name: _contents_of_chunk(array.field(at)) for at, child in enumerate(dtype)}
         return Contents({dict}, fields=fields)
     if pa.types.is_list(dtype):
         return Contents({list}, items=_contents_of_chunk(array.flatten()))

@@ -69,7 +69,7 @@ def _is_woven_block(pair: _Pair, added: Collection[str], small: int) -> bool:
     old, new = _last_braces(was), _last_braces(now)
     if len(old) != len(new) or len(old) <= small or was[old[-1] :] != now[new[-1] :]:
         return False
-    starts = np.concatenate(([0], new[:-1]))
+    starts = np.append(0, new[:-1])
     ends = starts + np.diff(old, prepend=0)  # where the old text of each line ends in the new line
     if (ends >= new).any() or not all(map(has_plain_spelling, added)):
         return False
@@ -78,7 +78,7 @@ def _is_woven_block(pair: _Pair, added: Collection[str], small: int) -> bool:
     except UnicodeDecodeError:
         return False
     rows = between(now, starts, ends)
-    if not (rows == between(was, np.concatenate(([0], old[:-1])), old)).all():
+    if not (rows == between(was, np.append(0, old[:-1]), old)).all():
         return False
     keys = [re.escape(json.dumps(name)) for name in added]
     put_in = "".join(f",{key}:{VALUE}" for key in keys)

@@ -122,18 +122,15 @@ def _repeats(column: pl.Series) -> bool:
 
 def moved(batch: Batch, group: int, to: int) -> list[bytes]:
     """The metadata of the chunks of a row group if the data of the batch begins at `to`."""
-    raw, by = batch.footer.raw, to - _ORIGIN
-    marks = batch.footer.chunks(batch.footer.groups[group])
-    return [_moved_chunk(raw, start, end, by) for start, end in pairwise(marks)]
-
-
-def _moved_chunk(raw: bytes, start: int, end: int, by: int) -> bytes:
-    parts = []
-    for place in _places(raw, start):
-        if offset := thrift.number(raw, place.start):  # 0 means that there is none
-            parts += [raw[start : place.start], thrift.whole(offset + by)]
-            start = place.end
-    return b"".join([*parts, raw[start:end]])
+    raw, found = batch.footer.raw, []
+    for start, end in pairwise(batch.footer.chunks(batch.footer.groups[group])):
+        parts, done = [], start
+        for place in _places(raw, start):
+            if offset := thrift.number(raw, place.start):  # 0 means that there is none
+                parts += [raw[done : place.start], thrift.whole(offset + to - _ORIGIN)]
+                done = place.end
+        found.append(b"".join([*parts, raw[done:end]]))
+    return found
 
 
 def _places(raw: bytes, at: int) -> Iterator[ThriftField]:

@@ -37,7 +37,7 @@ _ENCRYPTED: Final = b"PARE"
 BROKEN: Final = (IndexError, ValueError, KeyError)
 
 
-class Unspliceable(Exception):
+class Unspliceable(ValueError):
     """The file has to be re-encoded; the message says why."""
 
 
@@ -101,7 +101,7 @@ def read(handle: BinaryIO, size: int) -> Footer:
 
 def is_encrypted(handle: BinaryIO, size: int) -> bool:
     """Whether the footer or some columns are encrypted; False also if the footer cannot be parsed."""
-    with suppress(Unspliceable, *BROKEN):
+    with suppress(*BROKEN):
         raw, encrypted = _last_bytes(handle, size)
         if encrypted:
             return True
@@ -114,7 +114,7 @@ def is_encrypted(handle: BinaryIO, size: int) -> bool:
 
 def height(handle: BinaryIO, size: int) -> int | None:
     """The number of rows, which precedes the row groups; None if the footer cannot be parsed."""
-    with suppress(Unspliceable, *BROKEN):
+    with suppress(*BROKEN):
         raw, _ = _last_bytes(handle, size)
         return thrift.number(raw, _first_field(raw, HEIGHT))
     return None
@@ -141,10 +141,7 @@ def _last_bytes(handle: BinaryIO, size: int) -> tuple[bytes, bool]:
 
 def groups(handle: BinaryIO, size: int) -> tuple[bytes, Sequence[Mapping[int, ThriftField]]]:
     """The bytes of a footer, and the fields of its row groups in them; one of `BROKEN` if it cannot be parsed."""
-    try:
-        raw, _ = _last_bytes(handle, size)
-    except Unspliceable as error:
-        raise ValueError(str(error)) from None
+    raw, _ = _last_bytes(handle, size)
     return raw, _parse_groups(raw)[2]
 
 
@@ -173,6 +170,8 @@ def parse(raw: bytes, start: int) -> Footer:
         fields, marks, groups = _parse_groups(raw)
         parsed = Footer(raw, start, fields, groups, marks[0], columns(raw, marks))
         _refuse_foreign(parsed)
+    except Unspliceable:
+        raise
     except BROKEN as error:
         raise Unspliceable("the footer cannot be parsed") from error
     return parsed

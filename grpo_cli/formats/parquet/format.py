@@ -26,6 +26,7 @@ from grpo_cli.formats.columnar import (
     row_of,
     runs_of,
     steps,
+    table_of,
 )
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
@@ -45,6 +46,9 @@ _DECODED: Final = 4 << 20  # bytes decoded from each of them
 _MOST_ROWS: Final = 1 << 17  # most rows of a row group in a new file
 _MOST_BYTES: Final = 32 << 20
 _DECRYPT: Final = "decrypt it with the tool that wrote it, or with pyarrow, and run again on the copy"
+# polars refuses files with a column type that it does not know, even if that column is not read, and files whose name is not
+# UTF-8.
+_REFUSED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError)
 
 
 @contextmanager
@@ -57,21 +61,20 @@ def _opened(source: Input) -> Iterator[BinaryIO]:
         yield handle
 
 
+def _lazy(source: Input, names: Sequence[str]) -> pl.LazyFrame:
+    """These columns, which polars reads; one of `_REFUSED` if it cannot."""
+    source.path.encode()
+    return pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(pl.selectors.by_name(names))
+
+
 def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, names: list[str]) -> pl.DataFrame:
     if not source.is_local:  # the ranges of all row groups are fetched at once
         return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
     pages.check(handle, source.pin.size, schema, names)
     try:
-        source.path.encode()
         with panics_unprinted():
-            return (
-                pl.scan_parquet(source.path, glob=False, hive_partitioning=False)
-                .select(pl.selectors.by_name(names))
-                .collect()
-            )
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError):
-        # polars refuses files with a column type that it does not know, even if that column is not read, and files whose
-        # name is not UTF-8.
+            return _lazy(source, names).collect()
+    except _REFUSED:
         # Without threads: after an error in one column they may still read others when the process ends, and crash it.
         return frame_of(pq.ParquetFile(handle, pre_buffer=False).read(columns=names, use_threads=False))
 
@@ -125,7 +128,7 @@ class Parquet(Format):
             if source.is_local and len(numbers) <= _SLICED:
                 source.check()
                 _check_pages(source, tuple(tops))
-                with suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError):
+                with suppress(*_REFUSED):
                     sliced = _sliced(source, numbers, tops)
             for frame in _batched(file, numbers, tops) if sliced is None else sliced:
                 yield cells_of(frame, ways, source, as_json=as_json)
@@ -162,7 +165,7 @@ class Parquet(Format):
         """Write a new file, with a single row group in memory at a time."""
         groups = _row_groups(parts, self.most_rows)
         first = next(groups)
-        schema = _table(first).schema
+        schema = table_of(first).schema
         options = {
             "compression": "zstd",
             "use_dictionary": _repeating(first, schema),
@@ -172,7 +175,7 @@ class Parquet(Format):
         with pq.ParquetWriter(sink, schema, **options) as writer:
             writer.add_key_value_metadata(dict(metadata))
             for frame in chain([first], groups):
-                writer.write_table(_table(frame).cast(schema), row_group_size=max(len(frame), 1))
+                writer.write_table(table_of(frame).cast(schema), row_group_size=max(len(frame), 1))
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
         """Compare all bytes before the old footer; of a file that was re-encoded, the values."""
@@ -198,11 +201,10 @@ def _check_pages(source: Input, names: tuple[str, ...]) -> None:
 
 def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.DataFrame]:
     """The rows with these ascending numbers; polars decodes the pages that they are on."""
-    source.path.encode()
     starts = [0, *(np.flatnonzero(np.diff(numbers) > _BATCH) + 1).tolist(), len(numbers)]
     parts = [numbers[start:end] for start, end in pairwise(starts) if start < end]
     with panics_unprinted():
-        whole = pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(pl.selectors.by_name(columns))
+        whole = _lazy(source, columns)
         found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
     return [frame[pl.Series(part - part[0])] for frame, part in zip(found, parts, strict=True)]
 
@@ -235,10 +237,6 @@ def _is_plain(dtype: Any) -> bool:
     if isinstance(dtype, pl.Struct):
         return all(_is_plain(field.dtype) for field in dtype.fields)
     return bool(dtype.is_numeric()) or dtype in {pl.String, pl.Boolean}
-
-
-def _table(frame: pl.DataFrame) -> pa.Table:
-    return cells.plain_keys(frame).to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _repeating(frame: pl.DataFrame, schema: pa.Schema) -> list[str]:

@@ -61,7 +61,11 @@ def edited(merged: MergedColumns, new: pa.Schema, ours: Mapping[str, str]) -> Me
     found = [_entry(raw, at, change) for at in marks[:-1]]
     known = {key for key, _, _ in found}
     entries = [entry for _, entry, _ in found]
-    entries += [_encoded(key, value) for key, value in ours.items() if key not in known]
+    entries += [
+        thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
+        for key, value in ours.items()
+        if key not in known
+    ]
     notes = [f"the metadata entry {key!r} is left without the new column: {why}" for key, _, why in found if why]
     return Metadata(thrift.listed(STRUCT, len(entries), b"".join(entries)), notes)
 
@@ -70,14 +74,7 @@ def extended(
     entries: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
 ) -> dict[bytes, bytes]:
     """The same for a re-encoded file; entries of an unknown form stay."""
-    change = Change(before, {column.name: column for column in new}, ours)
-    edits = {name.encode(): edit for name, edit in _DESCRIBING.items() if name != _ARROW}
-    changed = {key: _or_same(edits[key], value, change) for key, value in entries.items() if key in edits}
-    return {**entries, **changed}
-
-
-def _encoded(key: str, value: str) -> bytes:
-    return thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
+    return _each_edited(entries, Change(before, {column.name: column for column in new}, ours))
 
 
 def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
@@ -106,13 +103,16 @@ def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
 def arrow_schema(value: bytes, change: Change) -> bytes:
     """Change the Arrow schema, and the entries of the schema's own metadata."""
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
-    inner = dict(schema.metadata or {})
-    for key in inner.keys() & {name.encode() for name in _DESCRIBING}:
-        inner[key] = _or_same(_DESCRIBING[key.decode()], inner[key], change)
+    inner = _each_edited(schema.metadata or {}, change)
     if inner:  # where it has any, pyarrow shows these and not those of the footer
         inner |= {key.encode(): text.encode() for key, text in change.ours.items()}
     fields = change.applied(list(schema), lambda field: field)
     return base64.b64encode(pa.schema(fields, inner or None).serialize())
+
+
+def _each_edited(entries: Mapping[bytes, bytes], change: Change) -> dict[bytes, bytes]:
+    edits = {name.encode(): edit for name, edit in _DESCRIBING.items()}
+    return {key: _or_same(edits[key], value, change) if key in edits else value for key, value in entries.items()}
 
 
 def _or_same(edit: Callable[[bytes, Change], bytes], value: bytes, change: Change) -> bytes:
@@ -253,16 +253,24 @@ class MergedColumns:
         removed = [leaf for column in old.columns if column.name in fresh for leaf in range(column.first, column.last)]
         return cls(old, new, columns, removed)
 
+    def footer(self, groups: Sequence[bytes], metadata: Metadata) -> bytes:
+        """The new footer with these row groups."""
+        lists = {
+            footer.SCHEMA: self.schema(),
+            footer.ROW_GROUPS: thrift.listed(STRUCT, len(groups), b"".join(groups)),
+            footer.NOTES: metadata.encoded,
+        }
+        if footer.ORDERS in self.old.fields:
+            lists[footer.ORDERS] = self._listed(_orders(self.old), _orders(self.new))
+        values = {name: (LIST, value) for name, value in lists.items()}
+        return thrift.changed(self.old.raw, self.old.fields.values(), values)
+
     def schema(self) -> bytes:
         """The schema elements; of the old elements only the root changes."""
         raw, elements = self.old.raw, thrift.fields(self.old.raw, self.old.root)[0]
         root = thrift.changed(raw, elements, {footer.CHILDREN: (I32, thrift.whole(len(self.columns)))})
         spans = [(self.new if new else self.old).raw[column.start : column.end] for new, column in self.columns]
         return thrift.listed(STRUCT, 1 + sum(column.elements for _, column in self.columns), b"".join([root, *spans]))
-
-    def orders(self) -> bytes:
-        """The column order of each leaf."""
-        return self._listed(_spans(self.old, self.old.fields), _spans(self.new, self.new.fields))
 
     def group(
         self, group: Mapping[int, ThriftField], sizes: tuple[int, int], new: Sequence[bytes]
@@ -319,8 +327,9 @@ def _sizes(chunks: Sequence[bytes]) -> tuple[int, int, int]:
     return plain, packed, packed + beside
 
 
-def _spans(side: Footer, fields: Mapping[int, ThriftField]) -> list[bytes]:
-    return _cut(side.raw, thrift.items(side.raw, fields[footer.ORDERS].start))
+def _orders(side: Footer) -> list[bytes]:
+    """The column order of each leaf."""
+    return _cut(side.raw, thrift.items(side.raw, side.fields[footer.ORDERS].start))
 
 
 def _cut(raw: bytes, marks: Sequence[int]) -> list[bytes]:

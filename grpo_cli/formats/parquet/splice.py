@@ -7,12 +7,8 @@ repeats what the old footer says.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import BinaryIO, Final
-
-import polars as pl
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import Input
@@ -27,78 +23,37 @@ _BLOCK: Final = 1 << 20
 _SIZES: Final = (footer.PLAIN_SIZE, footer.PACKED_SIZE)
 
 
-NewGroup = tuple[bytes, int]  # its bytes in the new footer, and the bytes of replaced columns that stay in the file
+def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
+    """Write the bytes of the file, the new chunks and the new footer; return the notes.
 
-
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """The bytes that are appended: first the chunks, then the footer, which needs the row groups with their offsets."""
-
-    name: str
-    merged: MergedColumns
-    columns: pl.DataFrame
-    codec: str
-    metadata: new_footer.Metadata
-
-    @classmethod
-    def of(cls, source: Input, handle: BinaryIO, weaving: Weaving) -> Splice:
-        """Plan the splice; Unspliceable is raised here, before anything is written."""
+    Unspliceable is raised before anything is written.
+    """
+    with source.open() as handle:
         old = footer.read(handle, source.pin.size)
         if weaving.take is not None:
             raise Unspliceable("rows were dropped or repeated")
-        InputChanged.unless_same(sum(old.rows()), len(weaving.added), source.name)
-        if max(old.rows(), default=0) > column_chunks.MOST_ROWS:
+        rows = old.rows()
+        InputChanged.unless_same(sum(rows), len(weaving.added), source.name)
+        if max(rows, default=0) > column_chunks.MOST_ROWS:
             raise Unspliceable("a row group is too long to be written at once")
         merged = MergedColumns.of(old, column_chunks.blank(weaving.added))
-        schema = arrow_columns(weaving.added[:0]).schema
-        metadata = new_footer.edited(merged, schema, weaving.metadata)
-        return cls(source.name, merged, weaving.added, column_chunks.codec(footer.usual_codec(old)), metadata)
-
-    def chunks(self, at: int) -> Iterator[tuple[memoryview, list[NewGroup]]]:
-        """The new chunks, which are written from the offset `at` on, of some row groups at a time."""
-        old = self.merged.old
-        groups = iter(old.groups)
-        for batch in column_chunks.encoded(self.columns, old.rows(), self.codec):
-            found = list[NewGroup]()
-            for number, group in enumerate(batch.footer.groups):
-                new = column_chunks.moved(batch, number, at)
-                sizes = [thrift.number(batch.footer.raw, group[name].start) for name in _SIZES]
-                found.append(self.merged.group(next(groups), (sizes[0], sizes[1]), new))
-            at += len(batch.data)
-            yield batch.data, found
-
-    def footer(self, groups: Sequence[NewGroup]) -> bytes:
-        """The new footer."""
-        old = self.merged.old
-        listed = thrift.listed(thrift.STRUCT, len(groups), b"".join(encoded for encoded, _ in groups))
-        values = {footer.SCHEMA: self.merged.schema(), footer.ROW_GROUPS: listed, footer.NOTES: self.metadata.encoded}
-        if footer.ORDERS in old.fields:
-            values[footer.ORDERS] = self.merged.orders()
-        lists = {name: (thrift.LIST, value) for name, value in values.items()}
-        return thrift.changed(old.raw, old.fields.values(), lists)
-
-    def notes(self, groups: Sequence[NewGroup]) -> list[str]:
-        """Notes for the user about what the file does not show, a line each."""
-        notes = [f"{self.name}: {note}" for note in self.metadata.notes]
-        if self.merged.removed:
-            unread = sum(size for _, size in groups)
-            notes.append(f"{self.name}: {unread:,} bytes of the replaced column stay in the file unread")
-        return notes
-
-
-def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
-    """Write the bytes of the file, the new chunks and the new footer; return the notes."""
-    with source.open() as handle:
-        splice = Splice.of(source, handle, weaving)
-        start = splice.merged.old.start
-        copy_start(source, handle, sink, start)
-        groups = list[NewGroup]()
-        for data, more in splice.chunks(start):  # written while the next chunks are encoded
-            sink.write(data)
-            groups += more
-    body = splice.footer(groups)
+        metadata = new_footer.edited(merged, arrow_columns(weaving.added[:0]).schema, weaving.metadata)
+        copy_start(source, handle, sink, old.start)
+    groups, encoded, unread, at = iter(old.groups), list[bytes](), 0, old.start
+    for batch in column_chunks.encoded(weaving.added, rows, column_chunks.codec(footer.usual_codec(old))):
+        sink.write(batch.data)  # while the next chunks are encoded
+        for number, group in enumerate(batch.footer.groups):
+            plain, packed = (thrift.number(batch.footer.raw, group[name].start) for name in _SIZES)
+            made, beside = merged.group(next(groups), (plain, packed), column_chunks.moved(batch, number, at))
+            encoded.append(made)
+            unread += beside
+        at += len(batch.data)
+    body = merged.footer(encoded, metadata)
     sink.write(body + tail(len(body)))
-    return splice.notes(groups)
+    notes = [f"{source.name}: {note}" for note in metadata.notes]
+    if merged.removed:
+        notes.append(f"{source.name}: {unread:,} bytes of the replaced column stay in the file unread")
+    return notes
 
 
 def tail(length: int) -> bytes:

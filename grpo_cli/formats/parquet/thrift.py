@@ -244,8 +244,8 @@ def text(value: bytes) -> bytes:
 
 def listed(kind: int, count: int, body: bytes) -> bytes:
     """Encode a list from its encoded items."""
-    short = count < LONG_LIST
-    return (bytes([count << 4 | kind]) if short else bytes([LONG_LIST << 4 | kind]) + plain(count)) + body
+    head = bytes([min(count, LONG_LIST) << 4 | kind])
+    return head + (plain(count) if count >= LONG_LIST else b"") + body
 
 
 def struct(values: Iterable[tuple[int, int, bytes]]) -> bytes:
@@ -260,7 +260,5 @@ def struct(values: Iterable[tuple[int, int, bytes]]) -> bytes:
 
 def changed(raw: bytes, fields: Iterable[ThriftField], values: Mapping[int, tuple[int, bytes]]) -> bytes:
     """Encode a struct again, with new kinds and values for some ids; the bytes of the other fields stay."""
-    old = [(field.id, *values.get(field.id, (field.kind, raw[field.start : field.end]))) for field in fields]
-    known = {name for name, _, _ in old}
-    new = [(name, *value) for name, value in values.items() if name not in known]
-    return struct(sorted([*old, *new]) if new else old)
+    found = {field.id: (field.kind, raw[field.start : field.end]) for field in fields} | {**values}
+    return struct((name, *value) for name, value in sorted(found.items()))
