@@ -33,7 +33,7 @@ _TEXTS: Final = ("prompt", "response", "messages")
 _PAIR: Final = 64  # bytes of memory per pair with --pairs all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
     """The options of the export; None if not given."""
 
@@ -84,7 +84,7 @@ class Wanted:
             raise UsageError("--weight softmax has no --max-weight", "its weights add up to 1 in each group")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rollouts:
     """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes.
 
@@ -124,7 +124,7 @@ class Scale:
     best: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Records:
     """What will be written: for each record the rows of its texts, and the computed columns."""
 
@@ -135,7 +135,7 @@ class Records:
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """A kind of export: its description, its own options, and the function that makes its records."""
 

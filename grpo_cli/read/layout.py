@@ -34,7 +34,7 @@ NEAR: Final = 2  # near matches of a schema in a message
 ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """What the columns of the tables are, and why."""
 

@@ -154,7 +154,7 @@ def several(
 # --- rollouts ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pairs:
     """The rows of both inputs that are the same rollouts, in the order of the first."""
 

@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 SHOWN: Final = 60  # characters of a key in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Binding:
     """Which column is the key, the reward and so on: everything that flags set, except the arithmetic."""
 

@@ -5,7 +5,7 @@ A field that has the name of an option has its value (`made`); what means more t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
 
@@ -24,11 +24,10 @@ from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding
 from grpo_cli.schemas.table import Mark, MarkKind, items
 from grpo_cli.stats.inspection import View
-from grpo_cli.write.outputs import Output
+from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
-STDOUT: Final = "-"
 _STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 
 
@@ -147,7 +146,7 @@ def choice_of(given: Given) -> Choice:
     return made(
         Choice,
         given,
-        where=where_of(given),
+        where=condition_of(given, "where"),
         top=given.get("most"),
         by=given.get("most_by", "std"),
         solved_at=given.get("solved_from"),
@@ -156,7 +155,7 @@ def choice_of(given: Given) -> Choice:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    return made(Wanted, given, where=where_of(given), pick=given.get("best"), pass_at=draws_of(given))
+    return made(Wanted, given, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given))
 
 
 def draws_of(given: Given) -> tuple[int, ...] | None:
@@ -166,6 +165,6 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")))
 
 
-def where_of(given: Given) -> Filter | None:
-    """The condition on groups."""
-    return Filter.parse(given["where"]) if "where" in given else None
+def condition_of(given: Given, option: str, known: Collection[str] = ()) -> Filter | None:
+    """The condition that an option gives, on these quantities or on facts of groups."""
+    return Filter.parse(given[option], known) if option in given else None

@@ -35,7 +35,7 @@ from grpo_cli.values.cells import Field, number_series
 from grpo_cli.values.paths import Absent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What to audit: the column of advantages (None: found by name), and the plan that is claimed to have made it.
 

@@ -22,13 +22,13 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import columns_of_roles
 from grpo_cli.read.rollouts import counted
 from grpo_cli.read.tables import Binding, Table
-from grpo_cli.runs.asked import binding_of, output_of
+from grpo_cli.runs.asked import binding_of, made, output_of
 from grpo_cli.schemas.table import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
 from grpo_cli.write.write_outputs import Computed, write
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """Plans by name (the first is the reference), and where their columns go.
 
@@ -53,8 +53,9 @@ class Job:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
         several = "vs_reward" in given
-        return cls(
-            inputs=given["inputs"],
+        return made(
+            cls,
+            given,
             plans=plans,
             rollouts={text: counting(own) for text, own in options.items()},
             rewards={text: binding_of(own).rewards for text, own in options.items()} if several else {},

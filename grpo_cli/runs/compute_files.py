@@ -27,7 +27,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
-from grpo_cli.runs.asked import binding_of, output_of, plan_by_of, tokens_of
+from grpo_cli.runs.asked import binding_of, condition_of, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import GATES, Summary, gates, summarize
 from grpo_cli.write.outputs import (
@@ -45,7 +45,7 @@ from grpo_cli.write.token_lists import OnTokens, token_facts, tokens_of_rows
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What to read, what to compute, and what to write."""
 
@@ -69,13 +69,14 @@ class Job:
         plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
-        job = cls(
-            inputs=given.get("inputs", ()),
+        job = made(
+            cls,
+            given,
             plan=plan,
             binding=binding_of(given),
             parts=parts,
             output=output_of(given, tokens=tokens_of(given, plan)),
-            gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+            gate=condition_of(given, "fail_on", GATES),
             dry_run=given.get("explain", False),
             origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
         )
@@ -126,7 +127,7 @@ class FactsOfParts:
     config: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Done:
     """The result of a run; `facts` are None after a silent one. A run without --plan-by has a single part."""
 
@@ -158,7 +159,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     stages.phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
     facts: Facts | FactsOfParts | None = None
-    if not job.silent or job.gate is not None:
+    if warn:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
         each = [_facts(job, part, read, skipped) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped])

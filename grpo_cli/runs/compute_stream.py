@@ -153,7 +153,7 @@ def _without_stream(text: str) -> str:
 # --- portions of whole groups ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Portion:
     """Lines of complete groups, and how many lines came before. Blank lines stay with the row before them."""
 
@@ -222,7 +222,7 @@ class _Run(NamedTuple):
     group: bytes  # digest of the group's columns, if a portion is a batch
 
 
-@dataclass(slots=True)
+@dataclass
 class _Keys:
     """The keys of rows as they arrive: where portions end, and which keys have been complete before."""
 

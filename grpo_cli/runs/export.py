@@ -24,7 +24,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
-from grpo_cli.runs.asked import binding_of, output_of, wanted_of
+from grpo_cli.runs.asked import binding_of, condition_of, made, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
@@ -42,7 +42,7 @@ PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What to read, what to make of it, and where to write the result."""
 
@@ -57,15 +57,16 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        job = cls(
-            inputs=given.get("inputs", ()),
+        return made(
+            cls,
+            given,
             wanted=wanted_of(given),
             plan=plan_of(given),
             binding=binding_of(given),
             output=output_of(given),
-            gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+            gate=condition_of(given, "fail_on", GATES),
+            **more,
         )
-        return replace(job, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

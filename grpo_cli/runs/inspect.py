@@ -16,7 +16,7 @@ from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
-from grpo_cli.runs.asked import binding_of, plan_by_of, view_of, where_of
+from grpo_cli.runs.asked import binding_of, condition_of, made, plan_by_of, view_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
@@ -28,7 +28,7 @@ from grpo_cli.write.outputs import refuse_path
 CHEAP: Final = 32 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """Which files to inspect, and what to show of them."""
 
@@ -51,16 +51,17 @@ class Job:
             if name in given:
                 refuse_beside(name, given, "plan_by")
                 other = Other.of(given)
-        job = cls(
-            inputs=given.get("inputs", ()),
+        return made(
+            cls,
+            given,
             plan=plan_of(given) if parts is None else Plan(),
             binding=binding_of(given),
             parts=parts,
             view=view_of(given, by_steps=more.get("report") is not None or other is not None, trend=True),
-            where=where_of(given),
+            where=condition_of(given, "where"),
             other=other,
+            **more,
         )
-        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection | Parted:

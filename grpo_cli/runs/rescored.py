@@ -38,7 +38,7 @@ TEXT: Final = 2000  # characters of a listed text
 ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Other:
     """Where the other reward is: in these inputs or, without any, in another column of the same inputs."""
 

@@ -27,7 +27,7 @@ from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import binding_of, choice_of, output_of
+from grpo_cli.runs.asked import binding_of, choice_of, made, output_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -38,7 +38,7 @@ from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets
 from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """What to read, what to keep, and where to write it."""
 
@@ -54,15 +54,16 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        job = cls(
-            inputs=given.get("inputs", ()),
+        return made(
+            cls,
+            given,
             choice=choice_of(given),
             plan=plan_of(given),
             binding=binding_of(given),
             length=given.get("length_column"),
             output=output_of(given, "selected"),
+            **more,
         )
-        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
