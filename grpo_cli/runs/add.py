@@ -92,8 +92,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
-    if job.summary is not None:
-        refuse_summary(job.summary, [target.path], force=output.force)
+    refuse_summary(job.summary, [target], force=output.force)
     there = {*table.columns()} - table.format.outer_columns(table.source)
     free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
     if free and taken and not (job.chosen or output.replace):

@@ -6,7 +6,7 @@ A field that has the name of an option has its value (`made`); what means more t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from grpo_cli.choosing.exports import Wanted
@@ -21,7 +21,8 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, counting, parts_of, plan_of, settings, split_reward, together
 from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS
 from grpo_cli.read.build_table import PlanBy
-from grpo_cli.read.tables import Binding
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding, FileTable, OverTables
 from grpo_cli.schemas.table import Mark, MarkKind, items
 from grpo_cli.stats.inspection import View
 from grpo_cli.write.outputs import STDOUT, Output
@@ -29,6 +30,19 @@ from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
 _STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnFiles:
+    """A job on input files, whose columns the binding names."""
+
+    inputs: Sequence[str] = ()
+    binding: Binding = field(default_factory=Binding)
+
+    def opened(self, over: OverTables = map, output_folder: str | None = None) -> tuple[list[FileTable], list[str]]:
+        """The files as tables, and warnings of those that are skipped."""
+        inputs, skipped = find_inputs(self.inputs, output_folder)
+        return open_tables(inputs, self.binding, over), skipped
 
 
 def made(kind: type[Made], given: Given, **own: Any) -> Made:

@@ -25,9 +25,8 @@ from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, refuse_changed
-from grpo_cli.runs.asked import binding_of, condition_of, made, output_of, plan_by_of, tokens_of
+from grpo_cli.read.tables import FileTable, refuse_changed
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import GATES, Summary, gates, summarize
 from grpo_cli.write.outputs import (
@@ -46,12 +45,10 @@ from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(OnFiles):
     """What to read, what to compute, and what to write."""
 
-    inputs: Sequence[str] = ()
     plan: Plan
-    binding: Binding = field(default_factory=Binding)
     parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
@@ -197,14 +194,12 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     Everything that can be refused before rows are read is refused here.
     """
     output = job.output
-    inputs, skipped = find_inputs(job.inputs, output.to if is_folder(output.to) else None)
-    tables = open_tables(inputs, job.binding, over=workers.over_far)
+    tables, skipped = job.opened(workers.over_far, output.to if is_folder(output.to) else None)
     if output.duplicate:
         _refuse_duplicates(job, tables)
     with build_table.columns_before_outputs(tables, job.binding, job.plan, job.parts):
         targets = [] if job.dry_run else choose_targets(tables, output)
-    if job.summary is not None:
-        refuse_summary(job.summary, [target.path for target in targets], force=output.force)
+    refuse_summary(job.summary, targets, force=output.force)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)
