@@ -134,15 +134,15 @@ class Records:
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """A kind of export: its description, its own options, and the function that makes its records."""
 
     name: str
+    records: Callable[[Rollouts, Wanted], Records]
     help: str
     takes: tuple[str, ...]
     all_rows: bool = False  # use all rows of a rollout; otherwise only the row with its reward
-    records: Callable[[Rollouts, Wanted], Records]
 
 
 # --- sft -------------------------------------------------------------------------------------------------------
@@ -445,23 +445,23 @@ def tokens(rollouts: Rollouts, _: Wanted) -> Records:
 
 _KINDS: Final = (
     Kind(
-        name="sft", records=sft, takes=(*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"),
+        "sft", sft, takes=(*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"),
         help="the best rows of each group, with their reward",
     ),
     Kind(
-        name="pairs", records=pairs, takes=(*_TEXTS, "pairs", "min_margin", "max_pairs"),
+        "pairs", pairs, takes=(*_TEXTS, "pairs", "min_margin", "max_pairs"),
         help="preference pairs: a better and a worse response of one group, with rewards and margin",
     ),
     Kind(
-        name="weights", records=weights, all_rows=True, takes=(*_TEXTS, "weight", "beta", "max_weight"),
+        "weights", weights, all_rows=True, takes=(*_TEXTS, "weight", "beta", "max_weight"),
         help="every row whose weight is above 0, with reward, advantage and weight",
     ),
     Kind(
-        name="prompts", records=prompts, takes=("prompt", "messages", "pool", "pass_at", "solved_at"),
+        "prompts", prompts, takes=("prompt", "messages", "pool", "pass_at", "solved_at"),
         help="one row per prompt: n, solve_rate, mean, std, best, worst, difficulty, pass@k",
     ),
     Kind(
-        name="tokens", records=tokens, all_rows=True, takes=("tokens", "mask", "prompt_tokens"),
+        "tokens", tokens, all_rows=True, takes=("tokens", "mask", "prompt_tokens"),
         help="every row with its advantage on each token, as a list",
     ),
 )  # fmt: skip

@@ -42,6 +42,7 @@ TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
+Several = list[str]
 Whiten = Literal["none", "sample", "token"]
 Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
 Singleton = Literal["zero", "raw", "unit", "nan", "null", "drop", "error"]
@@ -155,7 +156,7 @@ _ROWS: Final = _of_panels({
         Option("schemas", "TOML file with your own schemas; they are detected too.",
                metavar="FILE", brief="TOML file with your own schemas"),
         Option("group", "Columns of the group key; dots reach into nested fields. Default: found by name and reported.",
-               short="-g", type=list[str], metavar="COL[,COL]", brief="Columns of the group key (default: by name)"),
+               short="-g", type=Several, metavar="COL[,COL]", brief="Columns of the group key (default: by name)"),
         Option("group_size", "Groups are blocks of N consecutive rows (within each key if --group is given).",
                type=int, brief="Groups are blocks of N consecutive rows"),
         Option("partial", "What to do with an incomplete last block.", type=Literal["keep", "drop"]),
@@ -177,9 +178,9 @@ _ROWS: Final = _of_panels({
     ),
     REWARDS: (
         Option("reward", "Reward column; inside a list of objects, its path: 'rollouts[].correct'. Repeat for several. Default: found by name and reported.",
-               short="-r", type=list[str], metavar="COL[=WEIGHT]", brief="Reward column; repeat it for several"),
+               short="-r", type=Several, metavar="COL[=WEIGHT]", brief="Reward column; repeat it for several"),
         Option("map", "Rewards for text values, for example 'pass=1,fail=0' (N/A=nan: a missing reward); any other text stops the run.",
-               type=list[str], metavar="TEXT=NUMBER,...", brief="Rewards for text values: pass=1,fail=0"),
+               type=Several, metavar="TEXT=NUMBER,...", brief="Rewards for text values: pass=1,fail=0"),
         Option("combine", "Add the reward columns (default), or estimate each and add the advantages (GDPO).",
                type=Literal["sum", "normalize"], sets="rewards.combine"),
         Option("missing", "Rows without a finite reward: error (default: stop), exclude (leave out), zero (leave out, advantage 0), as-zero (count as reward 0) or propagate (NaN spreads).",
@@ -202,14 +203,14 @@ _ROWS: Final = _of_panels({
                metavar="FILE", brief="TOML file with your own presets"),
         Option("method", "Advantage estimator (default: grpo; grpo-adv methods lists them).",
                short="-m", metavar="NAME", values="methods", sets="estimator.name", brief="Advantage estimator: grpo, rloo, dr-grpo ..."),
-        Option("param", "Parameter of the method.", short="-p", type=list[str], metavar="NAME=VALUE"),
+        Option("param", "Parameter of the method.", short="-p", type=Several, metavar="NAME=VALUE"),
         Option("expr", "Your own formula, for example '(reward - mean) / (std + epsilon)'.",
                metavar="SQL", sets="estimator.sql"),
-        Option("set", "Set any field of the plan (--explain lists them).", type=list[str], metavar="PART.FIELD=VALUE"),
+        Option("set", "Set any field of the plan (--explain lists them).", type=Several, metavar="PART.FIELD=VALUE"),
         Option("plan_by", "A separate plan for each value of a column, such as env_name: each value's rows are computed as in a separate run.",
                metavar="COL", brief="A plan for each value of a column"),
         Option("plans", "Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math adds chat to the part of math.",
-               spelled="--plan", type=list[str], metavar="VALUE:OPTION=X,...", brief="Plan for a value: math:preset=trl-grpo"),
+               spelled="--plan", type=Several, metavar="VALUE:OPTION=X,...", brief="Plan for a value: math:preset=trl-grpo"),
     ),
     DIVISOR: (
         Option("scale", "Divide by the standard deviation of the group or the batch, or not at all (default: the method's own; grpo: group, rloo: none).",
@@ -254,7 +255,7 @@ _ROWS: Final = _of_panels({
         Option("explain", "Show the columns, the grouping, the formula and one group worked out; write nothing.",
                other="--dry-run", type=bool, brief="Show columns and formula; write nothing"),
         Option("fail_on", "Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'; of several, any.",
-               type=list[str], metavar="CONDITION", brief="Exit with status 3 if the condition holds"),
+               type=Several, metavar="CONDITION", brief="Exit with status 3 if the condition holds"),
         Option("json", "Print the result as JSON.", type=bool),
         Option("summary", "Also write the summary as JSON to a file.", metavar="FILE"),
         Option("quiet", "Print errors only, no summary and no progress.",
@@ -284,7 +285,7 @@ _MORE: Final = _of_panels({
                metavar="COL", brief="Column with the response text"),
         Option("duplicates", "Look for identical texts within groups even in large files.", type=bool),
         Option("before", "An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base.",
-               spelled="--against", type=list[str], metavar="[NAME=]INPUT", brief="What changed since an earlier run"),
+               spelled="--against", type=Several, metavar="[NAME=]INPUT", brief="What changed since an earlier run"),
         Option("cluster", "With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
                metavar="COL", brief="Prompts that count together in intervals"),
         Option("rescored", "An input with the old rewards of the same rollouts: how far they agree with the new ones, which groups gain or lose their gradient, and which advantages change.",
@@ -296,11 +297,11 @@ _MORE: Final = _of_panels({
     ),
     COMPARED: (
         Option("compared_presets", "Preset to compare, for example trl-grpo or trl-grpo,scale=batch. Repeat for several.",
-               spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", brief="Preset to compare; repeat it for several"),
+               spelled="--preset", type=Several, metavar="NAME[,OPTION=X]", values="presets", brief="Preset to compare; repeat it for several"),
         Option("contenders", "Method to compare, for example rloo or grpo,epsilon=1e-4. Repeat for several.",
-               spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", brief="Method to compare; repeat it for several"),
+               spelled="--method", short="-m", type=Several, metavar="NAME[,OPTION=X]", values="methods", brief="Method to compare; repeat it for several"),
         Option("vs_reward", "Another reward column for the same plan, compared with that of --reward. Repeat for several.",
-               type=list[str], metavar="COL[=WEIGHT]", brief="Another reward for the same plan"),
+               type=Several, metavar="COL[=WEIGHT]", brief="Another reward for the same plan"),
         Option("write", "Add a column advantage_NAME to the file for each plan.",
                type=bool, brief="Add a column for each plan to the file"),
     ),
@@ -353,7 +354,7 @@ _MORE: Final = _of_panels({
     ),
     CHOICE: (
         Option("where", "Keep groups that meet the condition, for example '0.1 <= mean <= 0.9 and std > 0'; of several, all.",
-               short="-w", type=list[str], metavar="CONDITION", brief="Keep groups that meet it: 'std > 0'"),
+               short="-w", type=Several, metavar="CONDITION", brief="Keep groups that meet it: 'std > 0'"),
         Option("solved_from", "A row counts as solved if its reward is at least X, for pass@K in --where and --by (default: the highest reward).",
                spelled="--solved-at", type=float, brief="Rewards of at least X count as solved"),
         Option("most", "Keep the N groups with the largest --by fact; groups without that fact come last.",
@@ -379,9 +380,9 @@ _MORE: Final = _of_panels({
         Option("source", "File with the columns, in any supported format; its row i belongs to row i of FILE, or to those with the same key (--on).",
                spelled="--from", metavar="COLUMNS", required=True, brief="File with the columns (required)"),
         Option("chosen", "Column of --from to add, and its name in the output. Repeat for several (default: all).",
-               spelled="--column", type=list[str], metavar="NAME[=NEW]", brief="Column to add, and its name (default: all)"),
+               spelled="--column", type=Several, metavar="NAME[=NEW]", brief="Column to add, and its name (default: all)"),
         Option("on", "Match rows by these columns of both files, HERE=THERE where the names differ; dots reach into nested fields. Rows without a match get null, and are counted.",
-               type=list[str], metavar="COL[,COL]", brief="Match rows by these columns; HERE=THERE"),
+               type=Several, metavar="COL[,COL]", brief="Match rows by these columns; HERE=THERE"),
         Option("take", "With --on: what a row gets if several rows of --from have its key (default: stop).",
                type=Literal["first", "last", "mean"], brief="For several rows of --from with one key"),
         Option("by_position", "Add row i to row i although ids in both files differ.",
@@ -395,7 +396,7 @@ _MORE: Final = _of_panels({
         Option("against", "The file that OUT was made from.",
                metavar="IN", required=True, brief="The file that OUT was made from (required)"),
         Option("columns", "Added or replaced column (default: the columns that are new).",
-               spelled="--column", type=list[str], metavar="NAME", brief="Added column (default: those that are new)"),
+               spelled="--column", type=Several, metavar="NAME", brief="Added column (default: those that are new)"),
     ),
 })  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = {row.name: row for row in (*_ROWS, *_MORE)}
@@ -416,7 +417,7 @@ ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, O
 _INPUTS: Final = Option(
     "inputs",
     "Files, directories, quoted globs, URLs (s3://, hf://, ...), or - for stdin.",
-    type=list[str],
+    type=Several,
     spelled="INPUT",
     required=True,
     brief="Files, directories, globs, URLs, - for stdin",

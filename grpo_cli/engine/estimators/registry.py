@@ -61,10 +61,10 @@ class Param:
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
-ORDER: Final = Param("order", 16, type=int, least=1, help="size of the largest sets, T in the formula")
-SET_SIZE: Final = Param("k", 2, type=int, least=1, help="size of the sets")
-OMEGA: Final = Param("omega", 1.0, help="weight of the step part", field="unit.state_weight")
-LIKELIEST: Final = Param("penalty", 0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty")
+ORDER: Final = Param("order", 16, "size of the largest sets, T in the formula", type=int, least=1)
+SET_SIZE: Final = Param("k", 2, "size of the sets", type=int, least=1)
+OMEGA: Final = Param("omega", 1.0, "weight of the step part", field="unit.state_weight")
+LIKELIEST: Final = Param("penalty", 0.25, "reward share lost by the likeliest row", field="shape.rank.penalty")
 
 
 @dataclass(frozen=True)
@@ -195,34 +195,34 @@ _ROWS: Final = (
     Estimator(
         "maxrl", outcome.maxrl, singleton=outcome.maxrl_singleton, scales=("none", "group"), shift=None,
         params=(
-            Param("epsilon", 0.0, least=0.0, help="added to the mean"),
-            Param("nonpositive", "zero", type=Literal["zero", "keep"], help="groups with mean <= 0"),
+            Param("epsilon", 0.0, "added to the mean", least=0.0),
+            Param("nonpositive", "zero", "groups with mean <= 0", type=Literal["zero", "keep"]),
         ),
     ),
     Estimator(
         "conditional", outcome.relative_to_mean, centred=False, shift=None,
         params=(
-            Param("epsilon", 1e-6, above=0.0, help="added to the mean"),
-            Param("baseline", 0.0, help="subtracted at the end"),
+            Param("epsilon", 1e-6, "added to the mean", above=0.0),
+            Param("baseline", 0.0, "subtracted at the end"),
         ),
     ),
     Estimator(
         "ngrpo", outcome.virtual_best, singleton=outcome.virtual_best_singleton, centred=False, shift=None,
         params=(
-            Param("best", 1.0, help="the best possible reward"),
-            Param("count", 1, type=int, least=1, help="how many times it is added to each group"),
-            Param("epsilon", 1e-6, least=0.0, help="added to the std"),
+            Param("best", 1.0, "the best possible reward"),
+            Param("count", 1, "how many times it is added to each group", type=int, least=1),
+            Param("epsilon", 1e-6, "added to the std", least=0.0),
         ),
     ),
     Estimator("vr-cond", success_series.conditional_weights, centred=False, shift=None, sets=BINARY),
     Estimator(
         "one-sided", outcome.one_sided, centred=False, shift=None,
-        params=(Param("epsilon", 1e-6, above=0.0, help="added to the root of the mean"),),
+        params=(Param("epsilon", 1e-6, "added to the root of the mean", above=0.0),),
     ),
     Estimator(
         "clipped-pnorm", outcome.clipped_mean, singleton=outcome.clipped_mean_singleton, batch=True,
         order_free=False, shift=None,
-        params=(Param("floor", 0.125, above=0.0, help="lower bound of the mean"),),
+        params=(Param("floor", 0.125, "lower bound of the mean", above=0.0),),
     ),
     *(
         Estimator(name, build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
@@ -236,7 +236,7 @@ _ROWS: Final = (
     Estimator(
         "a-grae", outcome.asymmetric, singleton=outcome.asymmetric_singleton, nan_reach="batch",
         scale="group", scales=("none", "group"), centred=False, batch=True, shift=None,
-        params=(Param("epsilon", 1e-6, above=0.0, help="added to both roots"),),
+        params=(Param("epsilon", 1e-6, "added to both roots", above=0.0),),
     ),
     Estimator(
         "gdpo", baselines.centred, scale="group", scales=("none", "group"),
@@ -257,18 +257,18 @@ _ROWS: Final = (
     Estimator(
         "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_singleton, batch=True, shift=None,
         linear=True,
-        params=(Param("f_norm", 1.0, above=0.0, help="divides the result"),),
+        params=(Param("f_norm", 1.0, "divides the result", above=0.0),),
     ),
     Estimator(
         "passk", pass_at_k.pass_at_k, nan_reach="row", centred=False, shift=None,
-        params=(SET_SIZE, Param("epsilon", 1e-6, least=0.0, help="added to the std of the set reward")),
+        params=(SET_SIZE, Param("epsilon", 1e-6, "added to the std of the set reward", least=0.0)),
     ),
     Estimator(
         "passk-or-rate", pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, centred=False,
         shift=None, sets=BINARY,
         params=(
-            Param("k", 4, type=int, least=1, help="size of the sets"),
-            Param("epsilon", 1e-6, above=0.0, help="added to the std of the set reward"),
+            Param("k", 4, "size of the sets", type=int, least=1),
+            Param("epsilon", 1e-6, "added to the std of the set reward", above=0.0),
         ),
     ),
     Estimator("passk-best", pass_at_k.best_only, scale="group", scales=ALL, linear=True),
@@ -277,19 +277,19 @@ _ROWS: Final = (
     Estimator(
         "opmd", exponential.log_mean_exp, scales=ALL,
         params=(
-            Param("baseline", "mean", type=Literal["mean", "logavgexp"], help="which baseline"),
-            Param("tau", 1.0, above=0.0, help="temperature of logavgexp"),
+            Param("baseline", "mean", "which baseline", type=Literal["mean", "logavgexp"]),
+            Param("tau", 1.0, "temperature of logavgexp", above=0.0),
         ),
     ),
     Estimator(
         "asymre", baselines.shifted_mean, centred=False,
-        params=(Param("shift", -0.1, help="moves the baseline"),),
+        params=(Param("shift", -0.1, "moves the baseline"),),
     ),
     Estimator(
         "rec", baselines.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
         params=(
-            Param("drop", "none", type=Literal["none", "balance"], help="surplus failures get 0"),
-            Param("seed", 0, type=int, least=0, help="which failures stay"),
+            Param("drop", "none", "surplus failures get 0", type=Literal["none", "balance"]),
+            Param("seed", 0, "which failures stay", type=int, least=0),
         ),
     ),
     Estimator(
@@ -318,51 +318,51 @@ _ROWS: Final = (
     ),
     Estimator(
         "james-stein", shrinkage.james_stein, nan_reach="batch", centred=False, batch=True,
-        params=(Param("epsilon", 1e-6, least=0.0, help="added to the two variances"),),
+        params=(Param("epsilon", 1e-6, "added to the two variances", least=0.0),),
     ),
     Estimator(
         "james-stein++", shrinkage.james_stein_whole, nan_reach="batch", centred=False, batch=True,
-        params=(Param("epsilon", 1e-6, least=0.0, help="added to the two variances"),),
+        params=(Param("epsilon", 1e-6, "added to the two variances", least=0.0),),
     ),
     Estimator(
         "entropic", exponential.entropic,
-        params=(Param("beta", 2.0, help="weight of the best rows"),),
+        params=(Param("beta", 2.0, "weight of the best rows"),),
     ),
     Estimator(
         "entropic-adaptive", exponential.entropic_adaptive,
         params=(
-            Param("delta", log(2), above=0.0, help="target divergence, which sets beta"),
-            Param("beta_max", 1e6, above=0.0, help="upper bound of beta"),
+            Param("delta", log(2), "target divergence, which sets beta", above=0.0),
+            Param("beta_max", 1e6, "upper bound of beta", above=0.0),
         ),
     ),
     Estimator(
         "risk-sensitive", exponential.risk_sensitive, singleton=exponential.utility_singleton,
-        params=(Param("beta", 2.0, help="> 0 seeks risk, < 0 avoids it"),),
+        params=(Param("beta", 2.0, "> 0 seeks risk, < 0 avoids it"),),
     ),
     Estimator(
         "quantile", baselines.quantile, scale="group", scales=ALL, linear=True,
-        params=(Param("level", 0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),),
+        params=(Param("level", 0.4, "the quantile used as the baseline", above=0.0, most=1.0),),
     ),
     Estimator(
         "mc-grpo", baselines.median_mad,
-        params=(Param("floor", 1e-3, least=0.0, help="added to the median distance"),),
+        params=(Param("floor", 1e-3, "added to the median distance", least=0.0),),
     ),
     Estimator(
         "bnpo", outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch",
         centred=False, batch=True, shift=None,
         params=(
-            Param("min", 0.0, help="smallest possible reward"),
-            Param("max", 1.0, help="largest possible reward"),
+            Param("min", 0.0, "smallest possible reward"),
+            Param("max", 1.0, "largest possible reward"),
         ),
     ),
     Estimator(
         "kalman", running_baseline.kalman, nan_reach="later", min_group=1, centred=False, order_free=False,
         shift=None,
         params=(
-            Param("process", 1e-5, least=0.0, help="how much the level drifts from row to row"),
-            Param("noise", 1e-2, above=0.0, help="variance of a reward around the level"),
-            Param("variance", 1.0, above=0.0, help="variance of the level before the first row"),
-            Param("epsilon", 1e-8, least=0.0, help="added to the root of P"),
+            Param("process", 1e-5, "how much the level drifts from row to row", least=0.0),
+            Param("noise", 1e-2, "variance of a reward around the level", above=0.0),
+            Param("variance", 1.0, "variance of the level before the first row", above=0.0),
+            Param("epsilon", 1e-8, "added to the root of P", least=0.0),
         ),
     ),
     Estimator(
@@ -370,8 +370,8 @@ _ROWS: Final = (
         order_free=False, spans_batches=True, shift=None,
         sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
         params=(
-            Param("rho", 0.96, least=0.0, most=1.0, help="how fast old batches are forgotten"),
-            Param("prior", 0.5, above=0.0, help="successes and failures at the start"),
+            Param("rho", 0.96, "how fast old batches are forgotten", least=0.0, most=1.0),
+            Param("prior", 0.5, "successes and failures at the start", above=0.0),
         ),
     ),
     Estimator(
@@ -386,13 +386,13 @@ _ROWS: Final = (
     Estimator("nsr", outcome.failures_only, nan_reach="row", min_group=1, centred=False, shift=1.0),
     Estimator(
         "w-reinforce", outcome.weighted_reinforce, nan_reach="row", min_group=1, centred=False, shift=None,
-        params=(Param("weight", 0.1, help="strength of the successes"),),
+        params=(Param("weight", 0.1, "strength of the successes"),),
     ),
     Estimator(
         "length-penalty", baselines.centred, scales=("none", "group"), shift=None, linear=True,
         sets={"shape.length.output": 0.25},
         params=tuple(
-            Param(part, weight, help=f"weight of the {what}", field=f"shape.length.{part}")
+            Param(part, weight, f"weight of the {what}", field=f"shape.length.{part}")
             for part, weight, what in (
                 ("output", 0.25, "response length"),
                 ("input", 0.1, "input length"),
@@ -414,14 +414,14 @@ _ROWS: Final = (
     Estimator(
         "a-star-po", baselines.reference_value, nan_reach="row", needs=("references",), min_group=1,
         centred=False, shift=1.0,
-        params=(Param("beta", 0.5, help="temperature of the value"),),
+        params=(Param("beta", 0.5, "temperature of the value"),),
     ),
     Estimator(
         "ema", running_baseline.moving_average, nan_reach="later", min_group=1, centred=False, batch=True,
         order_free=False, shift=None,
         params=(
-            Param("decay", 0.95, least=0.0, most=1.0, help="how slowly the baseline moves"),
-            Param("start", 0.0, help="the baseline before the first row"),
+            Param("decay", 0.95, "how slowly the baseline moves", least=0.0, most=1.0),
+            Param("start", 0.0, "the baseline before the first row"),
         ),
     ),
     Estimator(
@@ -440,10 +440,9 @@ _ROWS: Final = (
         sets={"unit.take": "first", "unit.state_weight": 1.0},
         params=(
             OMEGA,
-            Param("gamma", 0.95, help="discount of later steps", field="unit.gamma"),
+            Param("gamma", 0.95, "discount of later steps", field="unit.gamma"),
             Param(
-                "count", "first", type=Literal["first", "last", "mean", "each"], field="unit.take",
-                help="the reward of a rollout in the episode part (each: every row counts)",
+                "count", "first", "the reward of a rollout in the episode part (each: every row counts)", type=Literal["first", "last", "mean", "each"], field="unit.take",
             ),
         ),
         about="""Episode against episodes of the prompt, plus step against steps from the same state.
@@ -458,7 +457,7 @@ _ROWS: Final = (
         "mt-grpo", baselines.centred, scales=("none", "group"), order_free=False, rising_state=True,
         shift=None,
         sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
-        params=(OMEGA, Param("gamma", 1.0, help="discount of later turns", field="unit.gamma")),
+        params=(OMEGA, Param("gamma", 1.0, "discount of later turns", field="unit.gamma")),
         about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
@@ -474,7 +473,7 @@ _ROWS: Final = (
     Estimator(
         "expression", expression, min_group=1, centred=False, order_free=False, shift=None,
         params=(
-            Param("sql", "(reward - mean) / (std + epsilon)", type=str, help="the formula, as --expr gives it"),
+            Param("sql", "(reward - mean) / (std + epsilon)", "the formula, as --expr gives it", type=str),
         ),
     ),
 )  # fmt: skip
