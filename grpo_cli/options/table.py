@@ -466,6 +466,9 @@ _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 # Parts of what `--help` shows.
 _GROUPED: Final = ("group", "group_size", "group_within", "schema")
 _REWARDED: Final = ("reward", "map", "missing")
+# Parts of what commands take.
+_READ: Final = ("on_error", "max_line", "config", "no_config")
+_SHOWN: Final = ("quiet", "color", "debug")
 
 _COMMANDS: Final = (
     Command(
@@ -485,8 +488,7 @@ _COMMANDS: Final = (
         "inspect",
         "Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         options=_options(
-            "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "no_config", "fail_on", "json", "quiet",
-            "color", "debug", without=("methods",)
+            "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -498,8 +500,7 @@ _COMMANDS: Final = (
         "browse",
         "Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
         options=_options(
-            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, "on_error",
-            "max_line", "config", "no_config", "quiet", "color", "debug", without=BY_VALUE,
+            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, *_READ, *_SHOWN, without=BY_VALUE,
         ),
         common=(
             "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column", "color",
@@ -510,8 +511,7 @@ _COMMANDS: Final = (
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=_options(
-            "output", "force", "by", "before", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
-            "config", "no_config", "quiet", "color", "debug",
+            "output", "force", "by", "before", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "methods", "text_column", "output",
@@ -523,8 +523,8 @@ _COMMANDS: Final = (
         "select",
         "Select groups by solve rate, spread, pass@K, ..., and rows within them; the rows stay unchanged.",
         options=_options(
-            CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", "on_error", "max_line", "config", "no_config",
-            "json", "summary", "quiet", "color", "debug",
+            CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", *_READ,
+            "json", "summary", *_SHOWN,
         ),
         common=(
             "where", "limit", "per_group", "pick", "most", "most_by", "top_p", *_GROUPED, *_REWARDED, "output", "force",
@@ -537,7 +537,7 @@ _COMMANDS: Final = (
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
-            "on_error", "max_line", "config", "no_config", "fail_on", "json", "summary", "quiet", "color", "debug", without=BY_VALUE,
+            *_READ, "fail_on", "json", "summary", *_SHOWN, without=BY_VALUE,
         ),
         common=(
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",
@@ -549,7 +549,7 @@ _COMMANDS: Final = (
     Command(
         "audit",
         "Find the formula behind the advantages in a file, and the rows that disagree with it.",
-        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", "quiet", "color", "debug"),
+        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", *_SHOWN),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "reward_clip", "column", "fail_on", "json", "quiet",
         ),
@@ -561,7 +561,7 @@ _COMMANDS: Final = (
         "Compute several plans on the same rows and show where they differ.",
         options=_options(
             COMPARED, "output", "force", "in_place", "column", "replace", "dtype", *_ADVANTAGE, "config",
-            "no_config", "json", "quiet", "color", "debug", without=("preset", "method", "expr", *BY_VALUE),
+            "no_config", "json", *_SHOWN, without=("preset", "method", "expr", *BY_VALUE),
         ),
         common=(
             "compared_presets", "contenders", "vs_reward", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
@@ -606,7 +606,7 @@ _COMMANDS: Final = (
         ),
         options=_options(
             ADDED, "schema", "output", "force", "in_place", "replace", "max_line", "config", "no_config", "fail_on", "json",
-            "summary", "quiet", "color", "debug",
+            "summary", *_SHOWN,
         ),
         example="grpo-adv add rewards.jsonl --from judge.parquet --on rollout_id",
     ),
@@ -614,7 +614,7 @@ _COMMANDS: Final = (
         "verify",
         "Check that a file is its input plus the added columns and nothing else; exit 1 at the first difference.",
         argument=Option("file", "The output file to check.", spelled="OUT", required=True),
-        options=_options(CHECKED, "json", "quiet", "color", "debug"),
+        options=_options(CHECKED, "json", *_SHOWN),
         example="grpo-adv verify rewards.advantages.jsonl --against rewards.jsonl",
     ),
     Command(
