@@ -16,34 +16,34 @@ class Role:
 
     name: str
     meaning: str
+    flag: str
     kind: Literal["number", "numbers", "key"] = "number"
-    flag: str = ""
     default: float = 0.0
 
 
 _ROWS: Final = (
-    Role("length", "response length in tokens", flag="--length-column"),
-    Role("logprob", "mean log-prob of the response", flag="--logprob-column"),
-    Role("baseline", "reward of the greedy answer, or another baseline", flag="--baseline-column"),
-    Role("references", "rewards of a reference policy", kind="numbers", flag="--reference-column"),
-    Role("kl", "KL of the response, summed over its tokens", flag="--kl-column"),
-    Role("truncated", "whether the response was cut off", flag="--truncated-column"),
+    Role("length", "response length in tokens", "--length-column"),
+    Role("logprob", "mean log-prob of the response", "--logprob-column"),
+    Role("baseline", "reward of the greedy answer, or another baseline", "--baseline-column"),
+    Role("references", "rewards of a reference policy", "--reference-column", kind="numbers"),
+    Role("kl", "KL of the response, summed over its tokens", "--kl-column"),
+    Role("truncated", "whether the response was cut off", "--truncated-column"),
     Role(
         "rollout",
         "id of the rollout, for files with several rows per rollout",
+        "--rollout",
         kind="key",
-        flag="--rollout",
     ),
     Role(
         "state",
         "the state that a step starts from, or the number of the turn",
+        "--state-column",
         kind="key",
-        flag="--state-column",
     ),
-    Role("step_reward", "reward of the step alone", flag="--step-reward-column"),
-    Role("role", "agent or role that a moving baseline belongs to", kind="key", flag="--role-column"),
-    Role("input_length", "input length in tokens", flag="--input-length-column"),
-    Role("turns", "number of turns", flag="--turns-column", default=1.0),
+    Role("step_reward", "reward of the step alone", "--step-reward-column"),
+    Role("role", "agent or role that a moving baseline belongs to", "--role-column", kind="key"),
+    Role("input_length", "input length in tokens", "--input-length-column"),
+    Role("turns", "number of turns", "--turns-column", default=1.0),
 )
 
 # Rows that leave their group, and rows that count in it and are not trained on: columns of a table that has such rows.

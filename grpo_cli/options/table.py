@@ -43,9 +43,6 @@ TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
 Several = list[str]
-Whiten = Literal["none", "sample", "token"]
-Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
-Singleton = Literal["zero", "raw", "unit", "nan", "null", "drop", "error"]
 # The commands that list the names an option takes.
 Listing = Literal["", "methods", "presets", "schemas"]
 
@@ -184,7 +181,7 @@ _ROWS: Final = _of_panels({
         Option("combine", "Add the reward columns (default), or estimate each and add the advantages (GDPO).",
                type=Literal["sum", "normalize"], sets="rewards.combine"),
         Option("missing", "Rows without a finite reward: error (default: stop), exclude (leave out), zero (leave out, advantage 0), as-zero (count as reward 0) or propagate (NaN spreads).",
-               type=Missing, sets="rewards.missing", brief="Rows without a finite reward"),
+               type=Literal["error", "exclude", "zero", "as-zero", "propagate"], sets="rewards.missing", brief="Rows without a finite reward"),
         Option("component_missing", "If one of several rewards is missing: skip it (default), count it as 0, or treat the row as having no reward.",
                type=Literal["skip", "zero", "propagate"], sets="rewards.component_missing"),
     ),
@@ -224,7 +221,7 @@ _ROWS: Final = _of_panels({
     ),
     SKIPPED: (
         Option("singleton", "Advantage of a group with one scored row: zero (default), raw (its reward), unit (reward/(1+epsilon)), nan, null; drop leaves it out, error stops.",
-               type=Singleton, metavar="RULE"),
+               type=Literal["zero", "raw", "unit", "nan", "null", "drop", "error"], metavar="RULE"),
         Option("zero_variance", "Groups without a gradient (all rewards equal): keep with advantage 0 (default), drop, or write null.",
                type=Literal["keep", "drop", "null"], sets="groups.zero_variance", brief="Groups with equal rewards"),
         Option("std_threshold", "Also treat groups with std <= T as groups without a gradient.",
@@ -234,7 +231,7 @@ _ROWS: Final = _of_panels({
     ),
     POST: (
         Option("whiten", "Standardise the advantages over the batch, weighting each sample or each token equally.",
-               type=Whiten),
+               type=Literal["none", "sample", "token"]),
         Option("whiten_epsilon", "Added to the variance under the square root (default: 1e-8).",
                type=float, sets="post.whiten.inside"),
         Option("clip", "Clip the advantages.", metavar="LO:HI"),
@@ -457,10 +454,6 @@ def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     return tuple(name for name in names if name not in without)
 
 
-def _name(of: Listing) -> Option:
-    return Option("name", "Name to explain.", spelled="NAME", values=of)
-
-
 # inspect and report show rewards as they are in the file, so they take no shaping.
 _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 # Parts of what `--help` shows.
@@ -573,7 +566,7 @@ _COMMANDS: Final = (
     Command(
         "methods",
         "List the methods, or explain one: formula, parameters, columns, source.",
-        argument=_name("methods"),
+        argument=Option("name", "Name to explain.", spelled="NAME", values="methods"),
         options=_options("all", "json", "color", "debug"),
         example="grpo-adv methods rloo",
     ),
