@@ -21,7 +21,6 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.excerpts import code_of
-from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows
 from grpo_cli.runs.inspect import Job, scored
@@ -81,8 +80,7 @@ class Model:
     def of(cls, job: Job, phase: Callable[..., None] = lambda *_: None) -> Self:
         """Read the files of a job."""
         phase("finding files", 0, 100)
-        found, skipped = find_inputs(job.inputs)
-        tables = open_tables(found, job.binding)
+        tables, skipped = job.opened()
         inspection = scored(tables, job.binding, job.plan, job.view, over=Watching(tables, phase))
         marks = marked_lines(marked_rows(inspection.narrow.mark_counts))
         return cls(job, tables, inspection, (*inspection.narrow.warnings, *skipped, *marks))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -33,7 +32,7 @@ _TEXTS: Final = ("prompt", "response", "messages")
 _PAIR: Final = 64  # bytes of memory per pair with --pairs all
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
     """The options of the export; None if not given."""
 
@@ -82,7 +81,7 @@ class Wanted:
             raise UsageError("--weight softmax has no --max-weight", "its weights add up to 1 in each group")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rollouts:
     """The rows that a kind chooses from, in the order of the input: row number, group, reward, advantage, text hashes.
 
@@ -122,7 +121,7 @@ class Scale:
     best: Number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Records:
     """What will be written: for each record the rows of its texts, and the computed columns."""
 
@@ -133,15 +132,15 @@ class Records:
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """A kind of export: its description, its own options, and the function that makes its records."""
 
     name: str
-    help: str
-    takes: frozenset[str]
-    all_rows: bool = False  # use all rows of a rollout; otherwise only the row with its reward
     records: Callable[[Rollouts, Wanted], Records]
+    help: str
+    takes: tuple[str, ...]
+    all_rows: bool = False  # use all rows of a rollout; otherwise only the row with its reward
 
 
 # --- sft -------------------------------------------------------------------------------------------------------
@@ -149,7 +148,7 @@ class Kind:
 
 def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     """The best rows of each group, without duplicate texts."""
-    ends = float(rollouts.rewards.min(initial=np.inf)), float(rollouts.rewards.max(initial=-np.inf))
+    ends = _ends(rollouts.rewards)
     if not wanted.keep_duplicates:
         rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     if wanted.min_reward is not None:
@@ -177,6 +176,11 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
         left_out=rollouts.left_out,
         warnings=tuple(_lowest_kept(rollouts.rewards, *ends)) if wanted.min_reward is None else (),
     )
+
+
+def _ends(rewards: Vector) -> tuple[float, float]:
+    """The lowest and the highest reward."""
+    return float(rewards.min(initial=np.inf)), float(rewards.max(initial=-np.inf))
 
 
 def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
@@ -304,9 +308,11 @@ def _all(rollouts: Rollouts) -> tuple[Index, Index]:
     return np.concatenate(better), np.concatenate(worse)
 
 
-_PAIRS: Final[Mapping[str, Callable[[Rollouts], tuple[Index, Index]]]] = MappingProxyType(
-    {"extremes": _extremes, "adjacent": _adjacent, "all": _all}
-)
+_PAIRS: Final[Mapping[str, Callable[[Rollouts], tuple[Index, Index]]]] = {
+    "extremes": _extremes,
+    "adjacent": _adjacent,
+    "all": _all,
+}
 
 
 # --- weights ---------------------------------------------------------------------------------------------------
@@ -318,7 +324,7 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     weight = _weight(rollouts, wanted)
     rollouts = rollouts.keep(weight > 0, "a weight of 0")
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[weight > 0]}
-    ends = float(rollouts.rewards.min(initial=np.inf)), float(rollouts.rewards.max(initial=-np.inf))
+    ends = _ends(rollouts.rewards)
     warnings = tuple(_lowest_kept(rollouts.rewards, *ends)) if ends[0] == ends[1] else ()
     return Records(
         rows={"response": rollouts.rows},
@@ -437,24 +443,24 @@ def tokens(rollouts: Rollouts, _: Wanted) -> Records:
 
 _KINDS: Final = (
     Kind(
-        name="sft", records=sft, takes=frozenset({*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"}),
+        "sft", sft, takes=(*_TEXTS, "pick", "per_group", "min_reward", "keep_duplicates"),
         help="the best rows of each group, with their reward",
     ),
     Kind(
-        name="pairs", records=pairs, takes=frozenset({*_TEXTS, "pairs", "min_margin", "max_pairs"}),
+        "pairs", pairs, takes=(*_TEXTS, "pairs", "min_margin", "max_pairs"),
         help="preference pairs: a better and a worse response of one group, with rewards and margin",
     ),
     Kind(
-        name="weights", records=weights, all_rows=True, takes=frozenset({*_TEXTS, "weight", "beta", "max_weight"}),
+        "weights", weights, all_rows=True, takes=(*_TEXTS, "weight", "beta", "max_weight"),
         help="every row whose weight is above 0, with reward, advantage and weight",
     ),
     Kind(
-        name="prompts", records=prompts, takes=frozenset({"prompt", "messages", "pool", "pass_at", "solved_at"}),
+        "prompts", prompts, takes=("prompt", "messages", "pool", "pass_at", "solved_at"),
         help="one row per prompt: n, solve_rate, mean, std, best, worst, difficulty, pass@k",
     ),
     Kind(
-        name="tokens", records=tokens, all_rows=True, takes=frozenset({"tokens", "mask", "prompt_tokens"}),
+        "tokens", tokens, all_rows=True, takes=("tokens", "mask", "prompt_tokens"),
         help="every row with its advantage on each token, as a list",
     ),
 )  # fmt: skip
-KINDS: Final[Mapping[str, Kind]] = MappingProxyType({kind.name: kind for kind in _KINDS})
+KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in _KINDS}

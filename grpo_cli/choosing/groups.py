@@ -38,7 +38,7 @@ def refuse_below(options: object, **least: int) -> None:
             raise UsageError(f"--{name.replace('_', '-')} cannot be {value}", f"it takes {bound} or more")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """Which groups are kept, and how many of their rows."""
 
@@ -102,7 +102,7 @@ class Selected:
     config: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kept:
     """The rows of the input that are kept, in order, and the facts of the choice."""
 

@@ -7,15 +7,15 @@ from typing import Any
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError
-from grpo_cli.options.conditions import Filter
 
 
 def audit(given: dict[str, Any]) -> None:
     """Find the formula of the advantages, or check a claim."""
     from grpo_cli.auditing.audit import GATES
+    from grpo_cli.runs.asked import condition_of
     from grpo_cli.runs.audit import Job, run
 
-    gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
+    gate = condition_of(given, "fail_on", GATES)
     job = Job.of(given, inputs=given["inputs"], column=given.get("column"), gate=gate)
     try:
         with progress(given) as phase, workers(given) as tasks:

@@ -34,9 +34,8 @@ def typed(value: object, hint: Any, where: str) -> Any:
 
 
 def _number(value: object, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise _wrong(value, "a number", where)
-    if isinstance(value, str) and ("_" in value or not value.isascii()):  # no reward is written so either
+    odd = isinstance(value, str) and ("_" in value or not value.isascii())  # no reward is written so either
+    if odd or isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise _wrong(value, "a number", where)
     try:
         number = float(value)

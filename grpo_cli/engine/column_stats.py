@@ -39,7 +39,7 @@ def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
     return over(lambda start, end: work(values[start:end]), len(values))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Numbers:
     """Counts of the NaN and zero values of a column; moments and extremes of the finite ones."""
 

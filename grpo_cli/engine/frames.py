@@ -32,7 +32,7 @@ FEW_ROWS: Final = 4_096
 _ROW_BY_ROW: Final[dict[bytes, bool]] = {}  # a cache: most plans share their expressions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchMoments:
     """Weight, mean and squared deviations of a batch, as columns."""
 

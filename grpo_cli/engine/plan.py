@@ -36,7 +36,7 @@ OTHERS: Final = "default"  # with --plan-by, the name of the plan for all values
 _OVER_BATCH: Final = {"std", "hard"}  # weights that depend on all groups of a batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The complete, valid arithmetic. Equal plans give equal numbers."""
 

@@ -19,7 +19,7 @@ Counting = Literal["once", "first", "last", "mean", "each", "none"]
 MaskedRows = Literal["", "vote", "exclude"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Unit:
     """What counts as one reward: every row, or one per rollout (copied back to its rows).
 
@@ -33,7 +33,7 @@ class Unit:
     states: Literal["group", "batch"] = "group"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rewards:
     """How reward columns become one reward, and what a missing reward means."""
 
@@ -56,22 +56,27 @@ def weighted_sum(names: Sequence[str], weights: Sequence[float] = ()) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Affine:
+class Op:
+    """An operation: its name in a plan, and the columns that it reads."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Affine(Op):
     """r becomes (r + shift) * scale."""
 
-    name: ClassVar[str] = "affine"
-    needs: ClassVar[tuple[str, ...]] = ()
+    name = "affine"
     shift: float = 0.0
     scale: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clip:
+@dataclass(frozen=True, kw_only=True)
+class Clip(Op):
     """Values below `lo` become `lo`, values above `hi` become `hi`."""
 
-    name: ClassVar[str] = "clip"
-    needs: ClassVar[tuple[str, ...]] = ()
+    name = "clip"
     lo: float | None = None
     hi: float | None = None
 
@@ -80,24 +85,24 @@ class Clip:
             raise UsageError(f"clip {self.lo:g}:{self.hi:g} is empty", "the lower bound comes first")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kl:
+@dataclass(frozen=True, kw_only=True)
+class Kl(Op):
     """r becomes r - coef * kl, kl being the sum over the response's tokens."""
 
-    name: ClassVar[str] = "kl"
-    needs: ClassVar[tuple[str, ...]] = ("kl",)
+    name = "kl"
+    needs = ("kl",)
     coef: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlong:
+@dataclass(frozen=True, kw_only=True)
+class Overlong(Op):
     """DAPO's soft penalty: r += min(-(L - (max - buffer)) / buffer * penalty, 0).
 
     Beyond `max` most frameworks let it grow (linear), one stops at -penalty (floor), one sets r to 0 (zero).
     """
 
-    name: ClassVar[str] = "overlong"
-    needs: ClassVar[tuple[str, ...]] = ("length",)
+    name = "overlong"
+    needs = ("length",)
     max: float = 0.0
     buffer: float = 1.0
     penalty: float = 1.0
@@ -111,49 +116,48 @@ class Overlong:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncated:
+@dataclass(frozen=True, kw_only=True)
+class Truncated(Op):
     """r becomes r * factor where the response was cut off."""
 
-    name: ClassVar[str] = "truncated"
-    needs: ClassVar[tuple[str, ...]] = ("truncated",)
+    name = "truncated"
+    needs = ("truncated",)
     factor: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Length:
+@dataclass(frozen=True, kw_only=True)
+class Length(Op):
     """r becomes r - mean * (output L/max L + input I/max I + turns T/max T), maxima and mean of the group."""
 
-    name: ClassVar[str] = "length"
-    needs: ClassVar[tuple[str, ...]] = ("length",)
+    name = "length"
+    needs = ("length",)
     output: float = 0.25
     input: float = 0.1
     turns: float = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rank:
+@dataclass(frozen=True, kw_only=True)
+class Rank(Op):
     """r becomes r * (1 - penalty * rank / n): likely responses (high log-prob) lose most.
 
     With `numerator = raw`, only mean and std come from the penalised rewards; the numerator keeps the raw reward.
     """
 
-    name: ClassVar[str] = "rank"
-    needs: ClassVar[tuple[str, ...]] = ("logprob",)
+    name = "rank"
+    needs = ("logprob",)
     penalty: float = 0.25
     numerator: Literal["shaped", "raw"] = "shaped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binary:
+@dataclass(frozen=True, kw_only=True)
+class Binary(Op):
     """r becomes 1 where r > threshold, else 0."""
 
-    name: ClassVar[str] = "binary"
-    needs: ClassVar[tuple[str, ...]] = ()
+    name = "binary"
     threshold: float = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Divisor:
     """What the residual is divided by: sqrt(max(var + inside, floor)) + epsilon.
 
@@ -186,7 +190,7 @@ class Divisor:
                 raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Alone:
     """What a group with one scorable row gets.
 
@@ -199,7 +203,7 @@ class Alone:
     result: Literal["keep", "raw", "zero", "nan", "null", "drop", "error"] = "zero"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Groups:
     """Which groups are trained on: how constant groups (max == min, or std <= threshold) and small groups are treated.
 
@@ -219,7 +223,7 @@ class Groups:
             raise UsageError(f"a std is never <= {self.std_threshold:g}", "--std-threshold takes 0 or more")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Weight:
     """A factor for all rows of a group, computed from its solve rate p or from all groups of the batch.
 
@@ -248,7 +252,7 @@ class Weight:
             raise UsageError(f"weight.temperature cannot be {self.temperature:g}", "give more than 0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Whiten:
     """Subtract the batch mean and divide by the batch spread; each row (or each token) counts once.
 
@@ -275,12 +279,12 @@ class Whiten:
         return ("length",) if self.level == "token" else ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByLength:
+@dataclass(frozen=True, kw_only=True)
+class ByLength(Op):
     """A becomes A * L / max: long responses count more."""
 
-    name: ClassVar[str] = "length"
-    needs: ClassVar[tuple[str, ...]] = ("length",)
+    name = "length"
+    needs = ("length",)
     max: float = 1.0
 
     def __post_init__(self) -> None:
@@ -288,21 +292,20 @@ class ByLength:
             raise UsageError(f"post.length.max cannot be {self.max:g}", "it is the length at which A does not change")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discount:
+@dataclass(frozen=True, kw_only=True)
+class Discount(Op):
     """A becomes A + gamma times the new A of the next row of the rollout: turns are rows, in the order of the file."""
 
-    name: ClassVar[str] = "discount"
-    needs: ClassVar[tuple[str, ...]] = ("rollout",)
+    name = "discount"
+    needs = ("rollout",)
     gamma: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NanToZero:
+@dataclass(frozen=True, kw_only=True)
+class NanToZero(Op):
     """Advantages that are null or NaN become 0."""
 
-    name: ClassVar[str] = "nan_to_zero"
-    needs: ClassVar[tuple[str, ...]] = ()
+    name = "nan_to_zero"
 
 
 ShapeOp = Affine | Clip | Kl | Overlong | Truncated | Length | Rank | Binary

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from grpo_cli.engine.coerce import typed
@@ -22,22 +21,20 @@ from grpo_cli.engine.plan_parts import ORDERED, Counting, MaskedRows
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
 
-KEYS: Final[Mapping[str, type]] = MappingProxyType(
-    {
-        "inherits": str,
-        "framework": str,
-        "archive": bool,
-        "estimator": str,
-        "options": Mapping,
-        "source": Mapping,
-        "plan": Mapping,
-        "unequal": str,
-        "rollouts": str,
-        "masked_rows": str,
-        "oddities": list,
-        "refused": str,
-    }
-)
+KEYS: Final[Mapping[str, type]] = {
+    "inherits": str,
+    "framework": str,
+    "archive": bool,
+    "estimator": str,
+    "options": Mapping,
+    "source": Mapping,
+    "plan": Mapping,
+    "unequal": str,
+    "rollouts": str,
+    "masked_rows": str,
+    "oddities": list,
+    "refused": str,
+}
 SOURCE: Final = frozenset({"repo", "path", "commit", "version", "date"})
 _MOST: Final = 32  # presets that one inherits from, directly or not
 
@@ -110,7 +107,7 @@ def parsed(text: str) -> Mapping[str, Preset]:
 
 
 def _made(entries: Mapping[str, Any]) -> Mapping[str, Preset]:
-    return MappingProxyType({name: _preset(entries, name) for name in entries})
+    return {name: _preset(entries, name) for name in entries}
 
 
 def _of_others(name: str, entries: dict[str, Any]) -> Preset:

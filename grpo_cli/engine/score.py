@@ -128,7 +128,7 @@ def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool, piece: int) 
     return Scored(plan, table.hstack(columns), groups)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shaped:
     """A plan computed up to its estimator: plans that differ only from there on share it."""
 
@@ -491,7 +491,7 @@ def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> 
         return _variance(t, rule.ddof)
     if rule.of == "residual":
         squares = frames.sum((residual - frames.average(residual)) ** 2)
-        return pl.when(t.n > rule.ddof).then(squares / (t.n - rule.ddof)).otherwise(NAN)
+        return _variance(replace(t, squares=squares), rule.ddof)
     return pl.when(_others_equal(t)).then(0.0).otherwise(_without_itself(t) / (t.n - 1 - rule.ddof))
 
 

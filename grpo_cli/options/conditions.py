@@ -15,7 +15,6 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from grpo_cli.errors import GateError, UnknownName, UsageError, Written
@@ -23,17 +22,17 @@ from grpo_cli.errors import GateError, UnknownName, UsageError, Written
 if TYPE_CHECKING:
     import polars as pl
 
-_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = MappingProxyType({
+_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
-})  # fmt: skip
-_MIRRORED: Final = MappingProxyType({ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE})
-_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = MappingProxyType({
+}  # fmt: skip
+_MIRRORED: Final = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-})  # fmt: skip
+}  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filter:
     """A parsed condition; `any_of` are those of which one is enough, if there are several."""
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from shlex import quote
-from types import MappingProxyType
 from typing import Any, Final, get_origin
 
 from grpo_cli.engine.coerce import typed
@@ -22,19 +22,15 @@ from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTION
 from grpo_cli.schemas.table import items
 
 Given = Mapping[str, Any]
-STDOUT: Final = "-"
 PRESETS_LISTED: Final = 10  # TRL has as many
 FORMULA: Final = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
-_STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
-SINGLETON: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
-    {
-        "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
-        **{
-            name: {"alone.baseline": "own", "alone.result": name}
-            for name in ("zero", "raw", "nan", "null", "drop", "error")
-        },
-    }
-)
+SINGLETON: Final[Mapping[str, Mapping[str, str]]] = {
+    "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
+    **{
+        name: {"alone.baseline": "own", "alone.result": name}
+        for name in ("zero", "raw", "nan", "null", "drop", "error")
+    },
+}
 
 
 def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
@@ -336,31 +332,25 @@ def split_reward(text: str) -> tuple[str, float | None]:
         raise
 
 
-def _pairs(flag: str, prefix: str) -> Callable[[list[str]], dict[str, Any]]:
-    def translate(items: list[str]) -> dict[str, Any]:
-        fields = {}
-        for text in items:
-            name, sign, value = text.partition("=")
-            if not sign or not name:
-                shape = "PART.FIELD=VALUE" if flag == "--set" else f"{name or 'NAME'}=VALUE"
-                raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {shape}")
-            fields[f"{prefix}{name.strip()}"] = value.strip()
-        return fields
-
-    return translate
+def _pairs(flag: str, prefix: str, items: list[str]) -> dict[str, Any]:
+    fields = {}
+    for text in items:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            shape = "PART.FIELD=VALUE" if flag == "--set" else f"{name or 'NAME'}=VALUE"
+            raise UsageError(f"{flag} {text!r} sets nothing", f"write {flag} {shape}")
+        fields[f"{prefix}{name.strip()}"] = value.strip()
+    return fields
 
 
-def _bounds(flag: str, key: str) -> Callable[[str], dict[str, Any]]:
-    def translate(text: str) -> dict[str, Any]:
-        low, sign, high = text.partition(":")
-        if not sign:
-            raise UsageError(
-                f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, for example {flag}=-5:5 (one may be empty)"
-            )
-        sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
-        return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}
-
-    return translate
+def _bounds(flag: str, key: str, text: str) -> dict[str, Any]:
+    low, sign, high = text.partition(":")
+    if not sign:
+        raise UsageError(
+            f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, for example {flag}=-5:5 (one may be empty)"
+        )
+    sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
+    return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}
 
 
 def _overlong(text: str) -> dict[str, Any]:
@@ -375,18 +365,16 @@ def _whiten(level: str) -> dict[str, Any]:
     return {"post.whiten": None} if level == "none" else {"post.whiten.level": level}
 
 
-_TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = MappingProxyType(
-    {
-        "reward": _weights,
-        "param": _pairs("--param", "estimator."),
-        "set": _pairs("--set", ""),
-        "reward_clip": _bounds("--reward-clip", "shape.clip"),
-        "clip": _bounds("--clip", "post.clip"),
-        "overlong": _overlong,
-        "whiten": _whiten,
-        "singleton": SINGLETON.__getitem__,
-    }
-)
+_TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = {
+    "reward": _weights,
+    "param": partial(_pairs, "--param", "estimator."),
+    "set": partial(_pairs, "--set", ""),
+    "reward_clip": partial(_bounds, "--reward-clip", "shape.clip"),
+    "clip": partial(_bounds, "--clip", "post.clip"),
+    "overlong": _overlong,
+    "whiten": _whiten,
+    "singleton": SINGLETON.__getitem__,
+}
 
 
 def _without_effect(given: Given) -> dict[str, UsageError]:

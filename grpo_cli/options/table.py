@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final, Literal, get_args, get_origin
 
 from grpo_cli.engine.extra_columns import ROLES
@@ -43,14 +42,12 @@ TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
-Whiten = Literal["none", "sample", "token"]
-Missing = Literal["error", "exclude", "zero", "as-zero", "propagate"]
-Singleton = Literal["zero", "raw", "unit", "nan", "null", "drop", "error"]
+Several = list[str]
 # The commands that list the names an option takes.
 Listing = Literal["", "methods", "presets", "schemas"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Option:
     """An option, or the argument of a command: its name, its type and its help.
 
@@ -61,8 +58,8 @@ class Option:
     """
 
     name: str
-    type: Any
     help: str
+    type: Any = str
     brief: str = ""
     panel: str = ""
     short: str = ""
@@ -103,296 +100,303 @@ class Option:
         return [word for item in items for word in ([f"{self.flag}={item}"] if item[:1] == "-" else [self.flag, item])]
 
 
+def _of_panels(panels: Mapping[str, tuple[Option, ...]]) -> tuple[Option, ...]:
+    """The options of these panels; a number has the usual placeholder if it has none of its own."""
+    usual = {int: "N", float: "X"}
+    return tuple(
+        replace(row, panel=panel, metavar=row.metavar or usual.get(row.type))
+        for panel, rows in panels.items()
+        for row in rows
+    )
+
+
 NO_ROLLOUTS: Final = "none"  # --rollout none: every row is a rollout
 
-_ROWS: Final = (
-    Option(name="stream", type=bool, panel=INPUT,
-           help="Standard input is sorted by group: write each group as soon as it is complete."),
-    Option(name="long", type=bool, panel=INPUT,
-           help="Write one row per rollout where a record of the input has several (lists, nested traces)."),
-    Option(name="on_error", type=Literal["error", "skip"], panel=INPUT,
-           help="Lines that are not JSON, such as a truncated last line: stop (default), or skip and count them."),
-    Option(name="max_line", type=int, metavar="BYTES", panel=INPUT,
-           help="Longest line to read (default: 268435456). Each line must fit in memory.",
-           brief="Longest line to read"),
-    Option(name="config", type=str, metavar="FILE", panel=INPUT,
-           help="TOML file with these options; flags override it. Of a pyproject.toml, the table [tool.grpo-adv]. Default: the file that GRPO_ADV_CONFIG names.",
-           brief="TOML file with these options"),
-    Option(name="no_config", type=bool, panel=INPUT,
-           help="Ignore GRPO_ADV_CONFIG, and print no note about a grpo-adv.toml that is not read.",
-           brief="Ignore config files"),
-    Option(name="output", short="-o", type=str, metavar="FILE|DIR/|-", panel=OUTPUT,
-           help="Output file, directory or URL (s3://, gs://, az://). The suffix sets the format. Default: next to the input; stdin goes to stdout; required by export.",
-           brief="Output file, DIR/, or - for stdout"),
-    Option(name="force", type=bool, panel=OUTPUT, help="Overwrite an existing output file."),
-    Option(name="in_place", type=bool, panel=OUTPUT,
-           help="Replace the input files by their outputs: each is written beside its input, and renamed.",
-           brief="Add the column to the input files themselves"),
-    Option(name="column", type=str, metavar="NAME", panel=OUTPUT, help="Name of the advantage column (default: advantage).",
-           brief="Name of the advantage column"),
-    Option(name="replace", type=bool, panel=OUTPUT, help="Overwrite the column if the input already has it.",
-           brief="Overwrite a column that the input has"),
-    Option(name="dtype", type=Literal["f64", "f32"], panel=OUTPUT, help="Type of the new column (default: f64)."),
-    Option(name="per_token", type=bool, panel=OUTPUT,
-           help="Write the advantage for every response token, as a list column (needs --tokens, --mask or --length-column)."),
-    Option(name="facts", type=bool, panel=OUTPUT, help="Also write COLUMN_mean, _std, _size and _status."),
-    Option(name="only", type=bool, panel=OUTPUT, help="Write only the group key, the rewards and the new columns."),
-    Option(name="duplicate", type=bool, panel=OUTPUT,
-           help="Replace dropped groups with copies of kept ones (marked in COLUMN_copy)."),
-    Option(name="seed", type=int, metavar="N", panel=OUTPUT, help="Seed for --duplicate, and for the random choices of select and export (default: 0).",
-           brief="Seed of a random choice"),
-    Option(name="schema", type=str, metavar="NAME|none", values="schemas", panel=GROUPS,
-           help="File layout (grpo-adv schemas lists them). Default: detected and reported.",
-           brief="File layout (default: detected)"),
-    Option(name="schemas", type=str, metavar="FILE", panel=GROUPS,
-           help="TOML file with your own schemas; they are detected too.", brief="TOML file with your own schemas"),
-    Option(name="group", short="-g", type=list[str], metavar="COL[,COL]", panel=GROUPS,
-           help="Columns of the group key; dots reach into nested fields. Default: found by name and reported.",
-           brief="Columns of the group key (default: by name)"),
-    Option(name="group_size", type=int, metavar="N", panel=GROUPS,
-           help="Groups are blocks of N consecutive rows (within each key if --group is given).",
-           brief="Groups are blocks of N consecutive rows"),
-    Option(name="partial", type=Literal["keep", "drop"], panel=GROUPS, help="What to do with an incomplete last block."),
-    Option(name="expect_size", type=int, metavar="N", panel=GROUPS, help="Stop if any group has a different size."),
-    Option(name="group_within", type=str, metavar="COL|file|input", panel=GROUPS,
-           help="Where a group key is unique: within each value of a column, each file, or the whole input.",
-           brief="Where a key is unique: step, file or input"),
-    Option(name="batch_by", type=str, metavar="COL|file|input", panel=GROUPS,
-           help="Which rows form a batch: those with the same value in a column, those of the same file, or the whole input.",
-           brief="What a batch is: a step, a file or the input"),
-    Option(name="rollout", type=str, metavar="COL|none", panel=GROUPS,
-           help="Column with the rollout id, if a rollout has several rows: it counts once, and its rows share the advantage. none: every row is a rollout. Default: from the schema, and reported."),
-    Option(name="rollout_reward", type=Literal["first", "last", "mean", "each"], panel=GROUPS, sets="unit.take",
-           help="Reward of a rollout with several rows: first, last or mean of theirs (default: they must be equal). each: every row counts."),
-    Option(name="masked_column", type=str, metavar="COL[=VALUE]", panel=GROUPS,
-           help="Column that marks rows which count in their group and are not trained on (sample_loss_mask=0, remove_sample): a word for true, or VALUE. Their status is masked. Not the token mask of --mask.",
-           brief="Column that marks rows not trained on"),
-    Option(name="left_out_column", type=str, metavar="COL[=VALUE]", panel=GROUPS,
-           help="Column that marks rows which leave their group before the mean (has_error, failure_kind=timeout): a word for true, a text that is not empty, or VALUE. Their advantage is null.",
-           brief="Column that marks rows to leave out"),
-    Option(name="masked_rows", type=Literal["vote", "exclude"], panel=GROUPS,
-           help="Whether marked rows count in their group: vote (count, and are not trained on) or exclude (left out). Default: as the preset's tool does, else the tool that wrote the file."),
-    Option(name="reward", short="-r", type=list[str], metavar="COL[=WEIGHT]", panel=REWARDS,
-           help="Reward column; inside a list of objects, its path: 'rollouts[].correct'. Repeat for several. Default: found by name and reported.",
-           brief="Reward column; repeat it for several"),
-    Option(name="map", type=list[str], metavar="TEXT=NUMBER,...", panel=REWARDS,
-           help="Rewards for text values, for example 'pass=1,fail=0' (N/A=nan: a missing reward); any other text stops the run.",
-           brief="Rewards for text values: pass=1,fail=0"),
-    Option(name="combine", type=Literal["sum", "normalize"], panel=REWARDS, sets="rewards.combine",
-           help="Add the reward columns (default), or estimate each and add the advantages (GDPO)."),
-    Option(name="missing", type=Missing, panel=REWARDS, sets="rewards.missing",
-           help="Rows without a finite reward: error (default: stop), exclude (leave out), zero (leave out, advantage 0), as-zero (count as reward 0) or propagate (NaN spreads).",
-           brief="Rows without a finite reward"),
-    Option(name="component_missing", type=Literal["skip", "zero", "propagate"], panel=REWARDS,
-           sets="rewards.component_missing",
-           help="If one of several rewards is missing: skip it (default), count it as 0, or treat the row as having no reward."),
-    Option(name="reward_shift", type=float, metavar="X", panel=SHAPE, sets="shape.affine.shift", help="r becomes (r + X) * scale."),
-    Option(name="reward_scale", type=float, metavar="X", panel=SHAPE, sets="shape.affine.scale", help="r becomes (r + shift) * X."),
-    Option(name="reward_clip", type=str, metavar="LO:HI", panel=SHAPE, help="Clip the rewards."),
-    Option(name="kl_coef", type=float, metavar="X", panel=SHAPE, sets="shape.kl.coef", help="r becomes r - X * kl (needs --kl-column)."),
-    Option(name="overlong", type=str, metavar="MAX:BUFFER:PENALTY", panel=SHAPE,
-           help="DAPO's soft length penalty (needs --length-column)."),
-    Option(name="preset", type=str, metavar="NAME", values="presets", panel=METHOD,
-           help="A framework's exact arithmetic, for example trl-grpo (grpo-adv presets lists them). Flags override it.",
-           brief="A framework's exact arithmetic: trl-grpo ..."),
-    Option(name="presets", type=str, metavar="FILE", panel=METHOD,
-           help="TOML file with your own presets, for --preset.", brief="TOML file with your own presets"),
-    Option(name="method", short="-m", type=str, metavar="NAME", values="methods", panel=METHOD, sets="estimator.name",
-           help="Advantage estimator (default: grpo; grpo-adv methods lists them).",
-           brief="Advantage estimator: grpo, rloo, dr-grpo ..."),
-    Option(name="param", short="-p", type=list[str], metavar="NAME=VALUE", panel=METHOD, help="Parameter of the method."),
-    Option(name="expr", type=str, metavar="SQL", panel=METHOD, sets="estimator.sql",
-           help="Your own formula, for example '(reward - mean) / (std + epsilon)'."),
-    Option(name="set", type=list[str], metavar="PART.FIELD=VALUE", panel=METHOD, help="Set any field of the plan (--explain lists them)."),
-    Option(name="plan_by", type=str, metavar="COL", panel=METHOD,
-           help="A separate plan for each value of a column, such as env_name: each value's rows are computed as in a separate run.",
-           brief="A plan for each value of a column"),
-    Option(name="plans", spelled="--plan", type=list[str], metavar="VALUE:OPTION=X,...", panel=METHOD,
-           help="Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math adds chat to the part of math.",
-           brief="Plan for a value: math:preset=trl-grpo"),
-    Option(name="scale", short="-s", type=Literal["group", "batch", "none"], panel=DIVISOR, sets="divisor.level",
-           help="Divide by the standard deviation of the group or the batch, or not at all (default: the method's own; grpo: group, rloo: none).",
-           brief="What to divide by (default: as the method)"),
-    Option(name="epsilon", type=float, metavar="X", panel=DIVISOR, sets="divisor.epsilon",
-           help="Added to the standard deviation (default: 1e-6)."),
-    Option(name="ddof", type=int, metavar="0|1", panel=DIVISOR, sets="divisor.ddof",
-           help="Divide the sum of squares by n - ddof: 1 like torch.std (default), 0 like numpy.std."),
-    Option(name="std_of", type=Literal["reward", "residual"], panel=DIVISOR, sets="divisor.of",
-           help="Standard deviation of the rewards (default) or of the residuals after the baseline."),
-    Option(name="singleton", type=Singleton, metavar="RULE", panel=SKIPPED,
-           help="Advantage of a group with one scored row: zero (default), raw (its reward), unit (reward/(1+epsilon)), nan, null; drop leaves it out, error stops."),
-    Option(name="zero_variance", type=Literal["keep", "drop", "null"], panel=SKIPPED, sets="groups.zero_variance",
-           help="Groups without a gradient (all rewards equal): keep with advantage 0 (default), drop, or write null.",
-           brief="Groups with equal rewards"),
-    Option(name="std_threshold", type=float, metavar="T", panel=SKIPPED, sets="groups.std_threshold",
-           help="Also treat groups with std <= T as groups without a gradient."),
-    Option(name="min_group_size", type=int, metavar="N", panel=SKIPPED, sets="groups.min_size",
-           help="Groups with fewer scored rows get null (--set groups.small=zero|drop changes that)."),
-    Option(name="whiten", type=Whiten, panel=POST,
-           help="Standardise the advantages over the batch, weighting each sample or each token equally."),
-    Option(name="whiten_epsilon", type=float, metavar="X", panel=POST, sets="post.whiten.inside",
-           help="Added to the variance under the square root (default: 1e-8)."),
-    Option(name="clip", type=str, metavar="LO:HI", panel=POST, help="Clip the advantages."),
-    *(Option(name=role.flag.removeprefix("--").replace("-", "_"), type=str, metavar="COL", panel=ROLE,
-             help=f"{role.meaning[0].upper()}{role.meaning[1:]}." + (" 'equal' means that all responses have the same length." if role.name == "length" else ""))
-      for role in ROLES.values() if role.name != "rollout"),
-    Option(name="engine", type=Literal["local", "ray"], panel=ENGINE,
-           help="Read and write files in this process (default) or in tasks on a Ray cluster; the outputs are the same. Every machine must see the same files, on a shared path or in a store."),
-    Option(name="ray_address", type=str, metavar="auto|HOST:PORT|local", panel=ENGINE,
-           help="Cluster to use; local starts one on this machine for the run. Default: RAY_ADDRESS, else local."),
-    Option(name="explain", other="--dry-run", type=bool, panel=MESSAGES,
-           help="Show the columns, the grouping, the formula and one group worked out; write nothing.",
-           brief="Show columns and formula; write nothing"),
-    Option(name="fail_on", type=list[str], metavar="CONDITION", panel=MESSAGES,
-           help="Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'; of several, any.",
-           brief="Exit with status 3 if the condition holds"),
-    Option(name="json", type=bool, panel=MESSAGES, help="Print the result as JSON."),
-    Option(name="summary", type=str, metavar="FILE", panel=MESSAGES, help="Also write the summary as JSON to a file."),
-    Option(name="quiet", short="-q", type=bool, panel=MESSAGES, help="Print errors only, no summary and no progress.",
-           brief="Print errors only"),
-    Option(name="color", type=Literal["auto", "always", "never"], panel=MESSAGES,
-           help="Colours: on terminals unless NO_COLOR is set (auto), always or never.",
-           brief="When to use colours"),
-    Option(name="debug", type=bool, panel=MESSAGES, help="Show tracebacks, and which data took the slow reader and why.",
-           brief="Show tracebacks, and slowly read data"),
-)  # fmt: skip
+_ROWS: Final = _of_panels({
+    INPUT: (
+        Option("stream", "Standard input is sorted by group: write each group as soon as it is complete.",
+               type=bool),
+        Option("long", "Write one row per rollout where a record of the input has several (lists, nested traces).",
+               type=bool),
+        Option("on_error", "Lines that are not JSON, such as a truncated last line: stop (default), or skip and count them.",
+               type=Literal["error", "skip"]),
+        Option("max_line", "Longest line to read (default: 268435456). Each line must fit in memory.",
+               type=int, metavar="BYTES", brief="Longest line to read"),
+        Option("config", "TOML file with these options; flags override it. Of a pyproject.toml, the table [tool.grpo-adv]. Default: the file that GRPO_ADV_CONFIG names.",
+               metavar="FILE", brief="TOML file with these options"),
+        Option("no_config", "Ignore GRPO_ADV_CONFIG, and print no note about a grpo-adv.toml that is not read.",
+               type=bool, brief="Ignore config files"),
+    ),
+    OUTPUT: (
+        Option("output", "Output file, directory or URL (s3://, gs://, az://). The suffix sets the format. Default: next to the input; stdin goes to stdout; required by export.",
+               short="-o", metavar="FILE|DIR/|-", brief="Output file, DIR/, or - for stdout"),
+        Option("force", "Overwrite an existing output file.", type=bool),
+        Option("in_place", "Replace the input files by their outputs: each is written beside its input, and renamed.",
+               type=bool, brief="Add the column to the input files themselves"),
+        Option("column", "Name of the advantage column (default: advantage).",
+               metavar="NAME", brief="Name of the advantage column"),
+        Option("replace", "Overwrite the column if the input already has it.",
+               type=bool, brief="Overwrite a column that the input has"),
+        Option("dtype", "Type of the new column (default: f64).", type=Literal["f64", "f32"]),
+        Option("per_token", "Write the advantage for every response token, as a list column (needs --tokens, --mask or --length-column).",
+               type=bool),
+        Option("facts", "Also write COLUMN_mean, _std, _size and _status.", type=bool),
+        Option("only", "Write only the group key, the rewards and the new columns.", type=bool),
+        Option("duplicate", "Replace dropped groups with copies of kept ones (marked in COLUMN_copy).",
+               type=bool),
+        Option("seed", "Seed for --duplicate, and for the random choices of select and export (default: 0).",
+               type=int, brief="Seed of a random choice"),
+    ),
+    GROUPS: (
+        Option("schema", "File layout (grpo-adv schemas lists them). Default: detected and reported.",
+               metavar="NAME|none", values="schemas", brief="File layout (default: detected)"),
+        Option("schemas", "TOML file with your own schemas; they are detected too.",
+               metavar="FILE", brief="TOML file with your own schemas"),
+        Option("group", "Columns of the group key; dots reach into nested fields. Default: found by name and reported.",
+               short="-g", type=Several, metavar="COL[,COL]", brief="Columns of the group key (default: by name)"),
+        Option("group_size", "Groups are blocks of N consecutive rows (within each key if --group is given).",
+               type=int, brief="Groups are blocks of N consecutive rows"),
+        Option("partial", "What to do with an incomplete last block.", type=Literal["keep", "drop"]),
+        Option("expect_size", "Stop if any group has a different size.", type=int),
+        Option("group_within", "Where a group key is unique: within each value of a column, each file, or the whole input.",
+               metavar="COL|file|input", brief="Where a key is unique: step, file or input"),
+        Option("batch_by", "Which rows form a batch: those with the same value in a column, those of the same file, or the whole input.",
+               metavar="COL|file|input", brief="What a batch is: a step, a file or the input"),
+        Option("rollout", "Column with the rollout id, if a rollout has several rows: it counts once, and its rows share the advantage. none: every row is a rollout. Default: from the schema, and reported.",
+               metavar="COL|none"),
+        Option("rollout_reward", "Reward of a rollout with several rows: first, last or mean of theirs (default: they must be equal). each: every row counts.",
+               type=Literal["first", "last", "mean", "each"], sets="unit.take"),
+        Option("masked_column", "Column that marks rows which count in their group and are not trained on (sample_loss_mask=0, remove_sample): a word for true, or VALUE. Their status is masked. Not the token mask of --mask.",
+               metavar="COL[=VALUE]", brief="Column that marks rows not trained on"),
+        Option("left_out_column", "Column that marks rows which leave their group before the mean (has_error, failure_kind=timeout): a word for true, a text that is not empty, or VALUE. Their advantage is null.",
+               metavar="COL[=VALUE]", brief="Column that marks rows to leave out"),
+        Option("masked_rows", "Whether marked rows count in their group: vote (count, and are not trained on) or exclude (left out). Default: as the preset's tool does, else the tool that wrote the file.",
+               type=Literal["vote", "exclude"]),
+    ),
+    REWARDS: (
+        Option("reward", "Reward column; inside a list of objects, its path: 'rollouts[].correct'. Repeat for several. Default: found by name and reported.",
+               short="-r", type=Several, metavar="COL[=WEIGHT]", brief="Reward column; repeat it for several"),
+        Option("map", "Rewards for text values, for example 'pass=1,fail=0' (N/A=nan: a missing reward); any other text stops the run.",
+               type=Several, metavar="TEXT=NUMBER,...", brief="Rewards for text values: pass=1,fail=0"),
+        Option("combine", "Add the reward columns (default), or estimate each and add the advantages (GDPO).",
+               type=Literal["sum", "normalize"], sets="rewards.combine"),
+        Option("missing", "Rows without a finite reward: error (default: stop), exclude (leave out), zero (leave out, advantage 0), as-zero (count as reward 0) or propagate (NaN spreads).",
+               type=Literal["error", "exclude", "zero", "as-zero", "propagate"], sets="rewards.missing", brief="Rows without a finite reward"),
+        Option("component_missing", "If one of several rewards is missing: skip it (default), count it as 0, or treat the row as having no reward.",
+               type=Literal["skip", "zero", "propagate"], sets="rewards.component_missing"),
+    ),
+    SHAPE: (
+        Option("reward_shift", "r becomes (r + X) * scale.", type=float, sets="shape.affine.shift"),
+        Option("reward_scale", "r becomes (r + shift) * X.", type=float, sets="shape.affine.scale"),
+        Option("reward_clip", "Clip the rewards.", metavar="LO:HI"),
+        Option("kl_coef", "r becomes r - X * kl (needs --kl-column).", type=float, sets="shape.kl.coef"),
+        Option("overlong", "DAPO's soft length penalty (needs --length-column).",
+               metavar="MAX:BUFFER:PENALTY"),
+    ),
+    METHOD: (
+        Option("preset", "A framework's exact arithmetic, for example trl-grpo (grpo-adv presets lists them). Flags override it.",
+               metavar="NAME", values="presets", brief="A framework's exact arithmetic: trl-grpo ..."),
+        Option("presets", "TOML file with your own presets, for --preset.",
+               metavar="FILE", brief="TOML file with your own presets"),
+        Option("method", "Advantage estimator (default: grpo; grpo-adv methods lists them).",
+               short="-m", metavar="NAME", values="methods", sets="estimator.name", brief="Advantage estimator: grpo, rloo, dr-grpo ..."),
+        Option("param", "Parameter of the method.", short="-p", type=Several, metavar="NAME=VALUE"),
+        Option("expr", "Your own formula, for example '(reward - mean) / (std + epsilon)'.",
+               metavar="SQL", sets="estimator.sql"),
+        Option("set", "Set any field of the plan (--explain lists them).", type=Several, metavar="PART.FIELD=VALUE"),
+        Option("plan_by", "A separate plan for each value of a column, such as env_name: each value's rows are computed as in a separate run.",
+               metavar="COL", brief="A plan for each value of a column"),
+        Option("plans", "Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math adds chat to the part of math.",
+               spelled="--plan", type=Several, metavar="VALUE:OPTION=X,...", brief="Plan for a value: math:preset=trl-grpo"),
+    ),
+    DIVISOR: (
+        Option("scale", "Divide by the standard deviation of the group or the batch, or not at all (default: the method's own; grpo: group, rloo: none).",
+               short="-s", type=Literal["group", "batch", "none"], sets="divisor.level", brief="What to divide by (default: as the method)"),
+        Option("epsilon", "Added to the standard deviation (default: 1e-6).",
+               type=float, sets="divisor.epsilon"),
+        Option("ddof", "Divide the sum of squares by n - ddof: 1 like torch.std (default), 0 like numpy.std.",
+               type=int, metavar="0|1", sets="divisor.ddof"),
+        Option("std_of", "Standard deviation of the rewards (default) or of the residuals after the baseline.",
+               type=Literal["reward", "residual"], sets="divisor.of"),
+    ),
+    SKIPPED: (
+        Option("singleton", "Advantage of a group with one scored row: zero (default), raw (its reward), unit (reward/(1+epsilon)), nan, null; drop leaves it out, error stops.",
+               type=Literal["zero", "raw", "unit", "nan", "null", "drop", "error"], metavar="RULE"),
+        Option("zero_variance", "Groups without a gradient (all rewards equal): keep with advantage 0 (default), drop, or write null.",
+               type=Literal["keep", "drop", "null"], sets="groups.zero_variance", brief="Groups with equal rewards"),
+        Option("std_threshold", "Also treat groups with std <= T as groups without a gradient.",
+               type=float, metavar="T", sets="groups.std_threshold"),
+        Option("min_group_size", "Groups with fewer scored rows get null (--set groups.small=zero|drop changes that).",
+               type=int, sets="groups.min_size"),
+    ),
+    POST: (
+        Option("whiten", "Standardise the advantages over the batch, weighting each sample or each token equally.",
+               type=Literal["none", "sample", "token"]),
+        Option("whiten_epsilon", "Added to the variance under the square root (default: 1e-8).",
+               type=float, sets="post.whiten.inside"),
+        Option("clip", "Clip the advantages.", metavar="LO:HI"),
+    ),
+    ROLE: (
+        *(Option(role.flag.removeprefix("--").replace("-", "_"),
+                 f"{role.meaning[0].upper()}{role.meaning[1:]}." + (" 'equal' means that all responses have the same length." if role.name == "length" else ""),
+                 metavar="COL")
+          for role in ROLES.values() if role.name != "rollout"),
+    ),
+    ENGINE: (
+        Option("engine", "Read and write files in this process (default) or in tasks on a Ray cluster; the outputs are the same. Every machine must see the same files, on a shared path or in a store.",
+               type=Literal["local", "ray"]),
+        Option("ray_address", "Cluster to use; local starts one on this machine for the run. Default: RAY_ADDRESS, else local.",
+               metavar="auto|HOST:PORT|local"),
+    ),
+    MESSAGES: (
+        Option("explain", "Show the columns, the grouping, the formula and one group worked out; write nothing.",
+               other="--dry-run", type=bool, brief="Show columns and formula; write nothing"),
+        Option("fail_on", "Exit 3 and write nothing if the condition holds, for example 'zero_variance_share > 0.5'; of several, any.",
+               type=Several, metavar="CONDITION", brief="Exit with status 3 if the condition holds"),
+        Option("json", "Print the result as JSON.", type=bool),
+        Option("summary", "Also write the summary as JSON to a file.", metavar="FILE"),
+        Option("quiet", "Print errors only, no summary and no progress.",
+               short="-q", type=bool, brief="Print errors only"),
+        Option("color", "Colours: on terminals unless NO_COLOR is set (auto), always or never.",
+               type=Literal["auto", "always", "never"], brief="When to use colours"),
+        Option("debug", "Show tracebacks, and which data took the slow reader and why.",
+               type=bool, brief="Show tracebacks, and slowly read data"),
+    ),
+})  # fmt: skip
 
-OPTIONS: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in _ROWS})
+OPTIONS: Final[Mapping[str, Option]] = {row.name: row for row in _ROWS}
 # Options that `compute` does not have.
-_MORE: Final = (
-    Option(name="by", type=str, metavar="COL", panel=LOOK, help="Trend: one line per value of a column, such as step.",
-           brief="Trend over the values of a column: step"),
-    Option(name="show", type=str, metavar="KEY", panel=LOOK,
-           help="Show the rows of one group: reward, advantage and the ends of the text.",
-           brief="Rows of one group"),
-    Option(name="top", type=int, metavar="N", panel=LOOK, help="How many groups to list at each end (default: 3).",
-           brief="How many groups to list at each end"),
-    Option(name="sort", type=str, metavar="FACT", panel=LOOK, help="Sort the listed groups by this fact (default: std; in browse: file order).",
-           brief="Sort the listed groups by this fact"),
-    Option(name="format", type=Literal["md", "csv"], panel=LOOK,
-           help="Print only a table, for other programs: all groups, the trend of --by, or the rows of --show.",
-           brief="Print only a table, for other programs"),
-    Option(name="text_column", type=str, metavar="COL", panel=LOOK,
-           help="Column with the response text (default: found by name).",
-           brief="Column with the response text"),
-    Option(name="duplicates", type=bool, panel=LOOK, help="Look for identical texts within groups even in large files."),
-    Option(name="before", spelled="--against", type=list[str], metavar="[NAME=]INPUT", panel=LOOK,
-           help="An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base.",
-           brief="What changed since an earlier run"),
-    Option(name="cluster", type=str, metavar="COL", panel=LOOK,
-           help="With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
-           brief="Prompts that count together in intervals"),
-    Option(name="rescored", spelled="--old-rewards", other="--rescored", type=str, metavar="INPUT", panel=LOOK,
-           help="An input with the old rewards of the same rollouts: how far they agree with the new ones, which groups gain or lose their gradient, and which advantages change.",
-           brief="An input with their old rewards"),
-    Option(name="rescored_column", spelled="--old-rewards-column", other="--rescored-column", type=str, metavar="COL", panel=LOOK,
-           help="Column of the old rewards, in the --old-rewards input or else in this one (with --reward NEW).",
-           brief="Column of the old rewards"),
-    Option(name="methods", type=str, metavar="NAME,...", panel=LOOK,
-           help="Methods whose advantages to plot (default: grpo,rloo,dr-grpo).",
-           brief="Methods whose advantages to plot"),
-    Option(name="compared_presets", spelled="--preset", type=list[str], metavar="NAME[,OPTION=X]", values="presets", panel=COMPARED,
-           help="Preset to compare, for example trl-grpo or trl-grpo,scale=batch. Repeat for several.",
-           brief="Preset to compare; repeat it for several"),
-    Option(name="contenders", spelled="--method", short="-m", type=list[str], metavar="NAME[,OPTION=X]", values="methods", panel=COMPARED,
-           help="Method to compare, for example rloo or grpo,epsilon=1e-4. Repeat for several.",
-           brief="Method to compare; repeat it for several"),
-    Option(name="vs_reward", type=list[str], metavar="COL[=WEIGHT]", panel=COMPARED,
-           help="Another reward column for the same plan, compared with that of --reward. Repeat for several.",
-           brief="Another reward for the same plan"),
-    Option(name="write", type=bool, panel=COMPARED, help="Add a column advantage_NAME to the file for each plan.",
-           brief="Add a column for each plan to the file"),
-    Option(name="to", type=Literal["sft", "pairs", "weights", "prompts", "tokens"], panel=EXPORT, required=True,
-           help="sft: the best rows of each group. pairs: preference pairs (DPO). weights: rows with a weight. prompts: one row per prompt. tokens: the advantage of every token.",
-           brief="What to export (required)"),
-    Option(name="prompt", type=str, metavar="COL", panel=EXPORT,
-           help="Column with the prompt, text or messages; dots reach into nested fields. Default: from the schema or by name, and reported.",
-           brief="Column with the prompt (default: found)"),
-    Option(name="response", type=str, metavar="COL", panel=EXPORT, help="Column with the response, text or messages. Default: as for --prompt.",
-           brief="Column with the response (default: found)"),
-    Option(name="messages", type=str, metavar="COL", panel=EXPORT, help="Column with a conversation that ends with the response, instead of --prompt and --response.",
-           brief="Column with a whole conversation, instead"),
-    Option(name="best", spelled="--pick", type=Literal["best", "all-above"], panel=SFT,
-           help="The best rows of each group (default), or all rows above the group mean (with --min-reward: all that reach it).",
-           brief="The best rows, or all above the mean"),
-    Option(name="min_reward", type=float, metavar="X", panel=SFT, help="Only rows with a reward of at least X."),
-    Option(name="keep_duplicates", type=bool, panel=SFT,
-           help="Keep repeated prompts with the same response (default: within a group the best is kept, across groups the first)."),
-    Option(name="pairs", type=Literal["extremes", "adjacent", "all"], panel=PAIRS,
-           help="Per group: the best and the worst response (default), each reward and the next lower one, or all pairs with different rewards.",
-           brief="Which responses make a pair"),
-    Option(name="min_margin", type=float, metavar="X", panel=PAIRS, help="Only pairs whose rewards differ by at least X.",
-           brief="Smallest reward difference within a pair"),
-    Option(name="max_pairs", type=int, metavar="N", panel=PAIRS,
-           help="At most N pairs per group: the widest margins, or with --seed a random choice."),
-    Option(name="weight", type=Literal["exp", "softmax", "positive"], panel=WEIGHTS,
-           help="exp (default): w = min(exp(A/beta), max), scaled to mean 1 in each group. softmax: exp(A/beta) / its sum over the group. positive: max(A, 0).",
-           brief="How advantages become weights (default: exp)"),
-    Option(name="beta", type=float, metavar="X", panel=WEIGHTS, help="Temperature of exp and softmax (default: 1)."),
-    Option(name="max_weight", type=float, metavar="X", panel=WEIGHTS, help="Largest exp(A/beta), before groups are normalised (default: 20)."),
-    Option(name="pool", type=bool, panel=PROMPTS, help="Pool groups with the same prompt, for example from several steps or runs.",
-           brief="Pool groups with the same prompt"),
-    Option(name="pass_at", type=str, metavar="K,...", panel=PROMPTS,
-           help="Add pass@K columns: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K."),
-    Option(name="solved_at", type=float, metavar="X", panel=PROMPTS,
-           help="A row counts as solved if its reward is at least X (default: the highest reward of the input). With pass@K in --where, for every kind of export."),
-    Option(name="tokens", type=str, metavar="COL", panel=TOKENS,
-           help="Column with the list of response tokens, or of all tokens of the sequence if --length-column or --mask is given."),
-    Option(name="mask", type=str, metavar="COL", panel=TOKENS,
-           help="Column with one number per token: tokens with 0 or -100 get 0, the others the advantage."),
-    Option(name="prompt_tokens", type=str, metavar="COL", panel=TOKENS,
-           help="Column with the prompt tokens, a list or a count: that many zeros come first."),
-    Option(name="where", short="-w", type=list[str], metavar="CONDITION", panel=CHOICE,
-           help="Keep groups that meet the condition, for example '0.1 <= mean <= 0.9 and std > 0'; of several, all.",
-           brief="Keep groups that meet it: 'std > 0'"),
-    Option(name="solved_from", spelled="--solved-at", type=float, metavar="X", panel=CHOICE,
-           help="A row counts as solved if its reward is at least X, for pass@K in --where and --by (default: the highest reward).",
-           brief="Rewards of at least X count as solved"),
-    Option(name="most", spelled="--top", type=int, metavar="N", panel=CHOICE,
-           help="Keep the N groups with the largest --by fact; groups without that fact come last.",
-           brief="Keep the N groups with the largest --by"),
-    Option(name="most_by", spelled="--by", type=str, metavar="FACT", panel=CHOICE,
-           help="Fact for --top: std (default), mean, pass@4, ...; --by=-mean takes the smallest.",
-           brief="Fact for --top: std (default), mean, pass@4"),
-    Option(name="top_p", type=float, metavar="P", panel=CHOICE,
-           help="Keep the smallest set of groups whose reward variances add up to a share P of all, for example 0.9.",
-           brief="Fewest groups with share P of the variance"),
-    Option(name="top_p_slack", type=float, metavar="X", panel=CHOICE,
-           help="Subtract X from the sum that --top-p asks for; RAGEN-2 takes 0.01 and skips a batch below it."),
-    Option(name="limit", type=int, metavar="N", panel=CHOICE,
-           help="Keep at most N groups: the first, or with --seed a random choice.",
-           brief="Keep at most N groups"),
-    Option(name="per_group", type=int, metavar="N", panel=CHOICE, help="Keep at most N rows per group (export --to sft: 1 unless --pick all-above).",
-           brief="Keep at most N rows of each group"),
-    Option(name="pick", type=Literal["best", "worst", "spread", "random"], panel=CHOICE,
-           help="Which rows --per-group keeps (default: spread, the rows whose rewards differ most).",
-           brief="Which rows --per-group keeps"),
-    Option(name="install", type=str, metavar="DIR", panel=SKILL, help="Write DIR/grpo-adv/SKILL.md instead of printing it.",
-           brief="Write DIR/grpo-adv/SKILL.md"),
-    Option(name="source", spelled="--from", type=str, metavar="COLUMNS", panel=ADDED, required=True,
-           help="File with the columns, in any supported format; its row i belongs to row i of FILE, or to those with the same key (--on).",
-           brief="File with the columns (required)"),
-    Option(name="chosen", spelled="--column", type=list[str], metavar="NAME[=NEW]", panel=ADDED,
-           help="Column of --from to add, and its name in the output. Repeat for several (default: all).",
-           brief="Column to add, and its name (default: all)"),
-    Option(name="on", type=list[str], metavar="COL[,COL]", panel=ADDED,
-           help="Match rows by these columns of both files, HERE=THERE where the names differ; dots reach into nested fields. Rows without a match get null, and are counted.",
-           brief="Match rows by these columns; HERE=THERE"),
-    Option(name="take", type=Literal["first", "last", "mean"], panel=ADDED,
-           help="With --on: what a row gets if several rows of --from have its key (default: stop).",
-           brief="For several rows of --from with one key"),
-    Option(name="by_position", type=bool, panel=ADDED, help="Add row i to row i although ids in both files differ.",
-           brief="Row i belongs to row i, whatever the ids"),
-    Option(name="all", type=bool, panel=MESSAGES,
-           help="Also list old versions, code from papers, and methods that no trainer ships.",
-           brief="Also list old versions and papers"),
-    Option(name="against", type=str, metavar="IN", panel=CHECKED, required=True, help="The file that OUT was made from.",
-           brief="The file that OUT was made from (required)"),
-    Option(name="columns", spelled="--column", type=list[str], metavar="NAME", panel=CHECKED,
-           help="Added or replaced column (default: the columns that are new).",
-           brief="Added column (default: those that are new)"),
-)  # fmt: skip
-EVERY: Final[Mapping[str, Option]] = MappingProxyType({row.name: row for row in (*_ROWS, *_MORE)})
+_MORE: Final = _of_panels({
+    LOOK: (
+        Option("by", "Trend: one line per value of a column, such as step.",
+               metavar="COL", brief="Trend over the values of a column: step"),
+        Option("show", "Show the rows of one group: reward, advantage and the ends of the text.",
+               metavar="KEY", brief="Rows of one group"),
+        Option("top", "How many groups to list at each end (default: 3).",
+               type=int, brief="How many groups to list at each end"),
+        Option("sort", "Sort the listed groups by this fact (default: std; in browse: file order).",
+               metavar="FACT", brief="Sort the listed groups by this fact"),
+        Option("format", "Print only a table, for other programs: all groups, the trend of --by, or the rows of --show.",
+               type=Literal["md", "csv"], brief="Print only a table, for other programs"),
+        Option("text_column", "Column with the response text (default: found by name).",
+               metavar="COL", brief="Column with the response text"),
+        Option("duplicates", "Look for identical texts within groups even in large files.", type=bool),
+        Option("before", "An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base.",
+               spelled="--against", type=Several, metavar="[NAME=]INPUT", brief="What changed since an earlier run"),
+        Option("cluster", "With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
+               metavar="COL", brief="Prompts that count together in intervals"),
+        Option("rescored", "An input with the old rewards of the same rollouts: how far they agree with the new ones, which groups gain or lose their gradient, and which advantages change.",
+               spelled="--old-rewards", other="--rescored", metavar="INPUT", brief="An input with their old rewards"),
+        Option("rescored_column", "Column of the old rewards, in the --old-rewards input or else in this one (with --reward NEW).",
+               spelled="--old-rewards-column", other="--rescored-column", metavar="COL", brief="Column of the old rewards"),
+        Option("methods", "Methods whose advantages to plot (default: grpo,rloo,dr-grpo).",
+               metavar="NAME,...", brief="Methods whose advantages to plot"),
+    ),
+    COMPARED: (
+        Option("compared_presets", "Preset to compare, for example trl-grpo or trl-grpo,scale=batch. Repeat for several.",
+               spelled="--preset", type=Several, metavar="NAME[,OPTION=X]", values="presets", brief="Preset to compare; repeat it for several"),
+        Option("contenders", "Method to compare, for example rloo or grpo,epsilon=1e-4. Repeat for several.",
+               spelled="--method", short="-m", type=Several, metavar="NAME[,OPTION=X]", values="methods", brief="Method to compare; repeat it for several"),
+        Option("vs_reward", "Another reward column for the same plan, compared with that of --reward. Repeat for several.",
+               type=Several, metavar="COL[=WEIGHT]", brief="Another reward for the same plan"),
+        Option("write", "Add a column advantage_NAME to the file for each plan.",
+               type=bool, brief="Add a column for each plan to the file"),
+    ),
+    EXPORT: (
+        Option("to", "sft: the best rows of each group. pairs: preference pairs (DPO). weights: rows with a weight. prompts: one row per prompt. tokens: the advantage of every token.",
+               type=Literal["sft", "pairs", "weights", "prompts", "tokens"], required=True, brief="What to export (required)"),
+        Option("prompt", "Column with the prompt, text or messages; dots reach into nested fields. Default: from the schema or by name, and reported.",
+               metavar="COL", brief="Column with the prompt (default: found)"),
+        Option("response", "Column with the response, text or messages. Default: as for --prompt.",
+               metavar="COL", brief="Column with the response (default: found)"),
+        Option("messages", "Column with a conversation that ends with the response, instead of --prompt and --response.",
+               metavar="COL", brief="Column with a whole conversation, instead"),
+    ),
+    SFT: (
+        Option("best", "The best rows of each group (default), or all rows above the group mean (with --min-reward: all that reach it).",
+               spelled="--pick", type=Literal["best", "all-above"], brief="The best rows, or all above the mean"),
+        Option("min_reward", "Only rows with a reward of at least X.", type=float),
+        Option("keep_duplicates", "Keep repeated prompts with the same response (default: within a group the best is kept, across groups the first).",
+               type=bool),
+    ),
+    PAIRS: (
+        Option("pairs", "Per group: the best and the worst response (default), each reward and the next lower one, or all pairs with different rewards.",
+               type=Literal["extremes", "adjacent", "all"], brief="Which responses make a pair"),
+        Option("min_margin", "Only pairs whose rewards differ by at least X.",
+               type=float, brief="Smallest reward difference within a pair"),
+        Option("max_pairs", "At most N pairs per group: the widest margins, or with --seed a random choice.",
+               type=int),
+    ),
+    WEIGHTS: (
+        Option("weight", "exp (default): w = min(exp(A/beta), max), scaled to mean 1 in each group. softmax: exp(A/beta) / its sum over the group. positive: max(A, 0).",
+               type=Literal["exp", "softmax", "positive"], brief="How advantages become weights (default: exp)"),
+        Option("beta", "Temperature of exp and softmax (default: 1).", type=float),
+        Option("max_weight", "Largest exp(A/beta), before groups are normalised (default: 20).", type=float),
+    ),
+    PROMPTS: (
+        Option("pool", "Pool groups with the same prompt, for example from several steps or runs.",
+               type=bool, brief="Pool groups with the same prompt"),
+        Option("pass_at", "Add pass@K columns: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
+               metavar="K,..."),
+        Option("solved_at", "A row counts as solved if its reward is at least X (default: the highest reward of the input). With pass@K in --where, for every kind of export.",
+               type=float),
+    ),
+    TOKENS: (
+        Option("tokens", "Column with the list of response tokens, or of all tokens of the sequence if --length-column or --mask is given.",
+               metavar="COL"),
+        Option("mask", "Column with one number per token: tokens with 0 or -100 get 0, the others the advantage.",
+               metavar="COL"),
+        Option("prompt_tokens", "Column with the prompt tokens, a list or a count: that many zeros come first.",
+               metavar="COL"),
+    ),
+    CHOICE: (
+        Option("where", "Keep groups that meet the condition, for example '0.1 <= mean <= 0.9 and std > 0'; of several, all.",
+               short="-w", type=Several, metavar="CONDITION", brief="Keep groups that meet it: 'std > 0'"),
+        Option("solved_from", "A row counts as solved if its reward is at least X, for pass@K in --where and --by (default: the highest reward).",
+               spelled="--solved-at", type=float, brief="Rewards of at least X count as solved"),
+        Option("most", "Keep the N groups with the largest --by fact; groups without that fact come last.",
+               spelled="--top", type=int, brief="Keep the N groups with the largest --by"),
+        Option("most_by", "Fact for --top: std (default), mean, pass@4, ...; --by=-mean takes the smallest.",
+               spelled="--by", metavar="FACT", brief="Fact for --top: std (default), mean, pass@4"),
+        Option("top_p", "Keep the smallest set of groups whose reward variances add up to a share P of all, for example 0.9.",
+               type=float, metavar="P", brief="Fewest groups with share P of the variance"),
+        Option("top_p_slack", "Subtract X from the sum that --top-p asks for; RAGEN-2 takes 0.01 and skips a batch below it.",
+               type=float),
+        Option("limit", "Keep at most N groups: the first, or with --seed a random choice.",
+               type=int, brief="Keep at most N groups"),
+        Option("per_group", "Keep at most N rows per group (export --to sft: 1 unless --pick all-above).",
+               type=int, brief="Keep at most N rows of each group"),
+        Option("pick", "Which rows --per-group keeps (default: spread, the rows whose rewards differ most).",
+               type=Literal["best", "worst", "spread", "random"], brief="Which rows --per-group keeps"),
+    ),
+    SKILL: (
+        Option("install", "Write DIR/grpo-adv/SKILL.md instead of printing it.",
+               metavar="DIR", brief="Write DIR/grpo-adv/SKILL.md"),
+    ),
+    ADDED: (
+        Option("source", "File with the columns, in any supported format; its row i belongs to row i of FILE, or to those with the same key (--on).",
+               spelled="--from", metavar="COLUMNS", required=True, brief="File with the columns (required)"),
+        Option("chosen", "Column of --from to add, and its name in the output. Repeat for several (default: all).",
+               spelled="--column", type=Several, metavar="NAME[=NEW]", brief="Column to add, and its name (default: all)"),
+        Option("on", "Match rows by these columns of both files, HERE=THERE where the names differ; dots reach into nested fields. Rows without a match get null, and are counted.",
+               type=Several, metavar="COL[,COL]", brief="Match rows by these columns; HERE=THERE"),
+        Option("take", "With --on: what a row gets if several rows of --from have its key (default: stop).",
+               type=Literal["first", "last", "mean"], brief="For several rows of --from with one key"),
+        Option("by_position", "Add row i to row i although ids in both files differ.",
+               type=bool, brief="Row i belongs to row i, whatever the ids"),
+    ),
+    MESSAGES: (
+        Option("all", "Also list old versions, code from papers, and methods that no trainer ships.",
+               type=bool, brief="Also list old versions and papers"),
+    ),
+    CHECKED: (
+        Option("against", "The file that OUT was made from.",
+               metavar="IN", required=True, brief="The file that OUT was made from (required)"),
+        Option("columns", "Added or replaced column (default: the columns that are new).",
+               spelled="--column", type=Several, metavar="NAME", brief="Added column (default: those that are new)"),
+    ),
+})  # fmt: skip
+EVERY: Final[Mapping[str, Option]] = {row.name: row for row in (*_ROWS, *_MORE)}
 # A plan for each value: not for commands that compute one plan on all rows.
 BY_VALUE: Final = ("plan_by", "plans")
 # What each plan of --plan-by may set: the arithmetic. Keys, ids and extra columns are those of the input.
@@ -407,7 +411,17 @@ ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, O
 # --- commands ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_INPUTS: Final = Option(
+    "inputs",
+    "Files, directories, quoted globs, URLs (s3://, hf://, ...), or - for stdin.",
+    type=Several,
+    spelled="INPUT",
+    required=True,
+    brief="Files, directories, globs, URLs, - for stdin",
+)
+
+
+@dataclass(frozen=True)
 class Command:
     """A command: what it does, an example, and the names of its argument and options.
 
@@ -416,9 +430,9 @@ class Command:
 
     name: str
     help: str
-    argument: Option | None
     options: tuple[str, ...]
     example: str
+    argument: Option | None = _INPUTS
     common: tuple[str, ...] = ()
     more: str = ""
 
@@ -429,8 +443,9 @@ class Command:
         return argument | {name: EVERY[name] for name in self.options}
 
 
-_PANELS: Final = {row.panel for row in EVERY.values()}
-_OF_PANEL: Final = {panel: [row.name for row in EVERY.values() if row.panel == panel] for panel in _PANELS}
+_OF_PANEL: Final = {
+    one: [row.name for row in EVERY.values() if row.panel == one] for one in {row.panel for row in EVERY.values()}
+}
 
 
 def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -439,29 +454,19 @@ def _options(*which: str, without: tuple[str, ...] = ()) -> tuple[str, ...]:
     return tuple(name for name in names if name not in without)
 
 
-def _name(of: Listing) -> Option:
-    return Option(name="name", type=str, spelled="NAME", values=of, help="Name to explain.")
-
-
-_INPUTS: Final = Option(
-    name="inputs",
-    type=list[str],
-    spelled="INPUT",
-    required=True,
-    help="Files, directories, quoted globs, URLs (s3://, hf://, ...), or - for stdin.",
-    brief="Files, directories, globs, URLs, - for stdin",
-)
 # inspect and report show rewards as they are in the file, so they take no shaping.
 _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 # Parts of what `--help` shows.
 _GROUPED: Final = ("group", "group_size", "group_within", "schema")
 _REWARDED: Final = ("reward", "map", "missing")
+# Parts of what commands take.
+_READ: Final = ("on_error", "max_line", "config", "no_config")
+_SHOWN: Final = ("quiet", "color", "debug")
 
 _COMMANDS: Final = (
     Command(
-        name="compute",
-        help="Compute advantages and add them to the file as a new column.",
-        argument=_INPUTS,
+        "compute",
+        "Compute advantages and add them to the file as a new column.",
         options=_options(
             INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES,
             without=("all",),
@@ -473,12 +478,10 @@ _COMMANDS: Final = (
         example="grpo-adv compute rewards.jsonl --method rloo --scale batch",
     ),
     Command(
-        name="inspect",
-        help="Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
-        argument=_INPUTS,
+        "inspect",
+        "Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         options=_options(
-            "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, "on_error", "max_line", "config", "no_config", "fail_on", "json", "quiet",
-            "color", "debug", without=("methods",)
+            "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -487,12 +490,10 @@ _COMMANDS: Final = (
         example="grpo-adv inspect rewards.jsonl --by step",
     ),
     Command(
-        name="browse",
-        help="Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
-        argument=_INPUTS,
+        "browse",
+        "Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
         options=_options(
-            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, "on_error",
-            "max_line", "config", "no_config", "quiet", "color", "debug", without=BY_VALUE,
+            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, *_READ, *_SHOWN, without=BY_VALUE,
         ),
         common=(
             "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column", "color",
@@ -500,12 +501,10 @@ _COMMANDS: Final = (
         example="grpo-adv browse rewards.jsonl --where '0 < mean < 1' --sort std",
     ),
     Command(
-        name="report",
-        help="Plot rewards, groups and advantages: a self-contained HTML page or an image.",
-        argument=_INPUTS,
+        "report",
+        "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=_options(
-            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, "on_error", "max_line",
-            "config", "no_config", "quiet", "color", "debug",
+            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "methods", "text_column", "output",
@@ -514,12 +513,11 @@ _COMMANDS: Final = (
         example="grpo-adv report rewards.jsonl -o report.html",
     ),
     Command(
-        name="select",
-        help="Select groups by solve rate, spread, pass@K, ..., and rows within them; the rows stay unchanged.",
-        argument=_INPUTS,
+        "select",
+        "Select groups by solve rate, spread, pass@K, ..., and rows within them; the rows stay unchanged.",
         options=_options(
-            CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", "on_error", "max_line", "config", "no_config",
-            "json", "summary", "quiet", "color", "debug",
+            CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", *_READ,
+            "json", "summary", *_SHOWN,
         ),
         common=(
             "where", "limit", "per_group", "pick", "most", "most_by", "top_p", *_GROUPED, *_REWARDED, "output", "force",
@@ -528,12 +526,11 @@ _COMMANDS: Final = (
         example="grpo-adv select rewards.jsonl --where '0.1 <= mean <= 0.9' -o alive.jsonl",
     ),
     Command(
-        name="export",
-        help="Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
-        argument=_INPUTS,
+        "export",
+        "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
-            "on_error", "max_line", "config", "no_config", "fail_on", "json", "summary", "quiet", "color", "debug", without=BY_VALUE,
+            *_READ, "fail_on", "json", "summary", *_SHOWN, without=BY_VALUE,
         ),
         common=(
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",
@@ -543,10 +540,9 @@ _COMMANDS: Final = (
         more="--method, --scale and the other plan options set the advantages of --to weights and --to tokens.",
     ),
     Command(
-        name="audit",
-        help="Find the formula behind the advantages in a file, and the rows that disagree with it.",
-        argument=_INPUTS,
-        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", "quiet", "color", "debug"),
+        "audit",
+        "Find the formula behind the advantages in a file, and the rows that disagree with it.",
+        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", *_SHOWN),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "reward_clip", "column", "fail_on", "json", "quiet",
         ),
@@ -554,12 +550,11 @@ _COMMANDS: Final = (
         more="Give a --preset (or --method and its options) to check that claim; --reward-clip and other shaping options apply to every formula tried.",
     ),
     Command(
-        name="compare",
-        help="Compute several plans on the same rows and show where they differ.",
-        argument=_INPUTS,
+        "compare",
+        "Compute several plans on the same rows and show where they differ.",
         options=_options(
             COMPARED, "output", "force", "in_place", "column", "replace", "dtype", *_ADVANTAGE, "config",
-            "no_config", "json", "quiet", "color", "debug", without=("preset", "method", "expr", *BY_VALUE),
+            "no_config", "json", *_SHOWN, without=("preset", "method", "expr", *BY_VALUE),
         ),
         common=(
             "compared_presets", "contenders", "vs_reward", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
@@ -569,62 +564,62 @@ _COMMANDS: Final = (
         more="Other options apply to all plans; append options to a name to set them for one plan: --method grpo,scale=batch.",
     ),
     Command(
-        name="methods",
-        help="List the methods, or explain one: formula, parameters, columns, source.",
-        argument=_name("methods"),
+        "methods",
+        "List the methods, or explain one: formula, parameters, columns, source.",
+        argument=Option("name", "Name to explain.", spelled="NAME", values="methods"),
         options=_options("all", "json", "color", "debug"),
         example="grpo-adv methods rloo",
     ),
     Command(
-        name="presets",
-        help="List the presets, or explain one: formula, constants, rules, source, equivalent presets.",
+        "presets",
+        "List the presets, or explain one: formula, constants, rules, source, equivalent presets.",
         argument=Option(
-            name="name", type=str, spelled="NAME|WORD", values="presets",
-            help="Preset to explain, or a framework or part of a name to list.", brief="Preset to explain, or a framework to list",
+            "name", "Preset to explain, or a framework or part of a name to list.",
+            spelled="NAME|WORD", values="presets", brief="Preset to explain, or a framework to list",
         ),
         options=_options("presets", "all", "json", "color", "debug"),
         example="grpo-adv presets trl-grpo",
     ),
     Command(
-        name="schemas",
-        help="List the known file layouts, explain one, or say which layout a file has and why.",
+        "schemas",
+        "List the known file layouts, explain one, or say which layout a file has and why.",
         argument=Option(
-            name="name", type=str, spelled="NAME|FILE", values="schemas",
-            help="Schema to explain, or file to match.",
+            "name", "Schema to explain, or file to match.",
+            spelled="NAME|FILE", values="schemas",
         ),
         options=_options("schemas", "json", "color", "debug"),
         example="grpo-adv schemas rewards.jsonl",
     ),
     Command(
-        name="add",
-        help="Add columns from another file, by row or by key; all other bytes of the file stay the same.",
+        "add",
+        "Add columns from another file, by row or by key; all other bytes of the file stay the same.",
         argument=Option(
-            name="file", type=str, spelled="FILE", required=True,
-            help="The file that gets the columns, a URL, or - for stdin.", brief="The file that gets the columns; -: stdin",
+            "file", "The file that gets the columns, a URL, or - for stdin.",
+            spelled="FILE", required=True, brief="The file that gets the columns; -: stdin",
         ),
         options=_options(
             ADDED, "schema", "output", "force", "in_place", "replace", "max_line", "config", "no_config", "fail_on", "json",
-            "summary", "quiet", "color", "debug",
+            "summary", *_SHOWN,
         ),
         example="grpo-adv add rewards.jsonl --from judge.parquet --on rollout_id",
     ),
     Command(
-        name="verify",
-        help="Check that a file is its input plus the added columns and nothing else; exit 1 at the first difference.",
-        argument=Option(name="file", type=str, spelled="OUT", required=True, help="The output file to check."),
-        options=_options(CHECKED, "json", "quiet", "color", "debug"),
+        "verify",
+        "Check that a file is its input plus the added columns and nothing else; exit 1 at the first difference.",
+        argument=Option("file", "The output file to check.", spelled="OUT", required=True),
+        options=_options(CHECKED, "json", *_SHOWN),
         example="grpo-adv verify rewards.advantages.jsonl --against rewards.jsonl",
     ),
     Command(
-        name="skill",
-        help="Print a guide for coding agents, or install it as a skill.",
+        "skill",
+        "Print a guide for coding agents, or install it as a skill.",
         argument=None,
         options=_options("install", "force", "color", "debug"),
         example="grpo-adv skill --install skills",
     ),
 )  # fmt: skip
 
-COMMANDS: Final[Mapping[str, Command]] = MappingProxyType({row.name: row for row in _COMMANDS})
+COMMANDS: Final[Mapping[str, Command]] = {row.name: row for row in _COMMANDS}
 
 
 def command_line(command: str, given: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ def _is_late(name: str, tables: Sequence[Table]) -> bool:
 # --- parts of the rows, each with its plan ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanBy:
     """--plan-by: the column that divides the rows, and for each part its plan and the columns it reads.
 

@@ -71,7 +71,7 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
 
 def ids_beside_a_text(groups: Groups) -> None:
     """Refuse a text as the key if an id beside it groups the rows differently: equal texts may be different prompts."""
-    columns, request = groups.columns, groups.columns.request
+    columns, request = groups.columns, groups.request
     for name in request.for_checks.ids:
         by_id = encode([columns.values[name]], columns.height)
         if by_id.size < columns.height and not by_id.codes.equals(
@@ -247,7 +247,7 @@ def last_blocks(groups: Groups) -> None:
 
 def other_sizes(groups: Groups) -> None:
     """Refuse groups whose size is not --expect-size."""
-    columns, coded, expected = groups.columns, groups.coded, groups.columns.request.binding.expect_size
+    columns, coded, expected = groups.columns, groups.coded, groups.request.binding.expect_size
     if expected is None:
         return
     counts, unit = sizes(coded), "row"
@@ -266,7 +266,7 @@ def other_sizes(groups: Groups) -> None:
 
 def only_singletons(groups: Groups) -> None:
     """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
-    request = groups.columns.request
+    request = groups.request
     plan, key_words, group = request.plan, request.layout.key_words, request.key
     compares = plan.estimator.min_group > 1 and plan.baseline_level == "group" and plan.alone == Alone()
     by_row = plan.unit.take == "each"
@@ -305,7 +305,7 @@ def unclear_batch(groups: Groups) -> None:
 
 def divided_groups(groups: Groups) -> None:
     """Refuse a group with rows in several batches."""
-    plan, by = groups.columns.request.plan, groups.rule.batch_name
+    plan, by = groups.request.plan, groups.rule.batch_name
     if not plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
         cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
         raise _merge_error(groups.columns, f"batches of {by!r}", rows, cure)
@@ -316,7 +316,7 @@ def divided_groups(groups: Groups) -> None:
 
 def one_part_each(groups: Groups) -> None:
     """Refuse a group with several values of --plan-by: two plans would each see a part of it, or two keys are the same."""
-    columns, coded, by = groups.columns, groups.coded, groups.columns.request.by
+    columns, coded, by = groups.columns, groups.coded, groups.request.by
     values = columns.values[by]
     if not (rows := spanning(coded, values)):
         return
@@ -381,7 +381,7 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
 
 def no_rewards_at_the_end(groups: Groups) -> None:
     """Refuse number columns that a layout takes for rewards if the logged advantages follow the columns before them."""
-    columns, request = groups.columns, groups.columns.request
+    columns, request = groups.columns, groups.request
     logged = columns.logged_advantages(request.layout.logged_column)
     if request.layout.flags.rewards or len(request.rewards) == 1 or logged is None:
         return
@@ -417,7 +417,7 @@ def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
 
 def repeated_samples(groups: Groups) -> Sequence[str]:
     """Warn if a group repeats a sample: rollouts may have been written twice."""
-    columns, sample = groups.columns, groups.columns.request.for_checks.sample
+    columns, sample = groups.columns, groups.request.for_checks.sample
     if not sample or sample in {*columns.request.key, columns.request.roles.get("rollout")}:
         return ()
     twice = repeats(groups.coded, columns.values[sample])
@@ -472,7 +472,7 @@ def nothing_left(groups: Groups) -> None:
 
 def missing_components(groups: Groups) -> Sequence[str]:
     """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
-    columns, rule = groups.columns, groups.columns.request.plan.rewards
+    columns, rule = groups.columns, groups.request.plan.rewards
     known = columns.request.layout.may_lack_rewards
     if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
         return ()
@@ -490,12 +490,12 @@ def missing_components(groups: Groups) -> Sequence[str]:
 
 def useless_marks(groups: Groups) -> Sequence[str]:
     """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
-    return useless(groups.columns.request.layout.marks, groups.columns.values)
+    return useless(groups.request.layout.marks, groups.columns.values)
 
 
 def unread_marks(groups: Groups) -> Sequence[str]:
     """Name a column that seems to mark failed or masked rows, if nothing says what such rows are."""
-    columns, names = groups.columns, groups.columns.request.for_checks.marks
+    columns, names = groups.columns, groups.request.for_checks.marks
     # A known tool that cuts responses off counts them like others, unless its schema says so.
     names = [name for name in names if columns.request.schema is None or name not in CUT_OFF]
     found = unread({name: columns.values[name] for name in names})

@@ -165,7 +165,7 @@ def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     return choose(with_names(request.layout, [*known, *late]), request.plan, warn=request.warn)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReadColumns:
     """A task that reads columns of a table, or of a section of its file."""
 

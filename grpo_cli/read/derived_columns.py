@@ -22,7 +22,7 @@ PATH: Final = "@path"
 OWN: Final = frozenset({FILE, PATH})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DerivedColumns:
     """The columns of a table, plus those that its schema derives from them."""
 

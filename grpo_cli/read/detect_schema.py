@@ -26,7 +26,7 @@ _SPEAKING: Final = 2  # matching columns from which a message names a schema
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Match:
     """How well a schema fits: its score, or the reasons against it."""
 

@@ -127,10 +127,10 @@ def texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
     values: list[Any] = []
     for at, here in narrow.by_file(places):
         values += _values(narrow.tables[at], narrow.scans[at].index, here, column)
-    return [_as_text(values[place]) for place in which.tolist()]
+    return [as_text(values[place]) for place in which.tolist()]
 
 
-def _as_text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """A text as it is, other values as JSON."""
     if isinstance(value, pl.Series):
         value = value.to_list()

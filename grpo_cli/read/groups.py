@@ -10,11 +10,12 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.group_stats import Mask
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, within
 from grpo_cli.read.prompt_check import Mixed, mixed_prompts
 from grpo_cli.read.repeated_draws import size_by_advantages
-from grpo_cli.read.request import Rule
+from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.tables import Table
 
 
@@ -28,13 +29,16 @@ class Groups:
     coded: Coded  # the groups
     batches: Coded
     cut_size: int | None = None  # the block size that the logged advantages reveal, if any
-    short: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = (
-        None  # groups that are blocks with too few rows; None if no block is
-    )
+    short: Mask | None = None  # groups that are blocks with too few rows; None if no block is
     rollouts: Coded | None = None  # the rollout of every row, if some rollout has several rows
 
     @property
-    def dropped(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
+    def request(self) -> Request:
+        """The request of the columns."""
+        return self.columns.request
+
+    @property
+    def dropped(self) -> Mask | None:
         """The groups that are dropped, if any."""
         return self.short if self.rule.partial == "drop" else None
 
@@ -45,7 +49,7 @@ class Groups:
 
     def prompts_of(self, coded: Coded) -> Mixed | None:
         """The same for another grouping of the same rows."""
-        columns, texts = self.columns, self.columns.request.for_checks
+        columns, texts = self.columns, self.request.for_checks
         if columns.rows is not None:  # rows that were not read get a code after the last group
             codes = np.full(sum(columns.lengths), coded.size, np.uint32)
             codes[columns.rows] = coded.codes.to_numpy()

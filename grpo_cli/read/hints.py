@@ -104,8 +104,7 @@ def absent_column(error: Absent, flag: str, tables: Sequence[Table]) -> Absent:
         meant = [cut]
     elif not any("." in path for path in meant):
         return error  # it names the nearest column
-    schema = tables[0].schema
-    rows = f"{schema.rows}." if schema is not None and schema.rows and flag == "--reward" else ""
+    rows = tables[0].prefix if flag == "--reward" else ""
     flags = " or ".join(_flags(flag, [f"{rows}{path}" for path in meant]))
     return Absent.of(name, error.place, f"did you mean {flags}? columns: {', '.join(tables[0].columns()[:20])}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 # --- the key and the reward -----------------------------------------------------------------------------------
@@ -75,12 +74,12 @@ MOST_SOURCES: Final = 3  # of them are read, since each takes memory
 # Columns by which trainers and samplers mark rows, and how: by a truth or a text that is not empty, by a 0, or by an end that
 # is a failure. An end by its stop token or its length is ordinary.
 FAILED_ENDS: Final = ("error", "abort", "aborted", "failed", "timeout", "timed_out", "cancelled", "canceled")
-KNOWN_MARKS: Final[Mapping[str, str]] = MappingProxyType({
+KNOWN_MARKS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("mask_sample", "remove_sample", "is_masked"), "truth"),
     "sample_loss_mask": "zero",
     **dict.fromkeys(("failure_kind", "failure_reason", "error", "errors", "has_error", "is_truncated"), "truth"),
     "finish_reason": "end",
-})  # fmt: skip
+}  # fmt: skip
 REASONS: Final = ("failure_kind", "failure_reason")  # why a row is marked
 
 # --- rollouts, samples and judges -----------------------------------------------------------------------------

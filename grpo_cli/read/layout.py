@@ -34,7 +34,7 @@ NEAR: Final = 2  # near matches of a schema in a message
 ID: Final = r"(^|_)(u?u?id|idx|index)$"  # the name of an id ends with this
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """What the columns of the tables are, and why."""
 
@@ -92,7 +92,7 @@ def _by_schema(schema: Schema, tables: Sequence[Table], flags: Binding, marks: t
     names = {*tables[0].columns()}
     if flags.group_within is not None:
         schema = replace(schema, group=_key_within(schema))
-    asked = flags.inside(f"{schema.rows}.") if schema.rows else flags
+    asked = flags.inside(tables[0].prefix)
     rewards = asked.rewards or rewards_of(schema, tables[0])
     group = asked.group or _group(schema, asked, names, alone=len(tables) == 1)
     within = asked.group_within
@@ -207,8 +207,7 @@ def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], fl
 def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> tuple[Mark, ...]:
     """The marks of the schema and of flags, with the meaning that flags, the preset or the schema give them."""
     names = {*tables[0].columns()}
-    rows = f"{schema.rows}." if schema is not None and schema.rows else ""
-    named = [replace(mark, column=mark.column.removeprefix(rows)) for mark in binding.marks]
+    named = [replace(mark, column=mark.column.removeprefix(tables[0].prefix)) for mark in binding.marks]
     of_schema = () if schema is None else schema.marks
     if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
         cure = "--masked-column COL names the column that marks them"

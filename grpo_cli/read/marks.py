@@ -51,7 +51,7 @@ def _treated(mark: Mark, masked_rows: MaskedRows) -> Mark:
     return replace(mark, kind=kinds.get(masked_rows, mark.kind)) if mark.is_open else mark
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Marked:
     """Which rows are marked: in each row the place of its mark in `marks`, or null, and the reason as far as one is known."""
 

@@ -47,7 +47,7 @@ class Narrow(Located):
     @classmethod
     def of(cls, groups: Groups, warnings: tuple[str, ...] = ()) -> Narrow:
         """The narrow table of these groups, without dropped groups."""
-        columns, request = groups.columns, groups.columns.request
+        columns, request = groups.columns, groups.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
         kinds = [] if columns.marked is None else [columns.marked.of_kind(kind).alias(kind) for kind in APART]

@@ -18,13 +18,14 @@ import polars as pl
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.read.derived_columns import FILE
+from grpo_cli.read.excerpts import as_text
 from grpo_cli.read.group_keys import encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import SHOWN, Binding, Table
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import Schema
-from grpo_cli.values.cells import JSON_TEXT, canonical, json_text
+from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
@@ -154,7 +155,7 @@ def several(
 # --- rollouts ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Pairs:
     """The rows of both inputs that are the same rollouts, in the order of the first."""
 
@@ -331,5 +332,4 @@ def _plain(values: pl.Series) -> pl.Series:
     """Values of mixed types from a file of lines as text: those that are not text as JSON."""
     if values.dtype != pl.Object:
         return values
-    texts = [value if value is None or isinstance(value, str) else json_text(value) for value in values.to_list()]
-    return pl.Series(texts, dtype=pl.String)
+    return pl.Series([*map(as_text, values.to_list())], dtype=pl.String)

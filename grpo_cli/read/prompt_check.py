@@ -275,8 +275,8 @@ def _quick_rows(read: Located) -> Sequence[tuple[int, range | Index]]:
     found = read.fetched.cheap
     if not found:
         for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
-            height = read.lengths[at]
-            rows = read.tables[at].cheap_rows(read.scans[at].index, height)
+            table, height = read.tables[at], read.lengths[at]
+            rows = table.format.cheap_rows(table.source, read.scans[at].index, height)
             found.append((int(read.ends[at]) - height, rows if isinstance(rows, range) else rows.astype(np.int64)))
     return found
 

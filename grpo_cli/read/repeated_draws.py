@@ -51,7 +51,7 @@ class Suspicion(NamedTuple):
         return f"{self.reason}: several draws of a prompt, or one draw that was written in parts (ranks, servers)? If several, {cure}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draws:
     """How the rows of groups are ordered in the input, which can show that a group merges several draws of a prompt.
 

@@ -35,7 +35,7 @@ from grpo_cli.values.cells import Field, Kind
 from grpo_cli.values.paths import PARENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """The grouping rule: which rows are a group, and which groups are a batch.
 
@@ -97,7 +97,7 @@ class ForChecks(NamedTuple):
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Request:
     """What is read: the columns that flags, the schema or their names select, and the grouping rule."""
 

@@ -34,7 +34,7 @@ def with_rollouts(groups: Groups) -> Groups:
 
     The plan of the result counts each rollout once, unless a preset or a flag says otherwise.
     """
-    request = groups.columns.request
+    request = groups.request
     named, known = request.roles.get("rollout"), request.layout.rollouts
     if named is None:
         known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
@@ -103,14 +103,14 @@ def _coded(groups: Groups, ids: pl.Series, name: str) -> Coded:
 
 def note(groups: Groups) -> list[str]:
     """How rollouts were found; empty if a flag names their column."""
-    if groups.rollouts is None or "rollout" in groups.columns.request.layout.flags.roles:
+    if groups.rollouts is None or "rollout" in groups.request.layout.flags.roles:
         return []
     return [f"rollouts by {_shown(groups)}: {_in_rows(groups, groups.rollouts)}"]
 
 
 def _shown(groups: Groups) -> str:
     """The ids as messages name them."""
-    request = groups.columns.request
+    request = groups.request
     layout = request.layout
     known = layout.rollouts if "rollout" not in layout.flags.roles else (request.roles["rollout"],)
     return ", else ".join(words(name) if layout.schema is None else layout.schema.words(name) for name in known)
@@ -125,7 +125,7 @@ def _in_rows(groups: Groups, rollouts: Coded) -> str:
 
 def unequal_siblings(groups: Groups) -> None:
     """Refuse rows of one rollout with unequal rewards, unless something says which of them counts."""
-    request = groups.columns.request
+    request = groups.request
     if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
         return
     rewards = groups.columns.rewards()
@@ -150,7 +150,7 @@ def unequal_siblings(groups: Groups) -> None:
 
 def rows_counted(groups: Groups) -> Sequence[str]:
     """Warn if a preset counts rows and the file shows that several of them are one rollout."""
-    request = groups.columns.request
+    request = groups.request
     if groups.rollouts is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
         return ()
     if "rollout" in request.layout.flags.roles:
@@ -161,7 +161,7 @@ def rows_counted(groups: Groups) -> Sequence[str]:
 
 def lone_rollouts(groups: Groups) -> Sequence[str]:
     """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
-    if groups.rollouts is None or groups.columns.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
+    if groups.rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
         return ()
     if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
         return ()
@@ -171,7 +171,7 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
 
 def turns_in_order(groups: Groups) -> None:
     """Refuse rollouts whose turns do not ascend, if the estimator takes the rows below a turn for what follows it."""
-    request, columns = groups.columns.request, groups.columns
+    request, columns = groups.request, groups.columns
     name = request.roles.get("state")
     if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
         return
@@ -195,7 +195,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     It is an error only if rows with the same id always have equal rewards while rewards within groups differ, and neither
     a flag nor a preset says what counts: the id of a worker or a judge has rows with different rewards.
     """
-    columns, request = groups.columns, groups.columns.request
+    columns, request = groups.columns, groups.request
     rewards, warnings = columns.rewards(), []
     for name in request.for_checks.rollouts:
         ids = columns.values[name]
@@ -223,7 +223,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
 
 def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
     """Whether a number rises inside all of these rollouts, from the same first value."""
-    if not (name := groups.columns.request.for_checks.turn):
+    if not (name := groups.request.for_checks.turn):
         return False
     turns = pl.DataFrame({"rollout": rollouts.codes, "turn": _numbers(groups.columns.values[name])})
     before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")

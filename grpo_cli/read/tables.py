@@ -29,7 +29,7 @@ Found = TypeVar("Found")
 SHOWN: Final = 60  # characters of a key in a message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Binding:
     """Which column is the key, the reward and so on: everything that flags set, except the arithmetic."""
 
@@ -107,6 +107,11 @@ class Table:
         """The source as the user named it."""
         return self.source.name
 
+    @property
+    def prefix(self) -> str:
+        """What the full names of columns begin with if rows are inside records."""
+        return f"{self.schema.rows}." if self.schema is not None and self.schema.rows else ""
+
     def place(self, row: int) -> str:
         """The name of a row in messages."""
         return self.places([row])[0]
@@ -142,10 +147,6 @@ class Table:
             yield frame
         if count != len(numbers):
             raise InputChanged.between_readings(self.name)
-
-    def cheap_rows(self, index: Any, height: int) -> range | Index:
-        """The rows that the format fetches without reading much of the file."""
-        return self.format.cheap_rows(self.source, index, height)
 
     def scan(self, fields: Sequence[Field]) -> Scanned:
         """The columns of these fields, in row order; the schema may derive some from others."""

@@ -25,7 +25,7 @@ _EMPTY: Final = ('""', "[]", "{}")
 _MISSING: Final = 0  # the hash of a text that is missing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TextColumns:
     """The columns of the texts: prompt and response, or a conversation with both."""
 

@@ -24,7 +24,7 @@ from grpo_cli.read.open_tables import STDIN, find_inputs
 from grpo_cli.read.pairs import NUMBER, WHOLE, comparable, known_ids
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed
-from grpo_cli.runs.asked import made, output_of
+from grpo_cli.runs.asked import condition_of, made, output_of
 from grpo_cli.runs.joined import GATES, Take, cuts, has, joined, keys_of
 from grpo_cli.schemas.table import NONE
 from grpo_cli.values.cells import JSON_TEXT, Field, nameless
@@ -50,7 +50,7 @@ _TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 _DIGITS: Final = 17  # with more, a float is not the number that was written
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """The file, the columns to add (a frame, or the name of a file that has them), which row is whose, and where to write."""
 
@@ -73,7 +73,7 @@ class Job:
             refuse_beside("by_position", given, "on")
         if "take" in given and "on" not in given:
             raise UsageError("--take has no effect without --on", "add --on COL")
-        gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
+        gate = condition_of(given, "fail_on", GATES)
         return made(cls, given, columns=given["source"], output=output_of(given, "added"), gate=gate, **more)
 
 
@@ -92,8 +92,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
-    if job.summary is not None:
-        refuse_summary(job.summary, [target.path], force=output.force)
+    refuse_summary(job.summary, [target], force=output.force)
     there = {*table.columns()} - table.format.outer_columns(table.source)
     free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
     if free and taken and not (job.chosen or output.replace):

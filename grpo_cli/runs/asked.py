@@ -5,8 +5,8 @@ A field that has the name of an option has its value (`made`); what means more t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from grpo_cli.choosing.exports import Wanted
@@ -21,15 +21,28 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, counting, parts_of, plan_of, settings, split_reward, together
 from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS
 from grpo_cli.read.build_table import PlanBy
-from grpo_cli.read.tables import Binding
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding, FileTable, OverTables
 from grpo_cli.schemas.table import Mark, MarkKind, items
 from grpo_cli.stats.inspection import View
-from grpo_cli.write.outputs import Output
+from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
-STDOUT: Final = "-"
 _STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnFiles:
+    """A job on input files, whose columns the binding names."""
+
+    inputs: Sequence[str] = ()
+    binding: Binding = field(default_factory=Binding)
+
+    def opened(self, over: OverTables = map, output_folder: str | None = None) -> tuple[list[FileTable], list[str]]:
+        """The files as tables, and warnings of those that are skipped."""
+        inputs, skipped = find_inputs(self.inputs, output_folder)
+        return open_tables(inputs, self.binding, over), skipped
 
 
 def made(kind: type[Made], given: Given, **own: Any) -> Made:
@@ -147,7 +160,7 @@ def choice_of(given: Given) -> Choice:
     return made(
         Choice,
         given,
-        where=where_of(given),
+        where=condition_of(given, "where"),
         top=given.get("most"),
         by=given.get("most_by", "std"),
         solved_at=given.get("solved_from"),
@@ -156,7 +169,7 @@ def choice_of(given: Given) -> Choice:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    return made(Wanted, given, where=where_of(given), pick=given.get("best"), pass_at=draws_of(given))
+    return made(Wanted, given, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given))
 
 
 def draws_of(given: Given) -> tuple[int, ...] | None:
@@ -169,6 +182,6 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     return draws
 
 
-def where_of(given: Given) -> Filter | None:
-    """The condition on groups."""
-    return Filter.parse(given["where"]) if "where" in given else None
+def condition_of(given: Given, option: str, known: Collection[str] = ()) -> Filter | None:
+    """The condition that an option gives, on these quantities or on facts of groups."""
+    return Filter.parse(given[option], known) if option in given else None

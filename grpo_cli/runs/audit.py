@@ -24,26 +24,23 @@ from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
 from grpo_cli.read.layout import layout
-from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import choose
-from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.read.tables import OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
-from grpo_cli.runs.asked import binding_of, claim_of, shape_of
+from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, shape_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Field, number_series
 from grpo_cli.values.paths import Absent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(OnFiles):
     """What to audit: the column of advantages (None: found by name), and the plan that is claimed to have made it.
 
     `claimed` is the name of the plan's preset, if it has one. `shape` is what was done to the rewards before the formula.
     """
 
-    inputs: Sequence[str] = ()
-    binding: Binding = field(default_factory=Binding)
     column: str | None = None
     weights: Sequence[float] = ()
     claim: Plan | None = None
@@ -75,8 +72,7 @@ class Job:
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Audited | AuditedParts:
     """Audit the files, which the workers read; return the facts, which a gate error carries as well."""
     phase("reading")
-    inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding, over=workers.over_far)
+    tables, skipped = job.opened(workers.over_far)
     return audited(job, tables, phase, workers.begin(tables, phase), skipped)
 
 

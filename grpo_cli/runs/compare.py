@@ -18,30 +18,27 @@ from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import columns_before_outputs, read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.request import columns_of_roles
 from grpo_cli.read.rollouts import counted
-from grpo_cli.read.tables import Binding, Table
-from grpo_cli.runs.asked import binding_of, output_of
+from grpo_cli.read.tables import Table
+from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
 from grpo_cli.schemas.table import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
 from grpo_cli.write.write_outputs import Computed, write
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(OnFiles):
     """Plans by name (the first is the reference), and where their columns go.
 
     The column of the output is the prefix of the new columns. Without an output nothing is written.
     """
 
-    inputs: Sequence[str] = ()
     plans: Mapping[str, Plan]
     # How plans count rows of one rollout; default: each row.
     rollouts: Mapping[str, Counting] = field(default_factory=dict)
     # The reward columns of each plan, if plans differ in them.
     rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    binding: Binding = field(default_factory=Binding)
     output: Output | None = None
 
     @classmethod
@@ -53,8 +50,9 @@ class Job:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
         several = "vs_reward" in given
-        return cls(
-            inputs=given["inputs"],
+        return made(
+            cls,
+            given,
             plans=plans,
             rollouts={text: counting(own) for text, own in options.items()},
             rewards={text: binding_of(own).rewards for text, own in options.items()} if several else {},
@@ -65,10 +63,10 @@ class Job:
 
 def run(job: Job) -> Compared:
     """Compare, write if there is an output, and return the facts."""
-    inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding)
+    tables, skipped = job.opened()
     if job.output is None:
-        return _with_warnings(compared(job, tables).compared, skipped)
+        facts = compared(job, tables).compared
+        return replace(facts, warnings=[*facts.warnings, *skipped])
 
     columns = {_column_name(job.output.column, name): name for name in job.plans}
     if len(columns) < len(job.plans):
@@ -84,12 +82,9 @@ def run(job: Job) -> Compared:
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, [computed], tables, targets)
-    names, outputs = {name: column for column, name in columns.items()}, [target.name for target in targets]
-    return replace(_with_warnings(comparison.compared, [*skipped, *notes]), columns=names, outputs=outputs)
-
-
-def _with_warnings(facts: Compared, warnings: Sequence[str]) -> Compared:
-    return replace(facts, warnings=[*facts.warnings, *warnings])
+    facts, names = comparison.compared, {name: column for column, name in columns.items()}
+    warnings = [*facts.warnings, *skipped, *notes]
+    return replace(facts, warnings=warnings, columns=names, outputs=[target.name for target in targets])
 
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:

@@ -25,9 +25,8 @@ from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, refuse_changed
-from grpo_cli.runs.asked import binding_of, output_of, plan_by_of, tokens_of
+from grpo_cli.read.tables import FileTable, refuse_changed
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.facts import GATES, Summary, gates, summarize
 from grpo_cli.write.outputs import (
@@ -45,13 +44,11 @@ from grpo_cli.write.token_lists import OnTokens, token_facts, tokens_of_rows
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(OnFiles):
     """What to read, what to compute, and what to write."""
 
-    inputs: Sequence[str] = ()
     plan: Plan
-    binding: Binding = field(default_factory=Binding)
     parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
@@ -69,13 +66,14 @@ class Job:
         plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
-        job = cls(
-            inputs=given.get("inputs", ()),
+        job = made(
+            cls,
+            given,
             plan=plan,
             binding=binding_of(given),
             parts=parts,
             output=output_of(given, tokens=tokens_of(given, plan)),
-            gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+            gate=condition_of(given, "fail_on", GATES),
             dry_run=given.get("explain", False),
             origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
         )
@@ -126,7 +124,7 @@ class FactsOfParts:
     config: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Done:
     """The result of a run; `facts` are None after a silent one. A run without --plan-by has a single part."""
 
@@ -158,7 +156,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     stages.phase("computing")
     parts = [_computed(job, narrow) for narrow in narrows]
     facts: Facts | FactsOfParts | None = None
-    if not job.silent or job.gate is not None:
+    if warn:
         read = {role for narrow in narrows for role in (*narrow.plan.needs, *narrow.plan.may_read)}
         each = [_facts(job, part, read, skipped) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped])
@@ -196,14 +194,12 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     Everything that can be refused before rows are read is refused here.
     """
     output = job.output
-    inputs, skipped = find_inputs(job.inputs, output.to if is_folder(output.to) else None)
-    tables = open_tables(inputs, job.binding, over=workers.over_far)
+    tables, skipped = job.opened(workers.over_far, output.to if is_folder(output.to) else None)
     if output.duplicate:
         _refuse_duplicates(job, tables)
     with build_table.columns_before_outputs(tables, job.binding, job.plan, job.parts):
         targets = [] if job.dry_run else choose_targets(tables, output)
-    if job.summary is not None:
-        refuse_summary(job.summary, [target.path for target in targets], force=output.force)
+    refuse_summary(job.summary, targets, force=output.force)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)

@@ -34,7 +34,7 @@ from grpo_cli.schemas.table import NONE, items
 from grpo_cli.stats.facts import Tally, group_facts
 from grpo_cli.values.cells import Field, NoNumber, canonical
 from grpo_cli.values.slices import Ints
-from grpo_cli.write.outputs import STDOUT, added, refuse_columns, refuse_read_columns, refuse_summary
+from grpo_cli.write.outputs import STDOUT, Target, added, refuse_columns, refuse_read_columns, refuse_summary
 from grpo_cli.write.token_lists import tokens_of_rows
 
 
@@ -43,8 +43,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     started = time.perf_counter()
     _refuse(job)
     note_standard_input()
-    if job.summary is not None:
-        refuse_summary(job.summary, [None], force=job.output.force)
+    refuse_summary(job.summary, [Target(None, registry.lines())], force=job.output.force)
     tally = Tally()
     for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():
@@ -142,18 +141,14 @@ def _explained() -> Iterator[None]:
     except DataError as error:
         if isinstance(error, NoNumber) and error.is_list:
             error.cure = "a record with a list of rewards is read without --stream"
-        error.options = _without_stream
+        error.options = lambda text: text.replace("--on-error skip", "without --stream, --on-error skip")
         raise
-
-
-def _without_stream(text: str) -> str:
-    return text.replace("--on-error skip", "without --stream, --on-error skip")
 
 
 # --- portions of whole groups ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Portion:
     """Lines of complete groups, and how many lines came before. Blank lines stay with the row before them."""
 
@@ -222,7 +217,7 @@ class _Run(NamedTuple):
     group: bytes  # digest of the group's columns, if a portion is a batch
 
 
-@dataclass(slots=True)
+@dataclass
 class _Keys:
     """The keys of rows as they arrive: where portions end, and which keys have been complete before."""
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
 from grpo_cli.choosing.groups import Choice, choose_groups
+from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import Written
@@ -21,10 +22,9 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, refuse_changed
+from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
-from grpo_cli.runs.asked import binding_of, output_of, wanted_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
@@ -42,14 +42,12 @@ PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(OnFiles):
     """What to read, what to make of it, and where to write the result."""
 
-    inputs: Sequence[str] = ()
     wanted: Wanted
     plan: Plan = field(default_factory=Plan)
-    binding: Binding = field(default_factory=Binding)
     output: Output = field(default_factory=Output)
     summary: Path | None = None
     gate: Filter | None = None
@@ -57,15 +55,16 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        job = cls(
-            inputs=given.get("inputs", ()),
+        return made(
+            cls,
+            given,
             wanted=wanted_of(given),
             plan=plan_of(given),
             binding=binding_of(given),
             output=output_of(given),
-            gate=Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None,
+            gate=condition_of(given, "fail_on", GATES),
+            **more,
         )
-        return replace(job, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +103,11 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     started = time.perf_counter()
     wanted, kind = job.wanted, KINDS[job.wanted.to]
     phase("reading")
-    inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding)
+    tables, skipped = job.opened()
     columns = _columns(tables, job)
     with columns_before_outputs(tables, job.binding, job.plan, texts=columns.names):
         target = choose_target(job.output)
-    if job.summary is not None:
-        refuse_summary(job.summary, [target.path], force=job.output.force)
+    refuse_summary(job.summary, [target], force=job.output.force)
 
     watching = Watching(tables, phase)
     view = View(named=() if wanted.where is None else wanted.where.names)
@@ -181,30 +178,17 @@ def records(job: Job) -> tuple[pl.DataFrame, Exported]:
 
 def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:
     """The columns of the texts, or of the tokens."""
-    schema = tables[0].schema
-    rows = f"{schema.rows}." if schema is not None and schema.rows else ""
-
-    def inside(name: str | None) -> str:
-        """The name of a column inside the objects that are rows; users may give its full path, as for the reward."""
-        return (name or "").removeprefix(rows)
-
-    wanted = job.wanted
+    wanted, prefix = job.wanted, tables[0].prefix
+    # Names inside the objects that are rows; users may give full paths, as for the reward.
+    named = {part: name.removeprefix(prefix) for part, name in vars(wanted).items() if isinstance(name, str)}
     if wanted.to != "tokens":
-        named = TextColumns(
-            prompt=inside(wanted.prompt), response=inside(wanted.response), messages=inside(wanted.messages)
-        )
-        texts = text_columns(tables, named, prompt_only=wanted.to == "prompts")
+        texts = text_columns(tables, made(TextColumns, named), prompt_only=wanted.to == "prompts")
         refuse_same_column(texts)
         return texts
     length = job.binding.roles.get("length", "")
     if length == "equal" or (wanted.mask and "length" in job.plan.needs):
         length = ""  # the plan reads it, and it does not count tokens
-    columns = TokenColumns(
-        tokens=inside(wanted.tokens),
-        mask=inside(wanted.mask),
-        length=inside(length),
-        prompt_tokens=inside(wanted.prompt_tokens),
-    )
+    columns = made(TokenColumns, named, length=length.removeprefix(prefix))
     columns.check(tables)
     return columns
 
@@ -212,7 +196,7 @@ def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:
 def _rollouts(
     inspection: Inspection,
     columns: TextsOrTokens,
-    groups: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    groups: Mask,
     without_prompt: Index | None,
     *,
     all_rows: bool,
@@ -231,7 +215,7 @@ def _rollouts(
         of_rollout = inspection.raw.rows.select(pl.col(".reward").max().over("rollout")).to_series()
     rewards = (of_rollout if all_rows else reward).fill_null(float("nan")).to_numpy()
 
-    def only(kept: np.ndarray[tuple[int], np.dtype[np.bool_]], reason: str) -> Index:
+    def only(kept: Mask, reason: str) -> Index:
         """The rows that are kept; the others are noted with the reason."""
         if not kept.all():
             left_out.append(Dropped(reason=reason, rows=int((~kept).sum())))

@@ -14,9 +14,8 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of, refuse_beside
 from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read_parts
 from grpo_cli.read.layout import layout
-from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
-from grpo_cli.runs.asked import binding_of, plan_by_of, view_of, where_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of, view_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
@@ -28,13 +27,11 @@ from grpo_cli.write.outputs import refuse_path
 CHEAP: Final = 32 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(OnFiles):
     """Which files to inspect, and what to show of them."""
 
-    inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
-    binding: Binding = field(default_factory=Binding)
     parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     view: View = field(default_factory=View)
     where: Filter | None = None  # only these groups
@@ -51,23 +48,23 @@ class Job:
             if name in given:
                 refuse_beside(name, given, "plan_by")
                 other = Other.of(given)
-        job = cls(
-            inputs=given.get("inputs", ()),
+        return made(
+            cls,
+            given,
             plan=plan_of(given) if parts is None else Plan(),
             binding=binding_of(given),
             parts=parts,
             view=view_of(given, by_steps=more.get("report") is not None or other is not None, trend=True),
-            where=where_of(given),
+            where=condition_of(given, "where"),
             other=other,
+            **more,
         )
-        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection | Parted:
     """Inspect the files, which the workers read, or each part of their rows with --plan-by; nothing is written."""
     phase("reading")
-    inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding, over=workers.over_far)
+    tables, skipped = job.opened(workers.over_far)
     others = _others(job, workers)
     if job.report is not None:
         with columns_before_outputs(tables, job.binding, job.plan, job.parts):
@@ -82,9 +79,8 @@ def _others(job: Job, workers: Workers) -> list[FileTable]:
     """The tables with the other reward; none if it is a column of the same files."""
     if job.other is None or not job.other.inputs:
         return []
-    inputs, _ = find_inputs(job.other.inputs)
     try:
-        return open_tables(inputs, job.other.binding, over=workers.over_far)
+        return job.other.opened(workers.over_far)[0]
     except DataError as error:
         if job.other.inputs[0] not in error.message:
             error.inside(f"--old-rewards {job.other.inputs[0]}")

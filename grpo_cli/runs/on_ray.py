@@ -66,7 +66,7 @@ class OnRay:
         return Tasks(self.cluster, phase, self.rows, self.most)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tasks:
     """The stages of a run, in tasks of at least `rows` rows; `phase` hears how many tasks are done."""
 

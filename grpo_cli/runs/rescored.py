@@ -23,7 +23,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, gathered, ids_of, keyed_groups, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
-from grpo_cli.runs.asked import binding_of
+from grpo_cli.runs.asked import OnFiles, binding_of
 from grpo_cli.runs.group_rows import ends, said
 from grpo_cli.stats.against import NowAndBefore
 from grpo_cli.stats.inspection import Inspection
@@ -38,13 +38,11 @@ TEXT: Final = 2000  # characters of a listed text
 ROW: Final = f"{OLD}row"  # the row of the other input among the carried columns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Other:
+@dataclass(frozen=True, kw_only=True)
+class Other(OnFiles):
     """Where the other reward is: in these inputs or, without any, in another column of the same inputs."""
 
-    inputs: Sequence[str] = ()
     plan: Plan = field(default_factory=Plan)
-    binding: Binding = field(default_factory=Binding)
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Other:

@@ -25,9 +25,8 @@ from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import binding_of, choice_of, output_of
+from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
+from grpo_cli.runs.asked import OnFiles, binding_of, choice_of, made, output_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -38,14 +37,12 @@ from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets
 from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+@dataclass(frozen=True, kw_only=True)
+class Job(OnFiles):
     """What to read, what to keep, and where to write it."""
 
-    inputs: Sequence[str] = ()
     choice: Choice
     plan: Plan = field(default_factory=Plan)
-    binding: Binding = field(default_factory=Binding)
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
     summary: Path | None = None
@@ -54,29 +51,27 @@ class Job:
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        job = cls(
-            inputs=given.get("inputs", ()),
+        return made(
+            cls,
+            given,
             choice=choice_of(given),
             plan=plan_of(given),
             binding=binding_of(given),
             length=given.get("length_column"),
             output=output_of(given, "selected"),
+            **more,
         )
-        return replace(job, **more)
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     """Write the rows that are kept; return the facts, which say why others are not."""
     started = time.perf_counter()
     phase("reading")
-    inputs, skipped = find_inputs(job.inputs)
-    tables = open_tables(inputs, job.binding)
+    tables, skipped = job.opened()
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
     with columns_before_outputs(tables, job.binding, job.plan):
         targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
-    if job.summary is not None:
-        outputs = [target.path for target in targets]
-        refuse_summary(job.summary, outputs, force=job.output.force)
+    refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
     groups, kept = selected(job, tables, over=watching)

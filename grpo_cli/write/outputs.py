@@ -262,12 +262,14 @@ def _refuse_checksums(path: Path, name: str, cure: str) -> None:
             raise DataError(wrong, f"remove it, or {cure}", place=name)
 
 
-def refuse_summary(path: Path, outputs: Sequence[Path | None], *, force: bool) -> None:
-    """Check the path of the summary like any output; it must not be one of the `outputs` (None: standard output)."""
+def refuse_summary(path: Path | None, outputs: Sequence[Target], *, force: bool) -> None:
+    """Check the path of the summary, if there is one, like any output; it must not be one of the `outputs`."""
+    if path is None:
+        return
     if str(path) == STDOUT:
         raise UsageError("--summary takes a file", "--json prints the summary")
     real = os.path.realpath(path)
-    for output in outputs:
+    for output in (target.path for target in outputs):
         shared = os.path.realpath(output) == real if output else identity_of(path) in {open_file(1)} - {None}
         if shared:
             raise UsageError(f"--summary and an output are both {path}", "give the summary another name")

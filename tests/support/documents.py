@@ -366,7 +366,7 @@ def source(place: str) -> str:
 
 def _is_called(node: Any, name: str) -> bool:
     if isinstance(node, ast.Call):
-        return any(one.arg == "name" and isinstance(one.value, ast.Constant) and one.value.value == name for one in node.keywords)  # fmt: skip
+        return any(isinstance(one, ast.Constant) and one.value == name for one in node.args[:1])
     return isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
 
 

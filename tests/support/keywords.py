@@ -8,6 +8,7 @@ from grpo_cli import api
 from grpo_cli.options.table import BY_VALUE, EVERY, ON_FRAMES
 from tests.unit.test_rooms import PACKAGE
 
+KINDS = {bool: "Switch", int: "Whole", float: "Number", str: "Text"}
 TARGET = PACKAGE / "options" / "keywords.py"
 HEAD = '''"""The keywords of the functions of `grpo_cli`, for editors and type checkers.
 
@@ -19,8 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-Numbers = str | float | Sequence[float | None]  # "0:1" or (0, 1)
-Several = str | Sequence[str] | Mapping[str, Any]
+Switch = bool | None
+Whole = int | None
+Number = float | None
+Text = str | None
+Numbers = str | float | Sequence[float | None] | None  # "0:1" or (0, 1)
+Several = str | Sequence[str] | Mapping[str, Any] | None
 '''
 
 
@@ -61,13 +66,11 @@ def keywords(options: tuple[str, ...], spelled: dict[str, str]) -> dict[str, str
 
 def _type(option: Any) -> str:
     if get_origin(option.type) is list:
-        kind = "Several"
-    elif get_args(option.type):
+        return "Several"
+    if get_args(option.type):
         values = ", ".join(f'"{value}"' for value in get_args(option.type))
-        kind = f"Literal[{values}]"
-    else:
-        kind = "Numbers" if ":" in (option.metavar or "") else option.type.__name__
-    return f"{kind} | None"
+        return f"Literal[{values}] | None"
+    return "Numbers" if ":" in (option.metavar or "") else KINDS[option.type]
 
 
 def _class(head: str, doc: str, fields: dict[str, str]) -> str:

@@ -24,9 +24,10 @@ MODULES = [
 # What has no name of a file in it, for a reader has looked: facts, roles and positions, types, expressions, functions of the same name.
 KNOWN = {
     "api.py": {"select(rows)", "select(names)", "drop(left_out)", "col(pl.String)"},
-    "auditing/audit.py": {"group_by(columns)", "drop(LEFT_OUT)"},
+    "auditing/audit.py": {"drop(LEFT_OUT)"},
     "auditing/compare.py": {"select(reward)"},
     "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
+    "auditing/search.py": {"select(*read)"},  # rewards by position, and roles
     "auditing/weights.py": {"select((f'reward.{at}' for at in range(components)))"},
     "auditing/trial.py": {"col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])"},
     "choosing/exports.py": {"select(std)"},

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from math import log
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from grpo_cli.engine.estimators import (
@@ -31,11 +30,11 @@ GROUP_ONLY: Final = ("group",)
 BOTH_LEVELS: Final = ("group", "batch")
 ALL: Final = ("none", "group", "batch")
 OWN: Final = ("none",)
-TOKEN_WHITENING: Final = MappingProxyType({"post.whiten.level": "token"})
-BINARY: Final = MappingProxyType({"shape.binary.threshold": 0.5})
+TOKEN_WHITENING: Final = {"post.whiten.level": "token"}
+BINARY: Final = {"shape.binary.threshold": 0.5}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Param:
     """A typed parameter of a method; `field` is the field of the plan that it sets, if any."""
 
@@ -62,15 +61,13 @@ class Param:
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
-ORDER: Final = Param(name="order", type=int, default=16, least=1, help="size of the largest sets, T in the formula")
-SET_SIZE: Final = Param(name="k", type=int, default=2, least=1, help="size of the sets")
-OMEGA: Final = Param(name="omega", default=1.0, help="weight of the step part", field="unit.state_weight")
-LIKELIEST: Final = Param(
-    name="penalty", default=0.25, help="reward share lost by the likeliest row", field="shape.rank.penalty"
-)
+ORDER: Final = Param("order", 16, "size of the largest sets, T in the formula", type=int, least=1)
+SET_SIZE: Final = Param("k", 2, "size of the sets", type=int, least=1)
+OMEGA: Final = Param("omega", 1.0, "weight of the step part", field="unit.state_weight")
+LIKELIEST: Final = Param("penalty", 0.25, "reward share lost by the likeliest row", field="shape.rank.penalty")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Estimator:
     """One method: its function, what it needs, and the defaults of its plan.
 
@@ -124,7 +121,7 @@ class Estimator:
 
 _ROWS: Final = (
     Estimator(
-        name="grpo", build=baselines.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
+        "grpo", baselines.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, in units of the group's std.
 
             A = (r - mean) / (std + epsilon)
@@ -134,7 +131,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="dr-grpo", build=baselines.centred, scales=ALL, levels=BOTH_LEVELS, linear=True,
+        "dr-grpo", baselines.centred, scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, not divided: GRPO without the std.
 
             A = r - mean
@@ -143,9 +140,9 @@ _ROWS: Final = (
         Source: Dr. GRPO arXiv:2503.20783.
         """,
     ),
-    Estimator(name="rloo", build=baselines.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
+    Estimator("rloo", baselines.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
     Estimator(
-        name="grpo-loo", build=baselines.leave_one_out, scale="group", scales=GROUP_ONLY,
+        "grpo-loo", baselines.leave_one_out, scale="group", scales=GROUP_ONLY,
         sets={"divisor.of": "others", "divisor.only_positive": True},
         about="""Reward measured against the others: minus their mean, divided by their std where that is above 0.
 
@@ -155,9 +152,9 @@ _ROWS: Final = (
         Source: NeMo-RL advantage_estimator.py.
         """,
     ),
-    Estimator(name="reinforce", build=outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True),
+    Estimator("reinforce", outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True),
     Estimator(
-        name="reinforce++", build=outcome.raw, nan_reach="row", min_group=1, centred=False, sets=TOKEN_WHITENING,
+        "reinforce++", outcome.raw, nan_reach="row", min_group=1, centred=False, sets=TOKEN_WHITENING,
         about="""The reward, whitened over all tokens of the batch.
 
             A = (r - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
@@ -166,7 +163,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="reinforce++-baseline", build=baselines.centred, scales=("none", "group"), sets=TOKEN_WHITENING,
+        "reinforce++-baseline", baselines.centred, scales=("none", "group"), sets=TOKEN_WHITENING,
         about="""Reward minus the group's mean, then whitened over all tokens of the batch.
 
             x = r - mean;  A = (x - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
@@ -176,7 +173,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="lite-ppo", build=baselines.centred, scale="batch", scales=("batch",),
+        "lite-ppo", baselines.centred, scale="batch", scales=("batch",),
         about="""Group mean, batch std: prompts that are nearly solved are not blown up.
 
             A = (r - mean) / (std of the batch + epsilon)
@@ -186,7 +183,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="batch-norm", build=baselines.centred, scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
+        "batch-norm", baselines.centred, scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
         sets={"estimator.baseline_level": "batch"},
         about="""The reward standardised over the whole batch; groups play no part.
 
@@ -196,39 +193,39 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="maxrl", build=outcome.maxrl, singleton=outcome.maxrl_singleton, scales=("none", "group"), shift=None,
+        "maxrl", outcome.maxrl, singleton=outcome.maxrl_singleton, scales=("none", "group"), shift=None,
         params=(
-            Param(name="epsilon", default=0.0, least=0.0, help="added to the mean"),
-            Param(name="nonpositive", type=Literal["zero", "keep"], default="zero", help="groups with mean <= 0"),
+            Param("epsilon", 0.0, "added to the mean", least=0.0),
+            Param("nonpositive", "zero", "groups with mean <= 0", type=Literal["zero", "keep"]),
         ),
     ),
     Estimator(
-        name="conditional", build=outcome.relative_to_mean, centred=False, shift=None,
+        "conditional", outcome.relative_to_mean, centred=False, shift=None,
         params=(
-            Param(name="epsilon", default=1e-6, above=0.0, help="added to the mean"),
-            Param(name="baseline", default=0.0, help="subtracted at the end"),
+            Param("epsilon", 1e-6, "added to the mean", above=0.0),
+            Param("baseline", 0.0, "subtracted at the end"),
         ),
     ),
     Estimator(
-        name="ngrpo", build=outcome.virtual_best, singleton=outcome.virtual_best_singleton, centred=False, shift=None,
+        "ngrpo", outcome.virtual_best, singleton=outcome.virtual_best_singleton, centred=False, shift=None,
         params=(
-            Param(name="best", default=1.0, help="the best possible reward"),
-            Param(name="count", type=int, default=1, least=1, help="how many times it is added to each group"),
-            Param(name="epsilon", default=1e-6, least=0.0, help="added to the std"),
+            Param("best", 1.0, "the best possible reward"),
+            Param("count", 1, "how many times it is added to each group", type=int, least=1),
+            Param("epsilon", 1e-6, "added to the std", least=0.0),
         ),
     ),
-    Estimator(name="vr-cond", build=success_series.conditional_weights, centred=False, shift=None, sets=BINARY),
+    Estimator("vr-cond", success_series.conditional_weights, centred=False, shift=None, sets=BINARY),
     Estimator(
-        name="one-sided", build=outcome.one_sided, centred=False, shift=None,
-        params=(Param(name="epsilon", default=1e-6, above=0.0, help="added to the root of the mean"),),
+        "one-sided", outcome.one_sided, centred=False, shift=None,
+        params=(Param("epsilon", 1e-6, "added to the root of the mean", above=0.0),),
     ),
     Estimator(
-        name="clipped-pnorm", build=outcome.clipped_mean, singleton=outcome.clipped_mean_singleton, batch=True,
+        "clipped-pnorm", outcome.clipped_mean, singleton=outcome.clipped_mean_singleton, batch=True,
         order_free=False, shift=None,
-        params=(Param(name="floor", default=0.125, above=0.0, help="lower bound of the mean"),),
+        params=(Param("floor", 0.125, "lower bound of the mean", above=0.0),),
     ),
     *(
-        Estimator(name=name, build=build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
+        Estimator(name, build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
         for name, build in (
             ("maclaurin", success_series.maclaurin),
             ("maclaurin-loo", success_series.maclaurin_others),
@@ -237,12 +234,12 @@ _ROWS: Final = (
         )
     ),
     Estimator(
-        name="a-grae", build=outcome.asymmetric, singleton=outcome.asymmetric_singleton, nan_reach="batch",
+        "a-grae", outcome.asymmetric, singleton=outcome.asymmetric_singleton, nan_reach="batch",
         scale="group", scales=("none", "group"), centred=False, batch=True, shift=None,
-        params=(Param(name="epsilon", default=1e-6, above=0.0, help="added to both roots"),),
+        params=(Param("epsilon", 1e-6, "added to both roots", above=0.0),),
     ),
     Estimator(
-        name="gdpo", build=baselines.centred, scale="group", scales=("none", "group"),
+        "gdpo", baselines.centred, scale="group", scales=("none", "group"),
         sets={"rewards.combine": "normalize", "post.whiten.level": "sample"},
         about="""Each reward column standardised in its group, added up, then whitened over the batch.
 
@@ -252,51 +249,51 @@ _ROWS: Final = (
         Source: GDPO arXiv:2601.05242 (official versions differ in the last step).
         """,
     ),
-    Estimator(name="opo", build=baselines.length_weighted, scales=ALL, needs=("length",), linear=True),
+    Estimator("opo", baselines.length_weighted, scales=ALL, needs=("length",), linear=True),
     Estimator(
-        name="remax", build=baselines.given, nan_reach="row", needs=("baseline",), min_group=1, centred=False,
+        "remax", baselines.given, nan_reach="row", needs=("baseline",), min_group=1, centred=False,
         shift=1.0,
     ),
     Estimator(
-        name="gpg", build=baselines.nonzero_rescaled, singleton=baselines.nonzero_singleton, batch=True, shift=None,
+        "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_singleton, batch=True, shift=None,
         linear=True,
-        params=(Param(name="f_norm", default=1.0, above=0.0, help="divides the result"),),
+        params=(Param("f_norm", 1.0, "divides the result", above=0.0),),
     ),
     Estimator(
-        name="passk", build=pass_at_k.pass_at_k, nan_reach="row", centred=False, shift=None,
-        params=(SET_SIZE, Param(name="epsilon", default=1e-6, least=0.0, help="added to the std of the set reward")),
+        "passk", pass_at_k.pass_at_k, nan_reach="row", centred=False, shift=None,
+        params=(SET_SIZE, Param("epsilon", 1e-6, "added to the std of the set reward", least=0.0)),
     ),
     Estimator(
-        name="passk-or-rate", build=pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, centred=False,
+        "passk-or-rate", pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, centred=False,
         shift=None, sets=BINARY,
         params=(
-            Param(name="k", type=int, default=4, least=1, help="size of the sets"),
-            Param(name="epsilon", default=1e-6, above=0.0, help="added to the std of the set reward"),
+            Param("k", 4, "size of the sets", type=int, least=1),
+            Param("epsilon", 1e-6, "added to the std of the set reward", above=0.0),
         ),
     ),
-    Estimator(name="passk-best", build=pass_at_k.best_only, scale="group", scales=ALL, linear=True),
-    Estimator(name="pkpo", build=pass_at_k.pkpo, centred=False, shift=None, params=(SET_SIZE,)),
-    Estimator(name="max-at-k", build=pass_at_k.max_at_k, linear=True, params=(SET_SIZE,)),
+    Estimator("passk-best", pass_at_k.best_only, scale="group", scales=ALL, linear=True),
+    Estimator("pkpo", pass_at_k.pkpo, centred=False, shift=None, params=(SET_SIZE,)),
+    Estimator("max-at-k", pass_at_k.max_at_k, linear=True, params=(SET_SIZE,)),
     Estimator(
-        name="opmd", build=exponential.log_mean_exp, scales=ALL,
+        "opmd", exponential.log_mean_exp, scales=ALL,
         params=(
-            Param(name="baseline", type=Literal["mean", "logavgexp"], default="mean", help="which baseline"),
-            Param(name="tau", default=1.0, above=0.0, help="temperature of logavgexp"),
+            Param("baseline", "mean", "which baseline", type=Literal["mean", "logavgexp"]),
+            Param("tau", 1.0, "temperature of logavgexp", above=0.0),
         ),
     ),
     Estimator(
-        name="asymre", build=baselines.shifted_mean, centred=False,
-        params=(Param(name="shift", default=-0.1, help="moves the baseline"),),
+        "asymre", baselines.shifted_mean, centred=False,
+        params=(Param("shift", -0.1, "moves the baseline"),),
     ),
     Estimator(
-        name="rec", build=baselines.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
+        "rec", baselines.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
         params=(
-            Param(name="drop", type=Literal["none", "balance"], default="none", help="surplus failures get 0"),
-            Param(name="seed", type=int, default=0, least=0, help="which failures stay"),
+            Param("drop", "none", "surplus failures get 0", type=Literal["none", "balance"]),
+            Param("seed", 0, "which failures stay", type=int, least=0),
         ),
     ),
     Estimator(
-        name="rank-penalty", build=baselines.centred, scale="group", scales=GROUP_ONLY, shift=None,
+        "rank-penalty", baselines.centred, scale="group", scales=GROUP_ONLY, shift=None,
         sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
         params=(LIKELIEST,),
         about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
@@ -308,7 +305,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="unlikeliness", build=baselines.centred, scale="group", scales=("none", "group"), shift=None,
+        "unlikeliness", baselines.centred, scale="group", scales=("none", "group"), shift=None,
         sets={"shape.rank.penalty": 0.25},
         params=(LIKELIEST,),
         about="""GRPO on rewards that are lower the likelier the response was.
@@ -320,65 +317,65 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="james-stein", build=shrinkage.james_stein, nan_reach="batch", centred=False, batch=True,
-        params=(Param(name="epsilon", default=1e-6, least=0.0, help="added to the two variances"),),
+        "james-stein", shrinkage.james_stein, nan_reach="batch", centred=False, batch=True,
+        params=(Param("epsilon", 1e-6, "added to the two variances", least=0.0),),
     ),
     Estimator(
-        name="james-stein++", build=shrinkage.james_stein_whole, nan_reach="batch", centred=False, batch=True,
-        params=(Param(name="epsilon", default=1e-6, least=0.0, help="added to the two variances"),),
+        "james-stein++", shrinkage.james_stein_whole, nan_reach="batch", centred=False, batch=True,
+        params=(Param("epsilon", 1e-6, "added to the two variances", least=0.0),),
     ),
     Estimator(
-        name="entropic", build=exponential.entropic,
-        params=(Param(name="beta", default=2.0, help="weight of the best rows"),),
+        "entropic", exponential.entropic,
+        params=(Param("beta", 2.0, "weight of the best rows"),),
     ),
     Estimator(
-        name="entropic-adaptive", build=exponential.entropic_adaptive,
+        "entropic-adaptive", exponential.entropic_adaptive,
         params=(
-            Param(name="delta", default=log(2), above=0.0, help="target divergence, which sets beta"),
-            Param(name="beta_max", default=1e6, above=0.0, help="upper bound of beta"),
+            Param("delta", log(2), "target divergence, which sets beta", above=0.0),
+            Param("beta_max", 1e6, "upper bound of beta", above=0.0),
         ),
     ),
     Estimator(
-        name="risk-sensitive", build=exponential.risk_sensitive, singleton=exponential.utility_singleton,
-        params=(Param(name="beta", default=2.0, help="> 0 seeks risk, < 0 avoids it"),),
+        "risk-sensitive", exponential.risk_sensitive, singleton=exponential.utility_singleton,
+        params=(Param("beta", 2.0, "> 0 seeks risk, < 0 avoids it"),),
     ),
     Estimator(
-        name="quantile", build=baselines.quantile, scale="group", scales=ALL, linear=True,
-        params=(Param(name="level", default=0.4, above=0.0, most=1.0, help="the quantile used as the baseline"),),
+        "quantile", baselines.quantile, scale="group", scales=ALL, linear=True,
+        params=(Param("level", 0.4, "the quantile used as the baseline", above=0.0, most=1.0),),
     ),
     Estimator(
-        name="mc-grpo", build=baselines.median_mad,
-        params=(Param(name="floor", default=1e-3, least=0.0, help="added to the median distance"),),
+        "mc-grpo", baselines.median_mad,
+        params=(Param("floor", 1e-3, "added to the median distance", least=0.0),),
     ),
     Estimator(
-        name="bnpo", build=outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch",
+        "bnpo", outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch",
         centred=False, batch=True, shift=None,
         params=(
-            Param(name="min", default=0.0, help="smallest possible reward"),
-            Param(name="max", default=1.0, help="largest possible reward"),
+            Param("min", 0.0, "smallest possible reward"),
+            Param("max", 1.0, "largest possible reward"),
         ),
     ),
     Estimator(
-        name="kalman", build=running_baseline.kalman, nan_reach="later", min_group=1, centred=False, order_free=False,
+        "kalman", running_baseline.kalman, nan_reach="later", min_group=1, centred=False, order_free=False,
         shift=None,
         params=(
-            Param(name="process", default=1e-5, least=0.0, help="how much the level drifts from row to row"),
-            Param(name="noise", default=1e-2, above=0.0, help="variance of a reward around the level"),
-            Param(name="variance", default=1.0, above=0.0, help="variance of the level before the first row"),
-            Param(name="epsilon", default=1e-8, least=0.0, help="added to the root of P"),
+            Param("process", 1e-5, "how much the level drifts from row to row", least=0.0),
+            Param("noise", 1e-2, "variance of a reward around the level", above=0.0),
+            Param("variance", 1.0, "variance of the level before the first row", above=0.0),
+            Param("epsilon", 1e-8, "added to the root of P", least=0.0),
         ),
     ),
     Estimator(
-        name="spo", build=running_baseline.success_tracker, nan_reach="later", min_group=1, centred=False,
+        "spo", running_baseline.success_tracker, nan_reach="later", min_group=1, centred=False,
         order_free=False, spans_batches=True, shift=None,
         sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
         params=(
-            Param(name="rho", default=0.96, least=0.0, most=1.0, help="how fast old batches are forgotten"),
-            Param(name="prior", default=0.5, above=0.0, help="successes and failures at the start"),
+            Param("rho", 0.96, "how fast old batches are forgotten", least=0.0, most=1.0),
+            Param("prior", 0.5, "successes and failures at the start", above=0.0),
         ),
     ),
     Estimator(
-        name="psr", build=outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True,
+        "psr", outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True,
         about="""Positive samples only: the reward itself, meant for rewards 0/1.
 
             A = r
@@ -386,16 +383,16 @@ _ROWS: Final = (
         Failures get 0. Source: PSR arXiv:2506.01347.
         """,
     ),
-    Estimator(name="nsr", build=outcome.failures_only, nan_reach="row", min_group=1, centred=False, shift=1.0),
+    Estimator("nsr", outcome.failures_only, nan_reach="row", min_group=1, centred=False, shift=1.0),
     Estimator(
-        name="w-reinforce", build=outcome.weighted_reinforce, nan_reach="row", min_group=1, centred=False, shift=None,
-        params=(Param(name="weight", default=0.1, help="strength of the successes"),),
+        "w-reinforce", outcome.weighted_reinforce, nan_reach="row", min_group=1, centred=False, shift=None,
+        params=(Param("weight", 0.1, "strength of the successes"),),
     ),
     Estimator(
-        name="length-penalty", build=baselines.centred, scales=("none", "group"), shift=None, linear=True,
+        "length-penalty", baselines.centred, scales=("none", "group"), shift=None, linear=True,
         sets={"shape.length.output": 0.25},
         params=tuple(
-            Param(name=part, default=weight, help=f"weight of the {what}", field=f"shape.length.{part}")
+            Param(part, weight, f"weight of the {what}", field=f"shape.length.{part}")
             for part, weight, what in (
                 ("output", 0.25, "response length"),
                 ("input", 0.1, "input length"),
@@ -411,24 +408,24 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="reference", build=baselines.reference_mean, nan_reach="row", needs=("references",), min_group=1,
+        "reference", baselines.reference_mean, nan_reach="row", needs=("references",), min_group=1,
         centred=False, shift=1.0,
     ),
     Estimator(
-        name="a-star-po", build=baselines.reference_value, nan_reach="row", needs=("references",), min_group=1,
+        "a-star-po", baselines.reference_value, nan_reach="row", needs=("references",), min_group=1,
         centred=False, shift=1.0,
-        params=(Param(name="beta", default=0.5, help="temperature of the value"),),
+        params=(Param("beta", 0.5, "temperature of the value"),),
     ),
     Estimator(
-        name="ema", build=running_baseline.moving_average, nan_reach="later", min_group=1, centred=False, batch=True,
+        "ema", running_baseline.moving_average, nan_reach="later", min_group=1, centred=False, batch=True,
         order_free=False, shift=None,
         params=(
-            Param(name="decay", default=0.95, least=0.0, most=1.0, help="how slowly the baseline moves"),
-            Param(name="start", default=0.0, help="the baseline before the first row"),
+            Param("decay", 0.95, "how slowly the baseline moves", least=0.0, most=1.0),
+            Param("start", 0.0, "the baseline before the first row"),
         ),
     ),
     Estimator(
-        name="step-wise", build=baselines.centred, scale="group", scales=ALL, needs=("rollout",), order_free=False,
+        "step-wise", baselines.centred, scale="group", scales=ALL, needs=("rollout",), order_free=False,
         linear=True, sets={"unit.take": "last"},
         about="""GRPO over rollouts, for files with one row a step: a rollout counts once, by its last row.
 
@@ -439,14 +436,13 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="gigpo", build=baselines.centred, scales=("none", "group"), order_free=False, shift=None,
+        "gigpo", baselines.centred, scales=("none", "group"), order_free=False, shift=None,
         sets={"unit.take": "first", "unit.state_weight": 1.0},
         params=(
             OMEGA,
-            Param(name="gamma", default=0.95, help="discount of later steps", field="unit.gamma"),
+            Param("gamma", 0.95, "discount of later steps", field="unit.gamma"),
             Param(
-                name="count", type=Literal["first", "last", "mean", "each"], default="first", field="unit.take",
-                help="the reward of a rollout in the episode part (each: every row counts)",
+                "count", "first", "the reward of a rollout in the episode part (each: every row counts)", type=Literal["first", "last", "mean", "each"], field="unit.take",
             ),
         ),
         about="""Episode against episodes of the prompt, plus step against steps from the same state.
@@ -458,10 +454,10 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="mt-grpo", build=baselines.centred, scales=("none", "group"), order_free=False, rising_state=True,
+        "mt-grpo", baselines.centred, scales=("none", "group"), order_free=False, rising_state=True,
         shift=None,
         sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
-        params=(OMEGA, Param(name="gamma", default=1.0, help="discount of later turns", field="unit.gamma")),
+        params=(OMEGA, Param("gamma", 1.0, "discount of later turns", field="unit.gamma")),
         about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.
 
             A = (R - mean R) + omega (G - mean G), G = reward of this turn + gamma G of the next one, means over turns of one number
@@ -475,14 +471,14 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        name="expression", build=expression, min_group=1, centred=False, order_free=False, shift=None,
+        "expression", expression, min_group=1, centred=False, order_free=False, shift=None,
         params=(
-            Param(name="sql", type=str, default="(reward - mean) / (std + epsilon)", help="the formula, as --expr gives it"),
+            Param("sql", "(reward - mean) / (std + epsilon)", "the formula, as --expr gives it", type=str),
         ),
     ),
 )  # fmt: skip
 
-_BUILT_IN: Final[Mapping[str, Estimator]] = MappingProxyType({row.name: row for row in _ROWS})
+_BUILT_IN: Final[Mapping[str, Estimator]] = {row.name: row for row in _ROWS}
 
 
 def _checked(name: str, entries: Mapping[str, Estimator]) -> Estimator:

@@ -15,7 +15,7 @@ from grpo_cli.engine.frames import GROUP, BatchMoments, Frames
 from grpo_cli.engine.moments import Moments, Vector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """The quantities of one reward column, as columns of the frames.
 
