@@ -31,7 +31,11 @@ def render(facts: Against, console: Console) -> None:
     interval = "no interval: only one prompt" if rate.low is None else f"{level} {_interval(rate)}"
     change = f"{number(rate.before)} to {number(rate.now)}: {rate.change:+.4f}"
     scaled = [rescaled(facts.worst, facts.best)] if (facts.worst, facts.best) != (0, 1) else []
-    could = [] if facts.detectable is None or facts.detectable >= 1 else [f"these prompts show a change of {facts.detectable:.3f} 8 times of 10"]
+    could = (
+        []
+        if facts.detectable is None or facts.detectable >= 1
+        else [f"these prompts show a change of {facts.detectable:.3f} 8 times of 10"]
+    )
     sheet.row("solve rate", [change, f"{interval}, {in_words(facts.p)}", *could, *scaled])
     counts = [
         f"{facts.better:,} better, {facts.worse:,} worse, {facts.same:,} the same",
