@@ -27,7 +27,8 @@ def refuse_engine(given: Mapping[str, Any]) -> None:
     on_ray = given.get("engine") == "ray"
     if "ray_address" in given and not on_ray:
         raise UsageError("--ray-address needs a run on Ray", "add --engine ray")
-    read = (*given["inputs"], given.get("before"), given.get("rescored"))
+    earlier = (text.rpartition("=")[2] for text in given.get("before", ()))  # of NAME=INPUT
+    read = (*given["inputs"], *earlier, given.get("rescored"))
     away = "leave out --engine ray"
     refusals = (
         ("stream" in given, "--stream reads standard input, --engine ray reads files", "leave out one of them"),

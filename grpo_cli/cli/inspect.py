@@ -82,7 +82,8 @@ def _browse(given: dict[str, Any], facts: Inspected | InspectedParts) -> str:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    if "-" in {*given.get("before", ()), given.get("rescored")} and "-" in given["inputs"]:
+    earlier_inputs = earlier(given).values() if "before" in given else ()
+    if "-" in {*earlier_inputs, given.get("rescored")} and "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
         refuse_beside("before", given, "plan_by", "rescored", "rescored_column")

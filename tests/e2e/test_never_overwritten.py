@@ -89,7 +89,7 @@ PAIRS = [
 
 
 def test_every_option_that_names_a_file_is_known_here() -> None:
-    words = {"FILE", "INPUT", "COLUMNS", "IN", "DIR", "OUT", "FILE|DIR/|-", "NAME|FILE"}
+    words = {"FILE", "INPUT", "COLUMNS", "[NAME=]INPUT", "IN", "DIR", "OUT", "FILE|DIR/|-", "NAME|FILE"}
     rows = [row for command in COMMANDS.values() for row in command.takes.values()]
     assert {row.name for row in rows if {row.metavar, row.spelled} & words} == READ | WRITTEN
     assert len(PAIRS) > 80

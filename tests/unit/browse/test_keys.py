@@ -77,8 +77,8 @@ def test_a_text_is_as_wide_as_its_page_after_each_zoom(small: Model) -> None:
 STEPS: list[tuple[tuple[str, ...], str, str]] = [
     (("f",), "the truth of easy", "── user"),
     (("f",), "── user", "the truth of easy"),
-    (("down", "a"), "0.7500   0.5000     1.5000", "── user"),
-    (("escape",), "── user", "0.7500"),
+    (("down", "a"), "0.75   0.5000     1.5000", "── user"),
+    (("escape",), "── user", "0.75   0.5000"),
     (("c", "tab", "down"), "≠", "kept"),
     (("c", "escape", "home", "z"), "Answer 0 to easy", "rewards"),
     (("z",), "reward", "nothing"),
@@ -125,8 +125,8 @@ def test_a_fact_is_chosen_that_groups_are_sorted_by(small: Model) -> None:
 def test_a_method_is_switched_at_the_place(small: Model) -> None:
     text = after(small, "down", "tab", "down", "m", "down", "enter")
     assert "| dr-grpo, scale none" in text
-    assert "+0.7500" in text
-    assert "▸      0   -0.2500     15     4" in text
+    assert "+0.75" in text
+    assert "▸      0     -0.25     15     4" in text
 
 
 def test_a_preset_is_switched(small: Model) -> None:
