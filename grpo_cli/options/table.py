@@ -336,7 +336,7 @@ _MORE: Final = _of_panels({
     PROMPTS: (
         Option("pool", "Pool groups with the same prompt, for example from several steps or runs.",
                type=bool, brief="Pool groups with the same prompt"),
-        Option("pass_at", "Add pass@K columns: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
+        Option("pass_at", "pass@K of each prompt, or of each run with --against: 1 - C(n-c, K) / C(n, K) for c solved rows of n; null where n < K.",
                metavar="K,..."),
         Option("solved_at", "A row counts as solved if its reward is at least X (default: the highest reward of the input). With pass@K in --where, for every kind of export.",
                type=float),
