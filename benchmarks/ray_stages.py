@@ -118,11 +118,12 @@ def main() -> None:
         workers.begin([], mark)
         mark("started")
         facts = compute_files.run(job, mark, workers).facts
+        rows = 0 if facts is None else facts.rows
         mark("ended")
         over.set()
-    print(f"{facts['rows']:,} rows; load {os.getloadavg()[0]:.1f}; Ray started in {marks[0][1] - begun:.1f} s")
+    print(f"{rows:,} rows; load {os.getloadavg()[0]:.1f}; Ray started in {marks[0][1] - begun:.1f} s")
     for (name, before, spent), (_, now, by_now) in pairwise(marks[1:]):
-        per_row = 1e9 * (by_now - spent) / facts["rows"]
+        per_row = 1e9 * (by_now - spent) / rows
         print(f"{name:10} {now - before:6.2f} s wall {by_now - spent:6.2f} s processor {per_row:6.0f} ns a row")
     wall, spent = marks[-1][1] - marks[0][1], marks[-1][2] - marks[0][2]
     peaks["driver"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
