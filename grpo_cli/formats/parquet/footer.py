@@ -16,7 +16,7 @@ from grpo_cli.formats.parquet import thrift
 from grpo_cli.formats.parquet.thrift import ThriftField
 
 # FileMetaData
-SCHEMA, HEIGHT, ROW_GROUPS, NOTES, ORDERS = 2, 3, 4, 5, 7
+SCHEMA, ROW_GROUPS, NOTES, ORDERS = 2, 4, 5, 7
 _ENCRYPTION: Final = 8
 # SchemaElement
 _TYPE, _NAME, CHILDREN = 1, 4, 5
@@ -101,31 +101,16 @@ def read(handle: BinaryIO, size: int) -> Footer:
 
 def is_encrypted(handle: BinaryIO, size: int) -> bool:
     """Whether the footer or some columns are encrypted; False also if the footer cannot be parsed."""
-    with suppress(*BROKEN):
+    with suppress(*BROKEN, StopIteration):
         raw, encrypted = _last_bytes(handle, size)
         if encrypted:
             return True
         # The first row group is enough: a footer can have thousands.
-        _, count, at = thrift.opened(raw, _first_field(raw, ROW_GROUPS))
+        before = thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at})
+        _, count, at = next(thrift.opened(raw, field.start) for field in before if field.id == ROW_GROUPS)
         chunks = thrift.items(raw, thrift.by_id(raw, at)[CHUNKS].start)[:-1] if count else []
         return any(not thrift.by_id(raw, chunk).keys().isdisjoint(CRYPTO) for chunk in chunks)
     return False
-
-
-def height(handle: BinaryIO, size: int) -> int | None:
-    """The number of rows, which precedes the row groups; None if the footer cannot be parsed."""
-    with suppress(*BROKEN):
-        raw, _ = _last_bytes(handle, size)
-        return thrift.number(raw, _first_field(raw, HEIGHT))
-    return None
-
-
-def _first_field(raw: bytes, name: int) -> int:
-    """The offset of the row groups or of a field before them."""
-    for field in thrift.walk(raw, 0, {ROW_GROUPS: lambda _, at: at}):
-        if field.id == name:
-            return field.start
-    raise KeyError(name)
 
 
 def _last_bytes(handle: BinaryIO, size: int) -> tuple[bytes, bool]:

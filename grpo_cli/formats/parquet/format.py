@@ -51,13 +51,22 @@ _DECRYPT: Final = "decrypt it with the tool that wrote it, or with pyarrow, and 
 _REFUSED: Final = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeEncodeError)
 
 
-@contextmanager
-def _opened(source: Input) -> Iterator[BinaryIO]:
-    """Open a file that is not encrypted; errors of pyarrow and polars about broken files become one line."""
+@lru_cache(maxsize=4096)  # a run asks for the columns, a sample, the rows and the texts of each file
+def _head(source: Input) -> tuple[pa.Schema, int]:
+    """The schema and the number of rows of a pinned file that is not encrypted."""
     with readable(source, "Parquet"), source.open() as handle:
         # Before pyarrow opens it: pyarrow aborts the process for a column that it has no key for.
         if footer.is_encrypted(handle, source.pin.size):
             raise DataError(f"{source.name}: the file is encrypted", _DECRYPT)
+        metadata = pq.read_metadata(handle)
+        return metadata.schema.to_arrow_schema(), metadata.num_rows
+
+
+@contextmanager
+def _opened(source: Input) -> Iterator[BinaryIO]:
+    """Open a file that is not encrypted; errors of pyarrow and polars about broken files become one line."""
+    _head(source)
+    with readable(source, "Parquet"), source.open() as handle:
         yield handle
 
 
@@ -87,8 +96,7 @@ class Parquet(Format):
     most_rows: int = _MOST_ROWS
 
     def columns(self, source: Input) -> list[str]:
-        with _opened(source) as handle:
-            return list(pq.read_schema(handle).names)
+        return list(_head(source)[0].names)
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         with _opened(source) as handle:
@@ -108,12 +116,10 @@ class Parquet(Format):
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
-        with _opened(source) as handle:
-            return [row_of(pq.read_schema(handle))]
+        return [row_of(_head(source)[0])]
 
     def row_count(self, source: Input) -> int | None:
-        with source.open() as handle:
-            return footer.height(handle, source.pin.size)
+        return _head(source)[1]
 
     def rows(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
