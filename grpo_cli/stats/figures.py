@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -26,8 +26,8 @@ from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate
 from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.runs import Among
-from grpo_cli.stats.trends import TrendLine, student, thinned
-from grpo_cli.stats.verdicts import EQUAL_AT, percent
+from grpo_cli.stats.trends import TrendLine, ends, student, thinned
+from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
 from grpo_cli.values.key_text import labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
@@ -136,7 +136,7 @@ def _components(inspection: Inspection) -> list[Figure]:
 def _component_says(name: str, column: RewardColumn) -> str:
     mean, share = column.mean, column.zero_variance_share
     same = "" if share is None else f" It is the same within {percent(share)} of the groups."
-    return f"{name} alone, mean {mean:.3g}.{same}" if mean is not None else f"{name} alone."
+    return f"{name} alone, mean {three(mean)}.{same}" if mean is not None else f"{name} alone."
 
 
 def _solve_rates(inspection: Inspection) -> Figure | None:
@@ -207,14 +207,14 @@ def _trends(inspection: Inspection) -> list[Figure]:
     ended = _ended(inspection, lines)
     drawn = [
         Figure("mean_reward", "line", f"Mean reward over {by}", lines=means,
-               caption=f"{_from_to(lines, 'mean', 'The mean reward goes')}{band}", x=by, y="mean reward"),
+               caption=f"{_course(lines, 'mean', 'The mean reward')}{band}", x=by, y="mean reward"),
         Figure("zero_variance", "shares", f"Groups without a gradient over {by}", lines=shares if some else [],
-               caption=_from_to(lines, "zero_variance", "The share of groups without a gradient goes", share=True),
+               caption=_course(lines, "zero_variance", "The share of groups without a gradient", percent),
                x=by, y="share of groups"),
         Figure("length_over", "line", f"Length over {by}", lines=_means(lines, "length"),
-               caption=_from_to(lines, "length", "The mean length goes"), x=by, y="mean length"),
+               caption=_course(lines, "length", "The mean length"), x=by, y="mean length"),
         Figure("spread_over", "line", f"Spread within groups over {by}", lines=_means(lines, "group_std"),
-               caption=f"{_from_to(lines, 'group_std', 'The standard deviation within groups goes')} Where it is 0 there is nothing to learn.",
+               caption=f"{_course(lines, 'group_std', 'The standard deviation within groups')} Where it is 0 there is nothing to learn.",
                x=by, y="mean std of a group"),
         Figure("ended", "lines", f"Truncated or failed over {by}", lines=ended,
                caption="The share of responses that were cut off, and of rows without a reward.", x=by, y="share of rows"),
@@ -226,15 +226,10 @@ def _trends(inspection: Inspection) -> list[Figure]:
     return drawn
 
 
-def _from_to(lines: Sequence[TrendLine], name: str, what: str, *, share: bool = False) -> str:
-    """How a number goes from the first line to the last one that has it."""
-    known = [value for line in lines if (value := getattr(line, name)) is not None]
-    if not known:
-        return ""
-    first, last = (percent(value) if share else f"{value:.3g}" for value in (known[0], known[-1]))
-    return (
-        f"{what} from {first} to {last}." if first != last else f"{what.removesuffix(' goes')}: {first} at both ends."
-    )
+def _course(lines: Sequence[TrendLine], name: str, what: str, shown: Callable[[float], str] = three) -> str:
+    """How a number goes from the first fifth of the lines to the last."""
+    pair = ends(lines, name)
+    return "" if pair is None else f"{what} {course(pair, shown)}."
 
 
 def _means(lines: Sequence[TrendLine], name: str) -> Lines:

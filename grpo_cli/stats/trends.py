@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 Line = TypeVar("Line")
 
 Z: Final = 1.959963984540054  # the normal quantile of an interval of 95 %
+FEWEST: Final = 3  # values at each end, 15 in all, whose spread says what chance does
 # Student's t quantile by degrees of freedom, where the series in `student` is too coarse.
 T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 
@@ -109,16 +111,32 @@ def over_steps(lines: Sequence[TrendLine]) -> bool:
     return len(lines) > 1 and all(isinstance(line.value, (int, float)) for line in lines)
 
 
-def ends(lines: Sequence[TrendLine], fact: str) -> tuple[float, float] | None:
-    """The mean of a fact over the first and over the last fifth of the values, each with its rows; None if it is unknown."""
+class Ends(NamedTuple):
+    """The mean of a fact over the first and over the last fifth of the values, and whether they differ beyond chance."""
+
+    first: float
+    last: float
+    differ: bool
+
+
+def ends(lines: Sequence[TrendLine], fact: str) -> Ends | None:
+    """The ends of a trend, each value with its rows; None if one end is unknown.
+
+    Whether they differ is Welch's t test with the spread of the values inside both ends; fewer than FEWEST show none.
+    """
     many = max(1, len(lines) // 5)
-    found = []
+    means, spreads = [], []
     for part in (lines[:many], lines[-many:]):
         known = [(value, line.rows) for line in part if (value := getattr(line, fact)) is not None]
         if not known:
             return None
-        found.append(sum(value * rows for value, rows in known) / sum(rows for _, rows in known))
-    return found[0], found[1]
+        values, rows = map(np.array, zip(*known, strict=True))
+        means.append(float(values @ rows / rows.sum()))
+        spreads.append(float(values.var(ddof=1)) / len(values) if len(values) >= FEWEST else math.inf)
+    first, last = means
+    is_known = math.isfinite(sum(spreads))
+    by_chance = student(2 * many - 2) * math.sqrt(sum(spreads)) if is_known else 0.0
+    return Ends(first, last, abs(last - first) > by_chance)
 
 
 def _in_order(values: pl.Series) -> list[int]:

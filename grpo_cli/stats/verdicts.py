@@ -12,7 +12,7 @@ from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.facts import ZeroVariance, every_group, marks_of
 from grpo_cli.stats.inspection import Inspected, Inspection
-from grpo_cli.stats.trends import ends, over_steps
+from grpo_cli.stats.trends import Ends, ends, over_steps
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
@@ -77,11 +77,11 @@ def _trend(facts: Inspected) -> Iterator[str]:
             yield f"{column} = {worst.value} has the largest share of groups without a gradient: {percent(share)} of its groups."
         return
     kinds = (
-        ("mean", "the mean reward", _three),
+        ("mean", "the mean reward", three),
         ("zero_variance", "the share of groups without a gradient", percent),
-        ("length", "the mean length", _three),
+        ("length", "the mean length", three),
     )
-    said = [_change(words, *pair, shown) for fact, words, shown in kinds if (pair := ends(lines, fact)) is not None]
+    said = [f"{words} {course(pair, shown)}" for fact, words, shown in kinds if (pair := ends(lines, fact)) is not None]
     if said:
         steps = f"{len(lines):,} {'steps' if 'step' in column else f'values of {column}'}"
         many = max(1, len(lines) // 5)
@@ -90,13 +90,21 @@ def _trend(facts: Inspected) -> Iterator[str]:
         yield f"Over {steps}, {', '.join(others)}{', and ' if others else ''}{last}{means}."
 
 
-def _change(words: str, first: float, last: float, shown: Callable[[float], str]) -> str:
-    before, after = shown(first), shown(last)
-    return f"{words} stays at {after}" if before == after else f"{words} goes from {before} to {after}"
+def course(of: Ends, shown: Callable[[float], str]) -> str:
+    """How something goes from one end to the other: "goes from 0.3 to 0.6", or that it stays."""
+    before, after = shown(of.first), shown(of.last)
+    if before == after:
+        return f"stays at {after}"
+    return f"goes from {before} to {after}" if of.differ else f"stays near {after}"
 
 
-def _three(value: float) -> str:
-    return f"{value:.3g}"
+def three(value: float) -> str:
+    """A number with three digits, or all before the point.
+
+    >>> three(0.12345), three(12.345), three(1512.3)
+    ('0.123', '12.3', '1,512')
+    """
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004 - three digits
 
 
 def _unscorable(facts: Inspected) -> Iterator[str]:
@@ -117,11 +125,11 @@ def _marked(facts: Inspected) -> Iterator[str]:
         scored, zeros = rows - facts.unscorable, ""
         if mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
-            zeros = f" As rewards of 0 they would lower the mean from {mean:.3g} to {lower:.3g}."
+            zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
         yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts.marks, 'left_out')}).{zeros}"
     if masked:
         means = (
-            f": the mean reward is {mean:.3g} with them and {others:.3g} without"
+            f": the mean reward is {three(mean)} with them and {three(others)} without"
             if mean is not None and others is not None
             else ""
         )
