@@ -19,6 +19,7 @@ from grpo_cli.values.cells import JSON_TEXT, canonical
 Line = TypeVar("Line")
 
 Z: Final = 1.959963984540054  # the normal quantile of an interval of 95 %
+RARE: Final = 1.32  # from an interval of 95 % to one of 99 %: a page tells several trends
 FEWEST: Final = 3  # values at each end, 15 in all, whose spread says what chance does
 # Student's t quantile by degrees of freedom, where the series in `student` is too coarse.
 T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
@@ -135,7 +136,7 @@ def ends(lines: Sequence[TrendLine], fact: str) -> Ends | None:
         spreads.append(float(values.var(ddof=1)) / len(values) if len(values) >= FEWEST else math.inf)
     first, last = means
     is_known = math.isfinite(sum(spreads))
-    by_chance = student(2 * many - 2) * math.sqrt(sum(spreads)) if is_known else 0.0
+    by_chance = RARE * student(2 * many - 2) * math.sqrt(sum(spreads)) if is_known else 0.0
     return Ends(first, last, abs(last - first) > by_chance)
 
 
