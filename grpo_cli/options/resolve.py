@@ -15,7 +15,7 @@ from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import Counting
-from grpo_cli.engine.presets import differences, preset, presets
+from grpo_cli.engine.presets import Preset, differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
@@ -183,15 +183,21 @@ def _plan(given: Given, *, left_out: str = "") -> Plan:
         raise UsageError(f"[plan.{value}] is a plan for one value", "--plan-by COLUMN names its column")
     if given.get("method", "grpo") not in ESTIMATORS:
         raise unknown_method(given["method"])
-    if "preset" in given and given["preset"] not in presets():
-        raise unknown_preset(given["preset"])
-    weaker = preset(given["preset"]).layers if "preset" in given else ()
+    base = preset_of(given)
     if given.get("rollout") == NO_ROLLOUTS:
         flags["unit.take"] = "each"
     elif "rollout" in given and (how := counting(given)) not in {"each", "none"}:
         # A rollout that is named counts once, unless the preset or the user says otherwise.
         flags["unit.take"] = "last" if how == "once" else how
-    return Plan.of(*weaker, flags)
+    return Plan.of(*(() if base is None else base.layers), flags)
+
+
+def preset_of(given: Given) -> Preset | None:
+    """The preset that is named, if one is."""
+    name = given.get("preset")
+    if name is not None and name not in presets():
+        raise unknown_preset(name)
+    return None if name is None else preset(name)
 
 
 def counting(given: Given) -> Counting:
@@ -205,7 +211,7 @@ def counting(given: Given) -> Counting:
             wrong = f"--rollout none says that rows are rollouts, --rollout-reward {given['rollout_reward']} that they are not"
             raise UsageError(wrong, "leave out one of them")
         return "none"
-    base = preset(given["preset"]) if "preset" in given else None
+    base = preset_of(given)
     layers = (*(() if base is None else base.layers), flags)
     if (take := Plan.of(*layers).unit.take) != "each":
         return take
@@ -271,9 +277,9 @@ class Origin:
 
 def origin(given: Given, plan: Plan) -> Origin | None:
     """The named preset, where it comes from, and what the flags changed; None without a preset."""
-    if "preset" not in given:
+    base = preset_of(given)
+    if base is None:
         return None
-    base = preset(given["preset"])
     changed = differences(plan, base.plan)
     return Origin(
         name=base.name,

@@ -15,10 +15,9 @@ from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ShapeOp
-from grpo_cli.engine.presets import preset
 from grpo_cli.errors import UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, counting, parts_of, plan_of, settings, split_reward, together
+from grpo_cli.options.resolve import Given, counting, parts_of, plan_of, preset_of, settings, split_reward, together
 from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -57,6 +56,7 @@ def binding_of(given: Given) -> Binding:
     roles = {role: given[flag] for role, flag in flags.items() if flag in given}
     if roles.get("rollout") == NO_ROLLOUTS:
         del roles["rollout"]
+    base = preset_of(given)
     group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
     if given.get("group") and not group:
         raise UsageError("--group names no column", "give the columns of the key, or leave it out")
@@ -69,7 +69,7 @@ def binding_of(given: Given) -> Binding:
         rollouts=counting(given),
         outcomes=_outcomes(part for text in given.get("map", ()) for part in items(text)),
         marks=_marks(given),
-        masked_by_preset=preset(given["preset"]).masked_rows if "preset" in given else "",
+        masked_by_preset="" if base is None else base.masked_rows,
         singletons_meant="singleton" in given,
         missing_is_error=settings(given).get("rewards.missing") == "error",
         skip_broken=given.get("on_error") == "skip",
