@@ -139,7 +139,7 @@ def turned(by: int) -> dict[str, str]:
     return {**names, UNNAMED: BLANK[by % len(BLANK)]}
 
 
-@pytest.mark.parametrize("by", some(range(len(NAMES)), every=7))
+@pytest.mark.parametrize("by", some(range(len(NAMES)), every=13))
 def test_columns_of_any_names_are_read_and_written_like_those_with_plain_names(
     by: int, plain: Path, tmp_path: Path
 ) -> None:

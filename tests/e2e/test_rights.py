@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import harbor
+from tests.support.drawn import some
 from tests.support.jobs import rows_of, write
 from tests.support.unprivileged import unprivileged
 from tests.unit.files.test_datasets_on_disk import shards
@@ -97,7 +98,7 @@ def refused(place: Path, line: str, said: str) -> None:
     assert (done.err.count("\n"), done.err.startswith("error: "), said in done.err) == (1, True, True), done
 
 
-@pytest.mark.parametrize("what", UNREADABLE)
+@pytest.mark.parametrize("what", some(UNREADABLE, every=2))
 def test_what_cannot_be_read_is_named(what: str, place: Path) -> None:
     line, name, said = UNREADABLE[what]
     before, mode = files(place), (place / name).stat().st_mode
@@ -109,7 +110,7 @@ def test_what_cannot_be_read_is_named(what: str, place: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("what", UNWRITABLE)
+@pytest.mark.parametrize("what", some(UNWRITABLE, every=2))
 def test_what_cannot_be_written_is_named(what: str, place: Path) -> None:
     line, name, said = UNWRITABLE[what]
     before = files(place)

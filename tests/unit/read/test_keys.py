@@ -58,7 +58,7 @@ def test_values_of_every_pair_of_types_are_one_group_only_where_they_are_equal(f
         there = [(FORMS[form](kind, value), what) for known, value, what in FLAT if known == kind]
         of_type[kind] = column(there[0][0][0], [value for (_, value), _ in there]), [what for _, what in there]
     pairs = combinations_with_replacement(of_type.items(), 2)
-    for (kind, (keys, whats)), (other, (more, others)) in some(pairs, 1 if form == "flat" else 5):
+    for (kind, (keys, whats)), (other, (more, others)) in some(pairs, 3 if form == "flat" else 17):
         both = cells.joined_keys("key", [keys, more])
         assert encode([both], len(both)).codes.to_list() == partition([*whats, *others]), f"{kind} and {other}"
 
