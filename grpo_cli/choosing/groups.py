@@ -249,6 +249,10 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[fa
         reasons.append(reason)
         numbers[groups] = len(reasons)
 
+    narrow = inspection.narrow
+    if any(mark.unmet is not None for mark in narrow.request.layout.marks):
+        counted = narrow.table["group"].filter(~narrow.left_out).to_numpy()
+        drop(np.bincount(counted, minlength=len(numbers)) == 0, "--rows leaves out all of their rows")
     for part in choice.where.parts if choice.where else ():
         drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")
     if choice.top_p is not None:

@@ -1,7 +1,7 @@
 """The grammar of conditions: `0.1 <= mean <= 0.9 and std > 0`.
 
-Comparisons (chained, as in mathematics), `and`, `or`, `not`, brackets, + - * /, numbers, quoted text and names.
-It is a subset of Python's expressions, so there is no second grammar to learn.
+Comparisons (chained, as in mathematics), `is null`, `and`, `or`, `not`, brackets, + - * /, numbers, true and false, quoted text and
+names. It is a subset of Python's expressions, so there is no second grammar to learn.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ class Filter:
     any_of: tuple[Filter, ...] = ()
 
     @classmethod
-    def parse(cls, text: str | Sequence[str], known: Collection[str] = ()) -> Filter:
+    def parse(cls, text: str | Sequence[str], known: Collection[str] = (), *, rows: bool = False) -> Filter:
         """Parse a condition, or raise an error that shows where it fails; its names must be `known`, if that is given.
 
-        Without known names it is a condition on the facts of a group. Of several, a group has to meet all (--where),
-        and a run that meets one of them fails (--fail-on).
+        Without known names it is a condition on the facts of a group, or on the columns of `rows`, whose names may be dotted
+        paths. Of several, a group or a row has to meet all (--where, --rows), and a run that meets one of them fails (--fail-on).
         """
         if not isinstance(text, str):
-            parts = [cls.parse(part, known) for part in text]
+            parts = [cls.parse(part, known, rows=rows) for part in text]
             whole = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
             return parts[0] if len(parts) == 1 else cls(_text(whole), whole, tuple(parts) if known else ())
-        example = _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
+        example = _OF_ROWS if rows else _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
         quoted: list[str] = []
+        spelled = text.strip() if rows else re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip())
 
         def bare(found: re.Match[str]) -> str:
-            """A name that Python can read, instead of one in backticks; a text in quotes stays as it is."""
-            quoted.extend(found.groups(default="")[:1])
-            return f"quoted_{len(quoted) - 1}_name" if found[1] else found[0]
+            """A name that Python can read, instead of one in backticks or a path; a text in quotes stays as it is."""
+            quoted.append("".join(found.groups(default="")))
+            return f"quoted_{len(quoted) - 1}_name" if quoted[-1] else found[0]
 
         try:
-            tree = ast.parse(_QUOTED.sub(bare, re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip())), mode="eval").body
+            tree = ast.parse(re.sub(_QUOTED + _PATH * rows, bare, spelled), mode="eval").body
         except SyntaxError as error:
             at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
             single = re.search(r"(?<![<>=!])=(?!=)", text) is not None
@@ -72,6 +73,8 @@ class Filter:
                 node.id = quoted[int(found[1])]
         _check(tree, text, example)
         condition = cls(text, tree)
+        if rows and not condition.names:
+            raise UsageError(f"{text!r} names no column", example)
         for name in condition.names:
             if known and name not in known:  # where it is the beginning of a-name, that one was meant
                 written = re.search(rf"\b{re.escape(name)}(-[a-z]\w*)*", text)
@@ -81,7 +84,7 @@ class Filter:
     @property
     def names(self) -> list[str]:
         """The quantities that it names, each once."""
-        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name))
+        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id not in _WORDS)
         return list(dict.fromkeys(node.id for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset))))
 
     def holds(self, values: Mapping[str, Any]) -> bool:
@@ -123,6 +126,30 @@ class Filter:
         """The same as a boolean column, for a frame with the quantities as columns, none of them NaN."""
         return _condition(self.tree)
 
+    def inside(self, path: str) -> Filter:
+        """The same with names relative to the objects at a path."""
+        tree = deepcopy(self.tree)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = node.id.removeprefix(path)
+        return Filter(self.text, tree)
+
+    @property
+    def typed(self) -> Filter:
+        """The same with names that say how a column is read: `number:step`, `text:env`, `any:a` beside another name, `null:a`."""
+        tree, seen = deepcopy(self.tree), list[ast.AST]()
+        for link in reversed([node for node in ast.walk(tree) if isinstance(node, ast.Compare)]):
+            names = [node for node in ast.walk(link) if isinstance(node, ast.Name)]
+            values = [node.value for node in ast.walk(link) if isinstance(node, ast.Constant)]
+            kind = "text" if any(isinstance(value, str) for value in values) else "number" if values else "any"
+            words = {node.id for node in names} & {*_WORDS}
+            kind = "null" if NULL in words else "number" if words else kind
+            for node in names:
+                if node not in seen and node.id not in _WORDS:
+                    node.id = f"{kind}:{node.id}"
+            seen += names
+        return Filter(self.text, tree)
+
     @property
     def parts(self) -> list[Filter]:
         """The conditions that all have to hold, one by one."""
@@ -131,12 +158,20 @@ class Filter:
 
 _OF_RUN: Final = "a condition compares quantities with numbers, as in 'zero_variance_share > 0.5 or groups < 8'"
 _OF_GROUPS: Final = "a condition compares facts of a group with numbers, as in '0.1 <= mean <= 0.9 and std > 0'"
+_OF_ROWS: Final = "a condition compares columns of a row, as in 'failure_kind is null and step >= 10'"
 _OF_DRAWS: Final = "pass@K takes a number for K, as in 'pass@4 >= 0.5'"
-_QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*"|`([^`]+)`""")
+_QUOTED: Final = r"""'[^']*'|"[^"]*"|`([^`]+)`"""
+_PATH: Final = r"|\b([^\W\d]\w*(?:(?:\[\])?\.\w+)+)"
+NULL: Final = "null"
+_WORDS: Final[Mapping[str, float | None]] = {NULL: None, "true": 1.0, "false": 0.0}
+_INTEGERS: Final = 1 << 127
 _ALLOWED: Final = (
     ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Name, ast.Load,
-    ast.Constant, *_COMPARE, *_ARITHMETIC,
+    ast.Constant, ast.Is, ast.IsNot, *_COMPARE, *_ARITHMETIC,
 )  # fmt: skip
+
+
+_NO_QUANTITY: Final = (complex, bytes, types.EllipsisType, types.NoneType)
 
 
 def _check(tree: ast.expr, text: str, example: str) -> None:
@@ -144,7 +179,7 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
     for node in ast.walk(tree):
         # An operator has no text of its own: what it is part of is shown.
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
-        no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, (complex, bytes, types.EllipsisType))
+        no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, _NO_QUANTITY)
         if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
             cure = (
                 f"a name like this stands in backticks: `{ast.unparse(node)}`"
@@ -152,6 +187,11 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
                 else example
             )
             raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot contain", cure)
+    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
+        nulls = [isinstance(side, ast.Name) and side.id == NULL for side in (node.left, *node.comparators)]
+        asks = isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        if nulls != ([False, True] if asks else [False] * len(nulls)):
+            raise UsageError(f"{text!r}: {ast.unparse(node)!r} asks nothing", "write NAME is null, or NAME is not null")
     joined = (node for node in ast.walk(tree) if isinstance(node, (ast.BoolOp, ast.UnaryOp)))
     if not all(map(_is_condition, (tree, *(node for node in joined if not isinstance(node.op, ast.USub))))):
         raise UsageError(f"{text!r} compares nothing", example)
@@ -209,6 +249,9 @@ def _condition(node: ast.expr) -> pl.Expr:
 
 def _link(op: type[ast.cmpop], left: ast.expr, right: ast.expr) -> pl.Expr:
     # polars 2.1 compares a number with a column of nulls to one row, and the column with the number to all rows.
+    if op in {ast.Is, ast.IsNot}:
+        null = _term(left).is_null()
+        return null if op is ast.Is else ~null
     if not any(isinstance(node, ast.Name) for node in ast.walk(left)):
         op, left, right = _MIRRORED.get(op, op), right, left
     compared: pl.Expr = _COMPARE[op](_term(left), _term(right))
@@ -219,12 +262,16 @@ def _term(node: ast.expr) -> pl.Expr:
     import polars as pl
 
     match node:
+        case ast.Name(id=word) if word in _WORDS:
+            return pl.lit(_WORDS[word])
         case ast.Name():
             return pl.selectors.by_name(node.id).as_expr()  # a name in backticks may look like a pattern
         case ast.Constant():
-            if isinstance(node.value, int):  # one beyond the range of doubles is larger than any quantity
-                return pl.lit(float(node.value) if node.value <= sys.float_info.max else math.inf)
-            return pl.lit(node.value)
+            value: Any = node.value
+            if isinstance(value, int) and not 1 < value < _INTEGERS:  # ids below that are compared digit by digit
+                # One beyond the range of doubles is larger than any quantity.
+                value = float(value) if value <= sys.float_info.max else math.inf
+            return pl.lit(value)
         case ast.UnaryOp(op=ast.USub()):
             return _finite(0.0 - _term(node.operand).cast(pl.Float64))
         case ast.BinOp():

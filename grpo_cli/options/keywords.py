@@ -31,6 +31,7 @@ class SharedKeywords(TypedDict, total=False):
     rollout_reward: Literal["first", "last", "mean", "each"] | None
     masked_column: Text
     left_out_column: Text
+    rows: Several
     masked_rows: Literal["vote", "exclude"] | None
     reward: Several
     map: Several

@@ -170,6 +170,8 @@ _ROWS: Final = _of_panels({
                metavar="COL[=VALUE]", brief="Column that marks rows not trained on"),
         Option("left_out_column", "Column that marks rows which leave their group before the mean (has_error, failure_kind=timeout): a word for true, a text that is not empty, or VALUE. Their advantage is null.",
                metavar="COL[=VALUE]", brief="Column that marks rows to leave out"),
+        Option("rows", "Only rows that meet the condition on their columns count, for example 'failure_kind is null and step >= 10'; the others stay in the file and are left out of their groups (advantage null). A comparison with null is not met. Of several, all. --where is about groups.",
+               type=Several, metavar="CONDITION", brief="Only these rows count: 'step >= 10'"),
         Option("masked_rows", "Whether marked rows count in their group: vote (count, and are not trained on) or exclude (left out). Default: as the preset's tool does, else the tool that wrote the file.",
                type=Literal["vote", "exclude"]),
     ),

@@ -46,8 +46,10 @@ from grpo_cli.read.repeated_draws import (
     size_by_samples,
 )
 from grpo_cli.read.rollouts import lone_rollouts, rows_counted, turns_in_order, unequal_siblings, unnamed_rollouts
+from grpo_cli.read.tables import column_names
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
+from grpo_cli.values.paths import absent
 
 Check = Callable[[Groups], Sequence[str] | None]
 CUT_OFF: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
@@ -490,7 +492,10 @@ def missing_components(groups: Groups) -> Sequence[str]:
 
 def useless_marks(groups: Groups) -> Sequence[str]:
     """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
-    return useless(groups.request.layout.marks, groups.columns.values)
+    columns, tables = groups.columns, groups.columns.tables
+    for name in columns.lacking:
+        raise absent(name, tables[0].name, column_names(tables))
+    return useless(groups.request.layout.marks, columns.values, typed=columns.typed)
 
 
 def unread_marks(groups: Groups) -> Sequence[str]:

@@ -31,6 +31,7 @@ class Columns(Located):
     request: Request
     values: Mapping[str, pl.Series]  # without their names, which polars may take for patterns
     unused: Sequence[str] = ()  # texts of --map that no row has
+    lacking: Sequence[str] = ()  # columns of a condition that no row has
     foreign: Index | None = None  # the rows of the tables that are no rollouts
     foreign_counts: Mapping[tuple[MarkKind, str, str], int] = field(default_factory=dict)  # see `Marked.counts`
 
@@ -43,7 +44,12 @@ class Columns(Located):
     def marked(self) -> Marked | None:
         """The rows that do not count like others; None if all do."""
         layout = self.request.layout
-        return marked(layout.marks, layout.reasons, self.values)
+        return marked(layout.marks, layout.reasons, self.values, typed=self.typed)
+
+    @property
+    def typed(self) -> bool:
+        """Whether 1 and the text 1 differ in all files."""
+        return all(table.format.has_types for table in self.tables)
 
     @property
     def left_out(self) -> pl.Series | None:
@@ -114,7 +120,7 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     tables = request.layout.tables
     refuse_beyond_memory(tables, len(request.fields))
     try:
-        scans = list(over(ReadColumns(request.fields, request.optional), tables))
+        scans = list(over(ReadColumns(request.fields, request.optional, request.sought), tables))
     except Absent as error:
         having = [table.name for table in tables if error.column in table.columns()]
         if having:
@@ -141,12 +147,13 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     by_name = [frame.to_dict() for frame in frames]
+    lacking = [name for name in request.sought if not any(name in table for table in by_name)]
     parts = {field.name: _in_each(by_name, field.name, lengths) for field in request.fields}
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
     del frames, by_name  # a column is freed when it has been joined: only one is in memory twice
     values = {field.name: joined(parts.pop(field.name)).alias("") for field in request.fields}
     columns = _with_outcomes(
-        Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over)
+        Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over, lacking=lacking)
     )
     if not (request.binding.rewards or request.parts):  # each part has its own reward
         _refuse_empty_reward(columns)
@@ -157,7 +164,7 @@ def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     """The request with the names that the scan found; None if there is nothing more to read."""
     known = dict.fromkeys(request.layout.names)
     late = [name for name in names if name not in known]
-    marks = {mark.column for mark in request.layout.marks}
+    marks = {name for mark in request.layout.marks for name in mark.columns}
     if not {*STEPS, *marks} & {*late}:
         return None
     if request.parts:
@@ -171,12 +178,13 @@ class ReadColumns:
 
     fields: Sequence[Field]
     optional: Collection[str]  # a table may lack these
+    sought: Collection[str] = ()  # of these, those that may be in any row
 
     def __call__(self, table: Table) -> Scanned:
         """Read the columns; in a section, missing columns are null."""
         if not isinstance(table.source, Section):
-            return columns_of(table, self.fields, self.optional)
-        found = columns_of(table, self.fields, {field.name for field in self.fields})
+            return columns_of(table, self.fields, self.optional, self.sought)
+        found = columns_of(table, self.fields, {field.name for field in self.fields}, self.sought)
         missing = [field.name for field in self.fields if field.name not in found.frame.columns]
         return found.with_frame(found.frame.with_columns(pl.lit(None).alias(name) for name in missing))
 
@@ -202,9 +210,11 @@ class ReadColumns:
         )
 
 
-def columns_of(table: Table, fields: Sequence[Field], optional: Collection[str]) -> Scanned:
-    """Read these fields of a table; only `optional` columns may be missing."""
-    heads = {*table.columns()}
+def columns_of(
+    table: Table, fields: Sequence[Field], optional: Collection[str], sought: Collection[str] = ()
+) -> Scanned:
+    """Read these fields of a table; only `optional` columns may be missing: those that no head shows, unless they are `sought`."""
+    heads = {*table.columns(), *sought}
     missing = {name for name in optional if name not in heads and name.split(".")[0] not in heads}
     while True:
         try:

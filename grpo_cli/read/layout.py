@@ -207,7 +207,11 @@ def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], fl
 def _marks(schema: Schema | None, binding: Binding, tables: Sequence[Table]) -> tuple[Mark, ...]:
     """The marks of the schema and of flags, with the meaning that flags, the preset or the schema give them."""
     names = {*tables[0].columns()}
-    named = [replace(mark, column=mark.column.removeprefix(tables[0].prefix)) for mark in binding.marks]
+    prefix = tables[0].prefix
+    named = [
+        replace(mark, column=mark.column.removeprefix(prefix), unmet=mark.unmet and mark.unmet.inside(prefix))
+        for mark in binding.marks
+    ]
     of_schema = () if schema is None else schema.marks
     if binding.masked_rows and not any(mark.is_open for mark in (*of_schema, *named)):
         cure = "--masked-column COL names the column that marks them"

@@ -6,8 +6,9 @@ See docs/masked.md.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +20,7 @@ from grpo_cli.engine.plan_parts import MaskedRows
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import FAILED_ENDS, KNOWN_MARKS
 from grpo_cli.schemas.table import Mark, MarkKind
-from grpo_cli.values.cells import canonical
+from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 
 TRUE: Final = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
@@ -27,7 +28,9 @@ NOTHING: Final = frozenset({"", "[]", "{}", "null", "none", "nan"})
 WORDS: Final = {"true": "1", "false": "0"}
 FALSE: Final = frozenset({"false", "no", "n", "f", "off", "0", "0.0", "-0.0", *NOTHING})
 PRECEDENCE: Final[Sequence[MarkKind]] = ("foreign", "left_out", "masked")
+NAN: Final = "NaN"  # as a key of JSON is written
 SHOWN: Final = 40  # characters of a value in a message
+TYPES: Final = "texts stand in quotes, numbers do not; any column can be asked for `is null`"
 LISTED: Final = 3  # values in a message
 REASONS: Final = 20  # reasons that are counted one by one: an error text may differ in every row
 
@@ -78,12 +81,15 @@ class Marked:
         return counted
 
 
-def marked(marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series]) -> Marked | None:
+def marked(
+    marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, pl.Series], *, typed: bool
+) -> Marked | None:
     """The rows that these marks hold for; None if there are none. The first mark that holds for a row counts.
 
     Of a mark without words of its own, such as `mask_sample`, another column may name the reason.
     """
-    held = {at: _holds(columns[mark.column], mark) for at, mark in enumerate(marks) if mark.column in columns}
+    there = {at: mark for at, mark in enumerate(marks) if {*mark.columns} <= {*columns}}
+    held = {at: _holds(columns, mark, typed=typed) for at, mark in there.items()}
     # verifiers counts everything if no agent of a run is trainable (verifiers/v1/cli/dashboard/eval.py:311).
     held = {at: rows for at, rows in held.items() if rows.any() and not (marks[at].kind == "foreign" and rows.all())}
     if not held:
@@ -92,24 +98,41 @@ def marked(marks: Sequence[Mark], reasons: Sequence[str], columns: Mapping[str, 
     texts = [_text(columns[name]) for name in reasons if name in columns]
     own = [_text(columns[marks[at].column]) for at in held if marks[at].state == "filled"]
     filled = [pl.when(~text.str.to_lowercase().is_in([*NOTHING])).then(text) for text in (*own, *texts)]
-    named = [at for at, mark in enumerate(marks) if mark.kind != "foreign"]
+    named = [at for at, mark in enumerate(marks) if mark.kind != "foreign" and mark.unmet is None]
     reason = pl.when(pl.col("mark").is_in(named)).then(
         pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
     )
     return Marked(tuple(marks), first.with_columns(reason=reason.cast(pl.Categorical(pl.Categories.random()))))
 
 
-def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series]) -> list[str]:
+def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series], *, typed: bool) -> list[str]:
     """Warnings of values of flags that no row has; a flag's mark that holds for every row says nothing and is refused."""
     warnings = []
     for mark in (mark for mark in marks if mark.flag):
-        rows = _holds(columns[mark.column], mark)
+        if mark.unmet is not None:
+            warnings += _of_condition(mark, columns, typed=typed)
+            continue
+        rows = _holds(columns, mark)
         if rows.all():
             wrong = f"{mark.flag}: {mark.words} in every row ({_values(columns[mark.column])})"
             raise DataError(wrong, f"{mark.flag} {mark.column}=VALUE names the value that marks a row")
         if mark.values and not rows.any():
             warnings.append(f"{mark.flag}: {mark.words} in no row ({_values(columns[mark.column])})")
     return warnings
+
+
+def _of_condition(mark: Mark, columns: Mapping[str, pl.Series], *, typed: bool) -> list[str]:
+    """A note if every row meets a condition; one that no row meets, or that compares what it cannot, is refused."""
+    for read in _read_as(columns, mark.unmet.typed.names, typed=typed):
+        kind, _, name = read.name.partition(":")
+        if read.null_count() == len(read) > columns[name].null_count() and kind != "null":
+            wrong = f"{mark.words}: {name} is no {kind} in any row ({_values(columns[name])})"
+            raise DataError(wrong, TYPES)
+    rows = _holds(columns, mark, typed=typed)
+    if rows.all():
+        wrong = f"no row of {len(rows):,} meets {mark.words}"
+        raise DataError(wrong, "a comparison with null is not met; null is asked for with `is null`")
+    return [] if rows.any() else [f"every row meets {mark.words}"]
 
 
 def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
@@ -125,14 +148,22 @@ def unread(columns: Mapping[str, pl.Series]) -> tuple[Mark, int] | None:
             continue
         mark = Mark(column=name, kind="masked", state="in" if values else "truth", values=tuple(values))
         with suppress(DataError):  # numbers and other texts mark nothing
-            rows = _holds(columns[name], mark)
+            rows = _holds(columns, mark)
             if 0 < rows.sum() < len(rows):
                 return mark, int(rows.sum())
     return None
 
 
-def _holds(column: pl.Series, mark: Mark) -> pl.Series:
-    """The rows that a mark holds for."""
+def _holds(columns: Mapping[str, pl.Series], mark: Mark, *, typed: bool = True) -> pl.Series:
+    """The rows that a mark holds for; without types (CSV), a text may be a number."""
+    if mark.unmet is not None:
+        condition = mark.unmet.typed
+        read = pl.DataFrame(_read_as(columns, condition.names, typed=typed))
+        try:
+            return ~read.select(condition.expression()).to_series()
+        except pl.exceptions.PolarsError:
+            raise DataError(f"{mark.words} compares numbers with texts", TYPES) from None
+    column = columns[mark.column]
     if mark.state == "null":
         return column.is_null()
     if column.dtype == pl.Boolean and mark.state != "in":
@@ -149,6 +180,52 @@ def _holds(column: pl.Series, mark: Mark) -> pl.Series:
         case "truth":
             return _true(column, lower, mark)
     return lower == mark.state
+
+
+def _read_as(columns: Mapping[str, pl.Series], names: Sequence[str], *, typed: bool) -> Iterator[pl.Series]:
+    """The columns as what a condition compares them with (see `Filter.typed`); null in rows that have no such value."""
+    for name in names:
+        kind, _, of = name.partition(":")
+        column = columns[of]
+        missing = column.is_null()
+        if not typed or column.dtype == JSON_TEXT:
+            missing |= column.cast(pl.String).is_in([NAN] if typed else [""])
+        elif column.dtype.is_float():
+            missing |= column.is_nan()
+        if kind == "null":
+            found = pl.select(pl.when(~missing).then(0)).to_series()
+        elif kind == "text":
+            found = _as_text(column)
+        else:
+            found = _as_number(column, typed=typed)
+            if kind == "any" and found.null_count() > missing.sum():
+                found = _as_text(column)
+        yield found.alias(name)
+
+
+def _as_number(column: pl.Series, *, typed: bool) -> pl.Series:
+    dtype = column.dtype
+    if dtype.is_integer():
+        return column
+    if dtype.is_numeric() or dtype == pl.Boolean:
+        return column.cast(pl.Float64).fill_nan(None)
+    if dtype != JSON_TEXT and typed:
+        return column.clear().cast(pl.Float64).extend_constant(None, len(column))
+    text = (column if dtype == pl.String else canonical(column)).str.strip_chars().str.to_lowercase().replace(WORDS)
+    whole = text.cast(pl.Int128, strict=False)
+    return whole if whole.null_count() == text.null_count() else text.cast(pl.Float64, strict=False).fill_nan(None)
+
+
+def _as_text(column: pl.Series) -> pl.Series:
+    """The texts; times as ISO 8601 writes them."""
+    if column.dtype != JSON_TEXT and not column.dtype.is_temporal():
+        is_text = isinstance(column.dtype, (pl.String, pl.Categorical, pl.Enum))
+        return column.cast(pl.String) if is_text else pl.Series([None] * len(column), dtype=pl.String)
+    text = canonical(column)
+    if column.dtype.is_temporal():
+        return text.str.replace("^[a-z]+:", "")
+    quoted = pl.select(pl.when(text.str.starts_with('"')).then(text)).to_series()
+    return pl.Series([text and json.loads(text) for text in quoted], dtype=pl.String)
 
 
 def _text(column: pl.Series) -> pl.Series:

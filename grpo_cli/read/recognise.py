@@ -62,7 +62,7 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
     # Columns that only checks read may be lists of another kind.
-    marks = {mark.column for mark in binding.marks}
+    marks = {name for mark in binding.marks for name in mark.columns}
     needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in schema.marks), *marks}
     needed |= {*binding.group, binding.group_within or "", binding.batch_by or ""}
     needed |= {*binding.roles.values(), *binding.carried}

@@ -109,6 +109,7 @@ class Request:
     for_checks: ForChecks
     fields: Sequence[Field]  # all columns to read
     optional: set[str]  # columns that a file may lack
+    sought: set[str]  # those of them that a row anywhere in the file may have
     warn: bool  # whether suspicious groups are looked for
     by: str = ""  # the column of --plan-by
     value: str = ""  # its value in the rows of this request
@@ -160,11 +161,11 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     required = {*key, *rewards, *roles.values(), *named}
     for_checks = _for_checks(layout, rule, roles, warn=warn)
     derived = {} if schema is None else schema.derive
-    marks = [mark.column for mark in layout.marks]
+    marks = [name for mark in layout.marks for name in mark.columns]
     marks = [name for name in marks if {name, name.split(".")[0]} & {*names} or name in derived]
     by_name = [*for_checks.columns, *marks, *layout.reasons, *layout.rollouts]
     kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
-    kinds |= {mark.column: "key" for mark in layout.marks if mark.flag}
+    kinds |= {name: "key" for mark in layout.marks if mark.flag for name in mark.columns}
     kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # The logged advantage is read if it reveals the groups.
@@ -172,7 +173,10 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
     kinds |= {name: "key" for name in by_name if name not in kinds and name not in extra}
     required |= {name for name in layout.rollouts if name in derived or name == PARENT}
-    required |= {mark.column for mark in layout.marks if mark.flag or mark.column in derived}
+    required |= {
+        name for mark in layout.marks if mark.unmet is None for name in mark.columns if mark.flag or name in derived
+    }
+    sought = {name for mark in layout.marks if mark.unmet is not None for name in mark.columns} - required
     return Request(
         plan=plan,
         layout=layout,
@@ -181,7 +185,8 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
         roles=roles,
         for_checks=for_checks,
         fields=[Field(name, kind) for name, kind in {**kinds, **extra}.items()],
-        optional={*by_name, *logged} - required | ({*extra} & {*names}),
+        optional={*by_name, *logged} - required | ({*extra} & {*names}) | sought,
+        sought=sought,
         warn=warn,
     )
 
@@ -223,8 +228,10 @@ def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: b
     rollouts: list[str] = [name for name in ROLLOUT_IDS if is_open and name in others]
     rollouts += [name for name in IDS_OF_TURNS if turn and name in readable]
     sources = [name for name in SOURCES if warn and name in readable - {*repeats}][:MOST_SOURCES]
-    unread = readable - {*roles.values(), *layout.reasons}
-    marks = [name for name in KNOWN_MARKS if warn and not layout.marks and name in unread]
+    marked = [name for mark in layout.marks for name in mark.columns]
+    unread = readable - {*roles.values(), *layout.reasons, *marked}
+    is_said = any(mark.unmet is None for mark in layout.marks)
+    marks = [name for name in KNOWN_MARKS if warn and not is_said and name in unread]
     found = ForChecks(steps, sample, ids, rollouts, turn if rollouts else "", sources, (), (), marks)
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
@@ -234,7 +241,6 @@ def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: b
     # Other texts are not compared if the key was named, comes from a known tool, or is a prompt itself.
     if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:
         return found
-    marked = [mark.column for mark in layout.marks]
     taken = {*key, *rewards, *roles.values(), *named, *found.columns, *marked, *layout.rollouts}
     return found._replace(other_texts=other_texts(layout.tables[0], taken))
 

@@ -64,7 +64,7 @@ class Binding:
             *self.group,
             *self.rewards,
             *self.roles.values(),
-            *(mark.column for mark in self.marks),
+            *(name for mark in self.marks for name in mark.columns),
             *map(str.strip, by),
         )
         return [name for name in named if name]

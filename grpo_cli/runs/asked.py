@@ -79,7 +79,10 @@ def binding_of(given: Given) -> Binding:
 def _marks(given: Given) -> tuple[Mark, ...]:
     """The marks that flags name."""
     kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
-    return tuple(Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given)
+    unmet = condition_of(given, "rows", of_rows=True)
+    rows = () if unmet is None else (Mark(kind="left_out", state="unmet", flag="--rows", unmet=unmet),)
+    named = (Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given)
+    return (*rows, *named)
 
 
 def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
@@ -182,6 +185,6 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     return draws
 
 
-def condition_of(given: Given, option: str, known: Collection[str] = ()) -> Filter | None:
-    """The condition that an option gives, on these quantities or on facts of groups."""
-    return Filter.parse(given[option], known) if option in given else None
+def condition_of(given: Given, option: str, known: Collection[str] = (), *, of_rows: bool = False) -> Filter | None:
+    """The condition that an option gives, on these quantities, on facts of groups or on columns of rows."""
+    return Filter.parse(given[option], known, rows=of_rows) if option in given else None

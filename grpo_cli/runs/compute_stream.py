@@ -56,6 +56,8 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     warnings = [*summary.warnings]
     if summary.groups == summary.rows > 1 and not job.binding.singletons_meant:
         warnings.append("every group has a single row: the key may be an id of the rollout, not of the prompt")
+    if summary.left_out == summary.rows:
+        warnings.append("every row is left out of its group")
     return Facts(
         **{**vars(summary), "warnings": warnings},
         preset=job.origins.get(""),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -110,17 +110,25 @@ MarkKind = Literal["left_out", "masked", "foreign"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Rows that a tool marks: a column in a certain state."""
+    """Rows that a tool marks: a column in a certain state, or rows that do not meet a condition."""
 
-    column: str
+    column: str = ""  # empty with a condition
     kind: MarkKind
-    state: str  # one of STATES, "in", or "truth": whatever people write for it (only by flag)
+    state: str  # one of STATES, "in", "truth" (whatever people write for it) or "unmet": the last two only by flag
     values: tuple[str, ...] = ()
     flag: str = ""  # that named it; empty if the schema did
+    unmet: Any = None  # the condition (a Filter of `options`) that the rows do not meet
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The columns that are read for it."""
+        return [self.column] if self.unmet is None else self.unmet.names
 
     @property
     def words(self) -> str:
         """The mark as messages name it."""
+        if self.unmet is not None:
+            return f"{self.flag} {self.unmet.text}"
         values = " or ".join(self.values)
         states = {"in": f" is {values}", "filled": "", "truth": "", "zero": " is 0", "null": " is missing"}
         return f"{self.column}{states.get(self.state, f' is {self.state}')}"

@@ -123,7 +123,8 @@ def _marked(facts: Inspected) -> Iterator[str]:
     mean, others = facts.reward.mean, facts.mean_without_masked
     if left_out:
         scored, zeros = rows - facts.unscorable, ""
-        if mean is not None and mean > 0 and left_out >= CONSTANT * rows:
+        failed = any(line.kind == "left_out" and not line.mark.startswith("--rows") for line in facts.marks)
+        if failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
             zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
         yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts.marks, 'left_out')}).{zeros}"

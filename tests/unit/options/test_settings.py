@@ -110,8 +110,9 @@ EFFECTS: dict[str, Effect] = {
     "input_length_column": Effect("n_in", {"binding.roles.input_length": "n_in"}),
     "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
 }  # fmt: skip
-# What only the command itself reads.
+# What only the command itself reads, and a condition, which equals no other: tests/unit/runs/test_rows.py.
 OF_THE_COMMAND = {
+    "rows",
     "config", "no_config", "stream", "engine", "ray_address", "explain", "fail_on", "on_error", "max_line", "json", "summary",
     "quiet", "color", "debug", "presets", "schemas", "plan_by", "plans",
 }  # fmt: skip
