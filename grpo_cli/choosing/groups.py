@@ -250,8 +250,8 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[fa
         numbers[groups] = len(reasons)
 
     narrow = inspection.narrow
-    if any(mark.unmet is not None for mark in narrow.request.layout.marks):
-        counted = narrow.table["group"].filter(~narrow.left_out).to_numpy()
+    if narrow.marked is not None and not narrow.marked.met.all():
+        counted = narrow.table["group"].filter(narrow.marked.met).to_numpy()
         drop(np.bincount(counted, minlength=len(numbers)) == 0, "--rows leaves out all of their rows")
     for part in choice.where.parts if choice.where else ():
         drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")

@@ -32,7 +32,7 @@ from grpo_cli.read.group_keys import (
     usual,
     within,
 )
-from grpo_cli.read.groups import Groups, is_one_dataset
+from grpo_cli.read.groups import Groups, group, is_one_dataset
 from grpo_cli.read.hints import inside_of_record
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
 from grpo_cli.read.marks import unread, useless
@@ -45,7 +45,14 @@ from grpo_cli.read.repeated_draws import (
     numberings,
     size_by_samples,
 )
-from grpo_cli.read.rollouts import lone_rollouts, rows_counted, turns_in_order, unequal_siblings, unnamed_rollouts
+from grpo_cli.read.rollouts import (
+    lone_rollouts,
+    rows_counted,
+    turns_in_order,
+    unequal_siblings,
+    unnamed_rollouts,
+    with_rollouts,
+)
 from grpo_cli.read.tables import column_names
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
@@ -64,8 +71,14 @@ LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay fini
 
 
 def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
-    """The warnings of all checks, in their order."""
-    return tuple(warning for function in checks for warning in function(groups) or ())
+    """The warnings of all checks, in their order; they look at the rows that meet --rows, as if the input had no others."""
+    marked, others = groups.columns.marked, groups
+    if marked is not None and not marked.met.all():
+        checks = sorted(checks, key=lambda function: function is not useless_marks)
+        if marked.met.any() and groups.rule.size is None:  # blocks are cut from all rows
+            others = with_rollouts(group(groups.columns.at(marked.met.arg_true().to_numpy()), groups.rule))
+    each = ((function, groups if function in {useless_marks, only_singletons} else others) for function in checks)
+    return tuple(warning for function, rows in each for warning in function(rows) or ())
 
 
 # --- keys --------------------------------------------------------------------------------------------------

@@ -41,12 +41,12 @@ def applied(
     """The marks with their meaning; what a flag says of a column replaces what the schema and the preset say of it.
 
     A row that several marks hold for is what the first of them says: those of rows that are no rollouts come first, then
-    those of rows that are left out.
+    those of rows that are left out, of which a condition comes first.
     """
     named = {mark.column for mark in flags}
     marks = [_treated(mark, masked_rows or of_preset) for mark in of_schema if mark.column not in named]
     marks += [_treated(mark, masked_rows) for mark in flags]
-    return tuple(sorted(marks, key=lambda mark: PRECEDENCE.index(mark.kind)))
+    return tuple(sorted(marks, key=lambda mark: (PRECEDENCE.index(mark.kind), mark.unmet is None)))
 
 
 def _treated(mark: Mark, masked_rows: MaskedRows) -> Mark:
@@ -63,7 +63,14 @@ class Marked:
 
     def of_kind(self, kind: MarkKind) -> pl.Series:
         """The rows that are marked so."""
-        places = [at for at, mark in enumerate(self.marks) if mark.kind == kind]
+        return self._at([at for at, mark in enumerate(self.marks) if mark.kind == kind])
+
+    @property
+    def met(self) -> pl.Series:
+        """The rows that meet the condition of a flag; all without one."""
+        return ~self._at([at for at, mark in enumerate(self.marks) if mark.unmet is not None])
+
+    def _at(self, places: Sequence[int]) -> pl.Series:
         return self.rows["mark"].is_in(places).fill_null(value=False)
 
     def at(self, places: np.ndarray[tuple[int], Any]) -> Marked:

@@ -266,10 +266,22 @@ def test_every_summary_counts_them(command: list[str], tmp_path: Path) -> None:
 def test_a_mark_that_nothing_reads_is_still_named_beside_a_condition() -> None:
     frame = FRAME.with_columns(has_error=pl.Series([True, False] * 3))
     look_at = grpo_cli.inspect(frame, rows="step > 1")
-    assert any("has_error in 3 of 6 rows" in text for text in look_at.facts["warnings"])
+    assert any("has_error in 2 of 4 rows" in text for text in look_at.facts["warnings"])
     look_at = grpo_cli.inspect(frame, rows="has_error == false")
     assert look_at.facts["left_out"] == 3
     assert not look_at.facts["warnings"]
+
+
+def test_checks_look_at_the_rows_that_meet_it(tmp_path: Path) -> None:
+    again = [{"prompt_id": "a", "reward": i % 2, "step": i // 2} for i in range(6)]
+    path = write(tmp_path / "x.jsonl", [*again, {"prompt_id": None, "reward": 1, "step": 1}])
+    with pytest.raises(DataError, match="prompt_id is null"):
+        look(path)
+    with pytest.raises(DataError, match="a group key has rows in several values of 'step'"):
+        look(path, rows=["prompt_id is not null"])
+    found = look(path, rows=["step == 1 and prompt_id is not null"])
+    assert found.scored.rows[".advantage"].is_not_null().to_list() == [False, False, True, True, False, False, False]
+    assert look(path, rows=["step == 1 and prompt_id is not null"], group_size=2, partial="keep").facts["groups"] == 4
 
 
 # --- null in the conditions on groups and runs --------------------------------------------------------------------------
