@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from html import escape
 from io import StringIO
@@ -543,6 +543,7 @@ class Selection(Generic[Frame]):
 
     frame: Frame
     facts: Mapping[str, Any]
+    beside: Mapping[str, Frame] = field(default_factory=dict)  # the frame of each further output: control, holdout
 
 
 @overload
@@ -571,9 +572,10 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     job = selects.Job.of(given)
     tables, _ = opened(frame, job.binding)
     _, chosen = selects.selected(job, tables)
-    kept = _taken(frame, tables, chosen.rows)
+    kept, *others = [_taken(frame, tables, rows) for rows in (chosen.rows, *chosen.beside.values())]
     refuse_changed(tables)
-    return Selection(kept, _plain(chosen.facts, "inputs", "outputs", "seconds"))
+    beside = dict(zip(chosen.beside, others, strict=True))
+    return Selection(kept, _plain(chosen.facts, "inputs", "outputs", "seconds"), beside)
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:
@@ -616,8 +618,7 @@ def export(
     given = _checked({"to": to, **named}, EXPORTED)
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
-        records, facts = exports.records(job)
-        return Selection(records, _plain(facts, "outputs"))
+        return _exported(*exports.records(job))
     table, _ = _reader(frame)
     (found,) = recognise([Table(FRAME, table)], job.binding)
     schema = found.schema
@@ -633,7 +634,11 @@ def export(
         except GrpoError as error:
             error.names = {str(copy): "frame"}
             raise
-    return Selection(records, _plain(replace(facts, inputs=["frame"]), "outputs"))
+    return _exported(records, replace(facts, inputs=["frame"]))
+
+
+def _exported(frames: Sequence[pl.DataFrame], facts: exports.Exported) -> Selection[pl.DataFrame]:
+    return Selection(frames[0], _plain(facts, "outputs"), dict(zip(facts.beside, frames[1:], strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import pick_rows, refuse_below
+from grpo_cli.choosing.groups import Choice, pick_rows, refuse_below
 from grpo_cli.engine.group_stats import Mask, Segments, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UsageError
@@ -40,6 +40,8 @@ class Wanted:
     where: Filter | None = None
     limit: int | None = None
     seed: int | None = None
+    holdout: float | None = None
+    holdout_seed: int | None = None
     prompt: str | None = None
     response: str | None = None
     messages: str | None = None
@@ -70,7 +72,8 @@ class Wanted:
                 flag = f"--{name.replace('_', '-')}"
                 cure = f"it is for --to {' and '.join(kinds)}{', and pass@K in --where' if name == 'solved_at' else ''}"
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
-        refuse_below(self, limit=1, per_group=1, max_pairs=1, seed=0)
+        refuse_below(self, max_pairs=1)
+        _ = self.choice
         for name in ("beta", "max_weight"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -79,6 +82,12 @@ class Wanted:
             raise UsageError("--weight positive has no --beta and no --max-weight", "its weights are max(A, 0)")
         if self.weight == "softmax" and self.max_weight is not None:
             raise UsageError("--weight softmax has no --max-weight", "its weights add up to 1 in each group")
+
+    @property
+    def choice(self) -> Choice:
+        """Which groups are exported."""
+        names = ("where", "solved_at", "limit", "seed", "holdout", "holdout_seed")
+        return Choice(per_group=self.per_group or 1, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +139,11 @@ class Records:
     left_out: tuple[tuple[str, int], ...] = ()  # the reason, and the number of rows
     warnings: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of the summary that only this kind has
+
+    def at(self, kept: Mask) -> Records:
+        """Some of the records."""
+        rows = {name: places[kept] for name, places in self.rows.items()}
+        return replace(self, rows=rows, columns=self.columns.filter(pl.Series(kept)))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from hashlib import blake2b
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,8 +18,10 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.read.pairs import key_texts
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
+from grpo_cli.stats.against import prompt_columns
 from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
 
@@ -27,6 +30,7 @@ FACTS: Final = (
     "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
 )  # fmt: skip
 
+BESIDE: Final = ("holdout", "control")  # the further outputs, in this order
 Pick = Literal["best", "worst", "spread", "random"]
 
 
@@ -52,24 +56,43 @@ class Choice:
     per_group: int | None = None
     pick: Pick = "spread"
     seed: int | None = None
+    control: bool = False
+    holdout: float | None = None  # the share of prompts that are split off
+    holdout_seed: int | None = None
 
     def __post_init__(self) -> None:
-        refuse_below(self, limit=1, per_group=1, top=1, seed=0, top_p_slack=0)
+        refuse_below(self, limit=1, per_group=1, top=1, seed=0, top_p_slack=0, holdout_seed=0)
+        if self.holdout is not None and not 0 < self.holdout < 1:
+            raise UsageError(f"--holdout cannot be {self.holdout:g}", "it takes a share between 0 and 1")
+        if self.holdout_seed is not None and self.holdout is None:
+            raise UsageError("--holdout-seed is part of --holdout", "add --holdout SHARE")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p cannot be {self.top_p}", "it takes a share above 0, up to 1")
         if self.top_p_slack and self.top_p is None:
             raise UsageError("--top-p-slack is part of --top-p", "add --top-p P")
         if self.by != "std" and self.top is None:
             raise UsageError("--by is the order for --top", "add --top N")
-        if all(limit is None for limit in (self.where, self.limit, self.per_group, self.top, self.top_p)):
-            raise UsageError(
-                "nothing says what to keep", "give --where CONDITION, --top N, --top-p P, --per-group N or --limit N"
-            )
+        if all(limit is None for limit in (self.where, self.limit, self.top, self.top_p)):
+            if self.control:
+                raise UsageError(
+                    "--control is a draw beside a choice of groups", "add --where, --top, --top-p or --limit"
+                )
+            if self.per_group is None and self.holdout is None:
+                cure = "give --where CONDITION, --top N, --top-p P, --per-group N or --limit N, or --holdout SHARE"
+                raise UsageError("nothing says what to keep", cure)
 
     @property
     def names(self) -> list[str]:
         """The facts of groups that the options name."""
         return [*(self.where.names if self.where else ()), self.by.removeprefix("-").replace("pass@", "pass_at_")]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Groups and rows that go to a file of their own, beside the selected ones."""
+
+    groups: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -96,6 +119,7 @@ class Selected:
     zero_variance_share: facts.Number
     kept_zero_variance_share: facts.Number
     dropped: Sequence[facts.Dropped]
+    beside: Mapping[str, Beside]
     warnings: Sequence[str]
     outputs: Sequence[str]
     seconds: float
@@ -109,21 +133,22 @@ class Kept:
     rows: Index
     lengths: tuple[int, ...]  # rows of each input
     facts: Selected
+    beside: Mapping[str, Index]  # the rows of each further output: the control, the holdout
 
     @property
-    def by_input(self) -> list[Index]:
-        """The rows of each input that are kept, counted from its first row."""
+    def outputs(self) -> list[list[Index]]:
+        """For each output the rows of each input, counted from its first row; the first output has the rows that are kept."""
         starts = np.cumsum([0, *self.lengths[:-1]])
-        parts = np.split(self.rows, np.searchsorted(self.rows, starts[1:]))
-        return [part - start for part, start in zip(parts, starts, strict=True)]
+        parts = [np.split(rows, np.searchsorted(rows, starts[1:])) for rows in (self.rows, *self.beside.values())]
+        return [[part - start for part, start in zip(each, starts, strict=True)] for each in parts]
 
 
 def select_rows(inspection: Inspection, choice: Choice) -> Kept:
     """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""
     narrow, groups = inspection.narrow, inspection.groups
-    kept_groups, dropped = choose_groups(inspection, choice)
+    kept_groups, dropped, masks = choose_groups(inspection, choice)
     codes = narrow.table["group"].to_numpy()
-    rows, kept = kept_groups[codes], kept_groups
+    rows, kept, beside = kept_groups[codes], kept_groups, {name: mask[codes] for name, mask in masks.items()}
     share = facts.zero_variance_share(groups.filter(kept_groups))
     if choice.per_group is not None:
         rewards = (
@@ -132,7 +157,9 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
             .to_numpy()
         )
         picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
-        picked = rows & _with_siblings(inspection, picked)
+        picked = _with_siblings(inspection, picked)
+        beside = {name: mask & picked for name, mask in beside.items()}
+        picked &= rows
         count = int((rows & ~picked).sum())
         dropped.append(facts.Dropped(reason=f"--per-group {choice.per_group} ({choice.pick})", rows=count))
         rows = picked
@@ -142,7 +169,8 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
     if narrow.height > len(codes):
         dropped.append(facts.Dropped(reason="the last block is incomplete", rows=narrow.height - len(codes)))
     dropped += facts.of_foreign(narrow)
-    places = np.flatnonzero(rows) if narrow.rows is None else narrow.rows[rows]
+    every = np.arange(len(codes)) if narrow.rows is None else narrow.rows
+    places = every[rows]
     rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
     whole = sum(narrow.lengths)
     said = Selected(
@@ -162,11 +190,13 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
         zero_variance_share=facts.zero_variance_share(groups),
         kept_zero_variance_share=share,
         dropped=dropped,
+        beside={name: Beside(int(masks[name].sum()), int(mask.sum())) for name, mask in beside.items()},
         warnings=[*narrow.warnings, *([] if len(places) else ["no row is left"])],
         outputs=(),
         seconds=0.0,
     )
-    return Kept(rows=places, lengths=narrow.lengths, facts=said)
+    further = {name: every[mask] for name, mask in beside.items()}
+    return Kept(rows=places, lengths=narrow.lengths, facts=said, beside=further)
 
 
 def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
@@ -183,7 +213,7 @@ def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
 def only(inspection: Inspection, where: Filter) -> Inspection:
     """The inspection of the groups that meet a condition, as if the input had no others."""
     narrow = inspection.narrow
-    kept, _ = choose_groups(inspection, Choice(where=where))
+    kept = choose_groups(inspection, Choice(where=where)).kept
     if not kept.any():
         raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
     places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
@@ -239,8 +269,16 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
         yield pl.Series(f"pass_at_{k}", pass_at(n.tolist(), solved.tolist(), k), dtype=pl.Float64)
 
 
-def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[facts.Dropped]]:
-    """The groups to keep, and what each reason has dropped: conditions, --top-p, --top and --limit, in this order."""
+class Chosen(NamedTuple):
+    """The groups to keep, what each reason has dropped, and the groups of each further output."""
+
+    kept: Mask
+    dropped: list[facts.Dropped]
+    beside: Mapping[str, Mask]
+
+
+def choose_groups(inspection: Inspection, choice: Choice) -> Chosen:
+    """Choose groups by conditions, --top-p, --top, --limit and --holdout, in this order."""
     quantities = _quantities(inspection, choice)
     numbers = np.zeros(len(quantities), dtype=np.int64)  # per group: the number of the first reason to drop it, or 0
     reasons: list[str] = []
@@ -253,6 +291,7 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[fa
     if narrow.marked is not None and not narrow.marked.met.all():
         counted = narrow.table["group"].filter(narrow.marked.met).to_numpy()
         drop(np.bincount(counted, minlength=len(numbers)) == 0, "--rows leaves out all of their rows")
+    free, beside = numbers == 0, dict[str, Mask]()
     for part in choice.where.parts if choice.where else ():
         drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")
     if choice.top_p is not None:
@@ -271,7 +310,33 @@ def choose_groups(inspection: Inspection, choice: Choice) -> tuple[Mask, list[fa
         random = choice.seed is not None
         order = np.random.default_rng(choice.seed).permutation(len(left)) if random else np.arange(len(left))
         drop(left[order[choice.limit :]], f"--limit {choice.limit}")
-    return numbers == 0, _dropped(inspection, numbers, reasons)
+    if choice.holdout is not None:
+        held = _held_out(narrow, choice.holdout, choice.holdout_seed or 0)
+        free &= ~held
+        beside["holdout"] = (numbers == 0) & held
+        if (numbers == 0).any() and beside["holdout"].sum() in {0, (numbers == 0).sum()}:
+            which = "all" if beside["holdout"].any() else "none"
+            wrong = f"--holdout {choice.holdout:g} holds out {which} of the {int((numbers == 0).sum()):,} groups"
+            raise DataError(wrong, "another share, or another split: --holdout-seed N")
+        drop(beside["holdout"], f"--holdout {choice.holdout:g}")
+    if choice.control:
+        draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
+        control = draw.permutation(np.flatnonzero(free))[: int((numbers == 0).sum())]
+        beside["control"] = np.isin(np.arange(len(numbers)), control)
+    return Chosen(numbers == 0, _dropped(inspection, numbers, reasons), beside)
+
+
+def _held_out(narrow: Narrow, share: float, seed: int) -> Mask:
+    """The groups whose prompt is in the holdout: by a hash of its key, so that it depends on no other prompt and on no machine."""
+    names = prompt_columns(narrow)
+    if not names:
+        wrong = f"the group key ({', '.join(narrow.key_words) or 'blocks of rows'}) names no prompt, which --holdout splits by"
+        raise DataError(wrong, "name the column of the prompt with --group")
+    digests = (
+        blake2b(f"{seed}:{key}".encode(), digest_size=8).digest()
+        for key in key_texts(narrow, narrow, names)[0]["words"]
+    )
+    return np.array([int.from_bytes(digest) < share * 2**64 for digest in digests])
 
 
 def _descending(quantities: pl.DataFrame, by: str) -> Vector:

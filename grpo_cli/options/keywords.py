@@ -117,6 +117,9 @@ class SelectKeywords(SharedKeywords, total=False):
     limit: Whole
     per_group: Whole
     pick: Literal["best", "worst", "spread", "random"] | None
+    control: Switch
+    holdout: Number
+    holdout_seed: Whole
     seed: Whole
 
 
@@ -144,6 +147,8 @@ class ExportKeywords(CompareKeywords, total=False):
     prompt_tokens: Text
     where: Several
     limit: Whole
+    holdout: Number
+    holdout_seed: Whole
     seed: Whole
 
 

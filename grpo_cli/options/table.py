@@ -370,6 +370,11 @@ _MORE: Final = _of_panels({
                type=int, brief="Keep at most N rows of each group"),
         Option("pick", "Which rows --per-group keeps (default: spread, the rows whose rewards differ most).",
                type=Literal["best", "worst", "spread", "random"], brief="Which rows --per-group keeps"),
+        Option("control", "Also write as many groups, drawn from all groups with --seed (default: 0), to OUT.control.jsonl: a control for training on the choice.",
+               type=bool, brief="Also write as many groups at random"),
+        Option("holdout", "Split off the groups of this share of the prompts, to OUT.holdout.jsonl: by a hash of the prompt's key, so the same on every machine, in every order and in larger files.",
+               type=float, metavar="SHARE", brief="Split off this share of the prompts"),
+        Option("holdout_seed", "Another split for --holdout (default: 0).", type=int),
     ),
     SKILL: (
         Option("install", "Write DIR/grpo-adv/SKILL.md instead of printing it.",
@@ -531,7 +536,7 @@ _COMMANDS: Final = (
         "export",
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             *_READ, "fail_on", "json", "summary", *_SHOWN, without=BY_VALUE,
         ),
         common=(

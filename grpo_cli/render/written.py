@@ -53,6 +53,8 @@ def _selected(facts: Selected, width: int) -> Sections:
     yield "rewards", text_outcomes(facts.map)
     for i, dropped in enumerate(facts.dropped):
         yield "" if i else "left out", _left_out(dropped, width)
+    for name, beside in facts.beside.items():
+        yield name, [f"{count(beside.groups, 'group')} ({count(beside.rows, 'row')})"]
     before, after = facts.zero_variance_share, facts.kept_zero_variance_share
     if before is not None:
         now = "no group with two rows" if after is None else percent(after)
@@ -72,6 +74,8 @@ def _exported(facts: Exported, width: int) -> Sections:
         known = scale.worst != scale.best
         yield "solve rate", [rescaled(scale.worst, scale.best) if known else "unknown: all rewards are equal"]
     yield "records", [f"{count(facts.records, 'record')} for {facts.to}: {', '.join(facts.columns)}"]
+    for name, records in facts.beside.items():
+        yield name, [count(records, "record")]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 

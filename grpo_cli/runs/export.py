@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
-from grpo_cli.choosing.groups import Choice, choose_groups
+from grpo_cli.choosing.groups import choose_groups
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
@@ -30,10 +30,10 @@ from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
 from grpo_cli.stats.inspection import Inspection, View
-from grpo_cli.write.outputs import Output, choose_target, refuse_summary
+from grpo_cli.write.outputs import Output, choose_beside, choose_target, refuse_summary
 from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
 from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantages
-from grpo_cli.write.write_outputs import sink
+from grpo_cli.write.write_outputs import one_of_several, sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
@@ -84,6 +84,7 @@ class Exported:
     schema: str | None
     plan: Plan | None
     records: int
+    beside: Mapping[str, int]  # the records of each further output
     columns: Sequence[str]
     dropped: Sequence[Dropped]
     narrow_pairs: int | None = None
@@ -106,8 +107,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     tables, skipped = job.opened()
     columns = _columns(tables, job)
     with columns_before_outputs(tables, job.binding, job.plan, texts=columns.names):
-        target = choose_target(job.output)
-    refuse_summary(job.summary, [target], force=job.output.force)
+        targets = [choose_target(job.output)]
+        targets += choose_beside(targets, ["holdout"] * (wanted.holdout is not None), job.output)
+    refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
     view = View(named=() if wanted.where is None else wanted.where.names)
@@ -121,30 +123,27 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         without_prompt = first[prompts == 0]
         inspection = of_prompts(inspection, prompts, wanted)
     narrow = inspection.narrow
-    groups, dropped = choose_groups(
-        inspection,
-        Choice(
-            where=wanted.where,
-            solved_at=wanted.solved_at,
-            limit=wanted.limit,
-            per_group=wanted.per_group or 1,
-            seed=wanted.seed,
-        ),
-    )
+    groups, dropped, beside = choose_groups(inspection, wanted.choice)
+    held = beside.get("holdout", ~groups & groups)
     phase("comparing texts")
-    rollouts, left_out = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
+    rollouts, left_out = _rollouts(inspection, columns, groups | held, without_prompt, all_rows=kind.all_rows)
     records = kind.records(rollouts, wanted)
-    names, height, rows = _names(columns, records.rows), len(records.columns), sum(narrow.lengths)
+    first = next(iter(records.rows.values()))
+    is_held = held[narrow.table["group"].to_numpy()[first]]
+    parts = [records.at(~is_held), records.at(is_held)][: len(targets)]
+    height, *further = [len(part.columns) for part in parts]
+    names, rows = _names(columns, records.rows), sum(narrow.lengths)
     if job.gate is not None:
         counts = {"records": height, "rows": rows, "groups": grouped}
         job.gate.check(lambda _: counts, counts, Written())
 
     watching.phase("writing")
     refuse_changed(tables)
-    with sink(target, force=job.output.force) as handle:
-        pieces = _counted(_pieces(narrow, columns, records), len(records.columns), watching)
-        write_records(pieces, names, records.columns, handle, target.format)
-        refuse_changed(tables)
+    for at, (target, part) in enumerate(zip(targets, parts, strict=True)):
+        with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
+            pieces = _counted(_pieces(narrow, columns, part), len(records.columns), watching)
+            write_records(pieces, names, part.columns, handle, target.format)
+            refuse_changed(tables)
     left_out += [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
     left_out += of_foreign(narrow)
     weighs = wanted.to in {"weights", "tokens"}
@@ -159,21 +158,22 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
         plan=inspection.scored.plan if weighs else None,
         records=height,
+        beside=dict(zip(beside, further, strict=True)),
         columns=[*names, *records.columns.columns],
         dropped=[*dropped, *left_out],
         **records.facts,
-        outputs=[target.name],
+        outputs=[target.name for target in targets],
         warnings=[*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
         seconds=round(time.perf_counter() - started, 3),
     )
 
 
-def records(job: Job) -> tuple[pl.DataFrame, Exported]:
-    """The records as a frame, and the facts."""
+def records(job: Job) -> tuple[list[pl.DataFrame], Exported]:
+    """The records of each output as a frame, and the facts."""
     with TemporaryDirectory(prefix="grpo-adv.") as folder:
         made = str(Path(folder) / "records.parquet")
         facts = run(replace(job, output=Output(to=made)))
-        return pl.read_parquet(made), facts
+        return [pl.read_parquet(name) for name in facts.outputs], facts
 
 
 def _columns(tables: Sequence[FileTable], job: Job) -> TextsOrTokens:

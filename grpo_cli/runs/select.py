@@ -7,13 +7,14 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import Choice, Kept, Selected, select_rows
+from grpo_cli.choosing.groups import BESIDE, Choice, Kept, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
@@ -33,7 +34,15 @@ from grpo_cli.schemas.table import NESTED
 from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import PARENT
-from grpo_cli.write.outputs import Output, Target, choose_target, choose_targets, is_folder, refuse_summary
+from grpo_cli.write.outputs import (
+    Output,
+    Target,
+    choose_beside,
+    choose_target,
+    choose_targets,
+    is_folder,
+    refuse_summary,
+)
 from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
 
 
@@ -71,6 +80,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
     with columns_before_outputs(tables, job.binding, job.plan):
         targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
+        targets += choose_beside(targets, [word for word in BESIDE if getattr(job.choice, word)], job.output)
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
@@ -79,9 +89,15 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     watching.phase("writing")
     refuse_changed(tables)
     make_folders(targets)
-    write = _join if joined else _write
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
-    notes = write(tables, groups.narrow.scans, kept, targets, force=job.output.force)
+    scans, outputs, force, notes = groups.narrow.scans, kept.outputs, job.output.force, list[str]()
+    if joined:
+        for at, (target, parts) in enumerate(zip(targets, outputs, strict=True)):
+            with one_of_several(at, len(targets)):
+                notes += _join(tables, scans, parts, target, force=force)
+    else:
+        inputs = [*zip(tables, scans, kept.lengths, strict=True)] * len(outputs)
+        notes = _write(inputs, [*chain.from_iterable(outputs)], targets, force=force)
     return replace(
         kept.facts,
         inputs=[table.name for table in tables],
@@ -102,23 +118,24 @@ def _with_records(narrow: Narrow, kept: Kept) -> Kept:
     """The kept rows with those of the same records that are no rollouts, such as a judge's: records stay whole."""
     if narrow.foreign is None:
         return kept
-    rows = [kept.rows]
+    every = [[rows] for rows in (kept.rows, *kept.beside.values())]
     for at, foreign in narrow.by_file(narrow.foreign):
         table, start = narrow.tables[at], int(narrow.ends[at]) - narrow.lengths[at]
         if table.schema is not None and table.schema.layout == NESTED:
             records = table.scan([Field(PARENT, "key")]).frame[PARENT].to_numpy()
-            rows.append(start + foreign[np.isin(records[foreign], records[kept.by_input[at]])])
-    return replace(kept, rows=np.sort(np.concatenate(rows)))
+            for rows, parts in zip(every, kept.outputs, strict=True):
+                rows.append(start + foreign[np.isin(records[foreign], records[parts[at]])])
+    first, *others = [np.sort(np.concatenate(rows)) for rows in every]
+    return replace(kept, rows=first, beside=dict(zip(kept.beside, others, strict=True)))
 
 
 def _write(
-    tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
+    inputs: Sequence[tuple[FileTable, Scanned, int]], parts: Sequence[Index], targets: Sequence[Target], *, force: bool
 ) -> list[str]:
-    """Write the kept rows of each input to its own output; return notes for the user."""
+    """Write these rows of inputs, which have so many, each to its own output; return notes for the user."""
     notes: list[str] = []
     with folders_synced(paths_of(targets)):
-        each = zip(tables, scans, targets, kept.by_input, kept.lengths, strict=True)
-        for at, (table, scanned, target, rows, length) in enumerate(each):
+        for at, ((table, scanned, length), rows, target) in enumerate(zip(inputs, parts, targets, strict=True)):
             same = target.format.same_as(table.format)
             empty = scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
@@ -138,12 +155,11 @@ def _write(
 
 
 def _join(
-    tables: Sequence[FileTable], scans: Sequence[Scanned], kept: Kept, targets: Sequence[Target], *, force: bool
+    tables: Sequence[FileTable], scans: Sequence[Scanned], parts: Sequence[Index], target: Target, *, force: bool
 ) -> list[str]:
-    """Write the rows of all inputs into one file: lines as they are, or a frame with the columns of all inputs."""
-    (target,) = targets
+    """Write rows of all inputs into one file: lines as they are, or a frame with the columns of all inputs."""
     notes: list[str] = []
-    each = list(zip(tables, scans, kept.by_input, strict=True))
+    each = list(zip(tables, scans, parts, strict=True))
     with sink(target, force=force) as handle:
         if target.format.same_as(registry.lines()):
             lines = _Lines(handle)

@@ -20,8 +20,8 @@ import polars as pl
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
+from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
-from grpo_cli.read.request import Rule
 from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.difficulty import BANDS, DIGITS, Level, bands
 from grpo_cli.stats.facts import reward_range
@@ -265,15 +265,7 @@ def _scored_prompts(of_groups: pl.DataFrame, run: Inspection) -> pl.DataFrame:
 
 def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     """The columns of the key except step-like columns; they must be the same in both runs."""
-    kept = [
-        tuple(
-            name
-            for name in run.narrow.key.columns
-            if name not in {*STEPS, PARENT} and not name.startswith("@") and not _only_within(run.narrow.rule, name)
-        )
-        or tuple(run.narrow.request.layout.flags.group)  # a key whose only name is like that of a step
-        for run in (now, before)
-    ]
+    kept = [prompt_columns(run.narrow) for run in (now, before)]
     if not kept[0] or kept[0] != kept[1]:
         keys = " and ".join(", ".join(run.narrow.key_words) or "blocks" for run in (now, before))
         prompts = {run.columns.get("prompt") for run in (now, before)}
@@ -283,9 +275,13 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     return kept[0]
 
 
-def _only_within(rule: Rule, name: str) -> bool:
-    """Whether the column says where the key is unique, and is no part of the key itself."""
-    return name == rule.within and name not in rule.key
+def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
+    """The columns of the key that name the prompt: all but steps, places, and those that only say where the key is unique."""
+    rule, places = narrow.rule, {*STEPS, PARENT}
+    if narrow.rule.within not in rule.key:
+        places.add(rule.within or "")
+    names = [name for name in narrow.key.columns if name not in places and not name.startswith("@")]
+    return tuple(names or narrow.request.layout.flags.group)  # a key whose only name is like that of a step
 
 
 @dataclass(frozen=True, slots=True)

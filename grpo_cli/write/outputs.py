@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -107,6 +108,22 @@ def _refuse_shared(targets: Sequence[Target]) -> None:
             raise UsageError(
                 f"two inputs would be written to {target.name}", "run them separately, each with its own -o"
             )
+
+
+def choose_beside(targets: Sequence[Target], words: Collection[str], output: Output) -> list[Target]:
+    """For each word another output beside each of these, named by it (x.jsonl, x.holdout.jsonl), checked like them."""
+    found = []
+    for word, target in product(words, targets):
+        if target.name == "stdout" or _is_device(target.name):
+            raise UsageError(f"--{word} writes a second file, and {target.name} takes one", "give -o FILE")
+        name = _name_beside(target.name, word)
+        if target.url:
+            refuse_url(name, force=output.force)
+        else:
+            refuse_path(Path(name), force=output.force, makes_folders=is_folder(output.to))
+        found.append(_target(name, target.format))
+    _refuse_shared([*targets, *found])
+    return found
 
 
 def choose_target(output: Output) -> Target:

@@ -1,0 +1,225 @@
+"""`--control` and `--holdout`: what goes to a file beside the selected groups."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import grpo_cli
+from grpo_cli.errors import DataError, UsageError
+from tests.support.command import adv
+from tests.support.jobs import rows_of, write
+
+SUFFIXES = pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".json"])
+KEY: Any = {"group": "prompt_id,step"}
+
+
+def table(prompts: int = 40, steps: int = 3) -> pl.DataFrame:
+    """Every prompt is drawn in several steps; its solve rate depends on its number."""
+    rows = [
+        {"prompt_id": f"p{p}", "step": s, "reward": float(i < p % 5), "n": i}
+        for s in range(steps) for p in range(prompts) for i in range(4)
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def held_out(prompt: str, share: float, seed: int) -> bool:
+    """What the documentation says: 8 bytes of BLAKE2b of the seed and the key, as a share of all such numbers."""
+    digest = hashlib.blake2b(f"{seed}:{prompt}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64 < share
+
+
+def prompts(frame: Any) -> set[str]:
+    return set(frame["prompt_id"].to_list())
+
+
+# --- holdout ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "seed"), [(0.1, None), (0.5, 0), (0.5, 7), (0.9, 3)])
+def test_a_prompt_is_held_out_by_the_hash_of_its_key(share: float, seed: int | None) -> None:
+    frame = table()
+    done = grpo_cli.select(frame, holdout=share, holdout_seed=seed, **KEY)
+    assert prompts(done.beside["holdout"]) == {p for p in prompts(frame) if held_out(p, share, seed or 0)}
+    assert prompts(done.frame) == prompts(frame) - prompts(done.beside["holdout"])
+    assert len(done.frame) + len(done.beside["holdout"]) == len(frame)
+    groups = done.beside["holdout"].select("prompt_id", "step").n_unique()
+    assert done.facts["beside"] == {"holdout": {"groups": groups, "rows": len(done.beside["holdout"])}}
+
+
+@SUFFIXES
+def test_the_split_depends_neither_on_the_format_nor_on_the_order_nor_on_other_prompts(
+    suffix: str, tmp_path: Path
+) -> None:
+    frame = table().sample(fraction=1.0, shuffle=True, seed=1).filter(pl.col("prompt_id") != "p3")
+    path = write(tmp_path / f"x{suffix}", frame.to_dicts())
+    done = adv(
+        "select", str(path), "-g", "prompt_id,step", "--holdout", "0.4", "--json", "-o", f"{tmp_path}/train{suffix}"
+    )
+    assert json.loads(done.out)["outputs"] == [f"{tmp_path}/train{suffix}", f"{tmp_path}/train.holdout{suffix}"]
+    held = rows_of(tmp_path / f"train.holdout{suffix}")
+    assert {row["prompt_id"] for row in held} == {p for p in prompts(frame) if held_out(p, 0.4, 0)}
+    assert len(held) + len(rows_of(tmp_path / f"train{suffix}")) == len(frame)
+
+
+def test_a_number_as_the_key_is_held_out_like_its_text() -> None:
+    numbers = table().with_columns(pl.col("prompt_id").str.slice(1).cast(pl.Int64))
+    texts = numbers.with_columns(pl.col("prompt_id").cast(pl.String))
+    one, other = (grpo_cli.select(frame, holdout=0.5, **KEY).beside["holdout"] for frame in (numbers, texts))
+    assert one["prompt_id"].cast(pl.String).to_list() == other["prompt_id"].to_list()
+
+
+def test_every_input_and_one_output_of_all_have_their_holdout(tmp_path: Path) -> None:
+    for which, frame in (("a", table(30)), ("b", table(20, 1))):
+        write(tmp_path / "in" / f"{which}.jsonl", frame.to_dicts())
+    flags = ("select", f"{tmp_path}/in", "-g", "prompt_id,step", "--group-within", "file", "--holdout", "0.4", "-o")
+    assert adv(*flags, f"{tmp_path}/out/").status == 0
+    assert adv(*flags, f"{tmp_path}/all.jsonl").status == 0
+    each = [rows_of(tmp_path / "out" / f"{which}.holdout.jsonl") for which in "ab"]
+    assert [*each[0], *each[1]] == rows_of(tmp_path / "all.holdout.jsonl")
+    assert {row["prompt_id"] for row in each[0]} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"holdout": 1.0}, "holdout cannot be 1; it takes a share between 0 and 1"),
+        ({"holdout": 0.0}, "holdout cannot be 0"),
+        ({"holdout_seed": 1, "limit": 2}, "holdout_seed is part of holdout"),
+        ({"control": True, "per_group": 2}, "control.* is a draw beside a choice of groups; add where"),
+        ({"control": True}, "control.* is a draw beside a choice of groups"),
+    ],
+)
+def test_what_means_nothing_is_refused(options: Any, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        grpo_cli.select(table(), **options, **KEY)
+
+
+def test_a_split_with_an_empty_side_is_refused() -> None:
+    with pytest.raises(DataError, match="holds out none of the 120 groups; another share, or another split"):
+        grpo_cli.select(table(), holdout=0.001, **KEY)
+    with pytest.raises(DataError, match=r"holds out all of the 120 groups"):
+        grpo_cli.select(table(), holdout=0.99999, **KEY)
+
+
+def test_a_key_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", [{"reward": i % 2} for i in range(8)])
+    done = adv("select", str(path), "--group-size", "4", "--holdout", "0.5", "-o", f"{tmp_path}/y.jsonl")
+    assert (
+        "the group key (blocks of rows) names no prompt, which --holdout splits by; name the column of the prompt with --group"
+        in done.err
+    )
+    assert not (tmp_path / "y.jsonl").exists()
+
+
+def test_standard_output_has_no_second_file_and_no_file_is_written_over(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", table().to_dicts())
+    flags = ("select", str(path), "-g", "prompt_id,step", "--holdout", "0.5", "-o")
+    assert "--holdout writes a second file, and stdout takes one; give -o FILE" in adv(*flags, "-").err
+    (tmp_path / "y.holdout.jsonl").write_text("mine")
+    assert f"{tmp_path}/y.holdout.jsonl exists" in adv(*flags, f"{tmp_path}/y.jsonl").err
+    assert not (tmp_path / "y.jsonl").exists()
+    assert adv(*flags, f"{tmp_path}/y.jsonl", "--force").status == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"to": "sft"},
+        {"to": "pairs"},
+        {"to": "weights"},
+        {"to": "prompts"},
+        {"to": "prompts", "pool": True},
+        {"to": "tokens", "tokens": "ids"},
+    ],
+)
+def test_exported_records_are_split_in_the_same_way(options: Any, tmp_path: Path) -> None:
+    frame = table().with_columns(
+        prompt=pl.col("prompt_id"), response=pl.concat_str("prompt_id", "n", "step"), ids=pl.concat_list("n", "n")
+    )
+    whole = grpo_cli.export(frame, **options, **KEY)
+    done = grpo_cli.export(frame, holdout=0.4, **options, **KEY)
+    name = "prompt" if "prompt" in whole.frame.columns else "ids"
+    held = (
+        whole.frame.filter(pl.col(name).map_elements(lambda prompt: held_out(prompt, 0.4, 0), pl.Boolean))
+        if name == "prompt"
+        else None
+    )
+    if held is not None:
+        assert done.beside["holdout"].equals(held)
+    assert len(done.frame) + len(done.beside["holdout"]) == len(whole.frame)
+    assert done.facts["beside"] == {"holdout": len(done.beside["holdout"])}
+    path = write(tmp_path / "x.jsonl", frame.to_dicts())
+    flags = [
+        word for key, value in options.items() for word in ([f"--{key}"] if value is True else [f"--{key}", value])
+    ]
+    run = adv("export", str(path), *flags, "-g", "prompt_id,step", "--holdout", "0.4", "-o", f"{tmp_path}/y.jsonl")
+    assert f"holdout        {len(done.beside['holdout'])} records" in run.out
+    assert len(rows_of(tmp_path / "y.holdout.jsonl")) == len(done.beside["holdout"])
+
+
+# --- control ---------------------------------------------------------------------------------------------------
+
+
+def groups(frame: Any) -> set[tuple[str, int]]:
+    return set(frame.select("prompt_id", "step").rows())
+
+
+@pytest.mark.parametrize(
+    "options", [{"where": "0.2 <= mean <= 0.8"}, {"top": 9}, {"limit": 60}, {"limit": 60, "seed": 4}, {"top_p": 0.5}]
+)
+def test_the_control_has_as_many_groups_of_all_and_all_of_their_rows(options: Any) -> None:
+    frame = table()
+    done = grpo_cli.select(frame, control=True, **options, **KEY)
+    control = done.beside["control"]
+    assert len(groups(control)) == len(groups(done.frame)) == done.facts["beside"]["control"]["groups"]
+    assert len(control) == 4 * len(groups(control))
+    assert groups(control) < groups(frame)
+    assert groups(control) != groups(done.frame)
+    again = grpo_cli.select(frame, control=True, **options, **KEY)
+    assert again.beside["control"].equals(control)
+    other = grpo_cli.select(frame, control=True, **{**options, "seed": 9}, **KEY)
+    assert not other.beside["control"].equals(control)
+
+
+def test_every_group_is_drawn_as_often_as_another() -> None:
+    frame = table(10, 1)
+    draws = [
+        grpo_cli.select(frame, where="mean == 0.5", control=True, seed=seed, group="prompt_id").beside["control"]
+        for seed in range(400)
+    ]
+    counts = Counter(prompt for draw in draws for prompt in prompts(draw))
+    assert len(counts) == 10
+    assert counts.total() == 400 * 2
+    assert all(abs(count - 80) < 4 * 8 for count in counts.values())  # four standard deviations
+
+
+def test_the_control_has_no_prompt_of_the_holdout_and_rows_are_picked_alike() -> None:
+    frame = table()
+    done = grpo_cli.select(frame, where="mean > 0", control=True, holdout=0.3, per_group=2, **KEY)
+    assert not prompts(done.beside["holdout"]) & (prompts(done.beside["control"]) | prompts(done.frame))
+    for part in (done.frame, *done.beside.values()):
+        assert set(part.group_by("prompt_id", "step").len()["len"]) == {2}
+    assert len(groups(done.beside["control"])) == len(groups(done.frame))
+
+
+def test_the_control_is_drawn_from_groups_with_rows_that_meet_a_condition() -> None:
+    done = grpo_cli.select(table(), rows="step == 1", where="mean >= 0.5", control=True, **KEY)
+    assert {step for _, step in groups(done.beside["control"])} == {1}
+
+
+@SUFFIXES
+def test_files_have_the_control_beside_them(suffix: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"x{suffix}", table().to_dicts())
+    done = adv("select", str(path), "-g", "prompt_id,step", "--where", "mean == 0.5", "--control")
+    assert "control        24 groups (96 rows)" in done.out
+    frame = grpo_cli.select(table(), where="mean == 0.5", control=True, **KEY).beside["control"]
+    assert [row["prompt_id"] for row in rows_of(tmp_path / f"x.selected.control{suffix}")] == frame[
+        "prompt_id"
+    ].to_list()
