@@ -48,6 +48,7 @@ class Arrow(Format):
     """Arrow IPC, re-encoded record batch by record batch."""
 
     binary = True
+    typed_cells = True
 
     def columns(self, source: Input) -> list[str]:
         return list(_schema(source).names)

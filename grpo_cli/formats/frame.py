@@ -35,6 +35,7 @@ class FrameReader(Reader):
 
     holds_lists: ClassVar[bool] = False
     holds_records: ClassVar[bool] = False
+    typed_cells: ClassVar[bool] = True
 
     def columns(self, source: Input) -> list[str]:
         """The frame's columns."""

@@ -74,6 +74,7 @@ class Reader(ABC):
     has_types: ClassVar[bool] = True  # 1 and the text 1 are different values
     holds_objects: ClassVar[bool] = False  # a record may have rollouts as objects somewhere inside
     holds_records: ClassVar[bool] = True  # a row may be a record with several rollouts
+    typed_cells: ClassVar[bool] = False  # `rows` as values have types; otherwise texts of JSON say more
 
     # --- reading -----------------------------------------------------------------------------------------------
 
@@ -122,6 +123,10 @@ class Reader(ABC):
 
         Together the frames have all rows; each is small enough for memory.
         """
+
+    def lists(self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """`rows` of columns that should be lists of numbers: as lists, or as JSON texts where the file has no lists."""
+        return self.rows(source, index, numbers, columns, as_json=not self.typed_cells)
 
     def rows_perhaps_with(
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], word: bytes

@@ -141,11 +141,17 @@ class Table:
         self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
     ) -> Iterator[pl.DataFrame]:
         """Some columns at ascending rows, as values or as JSON texts; Absent if the file lacks one, InputChanged if it lacks a row."""
-        count = 0
-        for frame in self.format.rows(self.source, index, numbers, columns, as_json=as_json):
-            count += len(frame)
+        return self._every(self.format.rows(self.source, index, numbers, columns, as_json=as_json), len(numbers))
+
+    def lists(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Some columns at ascending rows as lists of numbers, or as JSON texts where the file has no lists."""
+        return self._every(self.format.lists(self.source, index, numbers, columns), len(numbers))
+
+    def _every(self, frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+        for frame in frames:
+            rows -= len(frame)
             yield frame
-        if count != len(numbers):
+        if rows:
             raise InputChanged.between_readings(self.name)
 
     def scan(self, fields: Sequence[Field]) -> Scanned:

@@ -22,7 +22,7 @@ Place = Callable[[int], str]  # file and row of a cell, for a message
 P = ParamSpec("P")
 
 
-Kind = Literal["number", "numbers", "key"]
+Kind = Literal["number", "numbers", "lists", "key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Field:
 
 
 def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:
-    """Convert a column to the kind of its field: Float64, lists of Float64, or a key, which stays as it is."""
-    if field.kind == "key":
+    """Convert a column to the kind of its field: Float64, lists of Float64; a key, or lists that are checked later, stay as they are."""
+    if field.kind in {"key", "lists"}:
         return series.alias(field.name)
     convert = numbers if field.kind == "number" else _number_lists
     return convert(field, series.alias(""), place).alias(field.name)

@@ -19,10 +19,9 @@ from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Table
 from grpo_cli.read.texts import json_texts, of_texts, refuse_same_column
+from grpo_cli.read.token_numbers import IGNORED
 from grpo_cli.values import token_lists
 
-# Mask values of tokens that do not count: 0, false, and the label that losses ignore.
-_IGNORED: Final = (0, -100)
 _NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
 _MOST: Final = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory
 
@@ -168,7 +167,7 @@ def _mask(text: str | None, name: str, at: int, place: Callable[[int], str]) -> 
         mask = None
     if not isinstance(mask, list) or not all(isinstance(value, int | float) for value in mask):
         raise DataError(f"{name} is {(text or 'null')[:40]}, expected a list of numbers", place=place(at))
-    return np.array([value not in _IGNORED for value in mask], bool)
+    return np.array([value not in IGNORED for value in mask], bool)
 
 
 def _counts(texts: pl.Series, name: str, place: Callable[[int], str]) -> list[int]:

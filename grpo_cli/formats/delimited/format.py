@@ -69,6 +69,7 @@ class Delimited(Format):
     separator: ClassVar[bytes]
     holds_lists = False
     has_types = False
+    typed_cells = True
 
     # --- reading -----------------------------------------------------------------------------------------------
 

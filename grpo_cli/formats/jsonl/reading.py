@@ -78,6 +78,11 @@ class Reader:
         small = braces.astype(np.uint32) if len(data) < _FAR else braces
         return BlockRows(len(data), small, empty), found
 
+    def lists(self, data: bytes) -> pl.DataFrame | None:
+        """The columns of a block; None if only the exact reader is sure of it."""
+        found = self._tried(data, last_braces(data)[0])
+        return pl.DataFrame(found.columns) if isinstance(found, ReadPiece) else None
+
     def _found(self, data: bytes, braces: Ints, place: Place) -> Iterator[ReadPiece]:
         if len(braces) <= self.small and len(data) <= self.piece:
             yield self.exact(data, place)
@@ -186,7 +191,8 @@ class _Route(NamedTuple):
             if value is not None and value is not ABSENT:
                 path = next(way for way in ways if value_at(row, *way) is value)
                 return cls(field, path, _dtype(field, value, text))
-        return cls(field, ways[-1], pl.Null() if field.kind == "key" else pl.Float64())
+        absent = {"key": pl.Null(), "lists": pl.List(pl.Float64)}
+        return cls(field, ways[-1], absent.get(field.kind, pl.Float64()))
 
     def rivals(self) -> Iterator[Way]:
         """Other paths that lead to the same name."""
@@ -220,15 +226,15 @@ def _ways(name: str) -> Iterator[Way]:
 
 def _dtype(field: Field, value: Any, text: pl.Categorical) -> pl.DataType:
     match value:
-        case str():
+        case str() if field.kind != "lists":
             return text
-        case bool():
+        case bool() if field.kind != "lists":
             return pl.Boolean()
         case int() if field.kind == "key":
             return pl.Int64()
-        case int() | float() if field.kind != "key":
+        case int() | float() if field.kind in {"number", "numbers"}:
             return pl.Float64()
-        case list() if field.kind == "numbers":
+        case list() if field.kind in {"numbers", "lists"}:
             return pl.List(pl.Float64)
     raise _Unsure(f"{field.name} has {type(value).__name__} values")
 

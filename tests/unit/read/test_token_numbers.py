@@ -1,0 +1,205 @@
+"""Lists with a number for each token are read in parts, in every format; what does not fit is an error with its row."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import ipc
+
+from grpo_cli.engine.plan import Plan
+from grpo_cli.errors import DataError
+from grpo_cli.read import token_numbers as module
+from grpo_cli.read.build_table import read
+from grpo_cli.read.layout import layout
+from grpo_cli.read.narrow import Narrow
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.tables import Binding
+from grpo_cli.read.token_numbers import TokenPart, token_numbers
+
+S = [[-0.5, -1.25, -2.0], [-3.0], [], [-0.75, -0.125]]
+T = [[-0.25, -1.5, -1.0], [-2.0], [], [-0.5, -0.25]]
+MASK = [[1, 0, 1], [1], [], [0, -100]]
+ROWS = [
+    {"id": at // 2, "reward": float(at), "s": s, "t": t, "mask": mask}
+    for at, (s, t, mask) in enumerate(zip(S, T, MASK, strict=True))
+]
+
+
+def as_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def as_stream(path: Path, rows: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(rows)
+    with ipc.new_stream(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=3)
+
+
+def as_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    texts = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+    pl.DataFrame(texts).write_csv(path, separator="\t" if path.suffix == ".tsv" else ",")
+
+
+WRITERS: dict[str, Callable[[Path, list[dict[str, Any]]], Any]] = {
+    "a.jsonl": as_jsonl,
+    "a.jsonl.gz": lambda path, rows: path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode())),
+    "a.json": lambda path, rows: path.write_text(json.dumps(rows), encoding="utf-8"),
+    "a.parquet": lambda path, rows: pl.DataFrame(rows).write_parquet(path, row_group_size=3),
+    "a.arrow": lambda path, rows: pl.DataFrame(rows).write_ipc(path, compat_level=pl.CompatLevel.oldest()),
+    "a.ipc": as_stream,
+    "a.csv": as_csv,
+    "a.tsv": as_csv,
+}
+
+
+def opened(*paths: Path) -> Narrow:
+    binding = Binding(group=("id",), rewards=("reward",), group_within="file")
+    tables = open_tables(find_inputs([*map(str, paths)])[0], binding)
+    return read(layout(tables, binding), Plan(), warn=False)
+
+
+def parts_of(narrow: Narrow, *columns: str, mask: str = "") -> list[TokenPart]:
+    return list(token_numbers(narrow, np.arange(len(narrow.table)), columns, mask))
+
+
+def listed(parts: list[TokenPart], column: str) -> dict[int, list[float]]:
+    """The numbers of each row."""
+    found: dict[int, list[float]] = {}
+    for part in parts:
+        flat = part.values[column].tolist()
+        assert part.values[column].dtype == np.float64
+        for row, start, size in zip(part.rows.tolist(), part.starts.tolist(), part.sizes.tolist(), strict=True):
+            found[row] = flat[start : start + size]
+        assert sum(part.sizes.tolist()) == len(flat)
+    return found
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_every_format_gives_the_numbers_of_each_row(tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path / name, ROWS)
+    parts = parts_of(opened(tmp_path / name), "s", "t")
+    assert listed(parts, "s") == dict(enumerate(S))
+    assert listed(parts, "t") == dict(enumerate(T))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_mask_leaves_the_tokens_that_count(tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path / name, ROWS)
+    parts = parts_of(opened(tmp_path / name), "s", mask="mask")
+    assert listed(parts, "s") == {0: [-0.5, -2.0], 1: [-3.0], 2: [], 3: []}
+    assert [n for part in parts for n in part.lengths.tolist()] == [3, 1, 0, 2]
+    assert [bool(c) for part in parts if part.counting is not None for c in part.counting] == [1, 0, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([-1.0], "t has 1 numbers, s 2"),
+        ([-1.0, None], "t is null at token 2"),
+        ([-1.0, math.nan], "t is nan at token 2"),
+        ([-math.inf, 0.0], "t is -inf at token 1"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_with_its_row(tmp_path: Path, name: str, value: list[float], said: str) -> None:
+    WRITERS[name](tmp_path / name, [*ROWS[:3], {**ROWS[3], "t": value}])
+    with pytest.raises(DataError) as error:
+        parts_of(opened(tmp_path / name), "s", "t")
+    assert said in error.value.message
+    assert error.value.place.endswith(("row 4", ":4", "[3]"))
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if not name.endswith("sv")])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([{"token": "a", "logprob": -1.0}], "a list of objects"),
+        ([[-1.0, -2.0]], "a list of lists"),
+        ([[-1.0]], "a list of lists"),
+        (["-1.0"], "expected a list of numbers"),
+        (-1.0, "expected a list of numbers"),
+        ("none", "expected a list of numbers"),
+        ({"values": [-1.0]}, "expected a list of numbers"),
+    ],
+)
+def test_what_is_no_list_of_numbers_is_refused(tmp_path: Path, name: str, value: object, said: str) -> None:
+    WRITERS[name](tmp_path / name, [{**row, "t": value} for row in ROWS])
+    with pytest.raises(DataError, match=said):
+        parts_of(opened(tmp_path / name), "t")
+
+
+def test_one_row_of_another_shape_is_named(tmp_path: Path) -> None:
+    rows = [{"id": at // 2, "reward": 1.0, "s": [-1.0, -2.0]} for at in range(2000)]
+    as_jsonl(tmp_path / "a.jsonl", [*rows, {"id": 0, "reward": 0.0, "s": [[-1.0]]}])
+    with pytest.raises(DataError, match="a list of lists") as error:
+        parts_of(opened(tmp_path / "a.jsonl"), "s")
+    assert error.value.place.endswith("a.jsonl:2001")
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_row_without_a_list_is_counted_and_left_out(tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path / name, [ROWS[0], {**ROWS[1], "s": None}, *ROWS[2:]])
+    parts = parts_of(opened(tmp_path / name), "s", "t")
+    assert sum(part.missing for part in parts) == 1
+    assert listed(parts, "t") == {0: T[0], 2: T[2], 3: T[3]}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_column_that_no_row_has_is_an_error(tmp_path: Path, name: str) -> None:
+    WRITERS[name](tmp_path / name, ROWS)
+    with pytest.raises(DataError, match="no column 'u'"):
+        parts_of(opened(tmp_path / name), "s", "u")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.ipc"])
+def test_a_dotted_path_reaches_a_list(tmp_path: Path, name: str) -> None:
+    WRITERS[name](
+        tmp_path / name, [{"id": row["id"], "reward": row["reward"], "extra": {"s": row["s"]}} for row in ROWS]
+    )
+    assert listed(parts_of(opened(tmp_path / name), "extra.s"), "extra.s") == dict(enumerate(S))
+
+
+def test_rows_keep_their_numbers_over_files_and_without_some(tmp_path: Path) -> None:
+    as_jsonl(tmp_path / "a.jsonl", ROWS)
+    pl.DataFrame(ROWS).write_parquet(tmp_path / "b.parquet")
+    narrow = opened(tmp_path / "a.jsonl", tmp_path / "b.parquet").at(np.array([0, 3, 4, 5]))
+    parts = list(token_numbers(narrow, np.array([1, 2, 3]), ["s"]))
+    assert listed(parts, "s") == {1: S[3], 2: S[0], 3: S[1]}
+
+
+def test_numbers_of_single_precision_keep_their_values(tmp_path: Path) -> None:
+    frame = pl.DataFrame(ROWS).with_columns(pl.Series("s", [[-0.1, -0.3], [-0.7], [], None], dtype=pl.List(pl.Float32)))
+    frame.write_parquet(tmp_path / "a.parquet")
+    found = listed(parts_of(opened(tmp_path / "a.parquet"), "s"), "s")
+    assert found == {0: [float(np.float32(-0.1)), float(np.float32(-0.3))], 1: [float(np.float32(-0.7))], 2: []}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.arrow", "a.csv"])
+def test_parts_are_small(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BYTES", 2000)
+    rows = [{"id": at // 2, "reward": 1.0, "s": [-1.0 * at] * 100} for at in range(50)]
+    WRITERS[name](tmp_path / name, rows)
+    parts = parts_of(opened(tmp_path / name), "s")
+    assert max(len(part.values["s"]) for part in parts) <= 500
+    assert listed(parts, "s") == {at: row["s"] for at, row in enumerate(rows)}
+
+
+@given(st.lists(st.lists(st.floats(-50, 0), max_size=6), min_size=1, max_size=6))
+def test_sums_of_rows_are_those_of_python(lists: list[list[float]]) -> None:
+    sizes = np.array([len(values) for values in lists])
+    flat = np.array([value for values in lists for value in values])
+    part = TokenPart(
+        rows=np.arange(len(lists)), sizes=sizes, values={"s": flat}, lengths=sizes, counting=None, missing=0
+    )
+    assert part.sums(flat).tolist() == pytest.approx([math.fsum(values) for values in lists], rel=1e-12, abs=1e-12)
