@@ -267,6 +267,10 @@ def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
         "batch_by",
         "rollout",
         "masked_rows",
+        "kl_from",
+        "kl_estimator",
+        "kl_reduce",
+        "mask",
     }
     changing = [name for name in given if name not in columns and not name.endswith("_column")]
     if weights_of(given):

@@ -32,6 +32,7 @@ KEYS: Final[Mapping[str, type]] = {
     "unequal": str,
     "rollouts": str,
     "masked_rows": str,
+    "kl": str,
     "oddities": list,
     "refused": str,
 }
@@ -52,6 +53,7 @@ class Preset:
     unequal: str = ""
     rollouts: Counting = "each"  # how rows of one rollout count in the tool; not inherited
     masked_rows: MaskedRows = ""  # whether rows that are marked as masked or failed count in the tool
+    kl: str = ""  # estimator and reduction of the KL that the tool subtracts from rewards: "k1 sum"; not inherited
     oddities: tuple[str, ...] = ()
     refused: str = ""
     archive: bool = False
@@ -146,6 +148,7 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
         unequal=merged.get("unequal", ""),
         rollouts=typed(entries[name].get("rollouts", "each"), Counting, f"rollouts of the preset {name}"),
         masked_rows=typed(merged.get("masked_rows", ""), MaskedRows, f"masked_rows of the preset {name}"),
+        kl=entries[name].get("kl", ""),
         oddities=tuple(merged.get("oddities", ())),
         refused=merged.get("refused", ""),
         archive=merged.get("archive", False),

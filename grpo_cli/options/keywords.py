@@ -80,6 +80,9 @@ class CompareKeywords(PlanKeywords, total=False):
     reward_scale: Number
     reward_clip: Numbers
     kl_coef: Number
+    kl_from: Text
+    kl_estimator: Literal["k1", "k2", "k3"] | None
+    kl_reduce: Literal["sum", "mean"] | None
     overlong: Numbers
 
 

@@ -191,7 +191,13 @@ _ROWS: Final = _of_panels({
         Option("reward_shift", "r becomes (r + X) * scale.", type=float, sets="shape.affine.shift"),
         Option("reward_scale", "r becomes (r + shift) * X.", type=float, sets="shape.affine.scale"),
         Option("reward_clip", "Clip the rewards.", metavar="LO:HI"),
-        Option("kl_coef", "r becomes r - X * kl (needs --kl-column).", type=float, sets="shape.kl.coef"),
+        Option("kl_coef", "r becomes r - X * kl (needs --kl-column or --kl-from).", type=float, sets="shape.kl.coef"),
+        Option("kl_from", "KL of a row from two lists of log-probs of its tokens, of the policy (s) and of the reference (r); --mask COL says which tokens count.",
+               metavar="POLICY,REFERENCE", brief="KL from two lists of log-probs"),
+        Option("kl_estimator", "Estimate at each token, for --kl-from: k1 = s - r, k2 = (s - r)^2 / 2, k3 = exp(r - s) - (r - s) - 1. Default: that of the preset's tool.",
+               type=Literal["k1", "k2", "k3"], brief="Estimate at each token, for --kl-from"),
+        Option("kl_reduce", "KL of a row: the sum over its tokens, or their mean. Default: that of the preset's tool.",
+               type=Literal["sum", "mean"], brief="KL of a row: sum or mean of its tokens"),
         Option("overlong", "DAPO's soft length penalty (needs --length-column).",
                metavar="MAX:BUFFER:PENALTY"),
     ),
@@ -549,7 +555,7 @@ _COMMANDS: Final = (
     Command(
         "audit",
         "Find the formula behind the advantages in a file, and the rows that disagree with it.",
-        options=_options("column", SHAPE, *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", *_SHOWN),
+        options=_options("column", SHAPE, "mask", *_ADVANTAGE, ENGINE, "on_error", "config", "no_config", "fail_on", "json", *_SHOWN),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "reward_clip", "column", "fail_on", "json", "quiet",
         ),

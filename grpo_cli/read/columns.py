@@ -18,9 +18,10 @@ from grpo_cli.read.layout import layout, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, united
-from grpo_cli.read.tables import SHOWN, Binding, Located, OverTables, Table, column_names, label
+from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, Table, column_names, label
+from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
-from grpo_cli.values.cells import Field, as_number, canonical, joined_keys
+from grpo_cli.values.cells import Field, NoNumber, as_number, canonical, joined_keys
 from grpo_cli.values.paths import Absent, absent
 
 
@@ -121,6 +122,10 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     refuse_beyond_memory(tables, len(request.fields))
     try:
         scans = list(over(ReadColumns(request.fields, request.optional, request.sought), tables))
+    except NoNumber as error:
+        if error.is_list and error.column == request.roles.get("kl"):
+            error.cure = "--kl-from POLICY,REFERENCE makes the KL from two lists of log-probs"
+        raise
     except Absent as error:
         having = [table.name for table in tables if error.column in table.columns()]
         if having:
@@ -214,6 +219,11 @@ def columns_of(
     table: Table, fields: Sequence[Field], optional: Collection[str], sought: Collection[str] = ()
 ) -> Scanned:
     """Read these fields of a table; only `optional` columns may be missing: those that no head shows, unless they are `sought`."""
+    made = [field for field in fields if isinstance(field, KlField)]
+    if made:
+        scanned = columns_of(table, [field for field in fields if field not in made], optional, sought)
+        columns = [kl_column(field, table, scanned.index, scanned.frame.height) for field in made]
+        return scanned.with_frame(scanned.frame.with_columns(columns))
     heads = {*table.columns(), *sought}
     missing = {name for name in optional if name not in heads and name.split(".")[0] not in heads}
     while True:

@@ -177,6 +177,7 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
         name for mark in layout.marks if mark.unmet is None for name in mark.columns if mark.flag or name in derived
     }
     sought = {name for mark in layout.marks if mark.unmet is not None for name in mark.columns} - required
+    made = {field_.name: field_ for field_ in binding.made}
     return Request(
         plan=plan,
         layout=layout,
@@ -184,7 +185,7 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
         rewards=rewards,
         roles=roles,
         for_checks=for_checks,
-        fields=[Field(name, kind) for name, kind in {**kinds, **extra}.items()],
+        fields=[made.get(name) or Field(name, kind) for name, kind in {**kinds, **extra}.items()],
         optional={*by_name, *logged} - required | ({*extra} & {*names}) | sought,
         sought=sought,
         warn=warn,
@@ -197,13 +198,14 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
     for field_ in (field_ for request in parts.values() for field_ in request.fields):
         if kinds.setdefault(field_.name, field_.kind) == "key":
             kinds[field_.name] = field_.kind
+    made = {field_.name: field_ for request in parts.values() for field_ in request.binding.made}
     for_all = set.intersection(
         *({read.name for read in request.fields} - request.optional for request in parts.values())
     )
     return replace(
         next(iter(parts.values())),
         rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.rewards)),
-        fields=[Field(name, kind) for name, kind in kinds.items()],
+        fields=[made.get(name) or Field(name, kind) for name, kind in kinds.items()],
         optional={*kinds} - for_all - {by},
         by=by,
         parts=parts,

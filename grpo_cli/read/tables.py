@@ -29,6 +29,16 @@ Found = TypeVar("Found")
 SHOWN: Final = 60  # characters of a key in a message
 
 
+@dataclass(frozen=True, slots=True)
+class KlField(Field):
+    """The KL of each row, estimated from two lists: the log-probs of its policy and of a reference."""
+
+    columns: tuple[str, ...]
+    estimator: str
+    mean: bool  # over the tokens; otherwise their sum
+    mask: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Binding:
     """Which column is the key, the reward and so on: everything that flags set, except the arithmetic."""
@@ -44,6 +54,7 @@ class Binding:
         default_factory=dict
     )  # numbers for texts as rewards (--map), None for a missing one
     roles: Mapping[str, str] = field(default_factory=dict)
+    made: tuple[KlField, ...] = ()  # columns that are made from lists: that of the role kl
     carried: Mapping[str, Kind] = field(default_factory=dict)  # further columns to keep
     singletons_meant: bool = False
     missing_is_error: bool = False  # even for rows that the schema declares to have no reward
@@ -63,7 +74,8 @@ class Binding:
         named = (
             *self.group,
             *self.rewards,
-            *self.roles.values(),
+            *(name for name in self.roles.values() if name not in {field.name for field in self.made}),
+            *(name for field in self.made for name in field.columns),
             *(name for mark in self.marks for name in mark.columns),
             *map(str.strip, by),
         )

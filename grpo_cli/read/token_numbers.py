@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,8 +13,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, short
-from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Table
+from grpo_cli.read.tables import KlField, Located, Table
 from grpo_cli.values.cells import Place, as_number
 from grpo_cli.values.paths import absent
 from grpo_cli.values.token_lists import Bools, Ints
@@ -24,6 +23,24 @@ IGNORED: Final = (0, -100)
 _BYTES: Final = 4 << 20  # of lists that are reduced at once
 _LISTS: Final = pl.List(pl.Float64)
 _NUMBERS: Final = (pl.Boolean, pl.Null, pl.Decimal)  # and what polars calls numeric
+
+
+def k1(log_ratio: Vector) -> Vector:
+    """Of log p/q on samples of p: the unbiased estimate of KL(p, q)."""
+    return log_ratio
+
+
+def k2(log_ratio: Vector) -> Vector:
+    """Half of the square, which is never negative."""
+    return log_ratio * log_ratio / 2
+
+
+def k3(log_ratio: Vector) -> Vector:
+    """q/p - 1 - log q/p, which is unbiased and never negative (http://joschu.net/blog/kl-approx.html)."""
+    return np.expm1(-log_ratio) + log_ratio
+
+
+ESTIMATORS: Final[Mapping[str, Callable[[Vector], Vector]]] = {"k1": k1, "k2": k2, "k3": k3}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +68,7 @@ class TokenPart:
         return sums
 
 
-def token_numbers(narrow: Narrow, rows: Index, columns: Sequence[str], mask: str = "") -> Iterator[TokenPart]:
+def token_numbers(narrow: Located, rows: Index, columns: Sequence[str], mask: str = "") -> Iterator[TokenPart]:
     """The numbers in these columns of ascending rows of the narrow table."""
     done = 0
     for at, here in narrow.by_file(rows if narrow.rows is None else narrow.rows[rows]):
@@ -73,6 +90,16 @@ def of_table(table: Table, index: Any, rows: Index, columns: Sequence[str], mask
     for name in unseen if done else ():
         if not {name, re.split(r"\[\]|\.", name)[0]} & {*table.columns()}:
             raise absent(name, table.name, table.columns())
+
+
+def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Series:
+    """The column of a field; null for a row that lacks a list, and for the mean of no tokens."""
+    found = np.full(height, np.nan)
+    for part in of_table(table, index, np.arange(height), field.columns, field.mask):
+        policy, reference = (part.values[name] for name in field.columns)
+        sums = part.sums(ESTIMATORS[field.estimator](policy - reference))
+        found[part.rows] = sums / np.where(part.sizes, part.sizes, np.nan) if field.mean else sums
+    return pl.Series(field.name, found).fill_nan(None)
 
 
 def _part(frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, place: Place) -> TokenPart:

@@ -159,6 +159,7 @@ def _facts(row: Preset) -> Mapping[str, str | list[str]]:
         "group sizes": row.unequal,
         "rollouts": ROLLOUTS[row.rollouts],
         "masked rows": MASKED_ROWS[row.masked_rows],
+        "KL": row.kl and f"{row.kl.replace(' ', ', its ')} over the tokens, with --kl-from",
         "oddities": list(row.oddities),
         "options": ", ".join(f"{key} = {exact(value)}" for key, value in row.options.items()),
         "source": [f"{source['repo']}{commit} ({version})", source["path"]],

@@ -17,11 +17,21 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, counting, parts_of, plan_of, preset_of, settings, split_reward, together
+from grpo_cli.options.resolve import (
+    Given,
+    counting,
+    parts_of,
+    plan_of,
+    preset_of,
+    refuse_beside,
+    settings,
+    split_reward,
+    together,
+)
 from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding, FileTable, OverTables
+from grpo_cli.read.tables import Binding, FileTable, KlField, OverTables
 from grpo_cli.schemas.table import Mark, MarkKind, items
 from grpo_cli.stats.inspection import View
 from grpo_cli.write.outputs import STDOUT, Output
@@ -56,6 +66,9 @@ def binding_of(given: Given) -> Binding:
     roles = {role: given[flag] for role, flag in flags.items() if flag in given}
     if roles.get("rollout") == NO_ROLLOUTS:
         del roles["rollout"]
+    kl = _kl_of(given)
+    if kl:
+        roles["kl"] = kl[0].name
     base = preset_of(given)
     group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
     if given.get("group") and not group:
@@ -66,6 +79,7 @@ def binding_of(given: Given) -> Binding:
         group=group,
         rewards=tuple(split_reward(text)[0] for text in given.get("reward", ())),
         roles=roles,
+        made=kl,
         rollouts=counting(given),
         outcomes=_outcomes(part for text in given.get("map", ()) for part in items(text)),
         marks=_marks(given),
@@ -74,6 +88,31 @@ def binding_of(given: Given) -> Binding:
         missing_is_error=settings(given).get("rewards.missing") == "error",
         skip_broken=given.get("on_error") == "skip",
     )
+
+
+def _kl_of(given: Given) -> tuple[KlField, ...]:
+    """The KL that --kl-from makes from lists."""
+    base = preset_of(given)
+    estimator, reduction = ("" if base is None else base.kl).split() or ("", "")
+    how = given.get("kl_estimator", estimator), given.get("kl_reduce", reduction)
+    if "kl_from" not in given:
+        for name in ("kl_estimator", "kl_reduce"):
+            if name in given:
+                raise UsageError(
+                    f"{EVERY[name].flag} has no effect without --kl-from", "add --kl-from POLICY,REFERENCE"
+                )
+        return ()
+    refuse_beside("kl_from", given, "kl_column")
+    columns = tuple(items(given["kl_from"]))
+    if len({*columns}) != 2 or not all(columns):  # noqa: PLR2004
+        raise UsageError(f"--kl-from {given['kl_from']!r} is not two columns", "write --kl-from POLICY,REFERENCE")
+    if not all(how):
+        raise UsageError(
+            "--kl-from needs an estimator and a reduction", "add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean"
+        )
+    mask = given.get("mask", "")
+    name = f"{how[1]} of {how[0]}({', '.join(columns)})"
+    return (KlField(name, "number", columns, how[0], how[1] == "mean", mask),)
 
 
 def _marks(given: Given) -> tuple[Mark, ...]:
@@ -143,7 +182,7 @@ def tokens_of(given: Given, plan: Plan) -> TokenColumns | None:
     """
     named = [name for name in ("tokens", "mask", "prompt_tokens") if name in given]
     if not given.get("per_token"):
-        if named:
+        if named and not ("kl_from" in given and named == ["mask"]):
             raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
         return None
     length = given.get("length_column", "")

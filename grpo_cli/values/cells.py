@@ -131,6 +131,7 @@ def number_series(field: Field, values: Sequence[object], place: Place) -> pl.Se
 class NoNumber(DataError):
     """A value that is not a number."""
 
+    column: str = ""
     is_list: bool = False  # the value is a list where a single number was expected
 
 
@@ -152,6 +153,7 @@ def _not_numbers(
                 if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", value):
                     hint = "decimal commas are not read: write a point"
             error = NoNumber(f"{field.name} is {shown}, expected {expected}", hint, place=place(row))
+            error.column = field.name
             error.is_list = isinstance(value, list) and field.kind == "number"
             return error
     return DataError(f"{field.name} cannot be read as a {field.kind}", place=place(0))

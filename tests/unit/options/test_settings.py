@@ -14,6 +14,7 @@ from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.config import with_config
 from grpo_cli.options.resolve import normalized, plan_of, settings
 from grpo_cli.options.table import COMMANDS, OPTIONS
+from grpo_cli.read.tables import KlField
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
@@ -33,6 +34,15 @@ class Effect:
     beside: dict[str, Any] = field(default_factory=dict)
 
 
+KL = {
+    f"{kind} {reduction}": {
+        "binding.made": (
+            asdict(KlField(f"{reduction} of {kind}(s, r)", "number", ("s", "r"), kind, reduction == "mean", "")),
+        ),
+        "binding.roles.kl": f"{reduction} of {kind}(s, r)",
+    }
+    for kind, reduction in (("k1", "sum"), ("k3", "sum"), ("k1", "mean"))
+}
 # Paths speak of the plan (`plan.divisor.epsilon`), the binding and the output.
 EFFECTS: dict[str, Effect] = {
     "output": Effect("out.csv", {"output.to": "out.csv"}),
@@ -69,6 +79,9 @@ EFFECTS: dict[str, Effect] = {
     "reward_scale": Effect(2.0, {"plan.shape.affine.scale": 2.0, "plan.shape.affine.shift": 0.0}),
     "reward_clip": Effect("-1:2", {"plan.shape.clip.lo": -1.0, "plan.shape.clip.hi": 2.0}),
     "kl_coef": Effect(0.1, {"plan.shape.kl.coef": 0.1}),
+    "kl_from": Effect("s, r", KL["k1 sum"], {"preset": "trl-rloo"}),
+    "kl_estimator": Effect("k3", KL["k3 sum"], {"kl_from": "s, r", "preset": "trl-rloo"}),
+    "kl_reduce": Effect("mean", KL["k1 mean"], {"kl_from": "s, r", "preset": "trl-rloo"}),
     "overlong": Effect(
         "100:20:0.5",
         {

@@ -1,0 +1,166 @@
+"""--kl-from: the KL of a row is made from the log-probs of its tokens, and subtracted like that of --kl-column."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grpo_cli
+from grpo_cli.errors import DataError
+from tests.support.command import adv
+
+S = [[-0.5, -1.0, -0.25], [-2.0], [-0.75, -0.5], [-1.5, -0.125]]
+R = [[-0.75, -0.5, -0.25], [-1.0], [-0.5, -1.5], [-1.0, -0.25]]
+MASK = [[1, 1, 0], [1], [0, 1], [1, 1]]
+ROWS: list[dict[str, Any]] = [
+    {"prompt_id": at // 2, "reward": float(at % 2), "s": s, "r": r, "mask": mask}
+    for at, (s, r, mask) in enumerate(zip(S, R, MASK, strict=True))
+]
+FROM = ("--kl-from", "s,r", "--kl-coef", "0.5", "--method", "rloo")
+
+
+def kl(row: dict[str, Any], estimator: str, reduce: str, *, masked: bool = False) -> float:
+    """The KL of a row, in a loop."""
+    tokens = zip(row["s"], row["r"], row["mask"], strict=True)
+    pairs = [(s, r) for s, r, counts in tokens if counts or not masked]
+    each = {
+        "k1": [s - r for s, r in pairs],
+        "k2": [(s - r) ** 2 / 2 for s, r in pairs],
+        "k3": [math.exp(r - s) - (r - s) - 1 for s, r in pairs],
+    }[estimator]
+    return math.fsum(each) / (len(each) if reduce == "mean" else 1)
+
+
+def rloo(kls: list[float]) -> list[float]:
+    """Differences of groups of two."""
+    shaped = [row["reward"] - 0.5 * value for row, value in zip(ROWS, kls, strict=True)]
+    return [shaped[at] - shaped[at ^ 1] for at in range(len(ROWS))]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    elif path.suffix == ".csv":
+        texts = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+        pl.DataFrame(texts).write_csv(path)
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    return str(path)
+
+
+def advantages(path: str, *options: str) -> list[float]:
+    done = adv("compute", path, "-o", "-", "-q", *FROM, *options)
+    assert not done.status, done.err
+    return [row["advantage"] for row in done.rows]
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_kl_of_a_row_is_that_of_a_loop(tmp_path: Path, estimator: str, reduce: str, *, masked: bool) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    mask = ("--mask", "mask") if masked else ()
+    found = advantages(path, "--kl-estimator", estimator, "--kl-reduce", reduce, *mask)
+    assert found == pytest.approx(rloo([kl(row, estimator, reduce, masked=masked) for row in ROWS]), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.csv"])
+def test_it_is_the_same_as_a_column_with_that_kl(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, [{**row, "kl": kl(row, "k3", "sum")} for row in ROWS])
+    by_column = adv("compute", path, "-o", f"{tmp_path}/b.jsonl", "--kl-column", "kl", *FROM[2:])
+    by_lists = adv("compute", path, "-o", f"{tmp_path}/c.jsonl", *FROM, "--kl-estimator", "k3", "--kl-reduce", "sum")
+    assert by_column.status == by_lists.status == 0, by_lists.err
+    found, wanted = (
+        [json.loads(line)["advantage"] for line in (tmp_path / out).read_text().splitlines()]
+        for out in ("c.jsonl", "b.jsonl")
+    )
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_frame_and_a_stream_give_the_same(tmp_path: Path) -> None:
+    options = {"kl_from": "s,r", "kl_estimator": "k2", "kl_reduce": "mean", "kl_coef": 0.5, "method": "rloo"}
+    wanted = pytest.approx(rloo([kl(row, "k2", "mean") for row in ROWS]), abs=1e-12)
+    assert grpo_cli.advantages(pl.DataFrame(ROWS), **options).to_list() == wanted
+    stream = "".join(json.dumps(row) + "\n" for row in ROWS)
+    words = ("--kl-estimator", "k2", "--kl-reduce", "mean")
+    done = adv("compute", "-", "--stream", "--group", "prompt_id", *FROM, *words, stdin=stream)
+    assert [row["advantage"] for row in done.rows] == wanted
+
+
+def test_each_plan_may_estimate_in_its_own_way(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{**row, "task": "ab"[row["prompt_id"]]} for row in ROWS])
+    config = tmp_path / "plans.toml"
+    part = 'kl-from = "s,r"\nkl-reduce = "sum"\nkl-coef = 0.5\nmethod = "rloo"\n'
+    config.write_text(f'plan-by = "task"\n[plan.a]\nkl-estimator = "k1"\n{part}[plan.b]\nkl-estimator = "k3"\n{part}')
+    done = adv("compute", path, "-o", "-", "--config", str(config))
+    assert not done.status, done.err
+    mixed = [kl(row, "k1" if row["prompt_id"] == 0 else "k3", "sum") for row in ROWS]
+    assert [row["advantage"] for row in done.rows] == pytest.approx(rloo(mixed), abs=1e-12)
+
+
+def test_a_preset_knows_how_its_tool_estimates(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    done = adv("compute", path, "-o", "-", "--preset", "trl-rloo", *FROM[:4])
+    assert [row["advantage"] for row in done.rows] == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--kl-from", "s,r"),
+            "needs an estimator and a reduction; add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean",
+        ),
+        (("--preset", "trl-grpo", "--kl-from", "s,r"), "needs an estimator and a reduction"),
+        (("--kl-from", "s"), "is not two columns"),
+        (("--kl-from", "s,s"), "is not two columns"),
+        (("--kl-estimator", "k1"), "--kl-estimator has no effect without --kl-from"),
+        (("--kl-from", "s,r", "--kl-estimator", "k1", "--kl-reduce", "sum", "--kl-column", "kl"), "cannot be combined"),
+        (("--mask", "mask"), "--mask has no effect without"),
+        (("--kl-column", "s"), "expected a number; --kl-from POLICY,REFERENCE makes the KL from two lists"),
+        (("--kl-from", "s,q", "--kl-estimator", "k1", "--kl-reduce", "sum"), "no column 'q'"),
+    ],
+)
+def test_what_is_not_said_is_asked_for(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    done = adv("compute", write(tmp_path / "a.jsonl", ROWS), "-o", "-", "--kl-coef", "0.5", *options)
+    assert done.status
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"s": [-1.0]}, "a.jsonl:4: r has 2 numbers, s 1; the lists must be of the same tokens"),
+        ({"s": None}, "a.jsonl:4: sum of k1(s, r) is null"),
+        ({"s": [None, -1.0]}, "a.jsonl:4: s is null at token 1; if it is a token of the prompt, --mask COL"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(tmp_path: Path, row: dict[str, Any], said: str) -> None:
+    path = write(tmp_path / "a.jsonl", [*ROWS[:3], {**ROWS[3], **row}])
+    done = adv("compute", path, "-o", "-", *FROM, "--kl-estimator", "k1", "--kl-reduce", "sum")
+    assert said in done.err
+
+
+@given(st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0)), min_size=1, max_size=5))
+def test_estimates_of_any_numbers(pairs: list[tuple[float, float]]) -> None:
+    row = {"s": [s for s, _ in pairs], "r": [r for _, r in pairs], "mask": [1] * len(pairs)}
+    frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 0.0], "s": [row["s"], [0.0]], "r": [row["r"], [0.0]]})
+    for estimator in ("k1", "k2", "k3"):
+        found = grpo_cli.advantages(
+            frame, kl_from="s,r", kl_estimator=estimator, kl_reduce="sum", kl_coef=1.0, method="rloo"
+        )
+        wanted = -kl(row, estimator, "sum")
+        assert found[0] == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+def test_nothing_is_computed_from_a_row_without_lists_in_silence() -> None:
+    frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0], "s": [[-1.0], None], "r": [[-1.0], [-2.0]]})
+    with pytest.raises(DataError, match="is null"):
+        grpo_cli.advantages(frame, kl_from="s,r", kl_estimator="k1", kl_reduce="sum", kl_coef=1.0)
