@@ -127,7 +127,8 @@ def _without_rewards(plan: Plan) -> Any:
 
 
 def _presets() -> Iterator[tuple[Plan, str]]:
-    yield from ((row.plan, row.name) for row in presets().values() if not row.refused)
+    """All that give one number a row."""
+    yield from ((row.plan, row.name) for row in presets().values() if not (row.refused or row.plan.distill.coef))
 
 
 def _counting(pairs: Iterable[tuple[Plan, str]]) -> Iterator[tuple[Plan, str]]:
@@ -153,7 +154,7 @@ def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
 @cache
 def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
     """Each of these methods with its scales, and whitened; constants and other stds are solved."""
-    rows = (ESTIMATORS[name] for name in methods if name != "expression")
+    rows = (ESTIMATORS[name] for name in methods if name not in {"expression", "none"})
     options = ((row, scale, level) for row in rows for scale, level in product(row.scales, ("", "sample", "token")))
     return tuple(
         Plan.of({"estimator.name": row.name, "divisor.level": scale, **({"post.whiten.level": level} if level else {})})

@@ -1,4 +1,4 @@
-"""The Plan: a frozen, valid description of the arithmetic, in nine ordered parts.
+"""The Plan: a frozen, valid description of the arithmetic, in ten ordered parts.
 
 A Plan says what is computed, not where the input is (a Binding of `read` names the columns) or where results go. Every
 layer that can change it (the defaults of a method, a preset, `--config`, flags) is a flat mapping of dotted settings
@@ -19,6 +19,7 @@ from grpo_cli.engine.plan_parts import (
     ORDERED,
     PARTS,
     Alone,
+    Distill,
     Divisor,
     Groups,
     Length,
@@ -51,6 +52,7 @@ class Plan:
     groups: Groups = field(default_factory=Groups)
     weight: Weight = field(default_factory=Weight)
     post: tuple[PostOp, ...] = ()
+    distill: Distill = field(default_factory=Distill)
 
     @classmethod
     def of(cls, *layers: Mapping[str, Any]) -> Plan:
@@ -102,7 +104,7 @@ class Plan:
     @property
     def unread(self) -> frozenset[str]:
         """Settings that no advantage depends on, because other settings make them irrelevant."""
-        unit, divisor, groups, weight = self.unit, self.divisor, self.groups, self.weight
+        unit, divisor, groups, weight, distill = self.unit, self.divisor, self.groups, self.weight, self.distill
         divides = divisor.level in {"group", "batch"}
         by_std = divides and divisor.measure == "std"
         of_batch = divisor.level == "batch"
@@ -131,6 +133,10 @@ class Plan:
             "weight.sharpness": weight.by == "peak",
             "weight.k": weight.by == "pass-at-k",
             "weight.temperature": weight.by == "hard",
+            "distill.form": distill.coef,
+            "distill.clamp": distill.coef,
+            "distill.clip": distill.coef and distill.form == "reweight",
+            "distill.negative_only": distill.coef and distill.form == "reweight",
         }
         undivided = (op for op in self.post if isinstance(op, Whiten) and not op.divide)
         spread = (f"post.{op.name}.{name}" for op in undivided for name in ("ddof", "inside", "floor", "epsilon"))

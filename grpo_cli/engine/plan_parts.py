@@ -1,6 +1,6 @@
 """The parts of a Plan: frozen, each valid on its own, with the defaults of the tool.
 
-`unit`, `rewards`, `divisor`, `alone`, `groups` and `weight` have fields; `shape` and `post` are ordered operations.
+`unit`, `rewards`, `divisor`, `alone`, `groups`, `weight` and `distill` have fields; `shape` and `post` are ordered operations.
 """
 
 from __future__ import annotations
@@ -308,6 +308,27 @@ class NanToZero(Op):
     name = "nan_to_zero"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Distill:
+    """What a teacher changes on each token of a response, d being its log-probability minus that of the student.
+
+    `add`: A + coef d. `reweight`: A ((1 - coef) + coef clip(exp(sign(A) d), 1 - clip, 1 + clip)); with `negative_only` where
+    A < 0. `clamp`: d is first cut to -clamp..clamp. A coef of 0 changes nothing.
+    """
+
+    coef: float = 0.0
+    form: Literal["add", "reweight"] = "add"
+    clamp: float | None = None
+    clip: float = 0.2
+    negative_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form == "reweight" and not 0 <= self.coef <= 1:
+            raise UsageError(f"distill.coef cannot be {self.coef:g}", "a factor is mixed with 1: give 0 to 1")
+        if self.clip < 0 or (self.clamp is not None and self.clamp < 0):
+            raise UsageError("distill.clip and distill.clamp cannot be negative", "they bound a distance: give 0 or more")
+
+
 ShapeOp = Affine | Clip | Kl | Overlong | Truncated | Length | Rank | Binary
 PostOp = ByLength | Clip | Whiten | NanToZero | Discount
 # The order in which operations given by flags are applied; a preset may list its own order.
@@ -320,5 +341,6 @@ PARTS: Final[Mapping[str, type]] = {
     "alone": Alone,
     "groups": Groups,
     "weight": Weight,
+    "distill": Distill,
 }
 ORDERED: Final[Mapping[str, Mapping[str, type]]] = {"shape": SHAPE, "post": POST}

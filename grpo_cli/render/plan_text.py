@@ -120,6 +120,7 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
         ("groups", _groups(plan)),
         ("weight", _weight(plan)),
         ("post", [_POST[op.name](op) for op in plan.post] + _rollout(plan)),
+        ("distill", _distill(plan)),
         ("not used", _without_effect(plan)),
     ]
 
@@ -271,6 +272,21 @@ _POST: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
+def _distill(plan: Plan) -> list[str]:
+    """What is done on each token."""
+    rule = plan.distill
+    if not rule.coef:
+        return []
+    coef, far = exact(rule.coef), "d = teacher - student log-probability of the token"
+    cut = "" if rule.clamp is None else f", cut to [-{exact(rule.clamp)}, {exact(rule.clamp)}]"
+    change = f"A {'+' if rule.coef > 0 else '-'} {exact(abs(rule.coef))} d"
+    if rule.form == "reweight":
+        clip = exact(rule.clip)
+        change = f"A (1 - {coef} + {coef} clip(exp(sign(A) d), 1 - {clip}, 1 + {clip}))"
+        change += ", where A < 0" * rule.negative_only
+    return [f"with --per-token, then {change}; {far}{cut}"]
+
+
 def _weight(plan: Plan) -> list[str]:
     """The factor of a group."""
     rule, rate = plan.weight, "p the mean reward of the group, from 0 to 1"
@@ -419,7 +435,7 @@ def _undivided(plan: Plan) -> str:
 
 def _without_effect(plan: Plan) -> list[str]:
     """Fields that were changed but that no part of the plan reads."""
-    parts = [(name, getattr(plan, name)) for name in ("unit", "divisor", "alone", "groups", "weight")]
+    parts = [(name, getattr(plan, name)) for name in ("unit", "divisor", "alone", "groups", "weight", "distill")]
     # The divisor's own line already names a changed ddof of the reported std.
     unread = plan.unread - ({"divisor.ddof"} if plan.divisor.level == "none" else set())
     unused = [

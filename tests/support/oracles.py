@@ -267,6 +267,12 @@ def reinforce(rows: Rows, _by: Divisor) -> list[float]:
     return rewards(rows)
 
 
+@oracle("none")
+def none(rows: Rows, _by: Divisor) -> list[float]:
+    """Return 0."""
+    return [0.0 for _ in rows]
+
+
 @oracle("nsr")
 def nsr(rows: Rows, _by: Divisor) -> list[float]:
     """Return r - 1."""

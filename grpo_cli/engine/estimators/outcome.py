@@ -24,6 +24,16 @@ def raw(t: Terms) -> pl.Expr:
     return t.r
 
 
+def nothing(t: Terms) -> pl.Expr:
+    """Rewards play no part.
+
+        A = 0
+
+    For what is added on each token: --distill. Source: on-policy distillation, arXiv:2306.13649.
+    """
+    return t.r - t.r
+
+
 def failures_only(t: Terms) -> pl.Expr:
     """Only rewards below 1 are pushed away.
 

@@ -383,6 +383,9 @@ _ROWS: Final = (
         Failures get 0. Source: PSR arXiv:2506.01347.
         """,
     ),
+    Estimator(
+        "none", outcome.nothing, nan_reach="row", min_group=1, linear=True, sets={"rewards.missing": "as-zero"},
+    ),
     Estimator("nsr", outcome.failures_only, nan_reach="row", min_group=1, centred=False, shift=1.0),
     Estimator(
         "w-reinforce", outcome.weighted_reinforce, nan_reach="row", min_group=1, centred=False, shift=None,

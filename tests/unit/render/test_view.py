@@ -64,7 +64,7 @@ OTHER: Final[dict[str, Any]] = {
     "take": "last", "combine": "normalize", "component_missing": "zero", "missing": "exclude", "weights": (0.3, 0.7),
     "level": "constant", "of": "residual", "ddof": 0, "baseline": "zero", "sd": "nan", "result": "drop",
     "zero_variance": "drop", "std_threshold": 0.37, "min_size": 5, "small": "drop", "statistics": "kept",
-    "beyond": "zero", "numerator": "raw", "per_step": True, "only_positive": True, "divide": False, "masked": "count",
+    "beyond": "zero", "numerator": "raw", "per_step": True, "only_positive": True, "divide": False, "masked": "count", "form": "reweight", "negative_only": True,
 }  # fmt: skip
 
 
