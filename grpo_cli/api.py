@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, get_args, overload
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.compare import Comparison
@@ -33,6 +34,7 @@ from grpo_cli.formats.frame import EXPLODE, FRAME, FrameReader
 from grpo_cli.options.config import beside
 from grpo_cli.options.keywords import (
     AddKeywords,
+    AuditKeywords,
     CompareKeywords,
     ComputeKeywords,
     ExportKeywords,
@@ -41,7 +43,7 @@ from grpo_cli.options.keywords import (
 )
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
-from grpo_cli.options.table import BY_VALUE, COMMANDS, EVERY, ON_FRAMES, OPTIONS
+from grpo_cli.options.table import BY_VALUE, COMMANDS, COMPUTED, EVERY, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
@@ -50,7 +52,7 @@ from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
-from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of
+from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of, tokens_of
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
@@ -61,6 +63,8 @@ from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns
 from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.runs import compared as compared_runs
+from grpo_cli.write.outputs import in_memory
+from grpo_cli.write.token_lists import tokens_of_rows
 from grpo_cli.write.write_outputs import FOREIGN
 
 if TYPE_CHECKING:
@@ -204,22 +208,26 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     """
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
-    given, with_plan = _checked(options, ON_FRAMES), plan is not None
+    given, with_plan = _checked(options, COMPUTED), plan is not None
     if plan is not None:
         _refuse_arithmetic(given)
     parts = plan_by_of(given)
     if plan is None and parts is None:
         plan = plan_of(given)
+    tokens = tokens_of(given, [plan] if plan is not None else [own for own, _ in parts.plans.values()] if parts else [])
     binding = binding_of(given)
     if with_plan:
         binding = replace(binding, rollouts="each")
     tables, like_frame = opened(frame, binding)
     narrows = [read(layout(tables, binding), plan or Plan())] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)
+    if tokens is not None:
+        tokens.check(tables)
     values, statuses, groups = list[pl.Series](), list[pl.Series](), list[pl.DataFrame]()
     for narrow in narrows:
         scored = scored_unless_refused(narrow)
-        values.append(pl.select(pl.when(scored.frame[".kept"]).then(scored.frame[".advantage"])).to_series())
+        value = in_memory(scored, None if tokens is None else tokens_of_rows(narrow, scored, tokens))
+        values.append(pl.select(pl.when(scored.frame[".kept"]).then(value)).to_series())
         statuses.append(scored.frame[".status"].cast(pl.String))
         groups.append(_with_keys(narrow, group_facts(scored).drop("code", "batch", "zero_variance")))
     return Result(
@@ -246,7 +254,7 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
 def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
     """Options with values as the command line would give them; None counts as not given."""
     for name in options:
-        if known is ON_FRAMES and name in OPTIONS and name not in known:
+        if known in {ON_FRAMES, COMPUTED} and name in OPTIONS and name not in known:
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
         if name not in known:
             raise unknown_option("option", name, known)
@@ -284,10 +292,9 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
     """Values for all rows of the frame; rows of a dropped remainder have null."""
     if narrows[0].rows is None:
         return values[0]
-    column = pl.select(pl.repeat(None, sum(narrows[0].lengths), dtype=values[0].dtype)).to_series()
-    for narrow, some in zip(narrows, values, strict=True):
-        column = column.scatter(pl.Series(narrow.rows), some)
-    return column
+    rows = np.concatenate([narrow.rows for narrow in narrows if narrow.rows is not None])
+    places = pl.repeat(None, sum(narrows[0].lengths), dtype=pl.Int64, eager=True).scatter(rows, np.arange(len(rows)))
+    return pl.concat(values).gather(places)
 
 
 def _statuses(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
@@ -306,7 +313,7 @@ def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
 
 @_explained_in_keywords
 def audit(
-    frame: Any, column: str | None = None, plan: Plan | None = None, **options: Unpack[ComputeKeywords]
+    frame: Any, column: str | None = None, plan: Plan | None = None, **options: Unpack[AuditKeywords]
 ) -> dict[str, Any]:
     """Which formula made the advantages of a frame: the facts of `grpo-adv audit --json`, as plain data.
 

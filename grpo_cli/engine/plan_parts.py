@@ -326,7 +326,9 @@ class Distill:
         if self.form == "reweight" and not 0 <= self.coef <= 1:
             raise UsageError(f"distill.coef cannot be {self.coef:g}", "a factor is mixed with 1: give 0 to 1")
         if self.clip < 0 or (self.clamp is not None and self.clamp < 0):
-            raise UsageError("distill.clip and distill.clamp cannot be negative", "they bound a distance: give 0 or more")
+            raise UsageError(
+                "distill.clip and distill.clamp cannot be negative", "they bound a distance: give 0 or more"
+            )
 
 
 ShapeOp = Affine | Clip | Kl | Overlong | Truncated | Length | Rank | Binary

@@ -86,11 +86,23 @@ class CompareKeywords(PlanKeywords, total=False):
     overlong: Numbers
 
 
-class ComputeKeywords(CompareKeywords, total=False):
-    """Of `compute`, `advantages` and `audit`."""
+class AuditKeywords(CompareKeywords, total=False):
+    """Of `audit`."""
 
     plan_by: Text
     plans: Several
+
+
+class ComputeKeywords(AuditKeywords, total=False):
+    """Of `compute` and `advantages`."""
+
+    per_token: Switch
+    distill: Number
+    tokens: Text
+    mask: Text
+    prompt_tokens: Text
+    token_logprobs: Text
+    teacher_logprobs: Text
 
 
 class InspectKeywords(PlanKeywords, total=False):

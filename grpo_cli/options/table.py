@@ -140,6 +140,11 @@ _ROWS: Final = _of_panels({
         Option("dtype", "Type of the new column (default: f64).", type=Literal["f64", "f32"]),
         Option("per_token", "Write the advantage for every response token, as a list column (needs --tokens, --mask or --length-column).",
                type=bool),
+        Option("distill", "With --per-token: add X * (teacher - student log-probability) to the advantage of each response token (on-policy distillation).",
+               type=float, sets="distill.coef"),
+        Option("token_logprobs", "Column with the student's log-probabilities: lists over the response tokens, or over all tokens.",
+               metavar="COL"),
+        Option("teacher_logprobs", "Column with those of the teacher, of the same tokens.", metavar="COL"),
         Option("facts", "Also write COLUMN_mean, _std, _size and _status.", type=bool),
         Option("only", "Write only the group key, the rewards and the new columns.", type=bool),
         Option("duplicate", "Replace dropped groups with copies of kept ones (marked in COLUMN_copy).",
@@ -419,6 +424,9 @@ OF_PART: Final = tuple(
 WITH: Final = "with"  # also: the value whose part (plan and batch) the rows of this value join
 # The options for a frame in memory: everything except files and messages.
 ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES})
+# What says which tokens get which advantage.
+PER_TOKEN: Final = ("tokens", "mask", "prompt_tokens", "token_logprobs", "teacher_logprobs")
+COMPUTED: Final = (*ON_FRAMES, "per_token", "distill", *PER_TOKEN)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ A field that has the name of an option has its value (`made`); what means more t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 from grpo_cli.choosing.exports import Wanted
@@ -28,7 +28,7 @@ from grpo_cli.options.resolve import (
     split_reward,
     together,
 )
-from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS
+from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS, PER_TOKEN
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, KlField, OverTables
@@ -175,19 +175,30 @@ def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | Non
     return made(Output, given, to=STDOUT if to in _STDOUTS else to, word=word, tokens=tokens)
 
 
-def tokens_of(given: Given, plan: Plan) -> TokenColumns | None:
+def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
     """The columns that spread the advantage over tokens; None without --per-token.
 
-    With a mask, a length column that the plan reads is not one of them.
+    With a mask, a length column that a plan reads is not one of them.
     """
-    named = [name for name in ("tokens", "mask", "prompt_tokens") if name in given]
+    named = [name for name in PER_TOKEN if name in given]
+    lists = {"token_logprobs", "teacher_logprobs"} & {*named}
+    distills = next((plan for plan in plans if plan.distill.coef), None)
     if not given.get("per_token"):
+        if distills is not None:
+            distills.refuse_distill("one advantage a row", " --per-token with --token-logprobs and --teacher-logprobs;")
         if named and not ("kl_from" in given and named == ["mask"]):
             raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
         return None
+    if len(lists) == 1 or (distills is not None and not lists):
+        both = "give --token-logprobs COL and --teacher-logprobs COL, lists of the same tokens"
+        raise UsageError("a teacher is compared with the student on each token", both)
+    if lists and distills is None and "distill" not in given:
+        raise UsageError("--teacher-logprobs has no effect without --distill", "add --distill 1")
     length = given.get("length_column", "")
-    for_plan = length == "equal" or ("mask" in given and "length" in plan.needs)
-    return made(TokenColumns, given, length="" if for_plan else length)
+    for_plan = length == "equal" or ("mask" in given and any("length" in plan.needs for plan in plans))
+    columns = made(TokenColumns, given, length="" if for_plan else length)
+    only_prompt = columns.names == [columns.prompt_tokens]
+    return replace(columns, tokens=columns.token_logprobs) if only_prompt else columns
 
 
 def view_of(given: Given, **steps: bool) -> View:

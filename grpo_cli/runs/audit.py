@@ -99,6 +99,8 @@ def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over:
 
 
 def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> Audited:
+    if job.claim is not None:
+        job.claim.refuse_distill("an audit of one advantage a row")
     said = Said(weights=job.weights, shape=job.shape, claim=job.claim, claimed=job.claimed)
     trained = _trained(columns, logged)
     facts = audit(trained, job.binding, logged, said, phase)

@@ -92,6 +92,8 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     plans, binding = job.plans, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
+    for plan in plans.values():
+        plan.refuse_distill("a comparison of one advantage a row")
     found = layout(tables, binding)
     binding = replace(binding, roles=columns_of_roles(found, *plans.values()))
     most = max(plans.values(), key=lambda plan: plan.uses_batch)

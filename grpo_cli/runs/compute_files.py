@@ -63,16 +63,15 @@ class Job(OnFiles):
         """What options ask for; `more` are further fields."""
         parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
-        plan = max(plans.values(), key=lambda plan: "length" in plan.needs)
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
         job = made(
             cls,
             given,
-            plan=plan,
+            plan=next(iter(plans.values())),
             binding=binding_of(given),
             parts=parts,
-            output=output_of(given, tokens=tokens_of(given, plan)),
+            output=output_of(given, tokens=tokens_of(given, plans.values())),
             gate=condition_of(given, "fail_on", GATES),
             dry_run=given.get("explain", False),
             origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},

@@ -55,11 +55,13 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
+        plan = plan_of(given)
+        plan.refuse_distill("an export")
         return made(
             cls,
             given,
             wanted=wanted_of(given),
-            plan=plan_of(given),
+            plan=plan,
             binding=binding_of(given),
             output=output_of(given),
             gate=condition_of(given, "fail_on", GATES),

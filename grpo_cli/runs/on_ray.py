@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby, islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from grpo_cli.read.memory import Growth
 from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
 from grpo_cli.runs.ray_tasks import unpacked, work_on, write_files
+from grpo_cli.values.token_lists import has_numbers, with_lists
 from grpo_cli.write.outputs import Output, Target
 from grpo_cli.write.write_outputs import Phase, Writing
 
@@ -112,7 +113,9 @@ class Tasks:
                 if _is_own(writing.table):
                     own.append(writing)
                 else:
-                    yield writing
+                    # Other machines do not see the file that this process keeps the numbers of tokens in.
+                    lists = with_lists(writing.weaving.added, has_numbers)
+                    yield replace(writing, weaving=replace(writing.weaving, added=lists))
 
         tasks = _together(shared(), lambda writing: len(writing.weaving.added), self.rows)
         try:

@@ -455,6 +455,8 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
             have = "group has" if several == 1 else "groups have"
             warning = f"{several} {have} rows in several values of {columns['by']}: each counts at its first row"
             warnings = [*warnings, warning]
+    if plan.distill.coef:
+        warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
     of_summary = {**vars(summary), "reward": reward, "warnings": warnings}
     said = Inspected(
         **of_summary,

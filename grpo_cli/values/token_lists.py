@@ -1,14 +1,19 @@
 """A column of lists with one number for some tokens and 0 for the others, stored as that number and a bit per token.
 
 As lists such a column takes 64 times as much memory, so it becomes lists, or their texts, only where some rows of it are
-written. A frame of new columns may have one such column; its other columns are plain.
+written. If its tokens have different numbers, these are in a temporary file. A frame of new columns may have one such
+column; its other columns are plain.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, BinaryIO, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 import polars as pl
@@ -18,20 +23,49 @@ if TYPE_CHECKING:
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 _VALUE: Final = ".value"
 _TOKENS: Final = ".tokens"
+_START: Final = ".start"
+_FILE: Final = ".file"
+_NAMES: Final = count()
+_FILES: Final = WeakValueDictionary[int, BinaryIO]()  # by the numbers that columns have
+_BYTES: Final = 8  # of a number
 AT_ONCE: Final = 1 << 21  # tokens, about: the most that lists in memory have at a time
 
 
-def on_tokens(values: pl.Series, tokens: pl.Series) -> pl.Series:
-    """The column that has each value on the true tokens of its row; a row whose tokens are null is null."""
-    return pl.DataFrame([values.alias(_VALUE), tokens.alias(_TOKENS)]).to_struct(values.name)
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of rows: true where they count, and if they have numbers of their own, where those of a row start in a file."""
+
+    counting: pl.Series
+    file: BinaryIO | None = None
+    starts: pl.Series | None = None
+
+
+def on_tokens(values: pl.Series, tokens: Tokens) -> pl.Series:
+    """The column that has each value, or the numbers of the file, on the true tokens of its row; a row whose tokens are null is null."""
+    frame = pl.DataFrame([values.alias(_VALUE), tokens.counting.alias(_TOKENS)])
+    if tokens.file is not None and tokens.starts is not None:
+        name = next(_NAMES)
+        _FILES[name] = tokens.file
+        frame = frame.with_columns(tokens.starts.alias(_START), pl.lit(name).alias(_FILE))
+    return frame.to_struct(values.name)
 
 
 def is_on_tokens(series: pl.Series) -> bool:
     """Whether a column is stored in this way."""
-    return isinstance(series.dtype, pl.Struct) and [field.name for field in series.dtype.fields] == [_VALUE, _TOKENS]
+    return _TOKENS in _fields(series)
+
+
+def has_numbers(series: pl.Series) -> bool:
+    """Whether the tokens of a row have different numbers."""
+    return _FILE in _fields(series)
+
+
+def _fields(series: pl.Series) -> list[str]:
+    return [field.name for field in series.dtype.fields] if isinstance(series.dtype, pl.Struct) else []
 
 
 def token_counts(series: pl.Series) -> Ints:
@@ -40,9 +74,9 @@ def token_counts(series: pl.Series) -> Ints:
     return counts
 
 
-def with_lists(frame: pl.DataFrame) -> pl.DataFrame:
+def with_lists(frame: pl.DataFrame, which: Callable[[pl.Series], bool] = is_on_tokens) -> pl.DataFrame:
     """The frame with these columns as lists of numbers."""
-    return frame.with_columns(_lists(series) for series in frame if is_on_tokens(series))
+    return frame.with_columns(_lists(series) for series in frame if which(series))
 
 
 def portions(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -77,23 +111,35 @@ def _json_text(value: float, tokens: list[bool] | None) -> str:
 
 def bool_lists(flat: Bools, sizes: Ints) -> pl.Series:
     """Consecutive lists of these sizes."""
-    return _cut(pl.Series(flat).to_arrow(), sizes)
+    return cut(pl.Series(flat).to_arrow(), sizes)
 
 
 def _lists(series: pl.Series) -> pl.Series:
     import pyarrow as pa
 
-    value, tokens = series.struct.unnest()
+    value, tokens, *own = series.struct.unnest()
     counts = token_counts(series)
     flat = np.repeat(value.fill_null(0.0).to_numpy(), counts)
     counting = pl.Series(tokens.to_arrow().flatten()).to_numpy()
     flat[~counting] = 0.0
+    if own:
+        flat[counting] = _numbers(*own, tokens.list.sum())
     numbers = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
-    lists = _cut(numbers, counts)
+    lists = cut(numbers, counts)
     return pl.select(pl.when(tokens.is_not_null()).then(lists)).to_series().alias(series.name)
 
 
-def _cut(flat: pa.Array, sizes: Ints) -> pl.Series:
+def _numbers(starts: pl.Series, files: pl.Series, sizes: pl.Series) -> Floats:
+    """The numbers of these rows, one after the other."""
+    parts = [b""]
+    for start, file, size in zip(starts.to_list(), files.to_list(), sizes.to_list(), strict=True):
+        if size:
+            parts.append(os.pread(_FILES[file].fileno(), size * _BYTES, start * _BYTES))
+    return np.frombuffer(b"".join(parts), np.float64)
+
+
+def cut(flat: pa.Array, sizes: Ints) -> pl.Series:
+    """Consecutive lists of these sizes."""
     import pyarrow as pa  # pyarrow makes lists of the numbers without a copy
 
     ends = pl.Series(np.append(0, np.cumsum(sizes)).astype(np.int64)).to_arrow()

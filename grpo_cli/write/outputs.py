@@ -26,7 +26,7 @@ from grpo_cli.formats.interface import Format
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable
 from grpo_cli.values.paths import refuse_doubled
-from grpo_cli.values.token_lists import on_tokens
+from grpo_cli.values.token_lists import Tokens, on_tokens, with_lists
 from grpo_cli.write.token_lists import TokenColumns
 
 STDOUT: Final = "-"
@@ -310,7 +310,7 @@ def refuse_columns(tables: Sequence[FileTable], output: Output) -> list[FileTabl
 
 def refuse_read_columns(read: Collection[str], output: Output) -> None:
     """Refuse to overwrite a column that the run reads: --column reward --replace would destroy the reward."""
-    of_tokens = () if output.tokens is None else output.tokens.names
+    of_tokens = () if output.tokens is None else output.tokens.given.values()
     for name in output.names:
         if name in read or name in of_tokens:
             raise UsageError(f"the column {name!r} is read by this run", "give the new one another name with --column")
@@ -328,7 +328,7 @@ def added(
     scored: Scored,
     output: Output,
     others: Mapping[str, Scored] = MappingProxyType({}),
-    tokens: pl.Series | None = None,
+    tokens: Tokens | None = None,
 ) -> pl.DataFrame:
     """The new columns, with a row for each row of the narrow table; with `tokens`, advantages are lists over tokens."""
     columns = [_typed(values, output.dtype).alias(name) for name, values in {output.column: scored, **others}.items()]
@@ -341,6 +341,11 @@ def added(
         values = (frame[".mean"], frame[".std"], frame[".n"].cast(pl.Int64), frame[".status"].cast(pl.String))
         columns += [value.alias(f"{output.column}_{fact}") for fact, value in zip(FACTS, values, strict=True)]
     return pl.DataFrame(columns)
+
+
+def in_memory(scored: Scored, tokens: Tokens | None) -> pl.Series:
+    """The advantages; with `tokens` as lists, all at once."""
+    return with_lists(added(scored, Output(), tokens=tokens)).to_series()
 
 
 def _typed(scored: Scored, dtype: Literal["f64", "f32"]) -> pl.Series:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, cast
 
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.distill import on_tokens
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.score import Scored
 from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Table
 from grpo_cli.read.texts import json_texts, of_texts, refuse_same_column
-from grpo_cli.read.token_numbers import IGNORED
+from grpo_cli.read.token_numbers import IGNORED, token_numbers
 from grpo_cli.values import token_lists
+from grpo_cli.values.token_lists import Ints
 
 _NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
 _MOST: Final = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory
@@ -34,11 +38,18 @@ class TokenColumns:
     mask: str = ""  # a number for each token: does it belong to the response?
     length: str = ""  # the number of tokens of the response, which come last
     prompt_tokens: str = ""  # the tokens before the response, or their number
+    token_logprobs: str = ""  # a number for each token, or for each of the response
+    teacher_logprobs: str = ""  # the same, by a teacher
 
     @property
     def names(self) -> list[str]:
-        """The columns to read."""
+        """The columns that count tokens."""
         return [name for name in (self.prompt_tokens, self.tokens, self.mask, self.length) if name]
+
+    @property
+    def logprobs(self) -> list[str]:
+        """The columns of the log-probabilities."""
+        return [name for name in (self.token_logprobs, self.teacher_logprobs) if name]
 
     @property
     def given(self) -> dict[str, str]:
@@ -51,13 +62,13 @@ class TokenColumns:
             raise UsageError("--mask and --length-column both say which tokens count", "leave one of them out")
         if self.mask and self.prompt_tokens:
             raise UsageError("--mask marks the tokens that count", "leave out --prompt-tokens")
-        if not (self.tokens or self.mask or self.length):
+        if not (self.tokens or self.mask or self.length or self.logprobs):
             names = tables[0].columns() if tables else []
             likely = [name for name in names if re.search(LIKELY_TOKENS, name)] or names
             flags = "--tokens COL, --mask COL or --length-column COL"
             could = f"; it could be {', '.join(likely[:20])}" if likely else ""
             raise UsageError("nothing says how many tokens a response has", f"give {flags}{could}")
-        refuse_same_column(self)
+        refuse_same_column(replace(self, tokens="") if self.tokens == self.token_logprobs else self)
 
 
 def has_tokens(narrow: Narrow, rows: Index, columns: TokenColumns) -> Mask:
@@ -73,21 +84,78 @@ def has_tokens(narrow: Narrow, rows: Index, columns: TokenColumns) -> Mask:
     return cast("Mask", np.logical_and.reduce([*masks.values()]))
 
 
-def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> pl.Series:
-    """For each row of the narrow table, which tokens belong to the response; null for a row without an advantage."""
+def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> token_lists.Tokens:
+    """For each row of the narrow table, which tokens belong to the response; null for a row without an advantage.
+
+    With log-probabilities each token has a number of its own.
+    """
     written = scored.rows[".kept"] & scored.rows[".advantage"].is_not_null()
     rows = np.flatnonzero(written.to_numpy())
     found, done = [pl.Series(dtype=pl.List(pl.Boolean))], 0
-    known = {name for table in narrow.tables for name in table.columns()}
-    for frame in json_texts(narrow, rows, columns.names):
+    for frame in json_texts(narrow, rows, columns.names) if columns.names else ():
         for name in columns.names:
-            if frame[name].null_count() == len(frame) and not known & {name, name.partition(".")[0]}:
-                raise UnknownName.among("column", name, sorted(known))
+            if frame[name].null_count() == len(frame):
+                _refuse_unknown(narrow, name)
         here = rows[done : done + len(frame)]
         done += len(frame)
         found += response_tokens(frame, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
-    places = np.cumsum(written.to_numpy()) - 1
-    return pl.concat(found).gather(pl.select(pl.when(written).then(pl.Series(places))).to_series())
+    tokens = pl.concat(found)
+    places = pl.select(pl.when(written).then(pl.Series(np.cumsum(written.to_numpy()) - 1))).to_series()
+    if not columns.logprobs:
+        return token_lists.Tokens(tokens.gather(places))
+    advantages = pl.select(pl.when(~narrow.masked).then(scored.rows[".advantage"])).to_series().gather(rows)
+    sizes = list[Ints]()
+    parts = _own_numbers(narrow, rows, advantages, tokens, columns, sizes)
+    file = os.fdopen(cast("int", spooled(parts, "the advantages of tokens").fd), "rb")
+    own = np.concatenate([np.zeros(0, np.int64), *sizes])
+    if not columns.names:
+        tokens = token_lists.bool_lists(np.ones(own.sum(), bool), own)
+    return token_lists.Tokens(tokens.gather(places), file, pl.Series(np.cumsum(own) - own).gather(places))
+
+
+def _refuse_unknown(narrow: Narrow, name: str) -> None:
+    known = {name for table in narrow.tables for name in table.columns()}
+    if not known & {name, name.partition(".")[0]}:
+        raise UnknownName.among("column", name, sorted(known))
+
+
+def _own_numbers(
+    narrow: Narrow, rows: Index, advantages: pl.Series, tokens: pl.Series, columns: TokenColumns, sizes: list[Ints]
+) -> Iterator[bytes]:
+    """The advantages on the tokens of responses, row after row; `sizes` gets how many each row has.
+
+    A row whose advantage is null is masked: its tokens get 0.
+    """
+    done = 0
+    for part in token_numbers(narrow, rows, columns.logprobs, columns.mask):
+        here = rows[done : done + len(part.rows) + part.missing]
+        if part.missing:
+            for name in columns.logprobs:
+                _refuse_unknown(narrow, name)
+            names = " and ".join(columns.logprobs)
+            cure = "--left-out-column COL names a column that leaves such rows out"
+            raise DataError(
+                f"without a list in {names}", cure, place=narrow.place(int(np.setdiff1d(here, part.rows)[0]))
+            )
+        of_part = slice(done, done + len(here))
+        done = of_part.stop
+        gaps, own = part.values[columns.teacher_logprobs] - part.values[columns.token_logprobs], part.sizes
+        if columns.names:
+            counting = tokens[of_part]
+            own, every = (counts.cast(pl.Int64).to_numpy() for counts in (counting.list.sum(), counting.list.len()))
+            whole = (part.sizes != own) & (part.sizes == every)
+            if (wrong := (part.sizes != own) & ~whole).any():
+                at = int(wrong.argmax())
+                what = f"{columns.token_logprobs} has {part.sizes[at]:,} numbers, the response {own[at]:,} tokens"
+                cure = f"the lists are of the response, or of all {every[at]:,} tokens of the row"
+                raise DataError(what, cure, place=narrow.place(int(here[at])))
+            flags = counting.explode(empty_as_null=False, keep_nulls=False).to_numpy()
+            gaps = gaps[flags[flags | np.repeat(whole, every)]]
+        sizes.append(own)
+        of_rows = advantages[of_part]
+        changed = on_tokens(narrow.plan.distill, np.repeat(of_rows.fill_null(0.0).to_numpy(), own), gaps)
+        changed[np.repeat(of_rows.is_null().to_numpy(), own)] = 0.0
+        yield changed.tobytes()
 
 
 @dataclass(frozen=True)
@@ -99,9 +167,10 @@ class OnTokens:
     response_tokens: int
 
 
-def token_facts(columns: TokenColumns, tokens: pl.Series) -> OnTokens:
+def token_facts(columns: TokenColumns, tokens: token_lists.Tokens) -> OnTokens:
     """How many of these tokens there are."""
-    every, of_responses = tokens.list.len().cast(pl.Int64).sum(), tokens.list.sum().cast(pl.Int64).sum()
+    lists = tokens.counting.list
+    every, of_responses = lists.len().cast(pl.Int64).sum(), lists.sum().cast(pl.Int64).sum()
     return OnTokens(columns.given, int(every), int(of_responses))
 
 
@@ -117,7 +186,7 @@ def token_advantages(
     for tokens in response_tokens(texts, columns, place, at_once):
         some = slice(start, start + len(tokens))
         start = some.stop
-        lists = token_lists.on_tokens(advantages[some], tokens)
+        lists = token_lists.on_tokens(advantages[some], token_lists.Tokens(tokens))
         yield texts[some].with_columns(advantages=token_lists.json_texts(lists))
 
 

@@ -26,7 +26,7 @@ from grpo_cli.formats.interface import Format, Index, Weaving
 from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FileTable
-from grpo_cli.values.token_lists import portions, with_lists
+from grpo_cli.values.token_lists import Tokens, portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
 
 FOREIGN: Final = "not-a-rollout"  # the status of a row that is none
@@ -41,7 +41,7 @@ class Computed:
     scored: Scored
     rows: RowNumbers | None
     others: Mapping[str, Scored] = field(default_factory=dict)  # further columns by name
-    tokens: pl.Series | None = None  # --per-token: the tokens of each row
+    tokens: Tokens | None = None  # --per-token: the tokens of each row
 
 
 class _Columns(NamedTuple):

@@ -243,5 +243,5 @@ def test_tokens_are_counted_beyond_four_billion() -> None:
             sum=lambda: pl.Series([(1 << 32) - 1, 1], dtype=pl.UInt32),
         )
 
-    facts = token_facts(TokenColumns(tokens="a"), cast("pl.Series", Lists))
+    facts = token_facts(TokenColumns(tokens="a"), token_lists.Tokens(cast("pl.Series", Lists)))
     assert (facts.tokens, facts.response_tokens) == ((1 << 32) + 1, 1 << 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args, get_origin
 
 from grpo_cli import api
-from grpo_cli.options.table import BY_VALUE, EVERY, ON_FRAMES
+from grpo_cli.options.table import BY_VALUE, COMPUTED, EVERY, ON_FRAMES
 from tests.unit.test_rooms import PACKAGE
 
 KINDS = {bool: "Switch", int: "Whole", float: "Number", str: "Text"}
@@ -31,17 +31,18 @@ Several = str | Sequence[str] | Mapping[str, Any] | None
 
 def generated() -> str:
     """A class for each function, and for what several of them take one that they extend."""
-    compute, inspect = keywords(ON_FRAMES, {}), keywords(api.INSPECTED, {})
+    audit, compute, inspect = (keywords(names, {}) for names in (ON_FRAMES, COMPUTED, api.INSPECTED))
     select = keywords(api.SELECTED, api.SELECT_KEYWORDS)
     export = keywords(api.EXPORTED, api.EXPORT_KEYWORDS)
     shared = _common(compute, inspect, select, export)
     plan = _common(compute, inspect, export)
-    compare = {name: kind for name, kind in compute.items() if name not in BY_VALUE}
+    compare = {name: kind for name, kind in audit.items() if name not in BY_VALUE}
     classes = [
         _class("SharedKeywords(TypedDict, total=False)", "Every function takes them.", shared),
         _class("PlanKeywords(SharedKeywords, total=False)", "All but `select` take them.", _without(plan, shared)),
         _class("CompareKeywords(PlanKeywords, total=False)", "Of `compare`.", _without(compare, plan)),
-        _class("ComputeKeywords(CompareKeywords, total=False)", "Of `compute`, `advantages` and `audit`.", _without(compute, compare)),
+        _class("AuditKeywords(CompareKeywords, total=False)", "Of `audit`.", _without(audit, compare)),
+        _class("ComputeKeywords(AuditKeywords, total=False)", "Of `compute` and `advantages`.", _without(compute, audit)),
         _class("InspectKeywords(PlanKeywords, total=False)", "Of `inspect` and `report`.", _without(inspect, plan)),
         _class("SelectKeywords(SharedKeywords, total=False)", "Of `select`.", _without(select, shared)),
         _class("ExportKeywords(CompareKeywords, total=False)", "Of `export`.", _without(export, compare)),

@@ -17,7 +17,7 @@ import grpo_cli
 import grpo_cli.twinkle
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UnknownName, UsageError
-from grpo_cli.options.table import ON_FRAMES, OPTIONS
+from grpo_cli.options.table import COMPUTED, OPTIONS
 from grpo_cli.read.groups import group
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, whole
@@ -370,7 +370,7 @@ def test_options_are_those_of_the_command_line(options: dict[str, Any], wanted: 
     assert grpo_cli.advantages(FRAME, **options).to_list() == wanted
 
 
-@pytest.mark.parametrize("name", sorted(set(OPTIONS) - set(ON_FRAMES)))
+@pytest.mark.parametrize("name", sorted(set(OPTIONS) - set(COMPUTED)))
 def test_options_about_files_and_messages_are_refused_on_frames(name: str) -> None:
     options: dict[str, Any] = {name: "x"}
     with pytest.raises(UsageError, match=f"the option '{name}' is about files and messages"):

@@ -43,6 +43,7 @@ KL = {
     }
     for kind, reduction in (("k1", "sum"), ("k3", "sum"), ("k1", "mean"))
 }
+STUDENT_AND_TEACHER = {"per_token": True, "distill": 0.0, "token_logprobs": "a", "teacher_logprobs": "b"}
 # Paths speak of the plan (`plan.divisor.epsilon`), the binding and the output.
 EFFECTS: dict[str, Effect] = {
     "output": Effect("out.csv", {"output.to": "out.csv"}),
@@ -54,6 +55,9 @@ EFFECTS: dict[str, Effect] = {
     "facts": Effect(value=True, changes={"output.facts": True}),
     "only": Effect(value=True, changes={"output.only": True}),
     "per_token": Effect(value=True, changes={"tokens.length": "n"}, beside={"length_column": "n"}),
+    "distill": Effect(0.5, {"plan.distill.coef": 0.5}, STUDENT_AND_TEACHER),
+    "token_logprobs": Effect("s", {"tokens.token_logprobs": "s"}, STUDENT_AND_TEACHER),
+    "teacher_logprobs": Effect("t", {"tokens.teacher_logprobs": "t"}, STUDENT_AND_TEACHER),
     "long": Effect(value=True, changes={"output.long": True}),
     "schema": Effect("verl", {"binding.schema": "verl"}),
     "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
