@@ -138,8 +138,9 @@ def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
         (series,) = token_lists.with_lists(series.to_frame())
         sizes = series.list.len().fill_null(0).cast(pl.Int64).to_numpy()
         flat = column_texts(series.explode(empty_as_null=False, keep_nulls=False), 0)
-        texts = pl.format("[{}]", token_lists.cut(flat.to_arrow(), sizes).list.join(","))
-        return pl.select(pl.when(series.is_not_null()).then(texts).otherwise(pl.lit("null"))).to_series()
+        texts = token_lists.cut(flat.to_arrow(), sizes).list.join(",")
+        whole = pl.format("[{}]", texts)
+        return pl.select(pl.when(series.is_not_null()).then(whole).otherwise(pl.lit("null"))).to_series()
     if token_lists.is_on_tokens(series):
         return token_lists.json_texts(series)
     return pl.Series(list(map(cell_text, series.to_list())), dtype=pl.String)

@@ -123,7 +123,8 @@ def _lists(series: pl.Series) -> pl.Series:
     counting = pl.Series(tokens.to_arrow().flatten()).to_numpy()
     flat[~counting] = 0.0
     if own:
-        flat[counting] = _numbers(*own, tokens.list.sum())
+        starts, files = own
+        flat[counting] = _numbers(starts, files, tokens.list.sum())
     numbers = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)])
     lists = cut(numbers, counts)
     return pl.select(pl.when(tokens.is_not_null()).then(lists)).to_series().alias(series.name)
