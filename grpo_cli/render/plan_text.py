@@ -30,6 +30,7 @@ from grpo_cli.engine.plan_parts import (
 )
 from grpo_cli.render.text import clean, exact
 
+LISTS: Final = " --per-token --token-logprobs STUDENT --teacher-logprobs TEACHER"
 STATES: Final = {"group": "", "batch": " anywhere in the batch"}
 # What to say of a part that changes nothing.
 NOTHING: Final = {
@@ -133,6 +134,7 @@ def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]
 def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
     """The columns that the plan reads, each with its option; `more` are further lines."""
     lines = [*(f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs), *more]
+    lines += [f"lists of log-probabilities:{LISTS}"] if plan.distill.coef else []
     return lines or ["the reward and the group key only"]
 
 
@@ -279,7 +281,8 @@ def _distill(plan: Plan) -> list[str]:
         return []
     coef, far = exact(rule.coef), "d = teacher - student log-probability of the token"
     cut = "" if rule.clamp is None else f", cut to [-{exact(rule.clamp)}, {exact(rule.clamp)}]"
-    change = f"A {'+' if rule.coef > 0 else '-'} {exact(abs(rule.coef))} d"
+    factor = "" if abs(rule.coef) == 1 else f"{exact(abs(rule.coef))} "
+    change = f"A {'+' if rule.coef > 0 else '-'} {factor}d"
     if rule.form == "reweight":
         clip = exact(rule.clip)
         change = f"A (1 - {coef} + {coef} clip(exp(sign(A) d), 1 - {clip}, 1 + {clip}))"

@@ -78,6 +78,7 @@ def explain(name: str, console: Console) -> None:
     if not row.refused:
         sheet.blank()
         needs = "".join(f" {ROLES[need].flag} {need}" for need in row.plan.needs)
+        needs += plan_text.LISTS * bool(row.plan.distill.coef)
         sheet.text(f"    grpo-adv compute rewards.jsonl --preset {row.name}{needs}")
 
 
@@ -125,7 +126,7 @@ def _line(row: Preset) -> list[str]:
     if row.refused:
         return [f"refused: {row.refused}"]
     parts = dict(plan_text.parts(row.plan))
-    return [line for part in ("unit", "shape", "estimator", "weight", "post") for line in parts[part]]
+    return [line for part in ("unit", "shape", "estimator", "weight", "post", "distill") for line in parts[part]]
 
 
 def _rules(row: Preset) -> Mapping[str, list[str]]:
