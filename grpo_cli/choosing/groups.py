@@ -15,6 +15,7 @@ from grpo_cli.engine.group_stats import Mask, Segments
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
+from grpo_cli.read.excerpts import texts
 from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
@@ -30,6 +31,7 @@ FACTS: Final = (
     "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
 )  # fmt: skip
 
+OF_DRAWS: Final = r"(^|[._])(group|uid)([._]|$)"  # ids of groups: a prompt has another in each step
 BESIDE: Final = ("holdout", "control")  # the further outputs, in this order
 Pick = Literal["best", "worst", "spread", "random"]
 
@@ -311,14 +313,14 @@ def choose_groups(inspection: Inspection, choice: Choice) -> Chosen:
         order = np.random.default_rng(choice.seed).permutation(len(left)) if random else np.arange(len(left))
         drop(left[order[choice.limit :]], f"--limit {choice.limit}")
     if choice.holdout is not None:
-        held = _held_out(narrow, choice.holdout, choice.holdout_seed or 0)
+        by, held = _held_out(inspection, choice.holdout, choice.holdout_seed or 0)
         free &= ~held
         beside["holdout"] = (numbers == 0) & held
         if (numbers == 0).any() and beside["holdout"].sum() in {0, (numbers == 0).sum()}:
             which = "all" if beside["holdout"].any() else "none"
             wrong = f"--holdout {choice.holdout:g} holds out {which} of the {int((numbers == 0).sum()):,} groups"
             raise DataError(wrong, "another share, or another split: --holdout-seed N")
-        drop(beside["holdout"], f"--holdout {choice.holdout:g}")
+        drop(beside["holdout"], f"--holdout {choice.holdout:g} by {by}")
     if choice.control:
         draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
         control = draw.permutation(np.flatnonzero(free))[: int((numbers == 0).sum())]
@@ -326,17 +328,25 @@ def choose_groups(inspection: Inspection, choice: Choice) -> Chosen:
     return Chosen(numbers == 0, _dropped(inspection, numbers, reasons), beside)
 
 
-def _held_out(narrow: Narrow, share: float, seed: int) -> Mask:
-    """The groups whose prompt is in the holdout: by a hash of its key, so that it depends on no other prompt and on no machine."""
+def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mask]:
+    """The groups whose prompt is in the holdout: by a hash of its key, so that it depends on no other prompt and on no machine.
+
+    Of a key that names a draw of the prompt, such as `group.id`, by its text; also what names the prompt.
+    """
+    narrow, schema = inspection.narrow, inspection.narrow.request.schema
     names = prompt_columns(narrow)
-    if not names:
-        wrong = f"the group key ({', '.join(narrow.key_words) or 'blocks of rows'}) names no prompt, which --holdout splits by"
-        raise DataError(wrong, "name the column of the prompt with --group")
-    digests = (
-        blake2b(f"{seed}:{key}".encode(), digest_size=8).digest()
-        for key in key_texts(narrow, narrow, names)[0]["words"]
-    )
-    return np.array([int.from_bytes(digest) < share * 2**64 for digest in digests])
+    if names and (narrow.request.layout.flags.group or not any(re.search(OF_DRAWS, name) for name in names)):
+        keys: list[str | None] = key_texts(narrow, narrow, names)[0]["words"].to_list()
+    else:
+        text = (schema and schema.prompt) or inspection.columns.get("prompt")
+        keys = texts(narrow, narrow.groups.first.cast(pl.Int64).to_numpy(), text) if text else [None]
+        if None in keys:
+            key = ", ".join(narrow.key_words) or "blocks of rows"
+            cure = "name the column of the prompt with --group"
+            raise DataError(f"the group key ({key}) names no prompt, which --holdout splits by", cure)
+        names = (text,)
+    digests = (blake2b(f"{seed}:{key}".encode(), digest_size=8).digest() for key in keys)
+    return ", ".join(names), np.array([int.from_bytes(digest) < share * 2**64 for digest in digests])
 
 
 def _descending(quantities: pl.DataFrame, by: str) -> Vector:

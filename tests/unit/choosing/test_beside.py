@@ -118,6 +118,24 @@ def test_a_key_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "y.jsonl").exists()
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(suffix: str, tmp_path: Path) -> None:
+    rows = [
+        {"group_index": 100 * step + p, "step": step, "prompt": f"What is {p} + é?", "reward": i % 2}
+        for step in range(3) for p in range(30) for i in range(2)
+    ]  # fmt: skip
+    path = write(tmp_path / f"x{suffix}", rows)
+    done = adv("select", str(path), "--holdout", "0.4", "-o", f"{tmp_path}/y.jsonl")
+    assert "--holdout 0.4 by prompt" in done.out
+    held = {p for p in range(30) if held_out(f"What is {p} + é?", 0.4, 0)}
+    assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.holdout.jsonl")} == held
+    assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.jsonl")} == {*range(30)} - held
+    said = adv("select", str(path), "-g", "group_index", "--holdout", "0.4", "-o", f"{tmp_path}/z.jsonl")
+    assert "--holdout 0.4 by group_index" in said.out
+    without = write(tmp_path / f"w{suffix}", [{name: row[name] for name in ("group_index", "reward")} for row in rows])
+    assert "the group key (group_index) names no prompt" in adv("select", str(without), "--holdout", "0.4").err
+
+
 def test_standard_output_has_no_second_file_and_no_file_is_written_over(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", table().to_dicts())
     flags = ("select", str(path), "-g", "prompt_id,step", "--holdout", "0.5", "-o")
