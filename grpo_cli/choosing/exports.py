@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import Choice, pick_rows, refuse_below
+from grpo_cli.choosing.groups import Choice, bar_of, pick_rows, refuse_below
 from grpo_cli.engine.group_stats import Mask, Segments, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, UsageError
@@ -45,7 +45,7 @@ class Wanted:
     prompt: str | None = None
     response: str | None = None
     messages: str | None = None
-    pick: Literal["best", "all-above"] | None = None
+    pick: Literal["best", "all-above", "shortest"] | None = None
     per_group: int | None = None
     min_reward: float | None = None
     keep_duplicates: bool | None = None
@@ -63,14 +63,13 @@ class Wanted:
     prompt_tokens: str | None = None
 
     def __post_init__(self) -> None:
-        by_where = (
-            {"solved_at"} if self.where and any(name.startswith("pass_at_") for name in self.where.names) else set()
-        )
-        for name in sorted({name for kind in KINDS.values() for name in kind.takes} - by_where):
+        draws = self.where is not None and any(name.startswith("pass_at_") for name in self.where.names)
+        everywhere = {"solved_at"} if draws or self.pick == "shortest" else set()
+        for name in sorted({name for kind in KINDS.values() for name in kind.takes} - everywhere):
             kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
             if getattr(self, name) is not None and self.to not in kinds:
                 flag = f"--{name.replace('_', '-')}"
-                cure = f"it is for --to {' and '.join(kinds)}{', and pass@K in --where' if name == 'solved_at' else ''}"
+                cure = f"it is for --to {' and '.join(kinds)}{', pass@K in --where and --pick shortest' if name == 'solved_at' else ''}"
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
         refuse_below(self, max_pairs=1)
         _ = self.choice
@@ -105,6 +104,7 @@ class Rollouts:
     prompts: Hashes
     responses: Hashes
     groups: pl.DataFrame
+    lengths: Vector | None = None  # for --pick shortest
     left_out: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -114,8 +114,9 @@ class Rollouts:
 
     def at(self, kept: Mask | Index) -> Rollouts:
         """The rollouts at these positions."""
-        of_rows = ("rows", "codes", "rewards", "advantages", "prompts", "responses")
-        return replace(self, **{name: getattr(self, name)[kept] for name in of_rows})
+        of_rows = ("rows", "codes", "rewards", "advantages", "prompts", "responses", "lengths")
+        each = {name: getattr(self, name) for name in of_rows}
+        return replace(self, **{name: values[kept] for name, values in each.items() if values is not None})
 
     def keep(self, kept: Mask, reason: str) -> Rollouts:
         """These rollouts; the others are counted under the reason to leave them out."""
@@ -174,11 +175,16 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
         most = wanted.per_group
     else:
         most = wanted.per_group or 1
+    if wanted.pick == "shortest":
+        bar = bar_of(rollouts.groups, wanted.solved_at)
+        rollouts = rollouts.keep(rollouts.rewards >= bar, f"not solved: a reward below {bar:g}")
     if most is not None:
-        picked = pick_rows(rollouts.codes.astype(np.uint32), rollouts.rewards, most, "best", 0)
-        ties = _tied_groups(rollouts, picked)
-        said = f" (in {ties:,} group{'s' * (ties != 1)} others have the same reward: the first in the file is taken)"
-        rollouts = rollouts.keep(picked, f"not among the best {most} of its group{said if ties else ''}")
+        codes, lengths = rollouts.codes.astype(np.uint32), rollouts.lengths
+        picked = pick_rows(codes, rollouts.rewards, most, "best", 0, lengths)
+        what, which, by = ("reward", "best", rollouts.rewards) if lengths is None else ("length", "shortest", lengths)
+        ties = _tied_groups(rollouts, by, picked)
+        said = f" (in {ties:,} group{'s' * (ties != 1)} others have the same {what}: the first in the file is taken)"
+        rollouts = rollouts.keep(picked, f"not among the {which} {most} of its group{said if ties else ''}")
     if not wanted.keep_duplicates:
         first = _distinct_keys(rollouts.prompts, rollouts.responses).first.to_numpy()
         if len(first) < len(rollouts.rows):
@@ -222,11 +228,10 @@ def _distinct(rollouts: Rollouts) -> Mask:
     return kept
 
 
-def _tied_groups(rollouts: Rollouts, picked: Mask) -> int:
-    """The number of groups in which a row with the same reward as a picked row was left out."""
-    least, _ = group_extremes(rollouts.codes[picked], rollouts.rewards[picked], rollouts.height)
-    _, most = group_extremes(rollouts.codes[~picked], rollouts.rewards[~picked], rollouts.height)
-    return int((least == most).sum())
+def _tied_groups(rollouts: Rollouts, by: Vector, picked: Mask) -> int:
+    """The number of groups in which a row with the same value as a picked row was left out."""
+    taken, others = (group_extremes(rollouts.codes[some], by[some], rollouts.height) for some in (picked, ~picked))
+    return int(((taken[0] == others[1]) | (taken[1] == others[0])).sum())
 
 
 # --- pairs -----------------------------------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,7 @@ from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
+from grpo_cli.read.texts import TextColumns, some_texts, text_lengths
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
 from grpo_cli.stats.against import prompt_columns
@@ -33,7 +35,7 @@ FACTS: Final = (
 
 OF_DRAWS: Final = r"(^|[._])(group|uid)([._]|$)"  # ids of groups: a prompt has another in each step
 BESIDE: Final = ("holdout", "control")  # the further outputs, in this order
-Pick = Literal["best", "worst", "spread", "random"]
+Pick = Literal["best", "worst", "spread", "random", "shortest"]
 
 
 def refuse_below(options: object, **least: int) -> None:
@@ -158,7 +160,14 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
             .to_series()
             .to_numpy()
         )
-        picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0)
+        lengths = None
+        if choice.pick == "shortest":
+            text = some_texts(narrow.tables[0], TextColumns())
+            rewards = np.where(rewards >= bar_of(inspection.groups, choice.solved_at), rewards, np.nan)
+            lengths = np.full(len(codes), np.nan)
+            solved = np.flatnonzero(np.isfinite(rewards))
+            lengths[solved] = lengths_of(inspection, solved, text.response or text.messages)
+        picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0, lengths)
         picked = _with_siblings(inspection, picked)
         beside = {name: mask & picked for name, mask in beside.items()}
         picked &= rows
@@ -199,6 +208,16 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
     )
     further = {name: every[mask] for name, mask in beside.items()}
     return Kept(rows=places, lengths=narrow.lengths, facts=said, beside=further)
+
+
+def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
+    """The lengths of these responses: those of a column, else of the texts in the column `text`."""
+    if "length" in inspection.rows.columns:
+        return inspection.rows["length"].to_numpy()[rows]
+    if not text:
+        raise DataError("--pick shortest needs the length of each response", "name its column with --length-column")
+    lengths: Vector = text_lengths(inspection.narrow, rows, text)
+    return lengths
 
 
 def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
@@ -257,11 +276,17 @@ def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
     ]
 
 
+def bar_of(groups: pl.DataFrame, solved_at: float | None) -> float:
+    """The least reward that counts as solved: by default the highest of all groups."""
+    highest: Any = groups["max"].max()
+    return solved_at if solved_at is not None else -math.inf if highest is None else highest
+
+
 def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[int]) -> Iterator[pl.Series]:
     """pass@K of each group, for each K."""
     rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
     scored = np.isfinite(rewards)
-    bar = solved_at if solved_at is not None else rewards[scored].max(initial=-np.inf)
+    bar = bar_of(inspection.groups, solved_at)
     codes = inspection.narrow.table["group"].to_numpy()
     height = len(inspection.groups)
     n, solved = np.bincount(codes[scored], minlength=height), solved_counts(codes, rewards, bar, height)
@@ -344,7 +369,7 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
             key = ", ".join(narrow.key_words) or "blocks of rows"
             cure = "name the column of the prompt with --group"
             raise DataError(f"the group key ({key}) names no prompt, which --holdout splits by", cure)
-        names = (text,)
+        names = (str(text),)
     digests = (blake2b(f"{seed}:{key}".encode(), digest_size=8).digest() for key in keys)
     return ", ".join(names), np.array([int.from_bytes(digest) < share * 2**64 for digest in digests])
 
@@ -408,8 +433,8 @@ def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> 
     return listed
 
 
-def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int) -> Mask:
-    """Mark at most `most` rows of each group; never rows whose reward is not finite.
+def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int, lengths: Vector | None = None) -> Mask:
+    """Mark at most `most` rows of each group; never rows whose reward is not finite. The shortest are those of these lengths.
 
     Of equal rewards the earlier row is taken (`spread` takes from both ends). The same seed gives the same rows.
     """
@@ -419,6 +444,8 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int) ->
         return chosen
     codes, rewards, most = codes[finite], rewards[finite], min(most, len(finite))
     by = {"best": -rewards, "worst": rewards, "spread": rewards}.get(how)
+    if lengths is not None:
+        by = lengths[finite]
     if by is None:
         by = np.random.default_rng(seed).random(len(finite))
     order = np.lexsort((by, codes))

@@ -131,7 +131,7 @@ class SelectKeywords(SharedKeywords, total=False):
     top_p_slack: Number
     limit: Whole
     per_group: Whole
-    pick: Literal["best", "worst", "spread", "random"] | None
+    pick: Literal["best", "worst", "spread", "random", "shortest"] | None
     control: Switch
     holdout: Number
     holdout_seed: Whole
@@ -144,7 +144,7 @@ class ExportKeywords(CompareKeywords, total=False):
     prompt: Text
     response: Text
     messages: Text
-    pick: Literal["best", "all-above"] | None
+    pick: Literal["best", "all-above", "shortest"] | None
     min_reward: Number
     keep_duplicates: Switch
     per_group: Whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -117,6 +118,16 @@ def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dic
         return text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
 
     return of_texts(narrow, rows, columns, "a text", "--prompt, --response or --messages", hashes)
+
+
+def text_lengths(narrow: Narrow, rows: RowNumbers, column: str) -> Any:
+    """The number of characters of each text; of a conversation, of its JSON."""
+
+    def lengths(_: str, texts: pl.Series) -> pl.Series:
+        plain = (json.loads(text) if text and text[0] == '"' else text or "" for text in texts)
+        return pl.Series([*map(len, plain)], dtype=pl.Float64)
+
+    return of_texts(narrow, rows, [column], "a text", "--response or --messages", lengths)[column]
 
 
 def of_texts(

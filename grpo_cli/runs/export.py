@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
-from grpo_cli.choosing.groups import choose_groups
+from grpo_cli.choosing.groups import choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
@@ -129,6 +129,9 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     held = beside.get("holdout", ~groups & groups)
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups | held, without_prompt, all_rows=kind.all_rows)
+    if wanted.pick == "shortest" and isinstance(columns, TextColumns):
+        text = columns.response or columns.messages
+        rollouts = replace(rollouts, lengths=lengths_of(inspection, rollouts.rows, text))
     records = kind.records(rollouts, wanted)
     first = next(iter(records.rows.values()))
     is_held = held[narrow.table["group"].to_numpy()[first]]

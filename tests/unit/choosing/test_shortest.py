@@ -1,0 +1,129 @@
+"""`--pick shortest`: of each group the shortest response that solves the prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grpo_cli
+from grpo_cli.errors import DataError, UsageError
+from tests.support.command import adv
+from tests.support.drawn import examples
+from tests.support.jobs import rows_of, write
+
+Row = dict[str, Any]
+# Letters that JSON escapes, or that are several bytes, are one character each.
+RESPONSES = st.text(alphabet='ab"\\\né😀', min_size=1, max_size=6)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "prompt_id": st.sampled_from("abc"),
+            "reward": st.sampled_from([None, 0.0, 0.5, 1.0]),
+            "response": RESPONSES,
+            "length": st.integers(1, 4),
+        }
+    ),
+    max_size=12,
+)
+ALWAYS = [{"prompt_id": "z", "reward": reward, "response": "same", "length": 2} for reward in (0.0, 0.5, 1.0, 1.0)]
+
+
+def shortest(rows: list[Row], bar: float, size: Any, most: int = 1) -> list[int]:
+    """The rows that are kept, by loops: of each group the shortest that are solved, the first in the file of equals."""
+    kept = []
+    for key in {row["prompt_id"] for row in rows}:
+        solved = [
+            at
+            for at, row in enumerate(rows)
+            if row["prompt_id"] == key and row["reward"] is not None and row["reward"] >= bar
+        ]
+        kept += sorted(solved, key=lambda at: (size(rows[at]), at))[:most]
+    return sorted(kept)
+
+
+@pytest.mark.parametrize("by", ["length", "response"])
+@pytest.mark.parametrize("solved_at", [None, 0.5])
+@given(drawn=ROWS, most=st.integers(1, 3))
+@examples(15)
+def test_the_shortest_that_are_solved_are_kept(by: str, solved_at: float | None, drawn: list[Row], most: int) -> None:
+    rows = [*drawn, *ALWAYS]
+    frame = pl.DataFrame([{**row, "at": at, "prompt": "p" + row["prompt_id"]} for at, row in enumerate(rows)])
+    size = (lambda row: row["length"]) if by == "length" else (lambda row: len(row["response"]))
+    frame = frame if by == "length" else frame.drop("length")
+    wanted = shortest(rows, 1.0 if solved_at is None else solved_at, size, most)
+    options: Any = {"pick": "shortest", "per_group": most, "solved_at": solved_at, "group": "prompt_id"}
+    assert grpo_cli.select(frame, missing="exclude", **options).frame["at"].to_list() == wanted
+    found = grpo_cli.export(frame, "sft", keep_duplicates=True, missing="exclude", **options).frame
+    assert found["completion"].to_list() == [rows[at]["response"] for at in wanted]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
+def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": key, "prompt": key, "response": text, "reward": reward}
+        for key, text, reward in [("a", "long answer", 1), ("a", "short", 1), ("a", "no", 0), ("b", "x", 0), ("b", "yy", 0), ("a", "brief", 1)]
+    ]  # fmt: skip
+    path = write(tmp_path / f"x{suffix}", rows)
+    done = adv("export", str(path), "--to", "sft", "--pick", "shortest", "-o", f"{tmp_path}/y.jsonl")
+    assert [row["completion"] for row in rows_of(tmp_path / "y.jsonl")] == ["short"]
+    assert "3 rows: not solved: a reward below 1" in done.out
+    said = " ".join(done.out.split())
+    assert (
+        "2 rows: not among the shortest 1 of its group (in 1 group others have the same length: the first in the file is taken)"
+        in said
+    )
+    kept = adv("select", str(path), "--per-group", "1", "--pick", "shortest", "-o", f"{tmp_path}/z{suffix}")
+    assert [row["response"] for row in rows_of(tmp_path / f"z{suffix}")] == ["short"]
+    assert "groups         1 of 2 kept" in kept.out
+
+
+def test_a_length_column_that_is_named_wins() -> None:
+    frame = pl.DataFrame(
+        {
+            "prompt_id": ["a"] * 3,
+            "prompt": ["p"] * 3,
+            "response": ["1", "22", "333"],
+            "reward": [1, 1, 1],
+            "cost": [3, 1, 2],
+            "tokens": [1, 2, 3],
+        }
+    )
+    named: Any = {"pick": "shortest", "length_column": "cost"}
+    assert grpo_cli.export(frame, "sft", **named).frame["completion"].to_list() == ["22"]
+    assert grpo_cli.select(frame, per_group=1, **named).frame["response"].to_list() == ["22"]
+
+
+def test_conversations_have_a_length_too() -> None:
+    talk = [
+        [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}] for text in ("long one", "short")
+    ]
+    frame = pl.DataFrame({"prompt_id": ["a", "a"], "messages": talk, "reward": [1, 1]})
+    assert grpo_cli.export(frame, "sft", pick="shortest").frame["messages"][0].to_list()[1]["content"] == "short"
+
+
+def test_without_a_length_and_a_text_it_is_refused() -> None:
+    frame = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [1, 0]})
+    with pytest.raises(
+        DataError, match="pick='shortest' needs the length of each response; name its column with length_column"
+    ):
+        grpo_cli.select(frame, per_group=1, pick="shortest")
+
+
+def test_nothing_is_solved_where_no_reward_is_known() -> None:
+    frame = pl.DataFrame(
+        {"prompt_id": ["a", "a"], "prompt": ["p", "p"], "response": ["x", "y"], "reward": [float("nan")] * 2}
+    )
+    done = grpo_cli.export(frame, "sft", pick="shortest", missing="exclude")
+    assert len(done.frame) == 0
+    assert "no record is left" in done.facts["warnings"]
+
+
+def test_solved_at_is_for_the_shortest_and_not_for_the_best() -> None:
+    frame = pl.DataFrame({"prompt_id": ["a"], "prompt": ["p"], "response": ["x"], "reward": [1]})
+    with pytest.raises(UsageError, match=r"solved_at does not apply to to='sft'; it is for .* and pick='shortest'"):
+        grpo_cli.export(frame, "sft", solved_at=0.5)
