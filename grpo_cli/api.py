@@ -84,8 +84,8 @@ def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, .
 
 INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "before", "rescored"})
 # Keywords of `select` spelled like its flags; other commands have options of these names.
-SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from"}
-EXPORT_KEYWORDS: Final = {"pick": "best"}
+SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from", "against": "before"}
+EXPORT_KEYWORDS: Final = {"pick": "best", "against": "before"}
 EXPORTED: Final = _keywords_of("export")
 ADD_KEYWORDS: Final = {"column": "chosen"}
 ADDED: Final = ("chosen", "on", "take", "by_position", "schema", "in_place", "force", "replace", "fail_on")
@@ -582,7 +582,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     given = _checked({SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
     job = selects.Job.of(given)
     tables, _ = opened(frame, job.binding)
-    _, chosen = selects.selected(job, tables)
+    _, chosen = selects.selected(job, tables, [job.of_run(path) for path in job.against])
     kept, *others = [_taken(frame, tables, rows) for rows in (chosen.rows, *chosen.beside.values())]
     refuse_changed(tables)
     beside = dict(zip(chosen.beside, others, strict=True))

@@ -40,6 +40,7 @@ class Wanted:
     where: Filter | None = None
     limit: int | None = None
     seed: int | None = None
+    runs: int = 1
     holdout: float | None = None
     holdout_seed: int | None = None
     prompt: str | None = None
@@ -85,7 +86,7 @@ class Wanted:
     @property
     def choice(self) -> Choice:
         """Which groups are exported."""
-        names = ("where", "solved_at", "limit", "seed", "holdout", "holdout_seed")
+        names = ("where", "solved_at", "limit", "seed", "runs", "holdout", "holdout_seed")
         return Choice(per_group=self.per_group or 1, **{name: getattr(self, name) for name in names})
 
 

@@ -24,7 +24,7 @@ from grpo_cli.read.pairs import key_texts
 from grpo_cli.read.texts import TextColumns, some_texts, text_lengths
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
-from grpo_cli.stats.against import prompt_columns
+from grpo_cli.stats.against import matched, prompt_columns
 from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
 
@@ -33,6 +33,7 @@ FACTS: Final = (
     "size", "scored", "unscorable", "mean", "std", "min", "max", "spread", "solve_rate", "constant", "nearly", "length",
 )  # fmt: skip
 
+OF_RUNS: Final = ("runs", "solved_runs")
 OF_DRAWS: Final = r"(^|[._])(group|uid)([._]|$)"  # ids of groups: a prompt has another in each step
 BESIDE: Final = ("holdout", "control")  # the further outputs, in this order
 Pick = Literal["best", "worst", "spread", "random", "shortest"]
@@ -60,12 +61,16 @@ class Choice:
     per_group: int | None = None
     pick: Pick = "spread"
     seed: int | None = None
+    runs: int = 1  # this one and those of --against
     control: bool = False
     holdout: float | None = None  # the share of prompts that are split off
     holdout_seed: int | None = None
 
     def __post_init__(self) -> None:
         refuse_below(self, limit=1, per_group=1, top=1, seed=0, top_p_slack=0, holdout_seed=0)
+        if self.runs > 1 and not {*OF_RUNS} & {*self.names}:
+            cure = "for example --where 'solved_runs == 0 and runs == 3'"
+            raise UsageError("--against counts runs, and --where and --by name neither runs nor solved_runs", cure)
         if self.holdout is not None and not 0 < self.holdout < 1:
             raise UsageError(f"--holdout cannot be {self.holdout:g}", "it takes a share between 0 and 1")
         if self.holdout_seed is not None and self.holdout is None:
@@ -104,6 +109,7 @@ class Selected:
     """The summary of `select`."""
 
     inputs: Sequence[str]
+    against: Sequence[str]
     version: Literal[1]
     where: str | None
     seed: int | None
@@ -147,10 +153,10 @@ class Kept:
         return [[part - start for part, start in zip(each, starts, strict=True)] for each in parts]
 
 
-def select_rows(inspection: Inspection, choice: Choice) -> Kept:
+def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()) -> Kept:
     """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""
     narrow, groups = inspection.narrow, inspection.groups
-    kept_groups, dropped, masks = choose_groups(inspection, choice)
+    kept_groups, dropped, masks = choose_groups(inspection, choice, others)
     codes = narrow.table["group"].to_numpy()
     rows, kept, beside = kept_groups[codes], kept_groups, {name: mask[codes] for name, mask in masks.items()}
     share = facts.zero_variance_share(groups.filter(kept_groups))
@@ -186,6 +192,7 @@ def select_rows(inspection: Inspection, choice: Choice) -> Kept:
     whole = sum(narrow.lengths)
     said = Selected(
         inputs=(),
+        against=(),
         version=VERSION,
         where=choice.where.text if choice.where else None,
         seed=choice.seed,
@@ -276,6 +283,17 @@ def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
     ]
 
 
+def _of_runs(runs: Sequence[Inspection], solved_at: float | None) -> Iterator[pl.Series]:
+    """In how many runs the prompt of each group of the first has a reward, and in how many some row of it is solved."""
+    bar = bar_of(pl.concat(run.groups.select("max") for run in runs), solved_at)
+    for name, least in zip(OF_RUNS, (-math.inf, bar), strict=True):
+        here, counts = matched(runs[0], runs[0]).keys[0]["key"], pl.zeros(len(runs[0].groups), pl.Int64, eager=True)
+        for run in runs:
+            keys = matched(runs[0], run).keys[1]["key"]
+            counts += here.is_in(keys.filter(run.groups["max"] >= least).implode())
+        yield counts.alias(name)
+
+
 def bar_of(groups: pl.DataFrame, solved_at: float | None) -> float:
     """The least reward that counts as solved: by default the highest of all groups."""
     highest: Any = groups["max"].max()
@@ -304,9 +322,11 @@ class Chosen(NamedTuple):
     beside: Mapping[str, Mask]
 
 
-def choose_groups(inspection: Inspection, choice: Choice) -> Chosen:
-    """Choose groups by conditions, --top-p, --top, --limit and --holdout, in this order."""
+def choose_groups(inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()) -> Chosen:
+    """Choose groups by conditions, --top-p, --top, --limit and --holdout, in this order; `others` are the runs of --against."""
     quantities = _quantities(inspection, choice)
+    if others:
+        quantities = quantities.with_columns(_of_runs([inspection, *others], choice.solved_at))
     numbers = np.zeros(len(quantities), dtype=np.int64)  # per group: the number of the first reason to drop it, or 0
     reasons: list[str] = []
 
@@ -414,6 +434,8 @@ def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
     if draws is not None:
         shown = name.replace("pass_at_", "pass@")
         return UnknownName(f"no fact of a group named {shown!r}", f"did you mean 'pass@{int(draws[1]) or 1}'?")
+    if name in OF_RUNS:
+        return UnknownName(f"{name} counts runs, and there is one", "add --against INPUT for each other")
     if "reward" in name.lower():
         return UnknownName(f"no fact of a group named {name!r}", "use mean, std, min, max or spread")
     listed = [*(fact for fact in known if not fact.startswith("pass_at_")), "pass@K"]

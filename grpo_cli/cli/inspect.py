@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.stores import is_url
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
+from grpo_cli.runs.asked import earlier, name_of
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
 
@@ -82,8 +80,7 @@ def _browse(given: dict[str, Any], facts: Inspected | InspectedParts) -> str:
 
 def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
-    earlier_inputs = earlier(given).values() if "before" in given else ()
-    if "-" in {*earlier_inputs, given.get("rescored")} and "-" in given["inputs"]:
+    if given.get("rescored") == "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
         refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
@@ -138,27 +135,7 @@ def runs_of(now: Inspection, given: dict[str, Any], **more: Any) -> Runs:
     from grpo_cli.stats.runs import compared as compared_runs
 
     named = {name: _before(given, name, path, **more) for name, path in earlier(given).items()}
-    return compared_runs({**named, _name_of(given["inputs"]): now}, draws_of(given) or (), given.get("cluster"))
-
-
-def earlier(given: dict[str, Any]) -> dict[str, str]:
-    """The inputs of --against by their names; a path that exists as it is written has no name."""
-    named: dict[str, str] = {}
-    for text in given["before"]:
-        name, sign, path = text.partition("=")
-        if not sign or is_url(text) or Path(text).exists():
-            name = path = text
-        if not (name and path):
-            raise UsageError(f"--against {text!r} needs a name and an input", "write --against step200=ckpt200/")
-        if name in named or (len(given["before"]) > 1 and name == _name_of(given["inputs"])):
-            raise UsageError(f"two runs are called {name}", f"give them names: --against NAME={path}")
-        named[name] = path
-    return named
-
-
-def _name_of(inputs: Sequence[str]) -> str:
-    """What the newest run is called."""
-    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+    return compared_runs({**named, name_of(given["inputs"]): now}, draws_of(given) or (), given.get("cluster"))
 
 
 def _before(given: dict[str, Any], name: str, path: str, **more: Any) -> Inspection:
@@ -195,7 +172,7 @@ def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Again
     before = _before(given, name, path, **more)
     facts = against(now, before)
     changed = facts.same < facts.prompts  # otherwise it may be the same file twice
-    newest = _name_of(given["inputs"])
+    newest = name_of(given["inputs"])
     said = verdict(facts.solve_rate, facts.p, beyond_chance=facts.beyond_chance, now=newest, before=name)
     facts = replace(facts, verdict=said)
     if changed and same_rollouts(now, before, facts.key):

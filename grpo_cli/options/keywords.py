@@ -135,6 +135,7 @@ class SelectKeywords(SharedKeywords, total=False):
     control: Switch
     holdout: Number
     holdout_seed: Whole
+    against: Several
     seed: Whole
 
 
@@ -161,6 +162,7 @@ class ExportKeywords(CompareKeywords, total=False):
     mask: Text
     prompt_tokens: Text
     where: Several
+    against: Several
     limit: Whole
     holdout: Number
     holdout_seed: Whole

@@ -294,7 +294,7 @@ _MORE: Final = _of_panels({
         Option("text_column", "Column with the response text (default: found by name).",
                metavar="COL", brief="Column with the response text"),
         Option("duplicates", "Look for identical texts within groups even in large files.", type=bool),
-        Option("before", "An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base.",
+        Option("before", "An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base. In select and export: other runs that the facts runs and solved_runs of --where count.",
                spelled="--against", type=Several, metavar="[NAME=]INPUT", brief="What changed since an earlier run"),
         Option("cluster", "With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
                metavar="COL", brief="Prompts that count together in intervals"),
@@ -537,7 +537,7 @@ _COMMANDS: Final = (
         "select",
         "Select groups by solve rate, spread, pass@K, ..., and rows within them; the rows stay unchanged.",
         options=_options(
-            CHOICE, "seed", "output", "force", GROUPS, REWARDS, "length_column", *_READ,
+            CHOICE, "before", "seed", "output", "force", GROUPS, REWARDS, "length_column", *_READ,
             "json", "summary", *_SHOWN,
         ),
         common=(
@@ -550,7 +550,7 @@ _COMMANDS: Final = (
         "export",
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             *_READ, "fail_on", "json", "summary", *_SHOWN, without=BY_VALUE,
         ),
         common=(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from grpo_cli.choosing.exports import Wanted
@@ -16,6 +17,7 @@ from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ShapeOp
 from grpo_cli.errors import UsageError
+from grpo_cli.files.stores import is_url
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import (
     Given,
@@ -52,6 +54,10 @@ class OnFiles:
         """The files as tables, and warnings of those that are skipped."""
         inputs, skipped = find_inputs(self.inputs, output_folder)
         return open_tables(inputs, self.binding, over), skipped
+
+    def of_run(self, path: str) -> list[FileTable]:
+        """The files of another run, read in the same way."""
+        return replace(self, inputs=[path]).opened()[0]
 
 
 def made(kind: type[Made], given: Given, **own: Any) -> Made:
@@ -213,6 +219,7 @@ def choice_of(given: Given) -> Choice:
     return made(
         Choice,
         given,
+        runs=1 + len(given.get("before", ())),
         where=condition_of(given, "where"),
         top=given.get("most"),
         by=given.get("most_by", "std"),
@@ -222,7 +229,10 @@ def choice_of(given: Given) -> Choice:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    return made(Wanted, given, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given))
+    runs = 1 + len(given.get("before", ()))
+    return made(
+        Wanted, given, runs=runs, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given)
+    )
 
 
 def draws_of(given: Given) -> tuple[int, ...] | None:
@@ -238,3 +248,25 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
 def condition_of(given: Given, option: str, known: Collection[str] = (), *, of_rows: bool = False) -> Filter | None:
     """The condition that an option gives, on these quantities, on facts of groups or on columns of rows."""
     return Filter.parse(given[option], known, rows=of_rows) if option in given else None
+
+
+def earlier(given: Given) -> dict[str, str]:
+    """The inputs of --against by their names; a path that exists as it is written has no name."""
+    named, inputs = dict[str, str](), given.get("inputs", [""])
+    for text in given.get("before", ()):
+        name, sign, path = text.partition("=")
+        if not sign or is_url(text) or Path(text).exists():
+            name = path = text
+        if not (name and path):
+            raise UsageError(f"--against {text!r} needs a name and an input", "write --against step200=ckpt200/")
+        if name in named or (len(given["before"]) > 1 and name == name_of(inputs)):
+            raise UsageError(f"two runs are called {name}", f"give them names: --against NAME={path}")
+        if path == STDOUT and STDOUT in inputs:
+            raise UsageError("both runs are read from standard input", "only one of them can be")
+        named[name] = path
+    return named
+
+
+def name_of(inputs: Sequence[str]) -> str:
+    """What the newest run is called."""
+    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
@@ -24,7 +25,7 @@ from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, wanted_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, earlier, made, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
@@ -51,6 +52,7 @@ class Job(OnFiles):
     output: Output = field(default_factory=Output)
     summary: Path | None = None
     gate: Filter | None = None
+    against: Sequence[str] = ()  # the inputs of other runs
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -65,6 +67,7 @@ class Job(OnFiles):
             binding=binding_of(given),
             output=output_of(given),
             gate=condition_of(given, "fail_on", GATES),
+            against=[*earlier(given).values()],
             **more,
         )
 
@@ -76,6 +79,7 @@ class Exported:
     version: Literal[1]
     to: str
     inputs: Sequence[str]
+    against: Sequence[str]
     where: str | None
     rows: int
     groups: int
@@ -116,7 +120,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     watching = Watching(tables, phase)
     view = View(named=() if wanted.where is None else wanted.where.names)
     inspection = scored(tables, job.binding, job.plan, view, over=watching)
-    grouped = len(inspection.groups)
+    grouped, others = len(inspection.groups), [job.of_run(path) for path in job.against]
     without_prompt = None
     if isinstance(columns, TextColumns) and wanted.to == "prompts":
         phase("comparing texts")
@@ -125,7 +129,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         without_prompt = first[prompts == 0]
         inspection = of_prompts(inspection, prompts, wanted)
     narrow = inspection.narrow
-    groups, dropped, beside = choose_groups(inspection, wanted.choice)
+    runs = [scored(run, job.binding, job.plan, View(), warn=False) for run in others]
+    groups, dropped, beside = choose_groups(inspection, wanted.choice, runs)
     held = beside.get("holdout", ~groups & groups)
     phase("comparing texts")
     rollouts, left_out = _rollouts(inspection, columns, groups | held, without_prompt, all_rows=kind.all_rows)
@@ -143,7 +148,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         job.gate.check(lambda _: counts, counts, Written())
 
     watching.phase("writing")
-    refuse_changed(tables)
+    refuse_changed([*tables, *chain.from_iterable(others)])
     for at, (target, part) in enumerate(zip(targets, parts, strict=True)):
         with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
             pieces = _counted(_pieces(narrow, columns, part), len(records.columns), watching)
@@ -156,6 +161,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         version=VERSION,
         to=wanted.to,
         inputs=[table.name for table in tables],
+        against=job.against,
         where=wanted.where.text if wanted.where else None,
         rows=rows,
         groups=grouped,

@@ -27,7 +27,7 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, choice_of, made, output_of
+from grpo_cli.runs.asked import OnFiles, binding_of, choice_of, earlier, made, output_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -55,6 +55,7 @@ class Job(OnFiles):
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
     summary: Path | None = None
+    against: Sequence[str] = ()  # the inputs of other runs
     silent: bool = False  # nobody sees the warnings
 
     @classmethod
@@ -67,6 +68,7 @@ class Job(OnFiles):
             plan=plan_of(given),
             binding=binding_of(given),
             length=given.get("length_column"),
+            against=[*earlier(given).values()],
             output=output_of(given, "selected"),
             **more,
         )
@@ -84,10 +86,11 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
-    groups, kept = selected(job, tables, over=watching)
+    others = [job.of_run(path) for path in job.against]
+    groups, kept = selected(job, tables, others, over=watching)
 
     watching.phase("writing")
-    refuse_changed(tables)
+    refuse_changed([*tables, *chain.from_iterable(others)])
     make_folders(targets)
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
     scans, outputs, force, notes = groups.narrow.scans, kept.outputs, job.output.force, list[str]()
@@ -101,17 +104,21 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     return replace(
         kept.facts,
         inputs=[table.name for table in tables],
+        against=job.against,
         outputs=[target.name for target in targets],
         warnings=[*kept.facts.warnings, *skipped, *notes],
         seconds=round(time.perf_counter() - started, 3),
     )
 
 
-def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Inspection, Kept]:
-    """The groups of these tables, and the rows that are kept."""
+def selected(
+    job: Job, tables: Sequence[Table], others: Sequence[Sequence[Table]] = (), *, over: OverTables = map
+) -> tuple[Inspection, Kept]:
+    """The groups of these tables, and the rows that are kept; `others` are other runs."""
     view = View(length=job.length, named=job.choice.names)
     groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=over)
-    return groups, _with_records(groups.narrow, select_rows(groups, job.choice))
+    runs = [scored(run, job.binding, job.plan, View(), warn=False) for run in others]
+    return groups, _with_records(groups.narrow, select_rows(groups, job.choice, runs))
 
 
 def _with_records(narrow: Narrow, kept: Kept) -> Kept:

@@ -365,7 +365,7 @@ def test_a_look_draws_the_figures_of_the_report(place: Path) -> None:
 
 def test_an_option_of_another_command_is_refused(place: Path) -> None:
     frame = frames(place)["polars"]
-    for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "against"), (grpo_cli.inspect, "reward_clip")):
+    for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "cluster"), (grpo_cli.inspect, "reward_clip")):
         with pytest.raises(UnknownName, match=f"no option named '{name}'"):
             call(frame, **dict[str, Any]({name: "x"}))
 
