@@ -121,7 +121,7 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
         ("groups", _groups(plan)),
         ("weight", _weight(plan)),
         ("post", [_POST[op.name](op) for op in plan.post] + _rollout(plan)),
-        ("distill", _distill(plan)),
+        ("distill", distilled(plan)),
         ("not used", _without_effect(plan)),
     ]
 
@@ -274,12 +274,12 @@ _POST: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
-def _distill(plan: Plan) -> list[str]:
+def distilled(plan: Plan) -> list[str]:
     """What is done on each token."""
     rule = plan.distill
     if not rule.coef:
         return []
-    coef, far = exact(rule.coef), "d = teacher - student log-probability of the token"
+    coef, far = exact(rule.coef), "d = teacher - student log-probability"
     cut = "" if rule.clamp is None else f", cut to [-{exact(rule.clamp)}, {exact(rule.clamp)}]"
     factor = "" if abs(rule.coef) == 1 else f"{exact(abs(rule.coef))} "
     change = f"A {'+' if rule.coef > 0 else '-'} {factor}d"
@@ -287,7 +287,7 @@ def _distill(plan: Plan) -> list[str]:
         clip = exact(rule.clip)
         change = f"A (1 - {coef} + {coef} clip(exp(sign(A) d), 1 - {clip}, 1 + {clip}))"
         change += ", where A < 0" * rule.negative_only
-    return [f"with --per-token, then {change}; {far}{cut}"]
+    return [f"then on each token (--per-token) {change}; {far}{cut}"]
 
 
 def _weight(plan: Plan) -> list[str]:

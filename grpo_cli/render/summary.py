@@ -238,7 +238,7 @@ def advantage(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     kinds = ((values.zero, f"{_are(values.zero)} 0"), (values.null, "null"), (values.nan, "NaN"))
     counts = [f"{rows:,} {words}" for rows, words in kinds if rows]
     over = ["of rows: a rollout counts with each of its rows"] if facts.unit == "rollout" else []
-    over += ["of rows, without what the teacher adds on each token"] if facts.plan.distill.coef else []
+    over += [f"of rows, {line}" for line in plan_text.distilled(facts.plan)]
     yield "advantages", [*over, ", ".join([*lines, *counts]), *_on_tokens(facts.per_token)]
 
 

@@ -247,8 +247,10 @@ def test_the_summary_the_explanation_and_the_parquet_file_say_it(tmp_path: Path)
         "negative_only": False,
     }
     assert noted["per_token"] == facts["per_token"]["columns"]
-    told = adv("compute", str(path), *options, "--explain").out
-    assert "A (1 - 0.5 + 0.5 clip(exp(sign(A) d), 1 - 0.2, 1 + 0.2))" in " ".join(told.split())
+    formula = "A (1 - 0.5 + 0.5 clip(exp(sign(A) d), 1 - 0.2, 1 + 0.2)); d = teacher - student log-probability"
+    for more in ("--explain", "--force"):
+        told = adv("compute", str(path), *options, more)
+        assert f"then on each token (--per-token) {formula}" in " ".join(f"{told.out} {told.err}".split())
 
 
 @pytest.mark.parametrize(

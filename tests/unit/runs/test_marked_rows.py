@@ -36,7 +36,7 @@ MARKS = st.sampled_from(["", "", OUT, HIDDEN])
 # Their numbers depend on the order of the groups, which is that of their first rows, whether these count or not.
 BY_ORDER = {"ema", "james-stein"}
 PLANS: dict[str, dict[str, str]] = {
-    **{name: {"preset": name} for name, preset in presets().items() if not preset.refused},
+    **{name: {"preset": name} for name, row in presets().items() if not (row.refused or row.plan.distill.coef)},
     **{
         f"{name}, {scale}": {"method": name, "scale": scale}
         for name, method in ESTIMATORS.items()

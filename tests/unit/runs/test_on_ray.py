@@ -64,6 +64,16 @@ def test_options_mean_the_same(options: dict[str, Any], suffix: str, tmp_path: P
     ray_runs.both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_each_token_gets_what_a_teacher_adds(suffix: str, tmp_path: Path) -> None:
+    lists = {
+        name: pl.int_ranges(pl.col("length")).list.eval(pl.element() * at) for at, name in ((-0.5, "s"), (-0.1, "t"))
+    }
+    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(**lists), suffix=suffix)
+    columns = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
+    ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
+
+
 def test_blocks_of_rows_without_a_key(tmp_path: Path, folder: Path) -> None:
     ray_runs.both(tmp_path, folder, group_size=3, partial="keep", group_within=None)
 
