@@ -174,13 +174,13 @@ class Plan:
         """The rank penalty whose numerator keeps the raw reward, if any."""
         return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)
 
-    def refuse_distill(self, what: str, instead: str = " compute --per-token writes lists;") -> None:
+    def refuse_distill(self, what: str, instead: str = "compute --per-token writes lists;") -> None:
         """Refuse a plan whose advantages differ from token to token, where there is `what`."""
         if self.distill.coef:
             wrong = (
                 f"the plan changes the advantage on each token (distill.coef {self.distill.coef:g}), and this is {what}"
             )
-            raise UsageError(wrong, f"{instead.strip()} --set distill.coef=0 leaves that out")
+            raise UsageError(wrong, f"{instead} --set distill.coef=0 leaves that out")
 
     @property
     def flag(self) -> str:

@@ -191,7 +191,9 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
     distills = next((plan for plan in plans if plan.distill.coef), None)
     if not given.get("per_token"):
         if distills is not None:
-            distills.refuse_distill("one advantage a row", " --per-token with --token-logprobs and --teacher-logprobs;")
+            distills.refuse_distill(
+                "one advantage a row", "add --per-token with --token-logprobs and --teacher-logprobs;"
+            )
         if named and not ("kl_from" in given and named == ["mask"]):
             raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
         return None

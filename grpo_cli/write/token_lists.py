@@ -148,6 +148,8 @@ def _own_numbers(
                 at = int(wrong.argmax())
                 what = f"{columns.token_logprobs} has {part.sizes[at]:,} numbers, the response {own[at]:,} tokens"
                 cure = f"the lists are of the response, or of all {every[at]:,} tokens of the row"
+                if columns.names == [columns.length]:
+                    cure = f"--tokens {columns.token_logprobs} says that the lists begin with the prompt"
                 raise DataError(what, cure, place=narrow.place(int(here[at])))
             flags = counting.explode(empty_as_null=False, keep_nulls=False).to_numpy()
             gaps = gaps[flags[flags | np.repeat(whole, every)]]

@@ -276,6 +276,21 @@ def test_lists_that_do_not_fit_are_an_error_with_the_row(change: Row, said: str,
     assert said in done.err
 
 
+def test_a_prompt_inside_of_the_lists_is_an_error_that_names_the_mask(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.jsonl", ROWS)
+    lists = ("--per-token", "--token-logprobs", "all_student", "--teacher-logprobs", "all_teacher", "--distill", "1")
+    done = adv("compute", str(path), *lists, "-q")
+    said = "rows.jsonl:1: all_student is null at token 1; if it is a token of the prompt, --mask COL names a list"
+    assert said in done.err
+    sizes = ("--length-column", "n")
+    path = write(tmp_path / "rows.jsonl", [{**one, "all_student": one["all_teacher"]} for one in ROWS])
+    done = adv("compute", str(path), *lists, *sizes, "-q")
+    said = "all_student has 1 numbers, the response 0 tokens; --tokens all_student says that the lists begin with the prompt"
+    assert said in done.err
+    found = computed(path, tmp_path / "out.jsonl", *lists, *sizes, "--tokens", "all_student", "--method", "none")
+    assert found == [[0.0] * (2 * one["n"] + 1) for one in ROWS]
+
+
 def test_a_mask_of_another_length_is_an_error_with_the_row(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", ROWS)
     done = adv("compute", str(path), *LISTS, "--distill", "1", "--mask", "mask", "-q")
