@@ -189,15 +189,15 @@ def test_a_stream_gets_its_lists_group_by_group() -> None:
 def test_frames_get_lists(kind: str) -> None:
     frame = pl.DataFrame(ROWS)
     given = {"polars": frame, "pandas": frame.to_pandas(), "arrow": frame.to_arrow()}[kind]
-    names = {"token_logprobs": "student", "teacher_logprobs": "teacher"}
-    found = grpo_cli.advantages(given, per_token=True, method="dr-grpo", distill=0.5, **names)
+    names: Any = {"per_token": True, "token_logprobs": "student", "teacher_logprobs": "teacher"}
+    found = grpo_cli.advantages(given, method="dr-grpo", distill=0.5, **names)
     listed = found.to_pylist() if kind == "arrow" else [list(one) for one in found]
     assert listed == list(map(distilled, ROWS))
-    by = {
+    by: Any = {
         "plan_by": "prompt_id",
         "plans": {"default": {"method": "dr-grpo"}, "1": {"method": "dr-grpo", "distill": 0.5}},
     }
-    parts = grpo_cli.advantages(frame, per_token=True, **names, **by).to_list()
+    parts = grpo_cli.advantages(frame, **names, **by).to_list()
     assert parts == [distilled(one) if one["prompt_id"] == 1 else [advantage(one)] * one["n"] for one in ROWS]
 
 
@@ -222,7 +222,7 @@ def test_float32_lists_give_the_numbers_of_float64(tmp_path: Path) -> None:
     kinds = {"student": pl.List(pl.Float32), "teacher": pl.List(pl.Float32)}
     path = tmp_path / "in.parquet"
     pl.DataFrame(ROWS).cast(kinds).write_parquet(path)  # type: ignore[arg-type]
-    narrow = [[float(x) for x in one] for one in pl.read_parquet(path)["teacher"]]
+    narrow = pl.read_parquet(path)["teacher"].to_list()
     found = computed(path, tmp_path / "out.parquet", *LISTS, "--method", "none", "--distill", "1")
     assert found == [
         [t - s for s, t in zip(one["student"], of, strict=True)] for one, of in zip(ROWS, narrow, strict=True)

@@ -70,7 +70,7 @@ def test_each_token_gets_what_a_teacher_adds(suffix: str, tmp_path: Path) -> Non
         name: pl.int_ranges(pl.col("length")).list.eval(pl.element() * at) for at, name in ((-0.5, "s"), (-0.1, "t"))
     }
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(**lists), suffix=suffix)
-    columns = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
+    columns: Any = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
     ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
 
 
