@@ -29,7 +29,7 @@ SAME_ROLLOUTS: Final = (
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
-    from grpo_cli.stats.facts import REWARD_GATES, reward_gates
+    from grpo_cli.stats.inspection import GATES, gates
 
     if "before" in given:
         _against(given)
@@ -41,10 +41,10 @@ def inspect(given: dict[str, Any]) -> None:
         if given.get("format") == "csv":
             cure = "--format md and --json have all of them"
             raise UsageError("--old-rewards has several tables, and CSV has one", cure)
-    gate = Filter.parse(given["fail_on"], REWARD_GATES) if "fail_on" in given else None
+    gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
     facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
     if gate is not None:
-        gate.check(reward_gates, facts)
+        gate.check(gates, facts)
 
 
 def _shown(given: dict[str, Any]) -> Inspected | InspectedParts:

@@ -71,6 +71,7 @@ class PlanKeywords(SharedKeywords, total=False):
     role_column: Text
     input_length_column: Text
     turns_column: Text
+    mask: Text
 
 
 class CompareKeywords(PlanKeywords, total=False):
@@ -113,6 +114,8 @@ class InspectKeywords(PlanKeywords, total=False):
     sort: Text
     text_column: Text
     duplicates: Switch
+    old_token_logprobs: Text
+    token_entropy: Text
     cluster: Text
     rescored_column: Text
     pass_at: Text

@@ -142,8 +142,8 @@ _ROWS: Final = _of_panels({
                type=bool),
         Option("distill", "With --per-token: add X * (teacher - student log-probability) to the advantage of each response token (on-policy distillation).",
                type=float, sets="distill.coef"),
-        Option("token_logprobs", "Column with the student's log-probabilities: lists over the response tokens, or over all tokens.",
-               metavar="COL"),
+        Option("token_logprobs", "Column with lists, over the response tokens or all tokens: the log-prob of each sampled token under the policy that is trained, the student of --teacher-logprobs.",
+               metavar="COL", brief="Lists of log-probs of the trained policy"),
         Option("teacher_logprobs", "Column with those of the teacher, of the same tokens.", metavar="COL"),
         Option("facts", "Also write COLUMN_mean, _std, _size and _status.", type=bool),
         Option("only", "Write only the group key, the rewards and the new columns.", type=bool),
@@ -294,6 +294,9 @@ _MORE: Final = _of_panels({
         Option("text_column", "Column with the response text (default: found by name).",
                metavar="COL", brief="Column with the response text"),
         Option("duplicates", "Look for identical texts within groups even in large files.", type=bool),
+        Option("old_token_logprobs", "Lists with the log-prob of each token of --token-logprobs under the policy that sampled it, such as that of the inference engine: KL, ratios and effective sample sizes. --mask says which tokens count.",
+               metavar="COL", brief="Lists of log-probs of the sampling policy"),
+        Option("token_entropy", "Column with lists: the entropy at each token.", metavar="COL"),
         Option("before", "An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base. In select and export: other runs that the facts runs and solved_runs of --where count.",
                spelled="--against", type=Several, metavar="[NAME=]INPUT", brief="What changed since an earlier run"),
         Option("cluster", "With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
@@ -502,7 +505,7 @@ _COMMANDS: Final = (
         "inspect",
         "Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         options=_options(
-            "where", LOOK, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
+            "where", LOOK, "token_logprobs", "mask", "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -525,7 +528,7 @@ _COMMANDS: Final = (
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=_options(
-            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_ADVANTAGE, *_READ, *_SHOWN,
+            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", "token_logprobs", "old_token_logprobs", "token_entropy", "mask", *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "methods", "text_column", "output",

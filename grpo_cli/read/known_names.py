@@ -56,6 +56,8 @@ NO_PROMPT: Final = r"respon|complet|output|generat|answer|repl(y|ies)|predict|so
 STEP_LIKE: Final = (
     "step", "global_step", "training_step", "train_step", "gen_step", "iteration", "iter", "epoch", "run_name",
 )  # fmt: skip
+# The version of the policy that sampled, or how far it is behind.
+VERSIONS: Final = ("policy_version", "weight_version", "head_version", "staleness")
 # They separate draws, or number the rows or parts of a draw: their values show which.
 TIME: Final = "timestamp"
 DRAW_LIKE: Final = ("draw", "batch", "round", TIME)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +15,8 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, short
-from grpo_cli.read.tables import KlField, Located, Table
+from grpo_cli.parallel import ahead
+from grpo_cli.read.tables import Found, KlField, Located, Table
 from grpo_cli.values.cells import Place, as_number
 from grpo_cli.values.paths import absent
 from grpo_cli.values.token_lists import Bools, Ints
@@ -25,22 +28,12 @@ _LISTS: Final = pl.List(pl.Float64)
 _NUMBERS: Final = (pl.Boolean, pl.Null, pl.Decimal)  # and what polars calls numeric
 
 
-def k1(log_ratio: Vector) -> Vector:
-    """Of log p/q on samples of p: the unbiased estimate of KL(p, q)."""
-    return log_ratio
-
-
-def k2(log_ratio: Vector) -> Vector:
-    """Half of the square, which is never negative."""
-    return log_ratio * log_ratio / 2
-
-
-def k3(log_ratio: Vector) -> Vector:
-    """q/p - 1 - log q/p, which is unbiased and never negative (http://joschu.net/blog/kl-approx.html)."""
-    return np.expm1(-log_ratio) + log_ratio
-
-
-ESTIMATORS: Final[Mapping[str, Callable[[Vector], Vector]]] = {"k1": k1, "k2": k2, "k3": k3}
+# Of log p/q on samples of p: estimates of KL(p, q). http://joschu.net/blog/kl-approx.html
+ESTIMATORS: Final[Mapping[str, Callable[[Vector], Vector]]] = {
+    "k1": lambda log_ratio: log_ratio,
+    "k2": lambda log_ratio: log_ratio * log_ratio / 2,
+    "k3": lambda log_ratio: np.expm1(-log_ratio) + log_ratio,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +70,11 @@ def token_numbers(narrow: Located, rows: Index, columns: Sequence[str], mask: st
         done += len(here)
 
 
+def reduced(work: Callable[[TokenPart], Found], *which: Any) -> Iterator[Found]:
+    """What `work` makes of each part of `token_numbers`, in threads."""
+    return ahead(work, token_numbers(*which))
+
+
 def of_table(table: Table, index: Any, rows: Index, columns: Sequence[str], mask: str = "") -> Iterator[TokenPart]:
     """The same for ascending rows of a table."""
     names = list(dict.fromkeys([*columns, mask] if mask else columns))
@@ -104,100 +102,69 @@ def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Serie
 
 def _part(frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, place: Place) -> TokenPart:
     lists = {series.name: _lists(series, place) for series in frame}
-    there = np.logical_and.reduce([series.is_not_null().to_numpy() for series in lists.values()])
-    places = np.flatnonzero(there)
-    lists = lists if there.all() else {name: series.gather(places) for name, series in lists.items()}
-    lengths = _lengths(lists, lambda at: place(int(places[at])))
-    flats = {name: series.explode(empty_as_null=False, keep_nulls=False) for name, series in lists.items()}
-    values: dict[str, Vector] = {name: _numbers(flat) for name, flat in flats.items()}
-    ends = np.cumsum(lengths)
-
-    def refuse(name: str, wrong: Bools, cure: str) -> None:
-        at = int(wrong.argmax())
-        row = int(np.searchsorted(ends, at, side="right"))
-        token = at - int(ends[row] - lengths[row]) + 1
-        value = "null" if flats[name][at] is None else f"{values[name][at]:g}"
-        raise DataError(f"{name} is {value} at token {token}", cure, place=place(int(places[row])))
-
-    counting, sizes = None, lengths
-    if mask:
-        marks = values[mask]
-        if np.isnan(marks).any():
-            refuse(mask, np.isnan(marks), "a mask has a number for each token")
-        counting = (marks != IGNORED[0]) & (marks != IGNORED[1])
-        sizes = np.diff(np.append(0, np.cumsum(counting))[np.append(0, ends)])
-    for name in columns:
-        wrong = ~np.isfinite(values[name])
-        wrong = wrong if counting is None else wrong & counting
-        if wrong.any():
-            cure = f"{mask} says that this token counts" if mask else ""
-            refuse(
-                name, wrong, cure or "if it is a token of the prompt, --mask COL names a list of the tokens that count"
-            )
-    found = {name: values[name] if counting is None else values[name][counting] for name in columns}
-    missing = len(frame) - len(places)
-    return TokenPart(rows=rows[places], sizes=sizes, values=found, lengths=lengths, counting=counting, missing=missing)
-
-
-def _lengths(lists: Mapping[str, pl.Series], place: Place) -> Ints:
-    """How many tokens each row has, which is the same in all columns."""
-    (first, *others), sizes = lists, {name: series.list.len().cast(pl.Int64) for name, series in lists.items()}
-    for name in others:
-        wrong = sizes[name] != sizes[first]
-        if wrong.any():
+    there = np.flatnonzero(np.logical_and.reduce([series.is_not_null().to_numpy() for series in lists.values()]))
+    if len(there) < len(frame):
+        lists = {name: series.gather(there) for name, series in lists.items()}
+    first, *_ = sizes = [series.list.len().cast(pl.Int64) for series in lists.values()]
+    for name, size in zip(lists, sizes, strict=True):
+        if (wrong := size != first).any():
             at = wrong.arg_max() or 0
-            what = f"{name} has {sizes[name][at]:,} numbers, {first} {sizes[first][at]:,}"
-            raise DataError(what, "the lists must be of the same tokens", place=place(at))
-    lengths: Ints = sizes[first].to_numpy()
-    return lengths
-
-
-def _numbers(flat: pl.Series) -> Vector:
-    numbers: Vector = flat.cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return numbers
+            what = f"{name} has {size[at]:,} numbers, {columns[0]} {first[at]:,}"
+            raise DataError(what, "the lists must be of the same tokens", place=place(int(there[at])))
+    lengths = first.to_numpy()
+    flats = {name: series.explode(empty_as_null=False, keep_nulls=False) for name, series in lists.items()}
+    values = {name: flat.cast(pl.Float64).fill_null(np.nan).to_numpy() for name, flat in flats.items()}
+    counting = np.isin(values[mask], IGNORED, invert=True) if mask else None
+    ends = np.cumsum(lengths)
+    for name, numbers in values.items():
+        unusable = ~np.isfinite(numbers)
+        if counting is not None and name != mask:
+            unusable &= counting
+        if unusable.any():
+            at = int(unusable.argmax())
+            row = int(np.searchsorted(ends, at, side="right"))
+            what = f"{name} is {'null' if flats[name][at] is None else numbers[at]} at token {at - int(ends[row] - lengths[row]) + 1}"
+            cure = "if it is a token of the prompt, --mask COL names a list of the tokens that count"
+            raise DataError(what, f"{mask} says that this token counts" if mask else cure, place=place(int(there[row])))
+    part = TokenPart(
+        rows=rows[there],
+        sizes=lengths,
+        values=values,
+        lengths=lengths,
+        counting=counting,
+        missing=len(frame) - len(there),
+    )
+    if counting is None:
+        return part
+    counted = {name: numbers[counting] for name, numbers in values.items()}
+    return replace(part, sizes=part.sums(counting).astype(np.int64), values=counted)
 
 
 def _lists(series: pl.Series, place: Place) -> pl.Series:
     """The column as lists of numbers; null where a row has none."""
-    dtype = series.dtype
-    if isinstance(dtype, pl.Array):
-        series, dtype = series.arr.to_list(), pl.List(dtype.inner)
-    if isinstance(dtype, pl.List) and (dtype.inner.is_numeric() or isinstance(dtype.inner, _NUMBERS)):
-        return series
+    if isinstance(series.dtype, pl.Array):
+        series = series.arr.to_list()
+    inner = getattr(series.dtype, "inner", None)
     known = series.drop_nulls()
-    if not len(known):
-        return series.clear(len(series)).cast(_LISTS)
-    if dtype != pl.String:
-        value = known[0].to_list() if isinstance(dtype, pl.List) else known[0]
-        raise _no_numbers(series.name, value, place(series.is_not_null().arg_max() or 0))
-    if known.str.starts_with("[").all():
-        try:
+    if inner is not None and (inner.is_numeric() or isinstance(inner, _NUMBERS)):
+        return series
+    if series.dtype == pl.String and known.str.starts_with("[").all():
+        with suppress(pl.exceptions.ComputeError):  # NaN, a list within the list, ...: Python says which row has it
             return series.str.json_decode(_LISTS)
-        except pl.exceptions.ComputeError:
-            pass  # NaN, a list within the list, ...: Python says which row has it
-    return pl.Series(
-        series.name, [_parsed(series.name, text, at, place) for at, text in enumerate(series)], dtype=_LISTS
-    )
+    found = [_parsed(series.name, value, partial(place, at)) for at, value in enumerate(series.to_list())]
+    return pl.Series(series.name, found, dtype=_LISTS)
 
 
-def _parsed(name: str, text: str | None, at: int, place: Place) -> list[float | None] | None:
+def _parsed(name: str, value: Any, place: Callable[[], str]) -> list[float | None] | None:
     """The numbers in a JSON text, which may be quoted."""
-    try:
-        value = None if text is None else json.loads(text)
-        value = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        value = text
+    with suppress(ValueError):
+        while isinstance(value, str):
+            value = json.loads(value)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(item is None or isinstance(item, int | float) for item in value):
-        raise _no_numbers(name, value, place(at))
-    return list(map(as_number, value))
-
-
-def _no_numbers(name: str, value: Any, place: str) -> DataError:
-    item = next((item for item in value if isinstance(item, dict | list)), None) if isinstance(value, list) else None
-    if item is None:
-        return DataError(f"{name} is {short(value)}, expected a list of numbers", place=place)
-    what = "objects" if isinstance(item, dict) else "lists"
+    if isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value):
+        return list(map(as_number, value))
+    kinds = {type(item) for item in value} if isinstance(value, list) else set()
+    shown = "a list of objects" if dict in kinds else "a list of lists" if list in kinds else short(value)
     cure = "write a list of one number per token, that of the token that was sampled"
-    return DataError(f"{name} is a list of {what}, expected a list of numbers", cure, place=place)
+    raise DataError(f"{name} is {shown}, expected a list of numbers", cure, place=place())

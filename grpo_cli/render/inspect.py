@@ -47,6 +47,7 @@ from grpo_cli.stats.inspection import (
     key_columns,
     with_value,
 )
+from grpo_cli.stats.off_policy import CLIP, QUANTILES, TAILS, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
 from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.cells import texts_of_nested
@@ -103,6 +104,8 @@ def render(facts: Inspected | InspectedParts, console: Console, browse: str = ""
             sheet.blank()
     if facts.by is not None and by:
         _table_by(facts.by, sheet)
+    for drift in () if facts.off_policy is None else facts.off_policy.by:
+        _drift_by(drift, sheet)
     sheet.warnings(facts.warnings)
     for i, line in enumerate(facts.verdicts):
         sheet.row("" if i else "verdict", clean(line), style="cyan")
@@ -397,11 +400,56 @@ def _duplicates(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "duplicates", [clean(f"{repeated}{of_one_text}" if same.rows else f"none in {same.column}")]
 
 
+def _off_policy(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+    if facts.off_policy is None:
+        return
+    drift, columns = facts.off_policy.all, facts.off_policy.columns
+    names = clean(" and ".join(columns[name] for name in ("token_logprobs", "old_token_logprobs")))
+    missing = f"; {count(facts.off_policy.missing, 'row')} without" if facts.off_policy.missing else ""
+    tails = [
+        f"{name.removeprefix('ratio_').replace('_', ' ', 1).replace('_', '.')} {_share(getattr(drift, name))}"
+        for name in TAILS
+    ]
+    quantiles = [f"{name.removeprefix('ratio_')} {number(getattr(drift, name))}" for name in QUANTILES]
+    lines = [
+        f"{drift.tokens:,} tokens of {count(drift.rows, 'row')}: {names}{missing}",
+        f"KL(old, new) k1 {number(drift.k1)}  k2 {number(drift.k2)}  k3 {number(drift.k3)}",
+        "  ".join(["ratio", *quantiles]),
+        f"ratio {', '.join(tails)} of the tokens",
+        f"a clip of {CLIP:g} cuts {_share(drift.clipped_above)} (A > 0) and {_share(drift.clipped_below)} (A < 0) of the tokens",
+        f"effective sample size {_share(drift.token_ess)} of the tokens, {_share(drift.sequence_ess)} of the sequences",
+    ]
+    yield "off-policy", [*lines, *([] if drift.entropy is None else [f"entropy mean {number(drift.entropy)}"])]
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else percent(share)
+
+
+def _drift_by(trend: DriftTrend, sheet: Sheet) -> None:
+    """One line for each value of a column."""
+    lines = thinned(trend.lines, LINES) if len(trend.lines) > LINES else trend.lines
+    heads = {
+        "k3": "KL k3",
+        "ratio_above_2": "above 2",
+        "ratio_below_0_5": "below 0.5",
+        "clipped_above": "cut, A > 0",
+        "clipped_below": "cut, A < 0",
+        "token_ess": "ESS",
+    }
+    cells = [[_share(getattr(line, name)) for line in lines] for name in heads if name != "k3"]
+    cells = [[_cell("value", line.value) for line in lines], [number(line.k3) for line in lines], *cells]
+    for text in aligned([clean(trend.column), *heads.values()], cells):
+        sheet.text(text)
+    sheet.blank()
+
+
 BLOCKS_OF_LINES: Final = (
     (_inputs, _groups),
     (_rewards, _components),
     (_difficulty, _zero_variance, _other_sizes),
     (_spread, _length, _duplicates),
+    (_off_policy,),
 )
 
 

@@ -40,6 +40,7 @@ from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
+LOGPROBS: Final = ("token_logprobs", "old_token_logprobs", "token_entropy", "mask")
 _STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 
 
@@ -213,7 +214,13 @@ def view_of(given: Given, **steps: bool) -> View:
     """What an inspection shows."""
     if given.get("top", 0) < 0:
         raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
-    return made(View, given, **steps, length=given.get("length_column"), text=given.get("text_column"))
+    logprobs = {name: given[name] for name in LOGPROBS if name in given}
+    needed = [EVERY[name].flag for name in LOGPROBS[:2] if logprobs and name not in logprobs]
+    if needed:
+        raise UsageError("the log-probs of two policies are compared", f"add {' and '.join(needed)}")
+    return made(
+        View, given, **steps, logprobs=logprobs, length=given.get("length_column"), text=given.get("text_column")
+    )
 
 
 def choice_of(given: Given) -> Choice:

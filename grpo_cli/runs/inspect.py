@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
@@ -15,10 +18,12 @@ from grpo_cli.options.resolve import plan_of, refuse_beside
 from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
+from grpo_cli.read.token_numbers import reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of, view_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
+from grpo_cli.stats.off_policy import off_policy, part_sums
 from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.verdicts import with_verdicts
 from grpo_cli.write.outputs import refuse_path
@@ -108,11 +113,11 @@ def looked_at(
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
         inspection = inspection if job.where is None else only(inspection, job.where)
-        return with_verdicts(with_facts(inspection, view))
+        return with_verdicts(described(inspection, view))
     inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
-        inspection = with_verdicts(with_facts(inspection, view), two.verdict)
+        inspection = with_verdicts(described(inspection, view), two.verdict)
         two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
         inspection = replace(inspection, described=replace(inspection.facts, warnings=two.warnings))
     return Rescoring(**vars(inspection), rescored=two)
@@ -131,13 +136,36 @@ def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter 
         inspection = score_groups(narrow, narrow.plan, columns[parts.name(narrow.request.value)])
         try:
             kept = inspection if where is None else only(inspection, where)
-            found.append(with_verdicts(with_facts(kept, view)))
+            found.append(with_verdicts(described(kept, view)))
         except DataError as error:
             error.inside(inspection.head)
             refusals.append(error)
     if not found:
         raise refusals[0]
     return Parted.of(found, [*warnings, *(refusal.message for refusal in refusals)])
+
+
+def described(inspection: Inspection, view: View) -> Inspection:
+    """The inspection with its facts; of log-probs as well, where options or the schema name both."""
+    inspection, narrow = with_facts(inspection, view), inspection.narrow
+    columns = view.logprobs
+    if not columns and narrow.request.schema is not None:
+        known = narrow.request.schema.logprobs
+        columns = known if {*known.values()} <= {*column_names(narrow.tables)} else {}
+    if not columns:
+        return inspection
+    names = [name for option, name in columns.items() if option != "mask"]
+    every = np.arange(len(narrow.table))
+    parts = reduced(partial(part_sums, columns=columns), narrow, every, names, columns.get("mask", ""))
+    by = {} if inspection.by is None else {inspection.columns["by"]: inspection.by}
+    if "version" in inspection.columns:
+        by[inspection.columns["version"]] = narrow.carried[inspection.columns["version"]]
+    facts = off_policy(parts, columns, inspection.scored.rows[".advantage"], by)
+    if facts is None and view.logprobs:
+        raise DataError(
+            f"no row has log-probs in {' and '.join(names)}", "name other columns", place=narrow.tables[0].name
+        )
+    return replace(inspection, described=replace(inspection.facts, off_policy=facts))
 
 
 def with_duplicates(view: View, size: float) -> View:

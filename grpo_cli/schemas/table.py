@@ -198,6 +198,7 @@ class Schema:
     centred: bool = False  # the logged advantage is reward - baseline, undivided
     one_size: bool = False  # all groups have the same size, and the logged advantages of each add up to zero
     length: str = ""
+    logprobs: Mapping[str, str] = field(default_factory=dict)  # lists of log-probs of tokens, by option of `inspect`
     rollout: tuple[str, ...] = ()  # ids of the rollout that a row is part of: the first that is not null counts
     parts: bool = False  # a row is a part of a rollout, which no preset counts by itself
     ids: tuple[str, ...] = ()  # ids of a row that the tool keeps when it scores the row again

@@ -24,6 +24,7 @@ from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
 from grpo_cli.stats.facts import ValueCounts, at_ends, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate
+from grpo_cli.stats.off_policy import Drift
 from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.runs import Among
 from grpo_cli.stats.trends import TrendLine, ends, student, thinned
@@ -62,6 +63,7 @@ def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list
         *_changes(inspection),
         *_rescored(inspection),
         *_trends(inspection),
+        *_off_policy(inspection),
         _solve_rates(inspection),
         *_components(inspection),
         _lengths(inspection),
@@ -226,13 +228,23 @@ def _trends(inspection: Inspection) -> list[Figure]:
     return drawn
 
 
-def _course(lines: Sequence[TrendLine], name: str, what: str, shown: Callable[[float], str] = three) -> str:
+def _course(lines: Sequence[TrendLine | Drift], name: str, what: str, shown: Callable[[float], str] = three) -> str:
     """How a number goes from the first fifth of the lines to the last."""
     pair = ends(lines, name)
     return "" if pair is None else f"{what} {course(pair, shown)}."
 
 
-def _means(lines: Sequence[TrendLine], name: str) -> Lines:
+def _off_policy(inspection: Inspection) -> list[Figure]:
+    """How the policy drifts from the one that sampled, by step and by version."""
+    known = inspection.facts.off_policy
+    return [
+        Figure("off_policy" + "_" * at, "line", f"Off-policy over {by.column}", lines=_means(by.lines, "k3"), x=by.column, y="KL (k3) of a token",
+               caption=_course(by.lines, "k3", "KL(old, new) of a token"))
+        for at, by in enumerate(() if known is None else known.by) if len(by.lines) > 1
+    ]  # fmt: skip
+
+
+def _means(lines: Sequence[TrendLine | Drift], name: str) -> Lines:
     known = [(line.value, getattr(line, name)) for line in lines]
     return [{"value": _axis_value(value), "mean": mean} for value, mean in known if mean is not None]
 

@@ -6,7 +6,7 @@ Rows without a reward and groups of one row are not errors here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from grpo_cli.stats.correlations import Lengths
 from grpo_cli.stats.difficulty import AtSize, Difficulty, Expected, Spread
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Number
+from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
 from grpo_cli.stats.trends import Trend, over_steps, trend
 from grpo_cli.values.cells import Kind
 
@@ -153,6 +154,16 @@ class Inspected(facts.Summary):
     verdicts: Sequence[str]
     config: str | None = None
     show: ShownGroup | None = None
+    off_policy: OffPolicy | None = None
+
+
+GATES: Final = (*facts.REWARD_GATES, *NUMBERS)
+
+
+def gates(found: Inspected) -> dict[str, Number]:
+    """The quantities of --fail-on."""
+    drift = {} if found.off_policy is None else {name: getattr(found.off_policy.all, name) for name in NUMBERS}
+    return {**facts.reward_gates(found), **drift}
 
 
 class InspectedPart(Inspected):
@@ -190,6 +201,7 @@ class View:
     text: str | None = None
     duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
     cluster: str | None = None  # a column that says which prompts belong together
+    logprobs: Mapping[str, str] = field(default_factory=dict)  # the columns of log-probs of tokens, by option
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
 
 
@@ -397,6 +409,7 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "stop": first(known_names.TRUNCATED, names) if view.by_steps else None,
         "advantage": first(known_names.ADVANTAGES, names),
         "cluster": view.cluster,
+        "version": first(known_names.VERSIONS, names) if view.logprobs else None,
     }
     return {part: name for part, name in columns.items() if name is not None}
 
@@ -413,7 +426,7 @@ def _with_columns(
         carried[columns["text"]] = "key"
     if columns.get("by") not in {None, FILE}:
         carried[columns["by"]] = "key"
-    for part in ("stop", "cluster"):
+    for part in ("stop", "cluster", "version"):
         if part in columns:
             carried.setdefault(columns[part], "key")
     roles = {role: name for role, name in binding.roles.items() if role != "length" or role in plan.needs}

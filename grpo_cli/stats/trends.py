@@ -102,7 +102,7 @@ def trend(
             all_worst=share(all_worst, i),
             length=plain(float(lengths[i])),
         )
-        for i in _in_order(values)
+        for i in in_order(values)
     ]
     return Trend(column, lines)
 
@@ -120,7 +120,7 @@ class Ends(NamedTuple):
     differ: bool
 
 
-def ends(lines: Sequence[TrendLine], fact: str) -> Ends | None:
+def ends(lines: Sequence[Any], fact: str) -> Ends | None:
     """The ends of a trend, each value with its rows; None if one end is unknown.
 
     Whether they differ is Welch's t test with the spread of the values inside both ends; fewer than FEWEST show none.
@@ -140,7 +140,7 @@ def ends(lines: Sequence[TrendLine], fact: str) -> Ends | None:
     return Ends(first, last, abs(last - first) > by_chance)
 
 
-def _in_order(values: pl.Series) -> list[int]:
+def in_order(values: pl.Series) -> list[int]:
     """The places of the values in order: as numbers if possible, else as text or JSON text."""
     if values.dtype.is_nested() or values.dtype == JSON_TEXT:
         values = canonical(values)

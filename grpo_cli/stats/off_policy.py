@@ -1,0 +1,157 @@
+"""How far the policy that is trained is from the one that sampled: from the log-probs of both at every token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from grpo_cli.engine.moments import Index
+from grpo_cli.read.group_keys import encode
+from grpo_cli.read.token_numbers import ESTIMATORS, TokenPart
+from grpo_cli.stats.document import ABSENT, members
+from grpo_cli.stats.facts import Number, plain
+from grpo_cli.stats.trends import in_order
+
+CLIP: Final = 0.2  # the epsilon of a clipped objective
+# The share of tokens whose ratio is beyond these.
+TAILS: Final = {"ratio_above_1_2": 1 + CLIP, "ratio_above_2": 2.0, "ratio_below_0_8": 1 - CLIP, "ratio_below_0_5": 0.5}
+QUANTILES: Final = {"ratio_p1": 0.01, "ratio_p5": 0.05, "ratio_median": 0.5, "ratio_p95": 0.95, "ratio_p99": 0.99}
+MOST: Final = 128  # values of a column that quantiles are counted for
+# A log-ratio is counted by its sign, its exponent and 6 bits of its mantissa: the middle of a bin is within 0.8 % of it.
+_SHIFT: Final = 17
+_BINS: Final = 1 << (32 - _SHIFT)
+with np.errstate(invalid="ignore"):  # bins of NaN are empty, and come last
+    _MIDDLES: Final = (
+        ((np.arange(-_BINS // 2, _BINS // 2, dtype=np.int32) << _SHIFT) + (1 << _SHIFT - 1))
+        .view(np.float32)
+        .astype(float)
+    )
+_ORDER: Final = np.argsort(_MIDDLES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """Of some tokens. A ratio is exp(new - old), the probability of a token that is trained over the one that sampled it.
+
+    k1, k2 and k3 estimate KL(old, new). The shares are of all tokens: `clipped_above` have A > 0 and a ratio above 1.2,
+    `clipped_below` have A < 0 and one below 0.8. The sizes are shares, too: (sum w)^2 / sum w^2 over the number of weights,
+    which are the ratios of tokens, or of whole sequences.
+    """
+
+    rows: int
+    tokens: int
+    k1: Number
+    k2: Number
+    k3: Number
+    ratio_mean: Number
+    ratio_p1: Number = None
+    ratio_p5: Number = None
+    ratio_median: Number = None
+    ratio_p95: Number = None
+    ratio_p99: Number = None
+    ratio_above_1_2: Number
+    ratio_above_2: Number
+    ratio_below_0_8: Number
+    ratio_below_0_5: Number
+    clipped_above: Number
+    clipped_below: Number
+    token_ess: Number
+    sequence_ess: Number
+    entropy: Number = None
+    value: Any = ABSENT  # of the column that the rows are divided by
+
+
+NUMBERS: Final = [name for name in members(Drift) if name not in {"value", "rows"}]  # quantities of --fail-on
+
+
+@dataclass(frozen=True)
+class DriftTrend:
+    """By the values of a column."""
+
+    column: str
+    lines: Sequence[Drift]
+
+
+@dataclass(frozen=True)
+class OffPolicy:
+    """Of all rows, and by the step and the version of the policy; `missing` rows have no log-probs."""
+
+    columns: Mapping[str, str]
+    missing: int
+    all: Drift
+    by: Sequence[DriftTrend]
+
+
+def part_sums(part: TokenPart, columns: Mapping[str, str]) -> tuple[pl.DataFrame, Index]:
+    """The sums over the tokens of each row, and the bin of the log-ratio of each token."""
+    log_ratio = part.values[columns["token_logprobs"]] - part.values[columns["old_token_logprobs"]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = np.expm1(log_ratio) + 1
+        each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
+        each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
+        each |= {"ratio_mean": ratio, "square": ratio * ratio}
+        if "token_entropy" in columns:
+            each["entropy"] = part.values[columns["token_entropy"]]
+        sums = {name: part.sums(values) for name, values in each.items()}
+    bits = log_ratio.astype(np.float32).view(np.int32) >> _SHIFT
+    return pl.DataFrame({"row": part.rows, "tokens": part.sizes, **sums}), bits + _BINS // 2
+
+
+def off_policy(
+    parts: Iterable[tuple[pl.DataFrame, Index]],
+    columns: Mapping[str, str],
+    advantages: pl.Series,
+    by: Mapping[str, pl.Series],
+) -> OffPolicy | None:
+    """The facts of all parts, None without tokens; `advantages` and the columns of `by` have all rows."""
+    columns_by = {"": pl.zeros(len(advantages), eager=True), **by}
+    coded = {name: encode([values], len(values)) for name, values in columns_by.items()}
+    counts = {name: np.zeros((known.size, _BINS), np.int64) for name, known in coded.items() if known.size <= MOST}
+    tables, seen = [], 0
+    for sums, bins in parts:
+        tables.append(sums)
+        seen += len(sums)
+        for name, counted in counts.items():
+            here, inside = np.unique(coded[name].codes.gather(sums["row"]), return_inverse=True)
+            keys = bins if len(here) < 2 else bins + np.repeat(inside * _BINS, sums["tokens"])  # noqa: PLR2004
+            counted[here] += np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
+    table = pl.concat(tables).filter(pl.col("tokens") > 0)
+    if not len(table):
+        return None
+    sign = advantages.gather(table["row"]).fill_null(0.0).sign()
+    table = table.with_columns(
+        clipped_above=pl.col("ratio_above_1_2") * (sign > 0), clipped_below=pl.col("ratio_below_0_8") * (sign < 0)
+    )
+    trends = []
+    for name, known in coded.items():
+        found = _drifts(table.with_columns(code=known.codes.gather(table["row"])), counts.get(name))
+        values = columns_by[name].gather(known.first).gather(found["code"])
+        lines: list[dict[str, Any]] = [
+            {key: plain(number) for key, number in line.items()} for line in found.drop("code").to_dicts()
+        ]
+        drifts = [Drift(**lines[at], **({"value": values[at]} if name else {})) for at in in_order(values)]
+        trends.append(DriftTrend(name, drifts))
+    return OffPolicy(columns, len(advantages) - seen, trends[0].lines[0], trends[1:])
+
+
+def _drifts(table: pl.DataFrame, counts: np.ndarray | None) -> pl.DataFrame:
+    """The facts for each code; quantiles from the `counts` of log-ratios, if there are any."""
+    tokens, names = pl.col("tokens").sum(), pl.exclude("row", "code", "tokens", "square")
+    log_weight = -pl.col("k1")
+    weight = (log_weight - log_weight.max()).exp()
+    found = table.group_by("code", maintain_order=True).agg(
+        names.sum() / tokens,
+        pl.col("tokens").sum(),
+        rows=pl.len(),
+        token_ess=pl.col("ratio_mean").sum() ** 2 / (pl.col("square").sum() * tokens),
+        sequence_ess=weight.sum() ** 2 / (weight**2).sum() / pl.len(),
+    )
+    if counts is None:
+        return found
+    below = counts[found["code"]][:, _ORDER].cumsum(axis=1)
+    at = {name: (below >= share * below[:, -1:]).argmax(axis=1) for name, share in QUANTILES.items()}
+    return found.with_columns(pl.Series(name, np.exp(_MIDDLES[_ORDER][bins])) for name, bins in at.items())

@@ -1,0 +1,223 @@
+"""`inspect --token-logprobs S --old-token-logprobs O`: how far the trained policy is from the one that sampled."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import grpo_cli
+from tests.support.command import adv
+from tests.support.drawn import examples
+
+NEW = ("--token-logprobs", "new", "--old-token-logprobs", "old")
+KEYWORDS: dict[str, Any] = {"token_logprobs": "new", "old_token_logprobs": "old"}
+ENTROPY: dict[str, Any] = {"token_entropy": "entropy"}
+ROWS: list[dict[str, Any]] = [
+    {"prompt_id": at // 2, "step": at // 4, "reward": float(at % 2), "policy_version": at % 3, **lists}
+    for at, lists in enumerate([
+        {"new": [-0.5, -1.0], "old": [-0.5, -1.5], "mask": [1, 1], "entropy": [0.5, 1.0]},
+        {"new": [-0.25, -3.0, -1.0], "old": [-0.5, -1.5, -1.0], "mask": [1, 0, 1], "entropy": [0.25, 1.0, 0.0]},
+        {"new": [-0.1], "old": [-1.1], "mask": [1], "entropy": [2.0]},
+        {"new": [], "old": [], "mask": [], "entropy": []},
+        {"new": [-2.0, -0.75], "old": [-1.0, -0.75], "mask": [0, 1], "entropy": [1.0, 3.0]},
+        {"new": [-0.125], "old": [-0.5], "mask": [-100], "entropy": [0.75]},
+        {"new": [-0.5, -0.5, -0.5], "old": [-0.5, -0.25, -1.5], "mask": [1, 1, 1], "entropy": [0.0, 0.0, 1.0]},
+        {"new": [-4.0], "old": [-4.5], "mask": [1], "entropy": [0.5]},
+    ])
+]  # fmt: skip
+
+
+def drift(rows: Sequence[dict[str, Any]], *, masked: bool = False) -> dict[str, float]:
+    """The facts in loops; the advantage of GRPO is positive for a reward of 1 and negative for 0."""
+    tokens, weights = [], []
+    for row in rows:
+        counts = [bool(one) and one != -100 for one in row["mask"]] if masked else [True] * len(row["new"])
+        kept = [at for at, one in enumerate(counts) if one]
+        logs = [row["new"][at] - row["old"][at] for at in kept]
+        weights += [math.exp(math.fsum(logs))] if logs else []
+        sign = 1 if row["reward"] else -1
+        tokens += [(log, sign, row["entropy"][at]) for log, at in zip(logs, kept, strict=True)]
+    ratios = [math.exp(log) for log, _, _ in tokens]
+    n = len(tokens)
+
+    def mean(values: Any) -> float:
+        return math.fsum(values) / n
+
+    return {
+        "rows": len(weights),
+        "tokens": n,
+        "k1": mean(-log for log, _, _ in tokens),
+        "k2": mean(log * log / 2 for log, _, _ in tokens),
+        "k3": mean(ratio - 1 - math.log(ratio) for ratio in ratios),
+        "ratio_mean": mean(ratios),
+        "ratio_above_1_2": mean(ratio > 1.2 for ratio in ratios),
+        "ratio_above_2": mean(ratio > 2 for ratio in ratios),
+        "ratio_below_0_8": mean(ratio < 0.8 for ratio in ratios),
+        "ratio_below_0_5": mean(ratio < 0.5 for ratio in ratios),
+        "clipped_above": mean(sign > 0 and math.exp(log) > 1.2 for log, sign, _ in tokens),
+        "clipped_below": mean(sign < 0 and math.exp(log) < 0.8 for log, sign, _ in tokens),
+        "token_ess": math.fsum(ratios) ** 2 / math.fsum(ratio**2 for ratio in ratios) / n,
+        "sequence_ess": math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights) / len(weights),
+        "entropy": mean(entropy for _, _, entropy in tokens),
+    }
+
+
+def quantile(rows: Sequence[dict[str, Any]], share: float) -> float:
+    ratios = sorted(math.exp(s - o) for row in rows for s, o in zip(row["new"], row["old"], strict=True))
+    return ratios[max(0, math.ceil(share * len(ratios)) - 1)]
+
+
+def found(path: Path, *options: str) -> dict[str, Any]:
+    done = adv("inspect", str(path), *NEW, "--json", *options)
+    assert not done.status, done.err
+    facts: dict[str, Any] = json.loads(done.out)["off_policy"]
+    return facts
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return tmp_path / "a.jsonl"
+
+
+def same(facts: dict[str, Any], wanted: dict[str, float]) -> bool:
+    return {name: facts[name] for name in wanted} == pytest.approx(wanted, rel=1e-12, abs=1e-15)
+
+
+def test_the_facts_are_those_of_loops(path: Path) -> None:
+    facts = found(path, "--token-entropy", "entropy")
+    assert same(facts["all"], drift(ROWS))
+    assert facts["columns"] == {"token_logprobs": "new", "old_token_logprobs": "old", "token_entropy": "entropy"}
+    assert facts["missing"] == 0
+
+
+def test_a_mask_leaves_the_tokens_that_count(path: Path) -> None:
+    facts = found(path, "--token-entropy", "entropy", "--mask", "mask")
+    assert same(facts["all"], drift(ROWS, masked=True))
+
+
+def test_steps_and_versions_of_the_policy_have_lines(path: Path) -> None:
+    steps, versions = found(path, "--token-entropy", "entropy", "--by", "step")["by"]
+    assert (steps["column"], versions["column"]) == ("step", "policy_version")
+    assert [line["value"] for line in steps["lines"]] == [0, 1]
+    assert [line["value"] for line in versions["lines"]] == [0, 1, 2]
+    for lines in (steps, versions):
+        for line in lines["lines"]:
+            assert same(line, drift([row for row in ROWS if row[lines["column"]] == line["value"]]))
+
+
+def test_parquet_and_frames_say_the_same(path: Path, tmp_path: Path) -> None:
+    frame = pl.DataFrame(ROWS)
+    frame.write_parquet(tmp_path / "a.parquet")
+    wanted = found(path)["all"]
+    assert found(tmp_path / "a.parquet")["all"] == wanted
+    facts = grpo_cli.inspect(frame, **KEYWORDS)
+    assert facts.facts["off_policy"]["all"] == wanted
+
+
+@given(st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=40), min_size=1, max_size=6))
+def test_quantiles_are_within_a_hundredth_of_the_log_ratio(lists: list[list[float]]) -> None:
+    rows = [{"new": [-5 + x for x in logs], "old": [-5.0] * len(logs)} for logs in lists]
+    frame = pl.DataFrame([{"prompt_id": 1, "reward": 1.0, **row} for row in rows])
+    facts = grpo_cli.inspect(frame, **KEYWORDS, singleton="zero").facts["off_policy"]["all"]
+    for name, share in {"p1": 0.01, "p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}.items():
+        exact = math.log(quantile(rows, share))
+        assert math.log(facts[f"ratio_{name}"]) == pytest.approx(exact, rel=0.01, abs=1e-9)
+
+
+@examples(10)
+@given(st.data())
+def test_parts_of_any_size_add_up(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 30), min_size=2, max_size=8))
+    numbers = st.floats(-4, 0, width=32)
+    rows = [
+        {
+            "prompt_id": 1, "reward": float(at % 2), "step": data.draw(st.integers(0, 2)),
+            **{name: data.draw(st.lists(numbers, min_size=size, max_size=size)) for name in ("new", "old", "entropy")},
+            "mask": [1] * size,
+        }
+        for at, size in enumerate(sizes)
+    ]  # fmt: skip
+    if not sum(sizes):
+        return
+    frame = pl.DataFrame(rows).with_columns(pl.col("new", "old").cast(pl.List(pl.Float32)))
+    facts = grpo_cli.inspect(frame, **KEYWORDS, **ENTROPY, by="step", method="rloo", group_within="input").facts[
+        "off_policy"
+    ]
+    assert same(facts["all"], drift(rows))
+    for line in facts["by"][0]["lines"]:
+        assert same(line, drift([row for row in rows if row["step"] == line["value"]]))
+
+
+def test_a_condition_names_the_quantities(path: Path) -> None:
+    assert adv("inspect", str(path), *NEW, "--fail-on", "ratio_above_2 > 0.01").status == 3
+    assert adv("inspect", str(path), *NEW, "--fail-on", "token_ess < 0.1").status == 0
+    lost = adv("inspect", str(path), "--fail-on", "token_ess < 0.1")
+    assert (lost.status, "token_ess" in lost.err) == (2, True)
+
+
+def test_the_text_says_it_in_a_few_lines(path: Path) -> None:
+    out = adv("inspect", str(path), *NEW, "--by", "step").out
+    assert "off-policy     13 tokens of 7 rows: new and old" in out
+    assert "a clip of 0.2 cuts" in out
+    assert "policy_version" in out
+
+
+def test_a_page_draws_it(path: Path, tmp_path: Path) -> None:
+    done = adv("report", str(path), *NEW, "-o", str(tmp_path / "r.html"))
+    assert not done.status, done.err
+    page = (tmp_path / "r.html").read_text()
+    assert "Off-policy over step" in page
+    assert "Off-policy over policy_version" in page
+
+
+def test_rows_without_lists_are_counted(tmp_path: Path) -> None:
+    rows = [{**ROWS[0], "old": None}, *ROWS[1:]]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    facts = found(tmp_path / "a.jsonl", "--token-entropy", "entropy")
+    assert facts["missing"] == 1
+    assert same(facts["all"], drift(rows[1:]))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (NEW[:2], "add --old-token-logprobs"),
+        (NEW[2:], "add --token-logprobs"),
+        (("--mask", "mask"), "add --token-logprobs and --old-token-logprobs"),
+        ((*NEW[:3], "absent"), "no column 'absent'"),
+        ((*NEW[:3], "step"), "step is 0, expected a list of numbers"),
+    ],
+)
+def test_what_does_not_fit_is_said(path: Path, options: tuple[str, ...], said: str) -> None:
+    done = adv("inspect", str(path), *options)
+    assert done.status
+    assert said in done.err
+
+
+def test_a_schema_names_the_columns(tmp_path: Path) -> None:
+    rows = [
+        {"content": ["text"], "rewards": [float(at % 2)], "input_lengths": [5], "token_ids": [[1, 2]],
+         "token_loss_mask": [[0, 1]], "sample_loss_mask": [1.0], "advantages": [[0.0, 0.5]],
+         "generation_logprobs": [[0.0, -1.0]], "prev_logprobs": [[-9.0, -0.5]], "idx": at}
+        for at in range(4)
+    ]  # fmt: skip
+    (tmp_path / "train_data_step5.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = adv("inspect", str(tmp_path / "train_data_step5.jsonl"), "--group-size", "4", "--json")
+    facts = json.loads(done.out)["off_policy"]
+    assert facts["columns"]["mask"] == "token_loss_mask"
+    assert (facts["all"]["tokens"], facts["all"]["k1"]) == (4, -0.5)
+
+
+def test_a_file_without_log_probs_says_nothing_of_them(path: Path) -> None:
+    done = adv("inspect", str(path), "--json")
+    assert "off_policy" not in json.loads(done.out)
+    assert "off-policy" not in adv("inspect", str(path)).out
