@@ -56,6 +56,9 @@ class Wanted:
     weight: Literal["exp", "softmax", "positive"] | None = None
     beta: float | None = None
     max_weight: float | None = None
+    ratio_cap: float | None = None
+    token_logprobs: str | None = None
+    old_token_logprobs: str | None = None
     pool: bool | None = None
     pass_at: tuple[int, ...] | None = None
     solved_at: float | None = None
@@ -74,10 +77,13 @@ class Wanted:
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
         refuse_below(self, max_pairs=1)
         _ = self.choice
-        for name in ("beta", "max_weight"):
+        for name in ("beta", "max_weight", "ratio_cap"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be {value:g}", "it takes a number above 0")
+        if len({value is None for value in (self.ratio_cap, self.token_logprobs, self.old_token_logprobs)}) > 1:
+            cure = "give --ratio-cap, --token-logprobs and --old-token-logprobs"
+            raise UsageError("the ratio of a row needs a cap and the log-probs of both policies", cure)
         if self.weight == "positive" and (self.beta is not None or self.max_weight is not None):
             raise UsageError("--weight positive has no --beta and no --max-weight", "its weights are max(A, 0)")
         if self.weight == "softmax" and self.max_weight is not None:
@@ -471,7 +477,7 @@ _KINDS: Final = (
         help="preference pairs: a better and a worse response of one group, with rewards and margin",
     ),
     Kind(
-        "weights", weights, all_rows=True, takes=(*_TEXTS, "weight", "beta", "max_weight"),
+        "weights", weights, all_rows=True, takes=(*_TEXTS, "weight", "beta", "max_weight", "ratio_cap", "token_logprobs", "old_token_logprobs", "mask"),
         help="every row whose weight is above 0, with reward, advantage and weight",
     ),
     Kind(

@@ -158,6 +158,9 @@ class ExportKeywords(CompareKeywords, total=False):
     weight: Literal["exp", "softmax", "positive"] | None
     beta: Number
     max_weight: Number
+    ratio_cap: Number
+    token_logprobs: Text
+    old_token_logprobs: Text
     pool: Switch
     pass_at: Text
     solved_at: Number

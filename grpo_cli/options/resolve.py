@@ -399,6 +399,7 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
         ("whiten_epsilon", not whitens, "has no effect without whitening", "add --whiten sample"),
         ("partial", "group_size" not in given, "has no effect without --group-size", "add --group-size N"),
         ("std_threshold", useless, "says which groups --zero-variance drop or null skips", "add one of them"),
+        *((name, "kl_from" not in given, "has no effect without --kl-from", "add --kl-from POLICY,REFERENCE") for name in ("kl_estimator", "kl_reduce")),
         ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip
     errors = {name: UsageError(f"{OPTIONS[name].flag} {why}", cure) for name, is_so, why, cure in unused if is_so}

@@ -348,6 +348,8 @@ _MORE: Final = _of_panels({
                type=Literal["exp", "softmax", "positive"], brief="How advantages become weights (default: exp)"),
         Option("beta", "Temperature of exp and softmax (default: 1).", type=float),
         Option("max_weight", "Largest exp(A/beta), before groups are normalised (default: 20).", type=float),
+        Option("ratio_cap", "Multiply each weight by the truncated ratio of its row: the mean of min(exp(new - old), X) over its tokens, from --token-logprobs and --old-token-logprobs.",
+               type=float, brief="Multiply weights by a truncated ratio"),
     ),
     PROMPTS: (
         Option("pool", "Pool groups with the same prompt, for example from several steps or runs.",
@@ -553,7 +555,7 @@ _COMMANDS: Final = (
         "export",
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, "token_logprobs", "old_token_logprobs", PROMPTS, TOKENS, "where", "before", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             *_READ, "fail_on", "json", "summary", *_SHOWN, without=BY_VALUE,
         ),
         common=(

@@ -47,7 +47,7 @@ from grpo_cli.stats.inspection import (
     key_columns,
     with_value,
 )
-from grpo_cli.stats.off_policy import CLIP, QUANTILES, TAILS, DriftTrend
+from grpo_cli.stats.off_policy import CLIP, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
 from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.cells import texts_of_nested
@@ -72,7 +72,14 @@ HEADS: Final = {
 }
 # Columns of a trend in the order in which they are left out where the terminal is too narrow for all.
 SPARE: Final = ("std", "rows", "all_worst", "all_best", "unscorable", "length", "group_std")
-SHARES: Final = frozenset({"zero_variance", "all_best", "all_worst"})
+# Columns of the drift of a policy.
+DRIFTS: Final = {
+    "k3": "KL k3", "ratio_above_2": "above 2", "ratio_below_0_5": "below 0.5", "clipped_above": "cut, A > 0", "clipped_below": "cut, A < 0",
+    "token_ess": "sample size",
+}  # fmt: skip
+SHARES: Final = frozenset(
+    {"zero_variance", "all_best", "all_worst", *TAILS, "clipped_above", "clipped_below", "token_ess", "sequence_ess"}
+)
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
@@ -406,40 +413,25 @@ def _off_policy(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     drift, columns = facts.off_policy.all, facts.off_policy.columns
     names = clean(" and ".join(columns[name] for name in ("token_logprobs", "old_token_logprobs")))
     missing = f"; {count(facts.off_policy.missing, 'row')} without" if facts.off_policy.missing else ""
-    tails = [
-        f"{name.removeprefix('ratio_').replace('_', ' ', 1).replace('_', '.')} {_share(getattr(drift, name))}"
-        for name in TAILS
-    ]
-    quantiles = [f"{name.removeprefix('ratio_')} {number(getattr(drift, name))}" for name in QUANTILES]
+    said = {name: _cell(name, getattr(drift, name)) for name in members(Drift)}
+    tails = [f"{name.removeprefix('ratio_').replace('_', ' ', 1).replace('_', '.')} {said[name]}" for name in TAILS]
+    quantiles = [f"{name.removeprefix('ratio_')} {said[name]}" for name in QUANTILES]
     lines = [
-        f"{drift.tokens:,} tokens of {count(drift.rows, 'row')}: {names}{missing}",
-        f"KL(old, new) k1 {number(drift.k1)}  k2 {number(drift.k2)}  k3 {number(drift.k3)}",
+        f"{said['tokens']} tokens of {count(drift.rows, 'row')}: {names}{missing}",
+        f"KL(old, new) k1 {said['k1']}  k2 {said['k2']}  k3 {said['k3']}",
         "  ".join(["ratio", *quantiles]),
         f"ratio {', '.join(tails)} of the tokens",
-        f"a clip of {CLIP:g} cuts {_share(drift.clipped_above)} (A > 0) and {_share(drift.clipped_below)} (A < 0) of the tokens",
-        f"effective sample size {_share(drift.token_ess)} of the tokens, {_share(drift.sequence_ess)} of the sequences",
+        f"a clip of {CLIP:g} cuts {said['clipped_above']} (A > 0) and {said['clipped_below']} (A < 0) of the tokens",
+        f"effective sample size {said['token_ess']} of the tokens, {said['sequence_ess']} of the sequences",
     ]
-    yield "off-policy", [*lines, *([] if drift.entropy is None else [f"entropy mean {number(drift.entropy)}"])]
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else percent(share)
+    yield "off-policy", [*lines, *([] if drift.entropy is None else [f"entropy mean {said['entropy']}"])]
 
 
 def _drift_by(trend: DriftTrend, sheet: Sheet) -> None:
     """One line for each value of a column."""
-    lines = thinned(trend.lines, LINES) if len(trend.lines) > LINES else trend.lines
-    heads = {
-        "k3": "KL k3",
-        "ratio_above_2": "above 2",
-        "ratio_below_0_5": "below 0.5",
-        "clipped_above": "cut, A > 0",
-        "clipped_below": "cut, A < 0",
-        "token_ess": "ESS",
-    }
-    cells = [[_share(getattr(line, name)) for line in lines] for name in heads if name != "k3"]
-    cells = [[_cell("value", line.value) for line in lines], [number(line.k3) for line in lines], *cells]
-    for text in aligned([clean(trend.column), *heads.values()], cells):
+    lines = thinned(trend.lines, LINES)
+    cells = [[_cell(name, getattr(line, name)) for line in lines] for name in ("value", *DRIFTS)]
+    for text in aligned([clean(trend.column), *DRIFTS.values()], cells):
         sheet.text(text)
     sheet.blank()
 

@@ -99,16 +99,11 @@ def binding_of(given: Given) -> Binding:
 
 def _kl_of(given: Given) -> tuple[KlField, ...]:
     """The KL that --kl-from makes from lists."""
+    if "kl_from" not in given:
+        return ()
     base = preset_of(given)
     estimator, reduction = ("" if base is None else base.kl).split() or ("", "")
     how = given.get("kl_estimator", estimator), given.get("kl_reduce", reduction)
-    if "kl_from" not in given:
-        for name in ("kl_estimator", "kl_reduce"):
-            if name in given:
-                raise UsageError(
-                    f"{EVERY[name].flag} has no effect without --kl-from", "add --kl-from POLICY,REFERENCE"
-                )
-        return ()
     refuse_beside("kl_from", given, "kl_column")
     columns = tuple(items(given["kl_from"]))
     if len({*columns}) != 2 or not all(columns):  # noqa: PLR2004

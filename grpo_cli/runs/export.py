@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ import polars as pl
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
 from grpo_cli.choosing.groups import choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
-from grpo_cli.engine.moments import Index
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import Written
 from grpo_cli.options.conditions import Filter
@@ -25,6 +26,7 @@ from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
+from grpo_cli.read.token_numbers import TokenPart, reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, earlier, made, output_of, wanted_of
 from grpo_cli.runs.inspect import scored
 from grpo_cli.runs.progress import Watching
@@ -138,6 +140,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         text = columns.response or columns.messages
         rollouts = replace(rollouts, lengths=lengths_of(inspection, rollouts.rows, text))
     records = kind.records(rollouts, wanted)
+    if wanted.ratio_cap is not None:
+        records = _times_ratio(records, narrow, wanted, wanted.ratio_cap)
     first = next(iter(records.rows.values()))
     is_held = held[narrow.table["group"].to_numpy()[first]]
     parts = [records.at(~is_held), records.at(is_held)][: len(targets)]
@@ -307,6 +311,24 @@ def _pieces(narrow: Narrow, columns: TextsOrTokens, records: Records) -> Iterato
             yield pl.DataFrame([before_response(found["prompt"], place)])
         else:
             yield pl.DataFrame([conversations(found["messages"], place)])
+
+
+def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -> Records:
+    """The records with their weights times the ratio: the mean of min(exp(new - old), cap) over the tokens of the row."""
+    new, old = str(wanted.token_logprobs), str(wanted.old_token_logprobs)
+    rows, found = records.rows["response"], np.full(len(narrow.table), np.nan)
+
+    def means(part: TokenPart) -> tuple[Index, Vector]:
+        ratio = np.exp(np.minimum(part.values[new] - part.values[old], math.log(cap)))
+        return part.rows, part.sums(ratio) / np.where(part.sizes, part.sizes, np.nan)
+
+    for here, ratios in reduced(means, narrow, rows, [new, old], wanted.mask or ""):
+        found[here] = ratios
+    there = np.isfinite(found[rows])
+    columns = records.columns.with_columns(ratio=found[rows]).with_columns(pl.col("weight") * pl.col("ratio"))
+    without = ("no log-probs", int((~there).sum()))
+    left_out = (*records.left_out, without)
+    return replace(records, rows={"response": rows[there]}, columns=columns.filter(there), left_out=left_out)
 
 
 def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -> Iterator[pl.DataFrame]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -155,16 +155,9 @@ class Jsonl(Format):
         as_json: bool,
     ) -> Iterator[pl.DataFrame]:
         """Some columns from the lines of these rows; JSON texts are unchanged, byte for byte."""
-        lines = zip(numbers.tolist(), lines_of(source, index, numbers), strict=False)
-        return self._cells(source, lines, columns, as_json=as_json)
-
-    def _cells(
-        self, source: Input, lines: Iterable[tuple[int, bytes]], columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
-        """Some columns of these rows and their lines."""
         found: list[list[Any]] = []
         size = 0
-        for row, line in lines:
+        for row, line in zip(numbers.tolist(), lines_of(source, index, numbers), strict=False):
             try:
                 found.append(texts_of(line.decode(), columns) if as_json else _values(source, line, columns))
             except ValueError as error:
@@ -180,23 +173,23 @@ class Jsonl(Format):
     def lists(
         self, source: Input, index: Sequence[BlockRows] | None, numbers: np.ndarray, columns: Sequence[str]
     ) -> Iterator[pl.DataFrame]:
-        """Lists of numbers as polars reads them, block by block; the texts of a block that it refuses."""
+        """Lists of numbers as polars reads them, block by block; the values of a block that it refuses."""
         reader = Reader(tuple(Field(name, "lists") for name in columns))
 
-        def read(block: Block) -> pl.DataFrame | list[bytes]:
+        def read(block: Block) -> pl.DataFrame:
             data = block.read()
             frame = reader.lists(data)
-            return [line for line in BytesIO(data) if not is_blank(line)] if frame is None else frame
+            if frame is not None:
+                return frame
+            found = [_values(source, line, columns) for line in BytesIO(data) if not is_blank(line)]
+            return cells.frame_of_rows(found, columns, as_json=False) if found else pl.DataFrame()
 
         at = 0
-        for found in ahead(read, blocks(source, self.block_size)):
-            here = numbers[slice(*np.searchsorted(numbers, [at, at + len(found)]))]
-            if isinstance(found, list):
-                lines = zip(here.tolist(), [found[row] for row in here - at], strict=True)
-                yield from self._cells(source, lines, columns, as_json=True)
-            elif len(here):
-                yield found if len(here) == len(found) else found[here - at]
-            at += len(found)
+        for frame in ahead(read, blocks(source, self.block_size)):
+            here = numbers[slice(*np.searchsorted(numbers, [at, at + len(frame)]))] - at
+            if len(here):
+                yield frame if len(here) == len(frame) else frame[here]
+            at += len(frame)
 
     def rows_perhaps_with(
         self,

@@ -221,3 +221,39 @@ def test_a_file_without_log_probs_says_nothing_of_them(path: Path) -> None:
     done = adv("inspect", str(path), "--json")
     assert "off_policy" not in json.loads(done.out)
     assert "off-policy" not in adv("inspect", str(path)).out
+
+
+def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row(path: Path, tmp_path: Path) -> None:
+    rows = [{**row, "prompt": "q", "completion": str(at)} for at, row in enumerate(ROWS)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    plain, capped = (
+        adv("export", str(path), "--to", "weights", "-o", str(tmp_path / name), *options)
+        for name, options in {"b.jsonl": (), "c.jsonl": ("--ratio-cap", "1.5", *NEW)}.items()
+    )
+    assert plain.status == capped.status == 0, capped.err
+    before, after = (
+        {row["completion"]: row for row in map(json.loads, (tmp_path / name).read_text().splitlines())}
+        for name in ("b.jsonl", "c.jsonl")
+    )
+    for at, row in enumerate(rows):
+        ratios = [min(math.exp(s - o), 1.5) for s, o in zip(row["new"], row["old"], strict=True)]
+        if not ratios:
+            assert str(at) not in after
+            continue
+        wanted = math.fsum(ratios) / len(ratios)
+        assert after[str(at)]["ratio"] == pytest.approx(wanted, rel=1e-12)
+        assert after[str(at)]["weight"] == pytest.approx(before[str(at)]["weight"] * wanted, rel=1e-12)
+    assert "1 row: no log-probs" in capped.out + capped.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ratio-cap", "2"), "give --ratio-cap, --token-logprobs and --old-token-logprobs"),
+        (NEW, "give --ratio-cap"),
+        (("--ratio-cap", "0", *NEW), "--ratio-cap cannot be 0"),
+    ],
+)
+def test_a_ratio_needs_a_cap_and_both_policies(path: Path, options: tuple[str, ...], said: str) -> None:
+    done = adv("export", str(path), "--to", "weights", "-o", "-", *options)
+    assert (done.status, said in done.err) == (2, True)
