@@ -582,11 +582,10 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     given = _checked({SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
     job = selects.Job.of(given)
     tables, _ = opened(frame, job.binding)
-    _, chosen = selects.selected(job, tables, [job.of_run(path) for path in job.against])
-    kept, *others = [_taken(frame, tables, rows) for rows in (chosen.rows, *chosen.beside.values())]
+    _, chosen = selects.selected(job, tables)
+    frames = {name: _taken(frame, tables, rows) for name, rows in chosen.rows.items()}
     refuse_changed(tables)
-    beside = dict(zip(chosen.beside, others, strict=True))
-    return Selection(kept, _plain(chosen.facts, "inputs", "outputs", "seconds"), beside)
+    return Selection(frames.pop(""), _plain(chosen.facts, "inputs", "outputs", "seconds"), frames)
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:

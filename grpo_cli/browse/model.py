@@ -108,7 +108,7 @@ class Model:
         """The codes of the groups that meet a condition, in this order; groups without the fact come last."""
         kept = np.arange(self.size)
         if where.strip():
-            mask = choose_groups(self.inspection, Choice(where=Filter.parse(where))).kept
+            mask = choose_groups(self.inspection, Choice(where=Filter.parse(where)))[0][""]
             kept = np.flatnonzero(mask)
         if sort == ORDER:
             return kept[::-1] if ascending else kept

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -35,7 +35,6 @@ FACTS: Final = (
 
 OF_RUNS: Final = ("runs", "solved_runs")
 OF_DRAWS: Final = r"(^|[._])(group|uid)([._]|$)"  # ids of groups: a prompt has another in each step
-BESIDE: Final = ("holdout", "control")  # the further outputs, in this order
 Pick = Literal["best", "worst", "spread", "random", "shortest"]
 
 
@@ -91,6 +90,11 @@ class Choice:
                 raise UsageError("nothing says what to keep", cure)
 
     @property
+    def beside(self) -> list[str]:
+        """The further outputs, in their order."""
+        return [name for name in ("holdout", "control") if getattr(self, name)]
+
+    @property
     def names(self) -> list[str]:
         """The facts of groups that the options name."""
         return [*(self.where.names if self.where else ()), self.by.removeprefix("-").replace("pass@", "pass_at_")]
@@ -109,7 +113,6 @@ class Selected:
     """The summary of `select`."""
 
     inputs: Sequence[str]
-    against: Sequence[str]
     version: Literal[1]
     where: str | None
     seed: int | None
@@ -133,6 +136,7 @@ class Selected:
     warnings: Sequence[str]
     outputs: Sequence[str]
     seconds: float
+    against: Sequence[str] = ()
     config: str | None = None
 
 
@@ -140,26 +144,25 @@ class Selected:
 class Kept:
     """The rows of the input that are kept, in order, and the facts of the choice."""
 
-    rows: Index
+    rows: Mapping[str, Index]  # of each output; that of the kept rows comes first and is called ""
     lengths: tuple[int, ...]  # rows of each input
     facts: Selected
-    beside: Mapping[str, Index]  # the rows of each further output: the control, the holdout
 
     @property
     def outputs(self) -> list[list[Index]]:
-        """For each output the rows of each input, counted from its first row; the first output has the rows that are kept."""
+        """For each output the rows of each input, counted from its first row."""
         starts = np.cumsum([0, *self.lengths[:-1]])
-        parts = [np.split(rows, np.searchsorted(rows, starts[1:])) for rows in (self.rows, *self.beside.values())]
+        parts = [np.split(rows, np.searchsorted(rows, starts[1:])) for rows in self.rows.values()]
         return [[part - start for part, start in zip(each, starts, strict=True)] for each in parts]
 
 
 def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()) -> Kept:
     """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""
     narrow, groups = inspection.narrow, inspection.groups
-    kept_groups, dropped, masks = choose_groups(inspection, choice, others)
-    codes = narrow.table["group"].to_numpy()
-    rows, kept, beside = kept_groups[codes], kept_groups, {name: mask[codes] for name, mask in masks.items()}
-    share = facts.zero_variance_share(groups.filter(kept_groups))
+    masks, dropped = choose_groups(inspection, choice, others)
+    codes, kept = narrow.table["group"].to_numpy(), masks[""]
+    outputs = {name: mask[codes] for name, mask in masks.items()}
+    share = facts.zero_variance_share(groups.filter(kept))
     if choice.per_group is not None:
         rewards = (
             inspection.raw.rows.select(pl.when(~narrow.masked).then(".reward").fill_null(float("nan")))
@@ -174,25 +177,22 @@ def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspect
             solved = np.flatnonzero(np.isfinite(rewards))
             lengths[solved] = lengths_of(inspection, solved, text.response or text.messages)
         picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0, lengths)
-        picked = _with_siblings(inspection, picked)
-        beside = {name: mask & picked for name, mask in beside.items()}
-        picked &= rows
-        count = int((rows & ~picked).sum())
-        dropped.append(facts.Dropped(reason=f"--per-group {choice.per_group} ({choice.pick})", rows=count))
-        rows = picked
+        picked, count = _with_siblings(inspection, picked), outputs[""].sum()
+        outputs = {name: mask & picked for name, mask in outputs.items()}
+        rows, reason = outputs[""], f"--per-group {choice.per_group} ({choice.pick})"
+        dropped.append(facts.Dropped(reason=reason, rows=int(count - rows.sum())))
         kept = np.zeros(len(groups), dtype=bool)
         kept[codes[rows]] = True
         share = facts.constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
     if narrow.height > len(codes):
         dropped.append(facts.Dropped(reason="the last block is incomplete", rows=narrow.height - len(codes)))
     dropped += facts.of_foreign(narrow)
-    every = np.arange(len(codes)) if narrow.rows is None else narrow.rows
+    every, rows = np.arange(len(codes)) if narrow.rows is None else narrow.rows, outputs.pop("")
     places = every[rows]
     rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
     whole = sum(narrow.lengths)
     said = Selected(
         inputs=(),
-        against=(),
         version=VERSION,
         where=choice.where.text if choice.where else None,
         seed=choice.seed,
@@ -208,13 +208,13 @@ def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspect
         zero_variance_share=facts.zero_variance_share(groups),
         kept_zero_variance_share=share,
         dropped=dropped,
-        beside={name: Beside(int(masks[name].sum()), int(mask.sum())) for name, mask in beside.items()},
+        beside={name: Beside(int(masks[name].sum()), int(mask.sum())) for name, mask in outputs.items()},
         warnings=[*narrow.warnings, *([] if len(places) else ["no row is left"])],
         outputs=(),
         seconds=0.0,
     )
-    further = {name: every[mask] for name, mask in beside.items()}
-    return Kept(rows=places, lengths=narrow.lengths, facts=said, beside=further)
+    further = {name: every[mask] for name, mask in outputs.items()}
+    return Kept(rows={"": places, **further}, lengths=narrow.lengths, facts=said)
 
 
 def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
@@ -241,7 +241,7 @@ def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
 def only(inspection: Inspection, where: Filter) -> Inspection:
     """The inspection of the groups that meet a condition, as if the input had no others."""
     narrow = inspection.narrow
-    kept = choose_groups(inspection, Choice(where=where)).kept
+    kept = choose_groups(inspection, Choice(where=where))[0][""]
     if not kept.any():
         raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
     places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
@@ -314,16 +314,13 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
         yield pl.Series(f"pass_at_{k}", pass_at(n.tolist(), solved.tolist(), k), dtype=pl.Float64)
 
 
-class Chosen(NamedTuple):
-    """The groups to keep, what each reason has dropped, and the groups of each further output."""
+def choose_groups(
+    inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()
+) -> tuple[dict[str, Mask], list[facts.Dropped]]:
+    """The groups of each output (that of the kept ones is called ""), and what each reason has dropped.
 
-    kept: Mask
-    dropped: list[facts.Dropped]
-    beside: Mapping[str, Mask]
-
-
-def choose_groups(inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()) -> Chosen:
-    """Choose groups by conditions, --top-p, --top, --limit and --holdout, in this order; `others` are the runs of --against."""
+    Conditions come first, then --top-p, --top, --limit and --holdout. `others` are the runs of --against.
+    """
     quantities = _quantities(inspection, choice)
     if others:
         quantities = quantities.with_columns(_of_runs([inspection, *others], choice.solved_at))
@@ -370,7 +367,7 @@ def choose_groups(inspection: Inspection, choice: Choice, others: Sequence[Inspe
         draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
         control = draw.permutation(np.flatnonzero(free))[: int((numbers == 0).sum())]
         beside["control"] = np.isin(np.arange(len(numbers)), control)
-    return Chosen(numbers == 0, _dropped(inspection, numbers, reasons), beside)
+    return {"": numbers == 0, **beside}, _dropped(inspection, numbers, reasons)
 
 
 def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mask]:

@@ -6,7 +6,7 @@ A field that has the name of an option has its value (`made`); what means more t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -49,16 +49,13 @@ class OnFiles:
     """A job on input files, whose columns the binding names."""
 
     inputs: Sequence[str] = ()
+    before: Sequence[str] = ()  # other runs (--against)
     binding: Binding = field(default_factory=Binding)
 
     def opened(self, over: OverTables = map, output_folder: str | None = None) -> tuple[list[FileTable], list[str]]:
         """The files as tables, and warnings of those that are skipped."""
         inputs, skipped = find_inputs(self.inputs, output_folder)
         return open_tables(inputs, self.binding, over), skipped
-
-    def of_run(self, path: str) -> list[FileTable]:
-        """The files of another run, read in the same way."""
-        return replace(self, inputs=[path]).opened()[0]
 
 
 def made(kind: type[Made], given: Given, **own: Any) -> Made:

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
@@ -27,8 +26,8 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
 from grpo_cli.read.token_numbers import TokenPart, reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, earlier, made, output_of, wanted_of
-from grpo_cli.runs.inspect import scored
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, wanted_of
+from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
@@ -54,7 +53,6 @@ class Job(OnFiles):
     output: Output = field(default_factory=Output)
     summary: Path | None = None
     gate: Filter | None = None
-    against: Sequence[str] = ()  # the inputs of other runs
 
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
@@ -69,7 +67,6 @@ class Job(OnFiles):
             binding=binding_of(given),
             output=output_of(given),
             gate=condition_of(given, "fail_on", GATES),
-            against=[*earlier(given).values()],
             **more,
         )
 
@@ -116,13 +113,13 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     columns = _columns(tables, job)
     with columns_before_outputs(tables, job.binding, job.plan, texts=columns.names):
         targets = [choose_target(job.output)]
-        targets += choose_beside(targets, ["holdout"] * (wanted.holdout is not None), job.output)
+        targets += choose_beside(targets, wanted.choice.beside, job.output)
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
     view = View(named=() if wanted.where is None else wanted.where.names)
     inspection = scored(tables, job.binding, job.plan, view, over=watching)
-    grouped, others = len(inspection.groups), [job.of_run(path) for path in job.against]
+    grouped = len(inspection.groups)
     without_prompt = None
     if isinstance(columns, TextColumns) and wanted.to == "prompts":
         phase("comparing texts")
@@ -131,29 +128,28 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         without_prompt = first[prompts == 0]
         inspection = of_prompts(inspection, prompts, wanted)
     narrow = inspection.narrow
-    runs = [scored(run, job.binding, job.plan, View(), warn=False) for run in others]
-    groups, dropped, beside = choose_groups(inspection, wanted.choice, runs)
-    held = beside.get("holdout", ~groups & groups)
+    outputs, dropped = choose_groups(inspection, wanted.choice, other_runs(job, job.plan))
+    groups = np.logical_or.reduce([*outputs.values()])
     phase("comparing texts")
-    rollouts, left_out = _rollouts(inspection, columns, groups | held, without_prompt, all_rows=kind.all_rows)
+    rollouts, left_out = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
     if wanted.pick == "shortest" and isinstance(columns, TextColumns):
         text = columns.response or columns.messages
         rollouts = replace(rollouts, lengths=lengths_of(inspection, rollouts.rows, text))
     records = kind.records(rollouts, wanted)
     if wanted.ratio_cap is not None:
         records = _times_ratio(records, narrow, wanted, wanted.ratio_cap)
-    first = next(iter(records.rows.values()))
-    is_held = held[narrow.table["group"].to_numpy()[first]]
-    parts = [records.at(~is_held), records.at(is_held)][: len(targets)]
-    height, *further = [len(part.columns) for part in parts]
+    codes = narrow.table["group"].to_numpy()[next(iter(records.rows.values()))]
+    parts = {name: records.at(mask[codes]) for name, mask in outputs.items()}
+    further = {name: len(part.columns) for name, part in parts.items()}
+    height = further.pop("")
     names, rows = _names(columns, records.rows), sum(narrow.lengths)
     if job.gate is not None:
         counts = {"records": height, "rows": rows, "groups": grouped}
         job.gate.check(lambda _: counts, counts, Written())
 
     watching.phase("writing")
-    refuse_changed([*tables, *chain.from_iterable(others)])
-    for at, (target, part) in enumerate(zip(targets, parts, strict=True)):
+    refuse_changed(tables)
+    for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
         with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
             pieces = _counted(_pieces(narrow, columns, part), len(records.columns), watching)
             write_records(pieces, names, part.columns, handle, target.format)
@@ -165,7 +161,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         version=VERSION,
         to=wanted.to,
         inputs=[table.name for table in tables],
-        against=job.against,
+        against=job.before,
         where=wanted.where.text if wanted.where else None,
         rows=rows,
         groups=grouped,
@@ -173,7 +169,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
         plan=inspection.scored.plan if weighs else None,
         records=height,
-        beside=dict(zip(beside, further, strict=True)),
+        beside=further,
         columns=[*names, *records.columns.columns],
         dropped=[*dropped, *left_out],
         **records.facts,

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import BESIDE, Choice, Kept, Selected, select_rows
+from grpo_cli.choosing.groups import Choice, Kept, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError
@@ -27,8 +27,8 @@ from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, choice_of, earlier, made, output_of
-from grpo_cli.runs.inspect import scored
+from grpo_cli.runs.asked import OnFiles, binding_of, choice_of, made, output_of
+from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
 from grpo_cli.stats.inspection import Inspection, View
@@ -55,7 +55,6 @@ class Job(OnFiles):
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
     summary: Path | None = None
-    against: Sequence[str] = ()  # the inputs of other runs
     silent: bool = False  # nobody sees the warnings
 
     @classmethod
@@ -68,7 +67,6 @@ class Job(OnFiles):
             plan=plan_of(given),
             binding=binding_of(given),
             length=given.get("length_column"),
-            against=[*earlier(given).values()],
             output=output_of(given, "selected"),
             **more,
         )
@@ -82,15 +80,14 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
     with columns_before_outputs(tables, job.binding, job.plan):
         targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
-        targets += choose_beside(targets, [word for word in BESIDE if getattr(job.choice, word)], job.output)
+        targets += choose_beside(targets, job.choice.beside, job.output)
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
-    others = [job.of_run(path) for path in job.against]
-    groups, kept = selected(job, tables, others, over=watching)
+    groups, kept = selected(job, tables, over=watching)
 
     watching.phase("writing")
-    refuse_changed([*tables, *chain.from_iterable(others)])
+    refuse_changed(tables)
     make_folders(targets)
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
     scans, outputs, force, notes = groups.narrow.scans, kept.outputs, job.output.force, list[str]()
@@ -104,36 +101,34 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     return replace(
         kept.facts,
         inputs=[table.name for table in tables],
-        against=job.against,
+        against=job.before,
         outputs=[target.name for target in targets],
         warnings=[*kept.facts.warnings, *skipped, *notes],
         seconds=round(time.perf_counter() - started, 3),
     )
 
 
-def selected(
-    job: Job, tables: Sequence[Table], others: Sequence[Sequence[Table]] = (), *, over: OverTables = map
-) -> tuple[Inspection, Kept]:
-    """The groups of these tables, and the rows that are kept; `others` are other runs."""
+def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Inspection, Kept]:
+    """The groups of these tables, and the rows that are kept."""
     view = View(length=job.length, named=job.choice.names)
     groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=over)
-    runs = [scored(run, job.binding, job.plan, View(), warn=False) for run in others]
-    return groups, _with_records(groups.narrow, select_rows(groups, job.choice, runs))
+    kept = select_rows(groups, job.choice, other_runs(job, job.plan))
+    return groups, _with_records(groups.narrow, kept)
 
 
 def _with_records(narrow: Narrow, kept: Kept) -> Kept:
     """The kept rows with those of the same records that are no rollouts, such as a judge's: records stay whole."""
     if narrow.foreign is None:
         return kept
-    every = [[rows] for rows in (kept.rows, *kept.beside.values())]
+    every = [[rows] for rows in kept.rows.values()]
     for at, foreign in narrow.by_file(narrow.foreign):
         table, start = narrow.tables[at], int(narrow.ends[at]) - narrow.lengths[at]
         if table.schema is not None and table.schema.layout == NESTED:
             records = table.scan([Field(PARENT, "key")]).frame[PARENT].to_numpy()
             for rows, parts in zip(every, kept.outputs, strict=True):
                 rows.append(start + foreign[np.isin(records[foreign], records[parts[at]])])
-    first, *others = [np.sort(np.concatenate(rows)) for rows in every]
-    return replace(kept, rows=first, beside=dict(zip(kept.beside, others, strict=True)))
+    whole = [np.sort(np.concatenate(rows)) for rows in every]
+    return replace(kept, rows=dict(zip(kept.rows, whole, strict=True)))
 
 
 def _write(
