@@ -60,6 +60,7 @@ MORE = [
     "add rewards.jsonl --from scored.parquet --column advantage=other -o out.jsonl --config options.toml",
     "select rewards.jsonl --top 3 --by=-mean -o out.jsonl --config options.toml",
     "select rewards.jsonl --where 'std > 0' --control --holdout 0.2 -o out.jsonl",
+    "select now.jsonl --against before.jsonl --where 'solved_runs <= runs' -o out.jsonl",
     "select rewards.jsonl --group-size 4 --partial drop --limit 3 --seed 1 -o -",
     "export chats.jsonl --to weights -o out.jsonl --where 'std > 0'",
     "export chats.jsonl --to pairs --pairs all --max-pairs 1 -o out.jsonl --config options.toml",
