@@ -159,7 +159,6 @@ class ExportKeywords(CompareKeywords, total=False):
     beta: Number
     max_weight: Number
     ratio_cap: Number
-    token_logprobs: Text
     old_token_logprobs: Text
     pool: Switch
     pass_at: Text
