@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from pathlib import PurePath
 from threading import Lock, Thread, current_thread
 from typing import Any, ClassVar, Final
 
@@ -25,9 +26,8 @@ from grpo_cli.browse.layout import Piece
 from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
 from grpo_cli.browse.model import FACTS, ORDER, Jumps, Model, Rollout
 from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import STYLES, Choose, Listing, Notice, Page
+from grpo_cli.browse.widgets import Choose, Listing, Notice, Page, styled
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.moments import Index
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
 from grpo_cli.files.stores import is_url
@@ -43,11 +43,6 @@ Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each
 PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
 PROMPT: Final = 200  # characters of a prompt that a list may show
 NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
-
-
-def _wrapping(texts: Sequence[str]) -> Callable[[int], list[layout.Line]]:
-    """The lines of these texts for a width."""
-    return lambda width: [line for text in texts for line in layout.wrapped(text, width)]
 
 
 class Browser(App[list[str]]):
@@ -71,19 +66,17 @@ class Browser(App[list[str]]):
     ModalScreen { align: center middle; background: ansi_default; }
     #box { width: 90%; height: 90%; border: solid ansi_default; padding: 0 1; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.key, key.action.removeprefix("app."), key.help, show=False) for key in KEYS
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(key.key, key.action, key.help, show=False) for key in KEYS]
 
     def __init__(self, model: Model, given: Given, writers: Writers | None = None) -> None:
-        """`given` are the options of the command; `writers` are select and export."""
+        """`given` are the options of the command; `writers` are select and export. Raises what is wrong with the first view."""
         super().__init__(ansi_color=True)
         self.model, self.given, self.writers = model, dict(given), writers or {}
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
         self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
-        self.shown: Index = np.zeros(0, np.int64)
-        self.jumps = Jumps(model, self.shown)
+        self.shown = model.shown(self.where, self.sort)
+        self.first = model.code_of(given["show"]) if "show" in given else None
         self.rollouts: list[Rollout] = []
         self.fields = False
         self.whole = False
@@ -91,8 +84,8 @@ class Browser(App[list[str]]):
         self.folds: tuple[int | None, set[int]] = (None, set())  # a row, and which of its turns are folded
         self.pinned: list[Passage] | None = None
         self.passages: list[Passage] = []
+        self.heads: list[int] = []  # the lines of the page on which turns begin
         self.search: Search | None = None
-        self.turn = 0  # how often the list was asked for its most surprising row
         self.asked: Callable[[str], None] = lambda _text: None
         self.kind = "select"  # what the groups were last written as
         self.said: list[str] = []
@@ -105,32 +98,23 @@ class Browser(App[list[str]]):
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
         yield Static(id="trend", markup=False)
+        self.groups = Listing(self.open_group, id="groups")
+        self.rows = Listing(self.read, id="rollouts")
+        self.page = Page(self.read, self.clicked, id="text")
         with Horizontal():
             with Vertical(id="lists"):
-                yield Listing(id="groups")
-                yield Listing(id="rollouts")
-            yield Page(id="text")
+                yield self.groups
+                yield self.rows
+            yield self.page
         yield Input(id="line", compact=True)
         yield Static(id="status", markup=False)
-        yield Static(Text.assemble(*((piece.text, STYLES[piece.style]) for piece in footer())), id="keys", markup=False)
+        yield Static(Text.assemble(*((piece.text, styled(piece)) for piece in footer())), id="keys", markup=False)
 
     def on_mount(self) -> None:
-        self.groups, self.rows = self.query_one("#groups", Listing), self.query_one("#rollouts", Listing)
-        self.page = self.query_one("#text", Page)
         self.groups.focus()
-        self.arrange(self.model.code_of(self.given["show"]) if "show" in self.given else None)
+        self.arrange(self.first)
         self.say(self.model.warnings[0] if self.model.warnings else "")
         self.aside(self._prepare, "prepare")
-
-    def on_page_resized(self, event: Page.Resized) -> None:
-        """Wrap the text again."""
-        if event.page is self.page:
-            self.read()
-
-    def on_page_pressed(self, event: Page.Pressed) -> None:
-        """Fold the turn whose head was clicked."""
-        if event.page is self.page and event.line in self.page.heads:
-            self.fold_at(event.line)
 
     def aside(self, task: Callable[[], None], group: str) -> None:
         """Run a task on a daemon thread; of a group, only the newest counts."""
@@ -162,7 +146,7 @@ class Browser(App[list[str]]):
         """Which files, what is shown of them, and how it is computed."""
         inspection = self.model.inspection
         names = [table.name for table in self.model.tables]
-        files = clean(names[0].rsplit("/", 1)[-1]) if len(names) == 1 else count(len(names), "file")
+        files = clean(PurePath(names[0]).name) if len(names) == 1 else count(len(names), "file")
         groups = count(self.model.size, "group")
         if self.where:
             groups = f"{len(self.shown):,} of {groups} where {clean(self.where)}"
@@ -173,13 +157,8 @@ class Browser(App[list[str]]):
 
     def arrange(self, code: int | None = None, row: int | None = None) -> None:
         """List the groups again, with the place at a group (and a row of it) if it is listed."""
-        try:
-            self.shown = self.model.shown(self.where, self.sort, ascending=self.ascending)
-        except GrpoError as error:
-            self.where = ""
-            self.shown = self.model.shown("", self.sort, ascending=self.ascending)
-            self.say(str(error))
-        self.jumps, self.turn = Jumps(self.model, self.shown), 0
+        self.shown = self.model.shown(self.where, self.sort, ascending=self.ascending)
+        self.jumps = Jumps(self.model, self.shown)
         lines = GroupLines(self.model, self._labels, self.shown, lambda codes: self._learn(lines, codes))
         self.groups.fill(len(lines), lines.line, lines.head, self.place_of(code))
         self.title_line()
@@ -195,8 +174,7 @@ class Browser(App[list[str]]):
             firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
             said = Reader(narrow, self.texts).said(firsts)
             prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
-            known = dict(zip(codes, prompts, strict=True))
-            lines.learn(known)
+            lines.learn(dict(zip(codes, prompts, strict=True)))
             self.tell(self.groups.refresh)
 
         self.aside(read, f"prompts {codes[0]}")
@@ -212,31 +190,23 @@ class Browser(App[list[str]]):
         return int(self.shown[self.groups.place]) if len(self.shown) else None
 
     @property
+    def rollout(self) -> Rollout | None:
+        """The rollout at the place."""
+        return self.rollouts[self.rows.place] if self.rollouts else None
+
+    @property
     def row(self) -> int | None:
         """The row at the place."""
-        return self.rollouts[self.rows.place].position if self.rollouts else None
+        return None if self.rollout is None else self.rollout.position
 
     def open_group(self, row: int | None = None) -> None:
         """List the rollouts of the group at the place."""
         self.rollouts = [] if self.code is None else self.model.rollouts(self.code)
         at = next((at for at, line in enumerate(self.rollouts) if line.position == row), 0)
-        narrow = self.model.inspection.narrow
-        several = len(narrow.tables) > 1
-
-        def place(row: int) -> str:
-            file, number = narrow.spot(row)
-            return f"{clean(file.rsplit('/', 1)[-1])}:{number}" if several else f"{number:,}"
-
-        of = cache(lambda width: rollout_lines(self.rollouts, place, width))
+        several = len(self.model.tables) > 1
+        of = cache(lambda width: rollout_lines(self.rollouts, width, several=several))
         self.rows.fill(len(self.rollouts), lambda at, width: of(width)[1][at], lambda width: of(width)[0], at)
         self.read()
-
-    def on_listing_moved(self, event: Listing.Moved) -> None:
-        """Show what belongs to the new place."""
-        if event.listing is self.groups:
-            self.open_group()
-        else:
-            self.read()
 
     # --- the text ----------------------------------------------------------------------------------------------
 
@@ -251,14 +221,15 @@ class Browser(App[list[str]]):
                 self._read_row()
 
     def _read_row(self) -> None:
-        row, narrow = self.row, self.model.inspection.narrow
-        if row is None:
-            self.tell(self._show_text, row, (Piece("no group meets the condition"),), [], layout.Laid([], []))
+        rollout = self.rollout
+        if rollout is None:
+            self.tell(self._show_text, rollout, "", [], layout.Laid([], []))
             return
-        head = self._head_of(row, "")
+        row, stop, passages, laid = rollout.position, "", list[Passage](), layout.Laid([], [])
         try:
-            reader = Reader(narrow, self.texts)
+            reader = Reader(self.model.inspection.narrow, self.texts)
             (said,) = reader.said(np.array([row]))
+            stop = said.stop
             passages = [] if self.fields else [*said.prompt, *said.response]
             if not self.fields and not passages:
                 self.tell(self.say, NO_TEXT)
@@ -271,38 +242,35 @@ class Browser(App[list[str]]):
                 needle = "" if self.search is None else self.search.needle
                 folded = () if needle else self.folds[1]
                 laid = layout.page(passages, self.page.wide, whole=self.whole, needle=needle, folded=folded)
-        except Exception:
-            self.tell(self._show_text, row, head, [], layout.Laid([], []))
-            raise
-        if self.is_newest("text"):
-            self.tell(self._show_text, row, self._head_of(row, said.stop), passages, laid)
+        finally:
+            if self.is_newest("text"):
+                self.tell(self._show_text, rollout, stop, passages, laid)
 
-    def _head_of(self, row: int, stop: str) -> layout.Line:
-        """What is known of a row, and where it is."""
-        inspection = self.model.inspection
-        file, number_in_file = inspection.narrow.spot(row)
-        advantage, reward = inspection.scored.rows[".advantage"][row], inspection.rows[".reward"][row]
-        sign = "+" if advantage is not None and advantage > 0 else ""
-        parts = [Piece(f"reward {number(reward)}"), Piece(f"advantage {sign}{number(advantage)}", sign_of(advantage))]
-        if "length" in inspection.rows.columns:
-            length = number(inspection.rows["length"][row])
-            parts.append(Piece(f"{length} tokens" if "tok" in inspection.columns["length"] else f"length {length}"))
+    def _head_of(self, rollout: Rollout, stop: str) -> layout.Line:
+        """What is known of a rollout, and where it is."""
+        inspection, sign = self.model.inspection, sign_of(rollout.advantage)
+        advantage = f" · advantage {'+' * (sign == 'good')}{number(rollout.advantage)}"
+        parts = [Piece(f"reward {number(rollout.reward)}"), Piece(advantage, sign)]
+        if rollout.length is not None:
+            length = number(rollout.length)
+            of_tokens = "tok" in inspection.columns["length"]
+            parts.append(Piece(f" · {length} tokens" if of_tokens else f" · length {length}"))
         if inspection.by is not None:
-            parts.append(Piece(f"{clean(inspection.columns['by'])} {inspection.by[row]}"))
-        parts += [Piece(clean(stop))] if stop else []
-        parts.append(Piece(f"{clean(file.rsplit('/', 1)[-1])} row {number_in_file:,}"))
-        first, *others = parts
-        return (first, *(Piece(f" · {part.text}", part.style) for part in others))
+            parts.append(Piece(f" · {clean(inspection.columns['by'])} {inspection.by[rollout.position]}"))
+        if stop:
+            parts.append(Piece(f" · {clean(stop)}"))
+        return *parts, Piece(f" · {clean(PurePath(rollout.file).name)} row {rollout.row:,}")
 
-    def _show_text(self, row: int | None, head: layout.Line, passages: list[Passage], laid: layout.Laid) -> None:
-        if row != self.row:
+    def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], laid: layout.Laid) -> None:
+        if rollout is not self.rollout:
             return
-        same = passages == self.passages
-        self.passages = passages
-        marked = (at for at, line in enumerate(laid.lines) if any(piece.style == "hit" for piece in line))
-        hit = next(marked, None)
-        at = (self.page.place if same else 0) if hit is None else max(hit - 2, 0)
-        self.page.fill(head, laid.lines, at, laid.heads)
+        head = (Piece("no group meets the condition"),) if rollout is None else self._head_of(rollout, stop)
+        at = self.page.place if passages == self.passages else 0
+        self.passages, self.heads = passages, laid.heads
+        hits = [at for at, line in enumerate(laid.lines) if any(piece.style == "hit" for piece in line)]
+        if hits:
+            at = max(hits[0] - 2, 0)
+        self.page.fill(head, laid.lines, at)
 
     def action_fold(self) -> None:
         """Fold every turn but the last, or unfold all of them."""
@@ -310,12 +278,17 @@ class Browser(App[list[str]]):
         self.folds = None, set()
         self.read()
 
+    def clicked(self, line: int) -> None:
+        """Fold the turn whose head was clicked."""
+        if line in self.heads:
+            self.fold_at(line)
+
     def fold_at(self, line: int) -> None:
         """Fold the turn that has this line of the page, or unfold it."""
-        turn = bisect_right(self.page.heads, line) - 1
+        turn = bisect_right(self.heads, line) - 1
         if turn >= 0:
             self.folds[1].symmetric_difference_update({turn})
-            self.page.go(self.page.heads[turn])
+            self.page.go(self.heads[turn])
             self.read()
 
     def action_fields(self) -> None:
@@ -329,7 +302,7 @@ class Browser(App[list[str]]):
     def _work_out(self) -> None:
         plan, narrow, row = self.model.inspection.scored.plan, self.model.inspection.narrow, self.row
         lines = [] if row is None else of_row(plan, narrow, row, self.size.width * 9 // 10 - 6)
-        self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", _wrapping(lines)))
+        self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", lines))
 
     def action_whole(self) -> None:
         self.whole = not self.whole
@@ -387,8 +360,7 @@ class Browser(App[list[str]]):
         self._jump(lambda: (self.jumps.dead(self.groups.place), None))
 
     def action_surprising(self) -> None:
-        self._jump(lambda: self.jumps.surprising(self.turn))
-        self.turn += 1
+        self._jump(self.jumps.surprising)
 
     def _jump(self, place: Callable[[], tuple[int, int | None]]) -> None:
         try:
@@ -468,6 +440,7 @@ class Browser(App[list[str]]):
 
     def _compute(self, name: str, given: dict[str, Any]) -> None:
         model = self.model.under(plan_of(given))
+        model.shown(self.where)  # raises what the condition names and these groups do not have
         if self.is_newest("plan"):
             self.tell(self._put, model, given, f"{name}: advantages, order and status are recomputed")
 
@@ -484,19 +457,16 @@ class Browser(App[list[str]]):
         def then(text: str) -> None:
             if self.search is not None:
                 self.search.stop()
-            self.search = Search(self.model, self.shown, text, self.texts) if text else None
-            if self.search is None:
+            self.search = search = Search(self.model, self.shown, text, self.texts) if text else None
+            if search is None:
                 self.read()
             else:
                 self.say(f"searching {text}: Esc stops it")
-                self.aside(self._search, "search")
+                self.aside(lambda: self._search(search), "search")
 
         self.ask("text to search for", "" if self.search is None else self.search.needle, then)
 
-    def _search(self) -> None:
-        search = self.search
-        if search is None:
-            return
+    def _search(self, search: Search) -> None:
         said = 0.0
         for found in search.run():
             if found and len(search.hits) == found:
@@ -550,12 +520,11 @@ class Browser(App[list[str]]):
     def action_command(self) -> None:
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)
         self.said = commands(self.given, self.kind, where=self.where, sort=self.sort, show=key)
-        self.push_screen(Notice("commands", _wrapping([line for command in self.said for line in (command, "")])))
+        self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
 
     def action_help(self) -> None:
         marks = "status: = equal rewards (green: always solved, red: never), 1 singleton, ? without a reward, < small group, m masked, x left out"
-        more = _wrapping([marks, *self.model.warnings])
-        self.push_screen(Notice("keys", lambda width: (*described(width), *more(width))))
+        self.push_screen(Notice("keys", [marks, *self.model.warnings], described))
 
     async def action_quit(self) -> None:
         self.exit(self.said)

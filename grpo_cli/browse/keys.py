@@ -23,7 +23,7 @@ class Key(NamedTuple):
 
 
 KEYS: Final = (
-    Key("move", "tab", "app.focus_next", "Tab", "next list; Shift+Tab: previous list"),
+    Key("move", "tab", "focus_next", "Tab", "next list; Shift+Tab: previous list"),
     Key("move", "enter", "inside", "Enter", "open the group, then the text; there, fold the turn at the top"),
     Key("move", "escape", "leave", "Esc", "back; stops a search"),
     Key("move", "right_square_bracket", "rollout(1)", "]", "next rollout of the group, whichever list has the focus"),
@@ -50,7 +50,7 @@ KEYS: Final = (
     Key("do", "e", "write", "e", "write the groups shown to a new file, as select or export does"),
     Key("do", "o", "command", "o", "the commands that open this view and write these groups"),
     Key("do", "question_mark", "help", "?", "all keys", "help"),
-    Key("do", "q", "app.quit", "q", "quit", "quit"),
+    Key("do", "q", "quit", "q", "quit", "quit"),
 )  # fmt: skip
 # Keys of every list and text, which are not bound by the screen.
 MOVING: Final = (("↑ ↓", "a line; also k and j"), ("PgUp", "a page up"), ("PgDn", "a page down; also Space"), ("Home", "the first line, End the last; also g and G"))  # fmt: skip
@@ -66,7 +66,7 @@ def footer() -> Line:
 def described(width: int) -> Iterator[Line]:
     """Every key by its purpose."""
     for purpose, keys in groupby(KEYS, attrgetter("purpose")):
-        yield (Piece(purpose, "head"),)
+        yield (Piece(purpose, "strong"),)
         listed = [*(MOVING if purpose == "move" else ()), *((key.shown, key.help) for key in keys)]
         for shown, does in listed:
             first, *rest = wrap(does, max(width - INDENT, 1))

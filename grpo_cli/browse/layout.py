@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import zip_longest
+from itertools import accumulate, pairwise, zip_longest
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -37,7 +37,8 @@ class Piece(NamedTuple):
 
 
 Line = tuple[Piece, ...]
-Spans = Sequence[tuple[int, int, Style]]
+Span = tuple[int, int, Style]
+Spans = Sequence[Span]
 
 
 class Laid(NamedTuple):
@@ -107,7 +108,7 @@ def differing(left: str, right: str) -> tuple[Spans, Spans]:
     pattern = r"\S+|\s+" if max(len(left.split()), len(right.split())) <= COMPARED else r"[^\n]*\n|[^\n]+"
     words = [[match.span() for match in re.finditer(pattern, text)] for text in (left, right)]
     texts = [[text[start:end] for start, end in spans] for text, spans in zip((left, right), words, strict=True)]
-    found: tuple[list[tuple[int, int, Style]], list[tuple[int, int, Style]]] = ([], [])
+    found: tuple[list[Span], list[Span]] = ([], [])
     for kind, *places in SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
         for side, (start, end) in enumerate((places[:2], places[2:])):
             if kind != "equal" and start < end:
@@ -129,7 +130,7 @@ def wrapped(text: str, width: int, spans: Spans = ()) -> Iterator[Line]:
     """A text in lines of at most `width` cells, the spans in their styles."""
     at, left = 0, list(spans)
     for line in text.split("\n"):
-        here: list[tuple[int, int, Style]] = []
+        here: list[Span] = []
         while left and left[0][0] < at + len(line) + 1:
             start, end, style = left[0]
             here.append((max(start - at, 0), min(end - at, len(line)), style))
@@ -156,17 +157,11 @@ def _wrapped_line(line: str, width: int, spans: Spans) -> Iterator[Line]:
     if not text:
         yield ()
         return
-    starts = list(_breaks(text, width))
-    if len(pieces) == 1:
-        yield from ((Piece(text[start:end], pieces[0].style),) for start, end in starts)
-        return
-    bounds = [0]
-    for piece in pieces:
-        bounds.append(bounds[-1] + len(piece.text))
-    for start, end in starts:
+    bounds = [0, *accumulate(len(piece.text) for piece in pieces)]
+    for start, end in _breaks(text, width):
         inside = (
             Piece(text[max(start, low) : min(end, high)], piece.style)
-            for piece, low, high in zip(pieces, bounds, bounds[1:], strict=False)
+            for piece, (low, high) in zip(pieces, pairwise(bounds), strict=True)
         )
         yield tuple(piece for piece in inside if piece.text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
@@ -124,21 +125,20 @@ def _words(facts: GroupLine) -> str:
     return EQUAL.get(facts.solve_rate, ("all equal", ""))[0]
 
 
-def rollout_lines(rollouts: Sequence[Rollout], place: Callable[[int], str], width: int) -> tuple[str, list[Line]]:
-    """The head and the lines of the rollouts of a group."""
+def rollout_lines(rollouts: Sequence[Rollout], width: int, *, several: bool) -> tuple[str, list[Line]]:
+    """The head and the lines of the rollouts of a group, which may be in `several` files."""
     advantages = [line.advantage for line in rollouts]
-    signs = ["+" if value is not None and value > 0 else "" for value in advantages]
-    columns = [
-        ["reward", *column([line.reward for line in rollouts])],
-        ["advantage", *map("".join, zip(signs, column(advantages), strict=True))],
-    ]
+    colours = [*map(sign_of, advantages)]
+    signed = ["+" * (colour == "good") + text for colour, text in zip(colours, column(advantages), strict=True)]
+    columns = [["reward", *column([line.reward for line in rollouts])], ["advantage", *signed]]
     if any(line.length is not None for line in rollouts):
         columns.append(["length", *(number(line.length) for line in rollouts)])
     if width >= _WIDE:
         columns.append(["status", *(line.status for line in rollouts)])
     else:
         columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
-    columns.append(["row", *(place(line.position) for line in rollouts)])
+    places = (f"{clean(PurePath(line.file).name)}:{line.row}" if several else f"{line.row:,}" for line in rollouts)
+    columns.append(["row", *places])
     names = [*rollouts[0].rewards] if rollouts else []
     columns += [
         [clean(name)[:12], *(number(line.rewards[name], digits=3) for line in rollouts)]
@@ -147,8 +147,8 @@ def rollout_lines(rollouts: Sequence[Rollout], place: Callable[[int], str], widt
     widths = [max(map(cell_len, cells)) for cells in columns]
     head, *lines = (list(map(_right, cells, widths)) for cells in zip(*columns, strict=True))
     return " ".join(head), [
-        (Piece(f"{cells[0]} "), Piece(cells[1], sign_of(value)), Piece(" " + " ".join(cells[2:])))
-        for cells, value in zip(lines, advantages, strict=True)
+        (Piece(f"{cells[0]} "), Piece(cells[1], colour), Piece(" " + " ".join(cells[2:])))
+        for cells, colour in zip(lines, colours, strict=True)
     ]
 
 
@@ -167,13 +167,13 @@ def trend_line(trend: Trend, width: int) -> str:
         known = [value for value in values if value is not None]
         if known:
             parts.append(f"{title} {strip(values, room, missing=MISSING)} {shown(known[0])} to {shown(known[-1])}")
-    return _clipped("  ".join(parts), width)
+    text = "  ".join(parts)
+    return set_cell_size(text, min(cell_len(text), width))
 
 
 def ordered(values: Sequence[float | None]) -> list[float | None]:
     """Rewards from the largest to the smallest, missing ones last."""
-    known = sorted((value for value in values if value is not None), reverse=True)
-    return [*known, *[None] * (len(values) - len(known))]
+    return sorted(values, key=lambda value: (value is None, -(value or 0)))
 
 
 def fitting(value: float | None, width: int, digits: int = 3) -> str:
@@ -190,7 +190,3 @@ def fitting(value: float | None, width: int, digits: int = 3) -> str:
 
 def _right(text: str, width: int) -> str:
     return " " * (width - cell_len(text)) + text
-
-
-def _clipped(line: str, width: int) -> str:
-    return line if cell_len(line) <= width else set_cell_size(line, width)

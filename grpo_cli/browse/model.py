@@ -134,14 +134,9 @@ class Model:
 
     @cached_property
     def _largest_advantage(self) -> Vector:
-        low, high = self._extremes_of(self.inspection.scored.rows[".advantage"])
-        largest: Vector = np.maximum(np.abs(low), np.abs(high))
-        return largest
-
-    def _extremes_of(self, values: pl.Series) -> tuple[Vector, Vector]:
-        """The smallest and the largest of these values in each group; NaN where a group has none."""
-        low, high = group_extremes(*finite_rows(self.codes, values), self.size)
-        return np.where(np.isfinite(low), low, np.nan), np.where(np.isfinite(high), high, np.nan)
+        sizes = self.inspection.scored.rows[".advantage"].abs()
+        _, largest = group_extremes(*finite_rows(self.codes, sizes), self.size)
+        return np.where(np.isfinite(largest), largest, np.nan)
 
     @property
     def codes(self) -> Any:
@@ -192,26 +187,16 @@ class Model:
         lines = [Rollout(**vars(line), position=row) for line, row in described]
         return sorted(lines, key=lambda line: -np.inf if line.advantage is None else line.advantage, reverse=True)
 
-    @cached_property
-    def surprise(self) -> Vector:
-        """How many standard deviations of a group its most distant reward is away from its mean."""
-        groups = self.inspection.groups
-        far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
-        share = pl.when(pl.col("std") > 0).then(far / pl.col("std"))
-        found: Vector = groups.select(share.fill_null(float("nan"))).to_series().to_numpy()
-        return found
-
     # --- steps -------------------------------------------------------------------------------------------------
 
     @cached_property
     def trend(self) -> Trend | None:
         """A line for each step; None without steps."""
         inspection = self.inspection
-        by = inspection.by
-        if by is None:
+        if inspection.by is None:
             return None
         first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
-        return trend(inspection.columns["by"], by, inspection.rows, first, groups, reward_range(groups))
+        return trend(inspection.columns["by"], inspection.by, inspection.rows, first, groups, reward_range(groups))
 
 
 class Jumps:
@@ -219,6 +204,7 @@ class Jumps:
 
     def __init__(self, model: Model, shown: Index) -> None:
         self._model, self._shown = model, shown
+        self.turn = 0  # of the most surprising rows
 
     def dead(self, after: int) -> int:
         """The next group without a gradient after this place of the list; after the last the first again."""
@@ -227,20 +213,23 @@ class Jumps:
             raise DataError("every listed group has a gradient")
         return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]])
 
-    def surprising(self, turn: int) -> tuple[int, int]:
-        """The group of the `turn`th most surprising row, and that row; after the last the first again."""
+    def surprising(self) -> tuple[int, int]:
+        """The group of the next most surprising row, and that row; after the last the first again."""
         best = self._surprises
         if not len(best):
             raise DataError("no listed group has two rewards to compare")
-        code, inspection = int(self._shown[best[turn % len(best)]]), self._model.inspection
+        code, inspection = int(self._shown[best[self.turn % len(best)]]), self._model.inspection
+        self.turn += 1
         (rows,) = self._model.rows_of([code])
         far = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
         return code, int(rows[far.fill_nan(None).arg_max() or 0])
 
     @cached_property
     def _surprises(self) -> Index:
-        """The places of the list, the most surprising first and equal ones in their order."""
-        values = self._model.surprise[self._shown]
+        """The places of the list by the standard deviations from the mean of a group to its most distant reward, equal ones in their order."""
+        far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
+        share = pl.when(pl.col("std") > 0).then(far / pl.col("std")).fill_null(float("nan"))
+        values = self._model.inspection.groups.select(share).to_series().to_numpy()[self._shown]
         best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         return best
 

@@ -13,28 +13,26 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.geometry import Size
-from textual.message import Message
 from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from grpo_cli.browse.layout import Line, Piece
+from grpo_cli.browse.layout import Line, Piece, wrapped
 
 # The colours of the terminal, each with one meaning; none is the only sign.
 STYLES: Final = {
-    "": Style(),
-    "head": Style(bold=True),
-    "key": Style(bold=True, color="cyan"),  # it can be pressed
-    "model": Style(bold=True, color="magenta"),  # the turn of the model
-    "other": Style(bold=True, color="blue"),  # all other turns
-    "good": Style(color="green"),  # always solved, a positive advantage
-    "bad": Style(color="red"),  # never solved, a negative advantage
-    "dim": Style(dim=True),
-    "note": Style(italic=True),
-    "code": Style(italic=True),
-    "strong": Style(bold=True),
-    "hit": Style(reverse=True, bold=True),
-    "differs": Style(underline=True, bold=True),
+    "": "",
+    "key": "bold cyan",  # it can be pressed
+    "model": "bold magenta",  # the turn of the model
+    "other": "bold blue",  # all other turns
+    "good": "green",  # always solved, a positive advantage
+    "bad": "red",  # never solved, a negative advantage
+    "dim": "dim",
+    "note": "italic",
+    "code": "italic",
+    "strong": "bold",
+    "hit": "bold reverse",
+    "differs": "bold underline",
 }
 HERE: Final = "▸"
 
@@ -55,6 +53,7 @@ class _Lines(ScrollView, can_focus=True):
     head: Callable[[int], Line]  # for a width; it does not scroll
     line: Callable[[int, int], Strip]  # by its place, for a width
     go: Callable[[int], None]  # to a line
+    clicked: Callable[[int], object]  # with a line
 
     def resize_to(self, count: int) -> None:
         """Set the number of lines."""
@@ -74,17 +73,19 @@ class _Lines(ScrollView, can_focus=True):
 
     def scroll_at(self, y: int) -> None:
         """Scroll to a line."""
-        if y != self.scroll_offset.y:
-            self.scroll_to(y=y, animate=False, force=True, immediate=True)
+        self.scroll_to(y=y, animate=False, force=True, immediate=True)
 
     def render_line(self, y: int) -> Strip:
         """A line of the screen."""
         width, at = self.wide, self.scroll_offset.y + y - 1
         if not y:
-            return _strip(
-                self.head(width), width, Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
-            )
+            style = "bold reverse" if self.has_focus else "underline"
+            return _strip(self.head(width), width, Style.parse(style))
         return self.line(at, width) if at < self.count else Strip.blank(self.size.width)
+
+    def on_click(self, event: Any) -> None:
+        if event.y:
+            self.clicked(self.scroll_offset.y + event.y - 1)
 
     def action_move(self, by: int) -> None:
         self.go(self.place + by)
@@ -96,26 +97,24 @@ class _Lines(ScrollView, can_focus=True):
         self.go(last * self.count)
 
 
+def styled(piece: Piece) -> Style:
+    """How it looks on a terminal."""
+    return Style.parse(STYLES[piece.style])
+
+
 def _strip(pieces: Line, width: int, style: Style | None = None) -> Strip:
     reverse = bool(style and style.reverse)  # a colour would become the background
-    segments = [Segment(piece.text, style if reverse else STYLES[piece.style] + style) for piece in pieces]
+    segments = [Segment(piece.text, style if reverse else styled(piece) + style) for piece in pieces]
     return Strip(segments).adjust_cell_length(width, style)
 
 
 class Listing(_Lines):
     """A list with a place that keys move."""
 
-    class Moved(Message):
-        """The place has changed."""
-
-        def __init__(self, listing: Listing) -> None:
-            super().__init__()
-            self.listing = listing
-
-    def __init__(self, **names: Any) -> None:
+    def __init__(self, moved: Callable[[], object], **names: Any) -> None:
+        """`moved` is called when a key or the mouse has changed the place."""
         super().__init__(**names)
-        self._make: Callable[[int, int], Line] = lambda _at, _width: ()
-        self._make_head: Callable[[int], str] = lambda _width: ""
+        self._moved = moved
 
     def fill(self, count: int, line: Callable[[int, int], Line], head: Callable[[int], str], place: int = 0) -> None:
         """Replace the lines, with the place at one of them."""
@@ -124,28 +123,21 @@ class Listing(_Lines):
         self.put(place)
 
     def put(self, place: int) -> None:
-        """Move the place without a message."""
+        """Move the place."""
         self.place = max(min(place, self.count - 1), 0)
         self.refresh()
-        self.show_place()
+        self.on_resize()
 
     def go(self, place: int) -> None:
-        """Move the place."""
+        """Move the place, and say so."""
         before = self.place
         self.put(place)
         if self.place != before:
-            self.post_message(self.Moved(self))
+            self._moved()
 
-    def on_click(self, event: Any) -> None:
-        """To the line under the mouse."""
-        if event.y:
-            self.go(self.scroll_offset.y + event.y - 1)
+    clicked = go
 
     def on_resize(self) -> None:
-        """Keep the place visible."""
-        self.show_place()
-
-    def show_place(self) -> None:
         """Scroll until the place is visible."""
         self.scroll_at(min(max(self.scroll_offset.y, self.place - self.room + 1), self.place))
 
@@ -165,22 +157,16 @@ class Listing(_Lines):
 class Page(_Lines):
     """A text to scroll through; its place is the first visible line."""
 
-    class Resized(Message):
-        """The page has another size."""
-
-        def __init__(self, page: Page) -> None:
-            super().__init__()
-            self.page = page
-
-    def __init__(self, **names: Any) -> None:
+    def __init__(self, resized: Callable[[], object], clicked: Callable[[int], object], **names: Any) -> None:
+        """`resized` is called when its lines have to be made for another width, `clicked` with a line."""
         super().__init__(**names)
         self._title: Line = ()
         self.lines: Sequence[Line] = ()
-        self.heads: Sequence[int] = ()  # the first lines of its turns
+        self._resized, self.clicked = resized, clicked
 
-    def fill(self, head: Line, lines: Sequence[Line], at: int = 0, heads: Sequence[int] = ()) -> None:
+    def fill(self, head: Line, lines: Sequence[Line], at: int = 0) -> None:
         """Replace the text and go to a line."""
-        self._title, self.lines, self.heads = head, lines, heads
+        self._title, self.lines = head, lines
         self.resize_to(len(lines))
         self.go(at)
 
@@ -189,21 +175,8 @@ class Page(_Lines):
         self.place = max(min(place, self.count - self.room), 0)
         self.scroll_at(self.place)
 
-    class Pressed(Message):
-        """A line was clicked."""
-
-        def __init__(self, page: Page, line: int) -> None:
-            super().__init__()
-            self.page, self.line = page, line
-
-    def on_click(self, event: Any) -> None:
-        """Say which line it was."""
-        if event.y:
-            self.post_message(self.Pressed(self, self.scroll_offset.y + event.y - 1))
-
     def on_resize(self) -> None:
-        """Say so: lines are made for a width."""
-        self.post_message(self.Resized(self))
+        self._resized()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """The mouse scrolls as well."""
@@ -240,26 +213,25 @@ class Choose(ModalScreen[str]):
 
     def __init__(self, title: str, names: Mapping[str, str], now: str) -> None:
         super().__init__()
-        self._title, self._names, self._now = title, [*names], now
-        wide = max(map(len, names))
-        self._lines: list[Line] = [
-            (Piece(f"{name:{wide}}", "strong"), Piece(f"  {about}")) for name, about in names.items()
-        ]
+        self._title, self._names, self._now = title, names, now
+        self._listing = Listing(lambda: None)
 
     def compose(self) -> ComposeResult:
-        yield _box(self._title, Listing())
+        yield _box(self._title, self._listing)
 
     def on_mount(self) -> None:
-        place = self._names.index(self._now) if self._now in self._names else 0
-        listing = self.query_one(Listing)
-        listing.fill(len(self._lines), lambda at, _: self._lines[at], lambda _: "Enter chooses, Esc goes back", place)
+        names = [*self._names]
+        wide = max(map(len, names))
 
-    def on_listing_moved(self, event: Listing.Moved) -> None:
-        """Keep the message of this dialog's list from the screen below."""
-        event.stop()
+        def line(at: int, _: int) -> Line:
+            name = names[at]
+            return Piece(f"{name:{wide}}", "strong"), Piece(f"  {self._names[name]}")
+
+        place = names.index(self._now) if self._now in names else 0
+        self._listing.fill(len(names), line, lambda _: "Enter chooses, Esc goes back", place)
 
     def action_choose(self) -> None:
-        self.dismiss(self._names[self.query_one(Listing).place])
+        self.dismiss([*self._names][self._listing.place])
 
 
 class Notice(ModalScreen[None]):
@@ -267,17 +239,19 @@ class Notice(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,a,o", "dismiss", show=False)]
 
-    def __init__(self, title: str, lines: Callable[[int], Iterable[Line]]) -> None:
-        """`lines` are made for a width."""
+    def __init__(self, title: str, texts: Iterable[str], first: Callable[[int], Iterable[Line]] = lambda _: ()) -> None:
+        """The texts come after the lines that `first` makes for a width."""
         super().__init__()
-        self._title, self._lines = title, lines
+        self._title, self._texts, self._first = title, texts, first
+        self._page = Page(self._fill, lambda _: None)
 
     def compose(self) -> ComposeResult:
-        yield _box(self._title, Page())
+        yield _box(self._title, self._page)
 
-    def on_resize(self) -> None:
-        """The lines fit the page."""
-        page = self.query_one(Page)
-        lines = [*self._lines(page.wide)]
+    def _fill(self) -> None:
+        page = self._page
+        lines = [*self._first(page.wide)]
+        for text in self._texts:
+            lines += wrapped(text, page.wide)
         scrolls = f", ↓ scrolls ({len(lines)} lines)" if len(lines) > page.room else ""
         page.fill((Piece(f"Esc goes back{scrolls}"),), lines)

@@ -30,7 +30,7 @@ def browse(given: dict[str, Any]) -> None:
     if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
     Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
-    from grpo_cli.browse.model import ORDER, Model
+    from grpo_cli.browse.model import Model
     from grpo_cli.cli.export import export
     from grpo_cli.cli.select import select
     from grpo_cli.options.conditions import Filter
@@ -46,9 +46,6 @@ def browse(given: dict[str, Any]) -> None:
 
     if "where" in given:
         given["where"] = Filter.parse(given["where"]).text
-    model.shown(given.get("where", ""), given.get("sort", ORDER))
-    if "show" in given:
-        model.code_of(given["show"])
     browser = Browser(model, given, {"select": select, "export": export})
     Thread(target=_leave_with_terminal, args=[browser.finish], daemon=True).start()
     for line in browser.run() or ():

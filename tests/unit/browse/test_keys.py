@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.read.tables import Binding
 from tests.support.pictures import NAMES, PICTURE, browsed, drawn
-from tests.unit.browse.files import browser, driven, model_of, rollouts, walked
+from tests.unit.browse.files import browser, driven, model_of, rollouts, screen, settled, walked
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -275,6 +276,23 @@ def test_turns_fold_to_a_line_and_unfold(small: Model) -> None:
     assert "▸─" not in back
     assert "▸─ user" in one and "── assistant" in one
     assert "▸─" not in none
+
+
+def test_a_click_on_a_line_of_the_list_goes_there_and_one_on_the_head_of_a_turn_folds_it(small: Model) -> None:
+    async def clicked() -> list[str]:
+        app = browser(small)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settled(app, pilot)
+            await pilot.click(app.groups, offset=(5, 2))
+            await settled(app, pilot)
+            found = [key_at(app)]
+            for line in (2, 1):  # a text, and the head above it
+                await pilot.click(app.page, offset=(5, line))
+                await settled(app, pilot)
+                found.append("folded" if "▸─ user" in screen(app) else "")
+        return found
+
+    assert asyncio.run(clicked()) == ["mixed 4", "", "folded"]
 
 
 def test_the_beginning_of_a_prompt_stands_beside_a_key_that_says_nothing(tmp_path: Path) -> None:
