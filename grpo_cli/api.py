@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from html import escape
 from io import StringIO
 from pathlib import Path
@@ -43,7 +43,7 @@ from grpo_cli.options.keywords import (
 )
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
-from grpo_cli.options.table import BY_VALUE, COMMANDS, COMPUTED, EVERY, ON_FRAMES, OPTIONS
+from grpo_cli.options.table import BY_VALUE, COMMANDS, COMPUTED, EVERY, OF_PART, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
@@ -63,7 +63,7 @@ from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns
 from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.runs import compared as compared_runs
-from grpo_cli.write.outputs import in_memory
+from grpo_cli.write.outputs import in_memory, refuse_path
 from grpo_cli.write.token_lists import tokens_of_rows
 from grpo_cli.write.write_outputs import FOREIGN
 
@@ -74,6 +74,7 @@ Series = TypeVar("Series")
 Frame = TypeVar("Frame")
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
+Name = str | os.PathLike[str]
 
 
 def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, ...]:
@@ -179,7 +180,7 @@ class Result(Generic[Series]):
 
 @overload
 def compute(
-    frame: pl.DataFrame | pl.LazyFrame | str | os.PathLike[str],
+    frame: pl.DataFrame | pl.LazyFrame | Name,
     plan: Plan | None = None,
     **options: Unpack[ComputeKeywords],
 ) -> Result[pl.Series]: ...
@@ -211,13 +212,14 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     given, with_plan = _checked(options, COMPUTED), plan is not None
     if plan is not None:
         _refuse_arithmetic(given)
-    parts = plan_by_of(given)
+    parts, binding = plan_by_of(given), binding_of(given)
     if plan is None and parts is None:
         plan = plan_of(given)
     tokens = tokens_of(given, [plan] if plan is not None else [own for own, _ in parts.plans.values()] if parts else [])
-    binding = binding_of(given)
     if with_plan:
         binding = replace(binding, rollouts="each")
+    elif parts is None:
+        plan = plan_of(given)
     tables, like_frame = opened(frame, binding)
     narrows = [read(layout(tables, binding), plan or Plan())] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)
@@ -240,7 +242,7 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
 
 @overload
 def advantages(
-    frame: pl.DataFrame | pl.LazyFrame | str | os.PathLike[str],
+    frame: pl.DataFrame | pl.LazyFrame | Name,
     plan: Plan | None = None,
     **options: Unpack[ComputeKeywords],
 ) -> pl.Series: ...
@@ -251,8 +253,11 @@ def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKe
     return compute(frame, plan, **options).advantages
 
 
-def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Options with values as the command line would give them; None counts as not given."""
+def _checked(
+    options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Options with values as the command line would give them; None counts as not given. `keywords` have names of their own."""
+    options = {(keywords or {}).get(name, name): value for name, value in options.items()}
     for name in options:
         if known in {ON_FRAMES, COMPUTED} and name in OPTIONS and name not in known:
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
@@ -265,22 +270,8 @@ def _checked(options: Mapping[str, Any], known: Collection[str]) -> dict[str, An
 
 def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
     """A plan is complete: an option that would change it is refused rather than ignored."""
-    columns = {
-        "group",
-        "reward",
-        "group_size",
-        "partial",
-        "expect_size",
-        "group_within",
-        "batch_by",
-        "rollout",
-        "masked_rows",
-        "kl_from",
-        "kl_estimator",
-        "kl_reduce",
-        "mask",
-    }
-    changing = [name for name in given if name not in columns and not name.endswith("_column")]
+    arithmetic = {*OF_PART, *BY_VALUE, "map", "presets"} - {"reward", "kl_from", "kl_estimator", "kl_reduce"}
+    changing = [name for name in given if name in arithmetic]
     if weights_of(given):
         changing.append("a reward's weight")
     if changing:
@@ -423,8 +414,8 @@ class Look:
     @property
     def verdicts(self) -> list[str]:
         """The findings, in plain words."""
-        each = [(f"{part.head}: " * bool(part.head), part.facts.verdicts) for part in self.found.parts]
-        return [_in_keywords(head + line) for head, lines in each for line in lines]
+        each = ((part.head, line) for part in self.found.parts for line in part.facts.verdicts)
+        return [_in_keywords(f"{head}: {line}" if head else line) for head, line in each]
 
     @property
     def groups(self) -> pl.DataFrame:
@@ -558,9 +549,7 @@ class Selection(Generic[Frame]):
 
 
 @overload
-def select(
-    frame: pl.LazyFrame | str | os.PathLike[str], **options: Unpack[SelectKeywords]
-) -> Selection[pl.DataFrame]: ...
+def select(frame: pl.LazyFrame | Name, **options: Unpack[SelectKeywords]) -> Selection[pl.DataFrame]: ...
 @overload
 def select(frame: Frame, **options: Unpack[SelectKeywords]) -> Selection[Frame]: ...
 @_explained_in_keywords
@@ -579,8 +568,7 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     grpo_cli.select(frame, where="0.1 <= mean <= 0.9 and std > 0", per_group=4).frame
 
     """
-    given = _checked({SELECT_KEYWORDS.get(name, name): value for name, value in options.items()}, SELECTED)
-    job = selects.Job.of(given)
+    job = selects.Job.of(_checked(options, SELECTED, SELECT_KEYWORDS))
     tables, _ = opened(frame, job.binding)
     _, chosen = selects.selected(job, tables)
     frames = {name: _taken(frame, tables, rows) for name, rows in chosen.rows.items()}
@@ -624,8 +612,7 @@ def export(
     grpo_cli.export(frame, to="pairs", min_margin=0.5).frame
 
     """
-    named = {EXPORT_KEYWORDS.get(name, name): value for name, value in options.items()}
-    given = _checked({"to": to, **named}, EXPORTED)
+    given = _checked({"to": to, **options}, EXPORTED, EXPORT_KEYWORDS)
     job = exports.Job.of(given, inputs=[str(frame)])
     if isinstance(frame, PATH):
         return _exported(*exports.records(job))
@@ -661,29 +648,10 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: 900px; border: 0"></iframe>'
 
 
-@overload
-def report(
-    frame: Any,
-    path: None = None,
-    *,
-    methods: str | None = None,
-    rescored: Any = None,
-    **options: Unpack[InspectKeywords],
-) -> Page: ...
-@overload
-def report(
-    frame: Any,
-    path: str | os.PathLike[str],
-    *,
-    methods: str | None = None,
-    force: bool = False,
-    rescored: Any = None,
-    **options: Unpack[InspectKeywords],
-) -> Path: ...
 @_explained_in_keywords
 def report(
     frame: Any,
-    path: str | os.PathLike[str] | None = None,
+    path: Name | None = None,
     *,
     methods: str | None = None,
     force: bool = False,
@@ -710,26 +678,24 @@ def report(
     grpo_cli.report(frame, "report.html", by="step")
 
     """
-    from grpo_cli.render.report import KINDS, page_of, shown_methods, write_report
+    from grpo_cli.render.report import kind_of, page_of, shown_methods, write_report
 
     given = _checked(options, INSPECTED)
     drawn = {"methods": methods} if methods else {}
     if path is None:
         return Page(page_of(_inspected(frame, given, rescored), shown_methods(drawn)))
     target = Path(path)
-    if target.suffix.lower().removeprefix(".") not in KINDS:
-        raise UsageError("unknown report format", f"use .{' .'.join(KINDS)}", place=target)
-    if target.exists() and not force:
-        raise UsageError(f"{target} exists", "add --force to replace it, or give another name")
+    kind_of(target)
+    refuse_path(target, force=force)
     write_report(_inspected(frame, given, rescored, target), {**given, **drawn, "force": force}, target)
     return target
 
 
 @_explained_in_keywords
 def add_columns(
-    path: str | os.PathLike[str],
+    path: Name,
     frame: Any,
-    out: str | os.PathLike[str] | None = None,
+    out: Name | None = None,
     **options: Unpack[AddKeywords],
 ) -> str:
     """Insert the columns of a frame into a file, whose other bytes stay the same; returns the name of the output, as `grpo-adv add` chooses it.
@@ -739,10 +705,10 @@ def add_columns(
     """
     from grpo_cli.runs import add
 
-    given = _checked({ADD_KEYWORDS.get(name, name): value for name, value in options.items()}, ADDED)
-    given |= {"source": os.fspath(frame) if isinstance(frame, PATH) else "a frame"} | (
-        {} if out is None else {"output": str(out)}
-    )
+    given = _checked(options, ADDED, ADD_KEYWORDS)
+    given["source"] = os.fspath(frame) if isinstance(frame, PATH) else "a frame"
+    if out is not None:
+        given["output"] = str(out)
     job = add.Job.of(given, file=str(path))
     if not isinstance(frame, PATH):
         job = replace(job, columns=_reader(frame)[0])
@@ -789,16 +755,16 @@ def _reader(frame: Any) -> tuple[FrameReader, Callable[[pl.Series], Any]]:
             in_memory=[name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}],
             types=_types_of_pandas(named),
         )
-        return table, _as_pandas(frame)
+        return table, partial(_as_pandas, frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
         places = {
             name: at for at, name in enumerate(frame.column_names)
         }  # of two with one name, which nothing may read, one
         table = FrameReader(
             frame.column_names,
-            lambda names, rows: _from_arrow(frame.select(names)[:rows]),
+            lambda names, rows: pl.DataFrame(frame.select(names)[:rows]),
             in_memory=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
-            types=_from_arrow(frame[:0].select([*places.values()])).schema,
+            types=pl.DataFrame(frame[:0].select([*places.values()])).schema,
         )
         return table, _as_arrow
     if _is_dataset(frame):
@@ -806,8 +772,8 @@ def _reader(frame: Any) -> tuple[FrameReader, Callable[[pl.Series], Any]]:
         arrow = frame.with_format("arrow")
         table = FrameReader(
             frame.column_names,
-            lambda names, rows: _from_arrow(arrow.select_columns(names)[:rows]),
-            types=_from_arrow(arrow[:1]).schema,
+            lambda names, rows: pl.DataFrame(arrow.select_columns(names)[:rows]),
+            types=pl.DataFrame(arrow[:1]).schema,
         )
         return table, _as_arrow
     if home == "datasets" and isinstance(frame, dict):
@@ -839,19 +805,11 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
         raise DataError(f"a column has values of several types ({reason})", "make it one type first") from None
 
 
-def _from_arrow(table: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
-
-
 def _as_arrow(series: pl.Series) -> Any:
     return series.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def _as_pandas(frame: Any) -> Callable[[pl.Series], Any]:
-    def as_pandas(series: pl.Series) -> Any:
-        values = series.to_numpy() if series.dtype.is_float() else series.to_list()
-        pandas_series = type(frame.iloc[:, 0])
-        return pandas_series(values, index=frame.index, name=series.name)
-
-    return as_pandas
+def _as_pandas(frame: Any, series: pl.Series) -> Any:
+    values = series.to_numpy() if series.dtype.is_float() else series.to_list()
+    pandas_series = type(frame.iloc[:, 0])
+    return pandas_series(values, index=frame.index, name=series.name)

@@ -22,14 +22,13 @@ UNSEEN: Final = frozenset({"--force", "--quiet", "-q", "--debug"})
 
 def report(given: dict[str, Any]) -> None:
     """Plot what `inspect` finds into a file; its suffix chooses the kind."""
-    from grpo_cli.render.report import KINDS
+    from grpo_cli.render.report import kind_of, write_report
     from grpo_cli.stats.against import Since
     from grpo_cli.stats.inspection import Inspection
     from grpo_cli.stats.runs import Among
 
     target = file_of(given, "output") or _beside(given["inputs"][0])
-    if target.suffix.lower().removeprefix(".") not in KINDS:
-        raise UsageError("unknown report format", f"use .{' .'.join(KINDS)}", place=target)
+    kind_of(target)
     if any(find_spec(name) is None for name in NEEDS):
         from grpo_cli.files.installation import missing_extra
 
@@ -42,7 +41,6 @@ def report(given: dict[str, Any]) -> None:
     elif isinstance(inspection, Inspection) and "before" in given:
         changes, other = compared(inspection, given, **written)
         inspection = Since.of(inspection, other, changes)
-    from grpo_cli.render.report import write_report
     from grpo_cli.render.text import count
 
     size = write_report(inspection, given, target, _command(sys.argv[1:]))

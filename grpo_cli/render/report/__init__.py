@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from grpo_cli import __version__
-from grpo_cli.errors import printable
+from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.atomic import replacing
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
@@ -35,7 +35,7 @@ KINDS: Final = ("html", "png", "svg", "pdf")
 def write_report(inspection: Inspection | Parted, given: Mapping[str, Any], target: Path, command: str = "") -> int:
     """Draw the figures and write them as the suffix of `target` says; give the number of bytes. A page names the command."""
     names = shown_methods(given)
-    kind = target.suffix.lower().removeprefix(".")
+    kind = kind_of(target)
     if kind == "html":
         data = page_of(inspection, names, command).encode(errors=UNENCODED)
     else:
@@ -43,6 +43,14 @@ def write_report(inspection: Inspection | Parted, given: Mapping[str, Any], targ
     with replacing(target, force=given.get("force", False)) as handle:
         handle.write(data)
     return len(data)
+
+
+def kind_of(target: Path) -> str:
+    """The kind of a report, which its suffix says."""
+    kind = target.suffix.lower().removeprefix(".")
+    if kind not in KINDS:
+        raise UsageError("unknown report format", f"use .{' .'.join(KINDS)}", place=target)
+    return kind
 
 
 def shown_methods(given: Mapping[str, Any]) -> list[str]:
