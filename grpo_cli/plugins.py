@@ -53,22 +53,20 @@ class Registry(Mapping[str, Row], Generic[Row]):
         self._built_in = built_in
         self._made = made
         self._like = like
-        self._files: Mapping[str, str] = {}
-        self._of_files: Mapping[str, Row] = {}
+        self._file = ""  # given to this run, and its rows
+        self._of_file: Mapping[str, Row] = {}
         self._imported: dict[EntryPoint, Row | PluginError] = {}
         self.validate: Callable[[Row], object] = lambda _: None
 
     def __getitem__(self, name: str) -> Row:
-        for rows in (self._built_in(), self._of_files):
-            if name in rows:
-                return rows[name]
-        return self._of_package(name)
+        rows = self.at_hand
+        return rows[name] if name in rows else self._of_package(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._built_in() or name in self._of_files or name in self._points()
+        return name in self.at_hand or name in self._points()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._built_in(), *self._of_files, *self._points())))
+        return iter({**self.at_hand, **self._points()})
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -76,14 +74,14 @@ class Registry(Mapping[str, Row], Generic[Row]):
     @property
     def at_hand(self) -> Mapping[str, Row]:
         """The rows that need no import."""
-        return {**self._built_in(), **self._of_files}
+        return {**self._built_in(), **self._of_file}
 
     def items(self) -> ItemsView[str, Row]:
         """All rows except broken ones."""
-        rows = dict(self.at_hand)
+        rows = {**self.at_hand}
         for name, points in self._points().items():
             if name in rows:
-                where = self._files.get(name, "built in")
+                where = self.origin(name) or "built in"
                 warn(f"{_packages(points)}: its {self._kind} {name} is left out: its name is taken ({where})")
                 continue
             try:
@@ -100,25 +98,25 @@ class Registry(Mapping[str, Row], Generic[Row]):
         """The file, or the package with its version, that a row comes from; empty if it is built in."""
         if name in self._built_in():
             return ""
-        return self._files.get(name) or _packages(self._points().get(name, ()))
+        return self._file if name in self._of_file else _packages(self._points().get(name, ()))
 
     @contextmanager
     def beside(self, file: str, entries: dict[str, Any]) -> Iterator[None]:
         """Add the rows of a file for the duration of a block."""
-        before = self._files, self._of_files
+        before = self._file, self._of_file
         try:
             for name in entries:
                 if name in self._built_in():
                     raise UsageError(f"the {self._kind} {name} is built in", "give it another name")
-            self._of_files = {name: self._row(name, entries) for name in entries}
+            self._of_file = {name: self._row(name, entries) for name in entries}
         except GrpoError as error:
             error.inside(file)
             raise
-        self._files = dict.fromkeys(entries, file)
+        self._file = file
         try:
             yield
         finally:
-            self._files, self._of_files = before
+            self._file, self._of_file = before
 
     def _row(self, name: str, entries: dict[str, Any]) -> Row:
         if not _NAME.fullmatch(name) or name == _NO_NAME:

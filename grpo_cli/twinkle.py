@@ -286,8 +286,7 @@ def _reward_columns(values: Floats) -> dict[str, Floats]:
     if values.ndim not in {1, 2} or values.shape[1:] == (0,):
         cure = "they are one number per row, or (rows, reward columns)"
         raise UsageError(f"rewards of shape {values.shape} cannot be used", cure)
-    columns = values.T if values.ndim > 1 else [values]
-    return {f"reward.{k}": column for k, column in enumerate(columns)}
+    return {f"reward.{k}": column for k, column in enumerate(np.atleast_2d(values.T))}
 
 
 def _as_float64(given: Any, name: str) -> tuple[Floats, Restore]:

@@ -74,7 +74,7 @@ class Browser(App[list[str]]):
         self.model, self.given, self.writers = model, dict(given), writers or {}
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
-        self.where, self.sort, self.ascending = given.get("where", ""), given.get("sort", ORDER), False
+        self.where, self.sort = given.get("where", ""), given.get("sort", ORDER)
         self.shown = model.shown(self.where, self.sort)
         self.first = model.code_of(given["show"]) if "show" in given else None
         self.rollouts: list[Rollout] = []
@@ -100,7 +100,7 @@ class Browser(App[list[str]]):
         yield Static(id="trend", markup=False)
         self.groups = Listing(self.open_group, id="groups")
         self.rows = Listing(self.read, id="rollouts")
-        self.page = Page(self.read, self.clicked, id="text")
+        self.page = Page(self.read, id="text")
         with Horizontal():
             with Vertical(id="lists"):
                 yield self.groups
@@ -150,14 +150,14 @@ class Browser(App[list[str]]):
         groups = count(self.model.size, "group")
         if self.where:
             groups = f"{len(self.shown):,} of {groups} where {clean(self.where)}"
-        order = "" if self.sort == ORDER else f", by {self.sort} {'up' if self.ascending else 'down'}"
+        order = "" if self.sort == ORDER else f", by {self.sort} down"
         preset = f"preset {self.given['preset']}, " if "preset" in self.given else ""
         plan = f"{preset}{inspection.scored.plan.method}, scale {inspection.scored.plan.divisor.level}"
         self.query_one("#title", Static).update(f"{files}: {groups}{order} | {clean(plan)}")
 
     def arrange(self, code: int | None = None, row: int | None = None) -> None:
         """List the groups again, with the place at a group (and a row of it) if it is listed."""
-        self.shown = self.model.shown(self.where, self.sort, ascending=self.ascending)
+        self.shown = self.model.shown(self.where, self.sort)
         self.jumps = Jumps(self.model, self.shown)
         lines = GroupLines(self.model, self._labels, self.shown, lambda codes: self._learn(lines, codes))
         self.groups.fill(len(lines), lines.line, lines.head, self.place_of(code))
@@ -278,14 +278,9 @@ class Browser(App[list[str]]):
         self.folds = None, set()
         self.read()
 
-    def clicked(self, line: int) -> None:
-        """Fold the turn whose head was clicked."""
-        if line in self.heads:
-            self.fold_at(line)
-
-    def fold_at(self, line: int) -> None:
-        """Fold the turn that has this line of the page, or unfold it."""
-        turn = bisect_right(self.heads, line) - 1
+    def fold(self) -> None:
+        """Fold the turn at the top of the page, or unfold it."""
+        turn = bisect_right(self.heads, self.page.place) - 1
         if turn >= 0:
             self.folds[1].symmetric_difference_update({turn})
             self.page.go(self.heads[turn])
@@ -328,7 +323,7 @@ class Browser(App[list[str]]):
 
     def action_inside(self) -> None:
         if self.focused is self.page:
-            self.fold_at(self.page.place)
+            self.fold()
         (self.rows if self.focused is self.groups else self.page).focus()
 
     def action_leave(self) -> None:
@@ -408,14 +403,10 @@ class Browser(App[list[str]]):
     def action_sort(self) -> None:
         def then(name: str | None) -> None:
             if name is not None:
-                self.sort, self.ascending = name, False
+                self.sort = name
                 self.arrange(self.code)
 
         self.push_screen(Choose("sort by", {name: FACTS[name] for name in self.model.facts}, self.sort), then)
-
-    def action_reverse(self) -> None:
-        self.ascending = not self.ascending
-        self.arrange(self.code)
 
     # --- the plan ----------------------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ KEYS: Final = (
     Key("move", "u", "surprising", "u",
         "most surprising row: furthest from the mean of its group in standard deviations; again: the next group"),
     Key("find", "s", "sort", "s", "sort the groups by a fact", "sort"),
-    Key("find", "r", "reverse", "r", "reverse the order"),
     Key("find", "w", "where", "w", "show only groups that meet a condition, such as 0 < mean < 1 and size == 8", "where"),
     Key("find", "slash", "search", "/", "search the texts of the groups shown", "search"),
     Key("find", "n", "hit(1)", "n", "next hit"),

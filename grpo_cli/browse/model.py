@@ -104,16 +104,15 @@ class Model:
         """The number of groups."""
         return len(self.inspection.groups)
 
-    def shown(self, where: str, sort: str = ORDER, *, ascending: bool = False) -> Index:
-        """The codes of the groups that meet a condition, in this order; groups without the fact come last."""
+    def shown(self, where: str, sort: str = ORDER) -> Index:
+        """The codes of the groups that meet a condition, the largest fact first; groups without it come last."""
         kept = np.arange(self.size)
         if where.strip():
             mask = choose_groups(self.inspection, Choice(where=Filter.parse(where)))[0][""]
             kept = np.flatnonzero(mask)
         if sort == ORDER:
-            return kept[::-1] if ascending else kept
-        values = self.fact(sort)[kept]
-        places: Index = kept[np.argsort(values if ascending else -values, kind="stable")]
+            return kept
+        places: Index = kept[np.argsort(-self.fact(sort)[kept], kind="stable")]
         return places
 
     @property

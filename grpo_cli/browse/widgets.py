@@ -53,7 +53,6 @@ class _Lines(ScrollView, can_focus=True):
     head: Callable[[int], Line]  # for a width; it does not scroll
     line: Callable[[int, int], Strip]  # by its place, for a width
     go: Callable[[int], None]  # to a line
-    clicked: Callable[[int], object]  # with a line
 
     def resize_to(self, count: int) -> None:
         """Set the number of lines."""
@@ -82,10 +81,6 @@ class _Lines(ScrollView, can_focus=True):
             style = "bold reverse" if self.has_focus else "underline"
             return _strip(self.head(width), width, Style.parse(style))
         return self.line(at, width) if at < self.count else Strip.blank(self.size.width)
-
-    def on_click(self, event: Any) -> None:
-        if event.y:
-            self.clicked(self.scroll_offset.y + event.y - 1)
 
     def action_move(self, by: int) -> None:
         self.go(self.place + by)
@@ -135,7 +130,10 @@ class Listing(_Lines):
         if self.place != before:
             self._moved()
 
-    clicked = go
+    def on_click(self, event: Any) -> None:
+        """To the line under the mouse."""
+        if event.y:
+            self.go(self.scroll_offset.y + event.y - 1)
 
     def on_resize(self) -> None:
         """Scroll until the place is visible."""
@@ -157,12 +155,12 @@ class Listing(_Lines):
 class Page(_Lines):
     """A text to scroll through; its place is the first visible line."""
 
-    def __init__(self, resized: Callable[[], object], clicked: Callable[[int], object], **names: Any) -> None:
-        """`resized` is called when its lines have to be made for another width, `clicked` with a line."""
+    def __init__(self, resized: Callable[[], object], **names: Any) -> None:
+        """`resized` is called when its lines have to be made for another width."""
         super().__init__(**names)
         self._title: Line = ()
         self.lines: Sequence[Line] = ()
-        self._resized, self.clicked = resized, clicked
+        self._resized = resized
 
     def fill(self, head: Line, lines: Sequence[Line], at: int = 0) -> None:
         """Replace the text and go to a line."""
@@ -243,7 +241,7 @@ class Notice(ModalScreen[None]):
         """The texts come after the lines that `first` makes for a width."""
         super().__init__()
         self._title, self._texts, self._first = title, texts, first
-        self._page = Page(self._fill, lambda _: None)
+        self._page = Page(self._fill)
 
     def compose(self) -> ComposeResult:
         yield _box(self._title, self._page)

@@ -351,9 +351,9 @@ def choose_groups(
         )
     left = np.flatnonzero(numbers == 0)
     if choice.limit is not None and len(left) > choice.limit:
-        random = choice.seed is not None
-        order = np.random.default_rng(choice.seed).permutation(len(left)) if random else np.arange(len(left))
-        drop(left[order[choice.limit :]], f"--limit {choice.limit}")
+        if choice.seed is not None:
+            left = np.random.default_rng(choice.seed).permutation(left)
+        drop(left[choice.limit :], f"--limit {choice.limit}")
     if choice.holdout is not None:
         by, held = _held_out(inspection, choice.holdout, choice.holdout_seed or 0)
         free &= ~held

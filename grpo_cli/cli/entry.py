@@ -79,13 +79,6 @@ def _run(words: Sequence[str]) -> int:
             raise
         _say(error.message, error.hints)
         return error.status
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if debug:
-            raise
-        _say(_system_words(error))
-        return 1
     except BaseException as error:
         words = _words_of_others(error)
         if debug or not words or _SIGNALS:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import DataError, UsageError, reason
@@ -65,9 +65,8 @@ def screen(stream: IO[str] | None = None) -> Console:
     """A console without automatic highlighting, on standard output unless another stream is given."""
     from rich.console import Console
 
-    if not has_colours(stream or sys.stdout):
-        return Console(file=stream, highlight=False, color_system=None)
-    return Console(file=stream, highlight=False, color_system="standard")  # the sixteen of the terminal
+    system: Literal["standard"] | None = "standard" if has_colours(stream or sys.stdout) else None
+    return Console(file=stream, highlight=False, color_system=system)  # standard: the sixteen of the terminal
 
 
 def as_json(facts: Facts) -> str:
@@ -93,11 +92,9 @@ def listing(given: Given, view: Any, table: Registry[Any]) -> None:
 def paged() -> Iterator[Console]:
     """A console whose text goes to the pager (PAGER, else less) if a person reads it on a terminal."""
     console = screen()
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        yield console
-        return
     os.environ.setdefault("LESS", "FRX")  # colours; a text that fits the screen stays on it
-    with console.pager(styles=console.color_system is not None):
+    of_person = sys.stdin.isatty() and sys.stdout.isatty()
+    with console.pager(styles=console.color_system is not None) if of_person else nullcontext():
         yield console
 
 

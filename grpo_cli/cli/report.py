@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from grpo_cli.cli.inspect import compared, is_of_runs, looked_at, refuse_without_runs, runs_of
+from grpo_cli.cli.inspect import compared, is_of_runs, looked_at, runs_of
 from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
@@ -34,13 +34,14 @@ def report(given: dict[str, Any]) -> None:
 
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
     written = {"report": target, "force": given.get("force", False)}
-    refuse_without_runs(given)
     inspection = looked_at(given, **written)
-    if isinstance(inspection, Inspection) and "before" in given and is_of_runs(given):
-        inspection = Among.of(inspection, runs_of(inspection, given, **written))
-    elif isinstance(inspection, Inspection) and "before" in given:
-        changes, other = compared(inspection, given, **written)
-        inspection = Since.of(inspection, other, changes)
+    if "before" in given:
+        now = cast("Inspection", inspection)  # runs are not compared by parts
+        if is_of_runs(given):
+            inspection = Among.of(now, runs_of(now, given, **written))
+        else:
+            changes, other = compared(now, given, **written)
+            inspection = Since.of(now, other, changes)
     from grpo_cli.render.text import count
 
     size = write_report(inspection, given, target, _command(sys.argv[1:]))
