@@ -68,7 +68,7 @@ def page(
                 shows = "" if whole else ", t shows them"
                 left = f"... {count(start - at, 'character')} left out{shows} ..."
                 lines += wrapped(left, width, [(0, len(left), "note")])
-            text = passage.text[start:end]
+            text = passage.text[start:end].replace("\r\n", "\n")
             lines += wrapped(text, width, hits(text, needle) if needle else marked(text))
             at = end
     return Laid(lines, heads)
@@ -91,10 +91,10 @@ def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> lis
     room = (width - 3) // 2
     lines: list[Line] = []
     for pair in zip_longest(left, right, fillvalue=Passage("", "")):
-        spans = differing(pair[0].text, pair[1].text)
+        texts = [passage.text.replace("\r\n", "\n") for passage in pair]
         columns = [
-            [_head(passage.speaker, room), *wrapped(passage.text, room, spans[side])] if passage.speaker else []
-            for side, passage in enumerate(pair)
+            [_head(passage.speaker, room), *wrapped(text, room, spans)] if passage.speaker else []
+            for passage, text, spans in zip(pair, texts, differing(*texts), strict=True)
         ]
         for cells in zip_longest(*columns, fillvalue=()):
             marked = any(piece.style == "differs" for cell in cells for piece in cell)
@@ -106,13 +106,13 @@ def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> lis
 def differing(left: str, right: str) -> tuple[Spans, Spans]:
     """Where two texts differ: in words, or in lines if they are long."""
     pattern = r"\S+|\s+" if max(len(left.split()), len(right.split())) <= COMPARED else r"[^\n]*\n|[^\n]+"
-    words = [[match.span() for match in re.finditer(pattern, text)] for text in (left, right)]
-    texts = [[text[start:end] for start, end in spans] for text, spans in zip((left, right), words, strict=True)]
+    words = re.findall(pattern, left), re.findall(pattern, right)
+    starts = [[0, *accumulate(map(len, some))] for some in words]
     found: tuple[list[Span], list[Span]] = ([], [])
-    for kind, *places in SequenceMatcher(None, texts[0], texts[1], autojunk=False).get_opcodes():
+    for kind, *places in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
         for side, (start, end) in enumerate((places[:2], places[2:])):
             if kind != "equal" and start < end:
-                found[side].append((words[side][start][0], words[side][end - 1][1], "differs"))
+                found[side].append((starts[side][start], starts[side][end], "differs"))
     return found
 
 
@@ -128,35 +128,31 @@ def marked(text: str) -> Spans:
 
 def wrapped(text: str, width: int, spans: Spans = ()) -> Iterator[Line]:
     """A text in lines of at most `width` cells, the spans in their styles."""
-    at, left = 0, list(spans)
-    for line in text.split("\n"):
-        here: list[Span] = []
-        while left and left[0][0] < at + len(line) + 1:
-            start, end, style = left[0]
-            here.append((max(start - at, 0), min(end - at, len(line)), style))
-            if end <= at + len(line) + 1:
-                left.pop(0)
-            else:
-                break
-        if not here and len(line) <= width and line.isascii() and line.isprintable():
-            yield (Piece(line),) if line else ()
-        else:
-            yield from _wrapped_line(line.removesuffix("\r"), width, here)
-        at += len(line) + 1
+    line = list[Piece]()
+    for piece in _pieces(text, spans):
+        first, *others = piece.text.split("\n")
+        line.append(Piece(first, piece.style))
+        for other in others:
+            yield from _cut(line, width)
+            line = [Piece(other, piece.style)]
+    yield from _cut(line, width)
 
 
-def _wrapped_line(line: str, width: int, spans: Spans) -> Iterator[Line]:
-    """The pieces of a line, cut where a cell or a word ends."""
-    pieces: list[Piece] = []
+def _pieces(text: str, spans: Spans) -> Iterator[Piece]:
     at = 0
     for start, end, style in spans:
-        pieces += [Piece(_shown(line[at:start])), Piece(_shown(line[start:end]), style)]
+        yield Piece(text[at:start])
+        yield Piece(text[start:end], style)
         at = end
-    pieces = [piece for piece in (*pieces, Piece(_shown(line[at:]))) if piece.text]
+    yield Piece(text[at:])
+
+
+def _cut(line: Sequence[Piece], width: int) -> Iterator[Line]:
+    """The pieces of a line, cut where a cell or a word ends."""
+    pieces = [Piece(_shown(piece.text), piece.style) for piece in line]
     text = "".join(piece.text for piece in pieces)
     if not text:
         yield ()
-        return
     bounds = [0, *accumulate(len(piece.text) for piece in pieces)]
     for start, end in _breaks(text, width):
         inside = (
@@ -168,12 +164,11 @@ def _wrapped_line(line: str, width: int, spans: Spans) -> Iterator[Line]:
 
 def _breaks(text: str, width: int) -> Iterator[tuple[int, int]]:
     """Where the lines of a text begin and end: after a space unless that would leave a very short line."""
-    start, single = 0, text.isascii()
+    start = 0
     while start < len(text):
         end = min(start + width, len(text))
-        if not single:
-            while end > start + 1 and cell_len(text[start:end]) > width:
-                end -= max(1, (cell_len(text[start:end]) - width) // 2)
+        while end > start + 1 and (over := cell_len(text[start:end]) - width) > 0:
+            end -= max(1, over // 2)
         if end < len(text):
             space = text.rfind(" ", start + width // 4, end)
             end = space + 1 if space > 0 else end
