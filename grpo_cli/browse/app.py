@@ -33,7 +33,7 @@ from grpo_cli.errors import GrpoError
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.conversation import Passage, Reader
-from grpo_cli.read.excerpts import Labels, key_of
+from grpo_cli.read.excerpts import Labels, code_of, key_of
 from grpo_cli.read.texts import TextColumns
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, number
@@ -68,15 +68,15 @@ class Browser(App[list[str]]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding(key.key, key.action, key.help, show=False) for key in KEYS]
 
-    def __init__(self, model: Model, given: Given, writers: Writers | None = None) -> None:
+    def __init__(self, model: Model, given: Given, writers: Writers) -> None:
         """`given` are the options of the command; `writers` are select and export. Raises what is wrong with the first view."""
         super().__init__(ansi_color=True)
-        self.model, self.given, self.writers = model, dict(given), writers or {}
+        self.model, self.given, self.writers = model, given, writers
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
         self.where, self.sort = given.get("where", ""), given.get("sort", ORDER)
         self.shown = model.shown(self.where, self.sort)
-        self.first = model.code_of(given["show"]) if "show" in given else None
+        self.first = code_of(model.inspection.narrow, given["show"]) if "show" in given else None
         self.rollouts: list[Rollout] = []
         self.fields = False
         self.whole = False
@@ -86,7 +86,6 @@ class Browser(App[list[str]]):
         self.passages: list[Passage] = []
         self.heads: list[int] = []  # the lines of the page on which turns begin
         self.search: Search | None = None
-        self.asked: Callable[[str], None] = lambda _text: None
         self.kind = "select"  # what the groups were last written as
         self.said: list[str] = []
         self.tasks: dict[str, Thread] = {}
@@ -106,7 +105,8 @@ class Browser(App[list[str]]):
                 yield self.groups
                 yield self.rows
             yield self.page
-        yield Input(id="line", compact=True)
+        self.line = Input(id="line", compact=True)
+        yield self.line
         yield Static(id="status", markup=False)
         yield Static(Text.assemble(*((piece.text, styled(piece)) for piece in footer())), id="keys", markup=False)
 
@@ -181,8 +181,7 @@ class Browser(App[list[str]]):
 
     def place_of(self, code: int | None) -> int:
         """The place of a group in the list; 0 if it is not listed."""
-        found = np.flatnonzero(self.shown == code)
-        return int(found[0]) if len(found) else 0
+        return next(iter(np.flatnonzero(self.shown == code).tolist()), 0)
 
     @property
     def code(self) -> int | None:
@@ -328,9 +327,8 @@ class Browser(App[list[str]]):
 
     def action_leave(self) -> None:
         """Out of the line, the search, the text, the rollouts."""
-        line = self.query_one("#line", Input)
-        if line.display:
-            line.display = False
+        if self.line.display:
+            self.line.display = False
             self.groups.focus()
         elif self.search is not None and self.search.going:
             self.search.stop()
@@ -372,17 +370,16 @@ class Browser(App[list[str]]):
 
     def ask(self, prompt: str, value: str, then: Callable[[str], None]) -> None:
         """Ask for a line of text."""
-        line = self.query_one("#line", Input)
         self.asked = then
-        line.placeholder = prompt
-        line.value = value
-        line.display = True
-        line.focus()
+        self.line.placeholder = prompt
+        self.line.value = value
+        self.line.display = True
+        self.line.focus()
         self.say(prompt)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Give the typed line to its action."""
-        self.query_one("#line", Input).display = False
+        self.line.display = False
         self.groups.focus()
         self.say("")
         self.asked(event.value.strip())
@@ -463,12 +460,8 @@ class Browser(App[list[str]]):
             if found and len(search.hits) == found:
                 self.tell(self._to_hit, search, 0)
             if time.monotonic() > said + PROGRESS or not search.going:
-                self.tell(self._say_search, search)
+                self.tell(self.say, search.says)
                 said = time.monotonic()
-
-    def _say_search(self, search: Search) -> None:
-        if search is self.search:
-            self.say(search.says)
 
     def _to_hit(self, search: Search, by: int) -> None:
         if search is self.search and search.hits:

@@ -46,7 +46,7 @@ class GroupLines:
         """`ask` is told which groups become visible whose prompts are not known."""
         self._model, self._labels, self._codes, self._ask = model, labels, codes, ask
         self._ends = model.ends
-        self._size = max(3, len(str(max(model.inspection.groups["size"].to_list(), default=0))))
+        self._size = max(3, len(str(model.inspection.groups["size"].max())))
         self._prompts: dict[int, str] = {}
         self._block = lru_cache(CACHED)(self._make_block)
 

@@ -20,7 +20,6 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows
 from grpo_cli.runs.inspect import Job, scored
@@ -141,10 +140,6 @@ class Model:
     def codes(self) -> Any:
         """The group of every row."""
         return self.inspection.narrow.table["group"].to_numpy()
-
-    def code_of(self, key: str) -> int:
-        """The group that --show names."""
-        return code_of(self.inspection.narrow, key)
 
     def lines_of(self, codes: Sequence[int]) -> list[GroupLine]:
         """The facts of these groups and the rewards of each."""

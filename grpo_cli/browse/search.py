@@ -62,12 +62,9 @@ class Search:
 
     def _has(self, frame: pl.DataFrame, columns: TextColumns) -> list[int]:
         """Which rows have the words in any of their texts."""
-        if self._word:
-            parts = [self._word, *(rf"\u00{digit}" for digit in range(2, 8))]  # a letter may be escaped
-            perhaps = pl.any_horizontal(pl.all().str.contains_any(parts, ascii_case_insensitive=True))
-            places = frame.select(perhaps.fill_null(value=False).arg_true()).to_series().to_list()
-        else:
-            places = [*range(len(frame))]
+        parts = [self._word, *(rf"\u00{digit}" for digit in range(2, 8))]  # a letter may be escaped
+        perhaps = pl.any_horizontal(pl.all().str.contains_any(parts, ascii_case_insensitive=True))
+        places = frame.select(perhaps.fill_null(value=False).arg_true()).to_series().to_list()
         needle = self.needle.lower()
         texts = (self._reader.texts(columns, frame.row(at, named=True)) for at in places)
         return [at for at, said in zip(places, texts, strict=True) if any(needle in text.lower() for text in said)]

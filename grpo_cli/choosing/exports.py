@@ -256,35 +256,28 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     low, high = group_extremes(rollouts.codes, rollouts.rewards, of_prompts.size)
     equal = (low == high)[rollouts.codes]
     alone = (np.bincount(rollouts.codes, minlength=of_prompts.size) == 1)[rollouts.codes]
-    better, worse = _PAIRS[wanted.pairs or "extremes"](rollouts)
-    margins = rollouts.rewards[better] - rollouts.rewards[worse]
+    made = np.array(_PAIRS[wanted.pairs or "extremes"](rollouts))
+    margins = rollouts.rewards[made[0]] - rollouts.rewards[made[1]]
     wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
-    narrow = int((margins > 0).sum() - wide.sum())
-    facts: dict[str, Any] = {"narrow_pairs": narrow}
-    better, worse, margins = better[wide], worse[wide], margins[wide]
-    codes = rollouts.codes[better]
+    facts: dict[str, Any] = {"narrow_pairs": int((margins > 0).sum() - wide.sum())}
+    made, margins = made[:, wide], margins[wide]
     if wanted.max_pairs is not None:
         by = -margins if wanted.seed is None else np.random.default_rng(wanted.seed).random(len(margins))
-        kept = np.flatnonzero(pick_rows(codes.astype(np.uint32), by, wanted.max_pairs, "worst", 0))
-        facts["pairs_over_limit"] = len(codes) - len(kept)
-        better, worse, margins, codes = better[kept], worse[kept], margins[kept], codes[kept]
-    order = np.lexsort((worse, better, codes))
-    better, worse, margins = better[order], worse[order], margins[order]
-    facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes))
+        kept = pick_rows(rollouts.codes[made[0]].astype(np.uint32), by, wanted.max_pairs, "worst", 0)
+        facts["pairs_over_limit"] = int((~kept).sum())
+        made = made[:, kept]
+    better, worse = made[:, np.lexsort(made[::-1])]  # in the order of the better rows, then of the worse ones
+    facts["groups_without_pair"] = of_prompts.size - len(np.unique(rollouts.codes[better]))
     left_out = (
         *rollouts.left_out,
         ("the only row of its group, which makes no pair", int(alone.sum())),
         ("in groups whose rewards are all equal, which make no pair", int((equal & ~alone).sum())),
         ("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))),
     )
-    columns = {
-        "chosen_reward": rollouts.rewards[better],
-        "rejected_reward": rollouts.rewards[worse],
-        "margin": margins,
-    }
+    columns = pl.DataFrame({"chosen_reward": rollouts.rewards[better], "rejected_reward": rollouts.rewards[worse]})
     return Records(
         rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
-        columns=pl.DataFrame(columns),
+        columns=columns.with_columns(margin=pl.col("chosen_reward") - pl.col("rejected_reward")),
         left_out=left_out,
         warnings=tuple(warnings),
         facts=facts,

@@ -53,7 +53,7 @@ def model_of(folder: Path, rows: Sequence[dict[str, Any]], name: str = "rows.jso
 
 
 def browser(made: Model, writers: Writers | None = None, **given: Any) -> Browser:
-    return Browser(made, {"inputs": list(made.job.inputs), **given}, writers)
+    return Browser(made, {"inputs": list(made.job.inputs), **given}, writers or {})
 
 
 def screen(app: Browser) -> str:

@@ -22,6 +22,7 @@ from grpo_cli.cli.export import export
 from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
+from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.tables import Binding
 from tests.support.pictures import NAMES, PICTURE, browsed, drawn
 from tests.unit.browse.files import browser, driven, model_of, rollouts, settled, walked
@@ -192,7 +193,7 @@ def test_the_command_opens_a_group_with_a_long_key(tmp_path: Path) -> None:
     app = browser(made)
     driven(app, "down", "o", then=lambda _: None)
     words = shlex.split(app.said[0])
-    assert made.code_of(words[words.index("--show") + 1]) == 1
+    assert code_of(made.inspection.narrow, words[words.index("--show") + 1]) == 1
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
