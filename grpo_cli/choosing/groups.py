@@ -351,9 +351,7 @@ def choose_groups(
         )
     left = np.flatnonzero(numbers == 0)
     if choice.limit is not None and len(left) > choice.limit:
-        if choice.seed is not None:
-            left = np.random.default_rng(choice.seed).permutation(left)
-        drop(left[choice.limit :], f"--limit {choice.limit}")
+        drop(_in_order(left, choice.seed)[choice.limit :], f"--limit {choice.limit}")
     if choice.holdout is not None:
         by, held = _held_out(inspection, choice.holdout, choice.holdout_seed or 0)
         free &= ~held
@@ -368,6 +366,11 @@ def choose_groups(
         control = draw.permutation(np.flatnonzero(free))[: int((numbers == 0).sum())]
         beside["control"] = np.isin(np.arange(len(numbers)), control)
     return {"": numbers == 0, **beside}, _dropped(inspection, numbers, reasons)
+
+
+def _in_order(groups: Index, seed: int | None) -> Index:
+    """The groups in the order of the file, or with a seed in a random one."""
+    return groups if seed is None else np.random.default_rng(seed).permutation(groups)
 
 
 def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mask]:
