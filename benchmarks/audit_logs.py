@@ -24,7 +24,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.engine.score import advantages
 from grpo_cli.errors import GrpoError
-from grpo_cli.render.plan_text import plan_from_dict
+from tests.support.plans import plan_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

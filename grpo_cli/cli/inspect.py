@@ -162,15 +162,12 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
 def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Against, Inspection]:
     """What changed from the run that --against names to this one, and that run; `more` are further fields of its job."""
     from grpo_cli.runs.rescored import same_rollouts
-    from grpo_cli.stats.against import against, verdict
+    from grpo_cli.stats.against import against
 
     ((name, path),) = earlier(given).items()
     before = _before(given, name, path, **more)
-    facts = against(now, before)
+    facts = against(now, before, called=(name_of(given["inputs"]), name))
     changed = facts.same < facts.prompts  # otherwise it may be the same file twice
-    newest = name_of(given["inputs"])
-    said = verdict(facts.solve_rate, facts.p, beyond_chance=facts.beyond_chance, now=newest, before=name)
-    facts = replace(facts, verdict=said)
     if changed and same_rollouts(now, before, facts.key):
         facts = replace(facts, warnings=[SAME_ROLLOUTS, *facts.warnings])
     return facts, before

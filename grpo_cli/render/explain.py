@@ -214,7 +214,7 @@ def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[st
     row = {"row": _row_names(example)}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):
-        left = frozenset({list(columns).index("status")} if "status" in columns else ())
+        left = [at for at, name in enumerate(columns) if name == "status"]
         lines = aligned(list(columns), list(columns.values()), left)
         if max(map(len, lines)) <= width:
             break

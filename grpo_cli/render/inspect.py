@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -14,6 +14,7 @@ from grpo_cli.errors import UnknownName
 from grpo_cli.read.conversation import has_turns
 from grpo_cli.render.distribution import distribution_lines
 from grpo_cli.render.text import (
+    Sections,
     Sheet,
     aligned,
     bar_lines,
@@ -157,7 +158,7 @@ def render_group(group: ShownGroup, console: Console) -> None:
 def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:
     """A table as lines, its texts to the left."""
     heads, cells = [head for head, _ in columns], [cells for _, cells in columns]
-    return aligned(heads, cells, frozenset(at for at, head in enumerate(heads) if head == "text"))
+    return aligned(heads, cells, [at for at, head in enumerate(heads) if head == "text"])
 
 
 # --- trend and groups --------------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def _table_by(by: Trend, sheet: Sheet) -> None:
         keys = [key for key in keys if key != spare]
         heads = [name, *(HEADS.get(key, key) for key in keys[1:])]
         cells = [_cells(key, [getattr(line, key) for line in shown]) for key in keys]
-        table = aligned(heads, cells, frozenset({0}) if categories else frozenset())
+        table = aligned(heads, cells, {0} if categories else ())
         if max(map(len, table)) <= sheet.console.width - (NARROWEST_BAR + 2 if categories else 0):
             break
     wide = sheet.console.width - max(map(len, table)) - 2
@@ -233,7 +234,7 @@ def _most_and_least(listed: Listed, sheet: Sheet) -> None:
     cells.insert(1, labels_of([group.key for group in groups], sheet.console.width - wide - 2))
     heads.insert(1, "group")
     sheet.text(f"groups by {listed.sort}, largest and smallest", style="bold")
-    for at, line in enumerate(aligned(heads, cells, frozenset({1}))):
+    for at, line in enumerate(aligned(heads, cells, {1})):
         if listed.groups > len(groups) and at == 1 + len(listed.most):
             sheet.text("...")
         sheet.text(line, style="dim" if not at else "")
@@ -243,7 +244,7 @@ def _most_and_least(listed: Listed, sheet: Sheet) -> None:
 # --- sections: labels with their lines ---------------------------------------------------------------------
 
 
-def _inputs(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _inputs(facts: Inspected) -> Sections:
     if facts.inputs:
         yield "input", [file_list(facts.inputs)]
     if facts.schema:
@@ -253,7 +254,7 @@ def _inputs(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "rows", [f"{row_count(facts.rows, facts.rollouts)}{missing}", *map(clean, marked_lines(facts.marks))]
 
 
-def _groups(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _groups(facts: Inspected) -> Sections:
     size = facts.group_sizes
     sizes, histogram = f"of {size.max:,}" + (" rollouts" if facts.unit == "rollout" else ""), []
     if size.min < size.max:
@@ -267,7 +268,7 @@ def _groups(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {key_note(facts.notes)}"), *where, *histogram]
 
 
-def _rewards(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _rewards(facts: Inspected) -> Sections:
     columns, components = facts.rewards, facts.components
     name = clean(weighted_sum([*columns], [column.weight for column in columns.values()]))
     each = facts.combine == "normalize" and len(columns) > 1
@@ -286,7 +287,7 @@ def _rewards(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
         yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *notes]
 
 
-def _components(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _components(facts: Inspected) -> Sections:
     """The correlations of several reward columns; if there are many, their heads are numbers."""
     coefficients = facts.components
     if coefficients is None:
@@ -297,7 +298,7 @@ def _components(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]
     cells = [[_signed(coefficients.correlation[name][other]) for name in names] for other in names]
-    yield "together", ["correlations within groups", *aligned(["", *heads], [rows, *cells], frozenset({0}))]
+    yield "together", ["correlations within groups", *aligned(["", *heads], [rows, *cells], {0})]
 
 
 def _signed(correlation: float | None) -> str:
@@ -316,7 +317,7 @@ def _distribution(reward: EndedDistribution) -> list[str]:
     return distribution_lines(reward, shares)
 
 
-def _difficulty(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _difficulty(facts: Inspected) -> Sections:
     rates = facts.difficulty
     if rates is None:
         return
@@ -339,7 +340,7 @@ def _difficulty(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "solve rate", [*lines, useful]
 
 
-def _zero_variance(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _zero_variance(facts: Inspected) -> Sections:
     constant, expected = facts.zero_variance, facts.expected
     if expected is None:
         yield "no gradient", ["no group has two rewards to compare"]
@@ -353,7 +354,7 @@ def _zero_variance(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "no gradient", lines
 
 
-def _other_sizes(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
     if all(at.alive == 1 for at in sizes):
         return
@@ -369,11 +370,11 @@ def _other_sizes(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
             notes.add(">= lower bound")
         cells.append(share)
     heads = ["group size", *(f"{at.size:,}" for at in sizes)]
-    table = aligned(heads, [["with a gradient"], *([cell] for cell in cells)], frozenset({0}))
+    table = aligned(heads, [["with a gradient"], *([cell] for cell in cells)], {0})
     yield "other sizes", [*table, *sorted(notes)]
 
 
-def _spread(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _spread(facts: Inspected) -> Sections:
     spread, size = facts.spread, facts.effective_rows
     if spread.within is not None:
         share = f" ({percent(spread.between_share)} of the variance)" if spread.between_share is not None else ""
@@ -384,7 +385,7 @@ def _spread(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "sample size", [f"{of} are in groups with a gradient{effective}"]
 
 
-def _length(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _length(facts: Inspected) -> Sections:
     length = facts.length
     if length is None or length.mean is None:
         return
@@ -398,7 +399,7 @@ def _length(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     ]  # fmt: skip
 
 
-def _duplicates(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _duplicates(facts: Inspected) -> Sections:
     same = facts.duplicates
     if same is None or same.share is None:
         return
@@ -407,7 +408,7 @@ def _duplicates(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
     yield "duplicates", [clean(f"{repeated}{of_one_text}" if same.rows else f"none in {same.column}")]
 
 
-def _off_policy(facts: Inspected) -> Iterator[tuple[str, list[str]]]:
+def _off_policy(facts: Inspected) -> Sections:
     if facts.off_policy is None:
         return
     drift, columns = facts.off_policy.all, facts.off_policy.columns

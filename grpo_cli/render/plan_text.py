@@ -17,8 +17,6 @@ from grpo_cli.engine.estimators import outcome
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import (
-    ORDERED,
-    PARTS,
     Affine,
     Clip,
     Divisor,
@@ -136,16 +134,6 @@ def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
     lines = [*(f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs), *more]
     lines += [f"lists of log-probabilities:{LISTS}"] if plan.distill.coef else []
     return lines or ["the reward and the group key only"]
-
-
-def plan_from_dict(plain: Mapping[str, Any]) -> Plan:
-    """The plan that `Plan.as_dict` gave, as facts and files carry it."""
-    values: dict[str, Any] = {key: value for key, value in plain.items() if key not in {"package", *PARTS, *ORDERED}}
-    for part, kind in PARTS.items():
-        values[part] = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain.get(part, {}).items()})
-    for part, kinds in ORDERED.items():
-        values[part] = tuple(kinds[op["op"]](**{k: v for k, v in op.items() if k != "op"}) for op in plain[part])
-    return Plan(**values)
 
 
 def gives_constant_groups_0(plan: Plan) -> bool:

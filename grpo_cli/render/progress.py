@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from threading import Lock, Timer
+from threading import Timer
 from typing import Any, Final
 
 from rich.console import Console
@@ -22,11 +22,28 @@ def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[..., 
     if not (console.is_terminal and console.is_interactive):
         yield lambda *_: None
         return
-    bar = _Bar(console, after)
+    # Data may be on its way to stdout, so rich must not redirect it.
+    progress = Progress(
+        BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn(), _Left(),
+        console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
+    )  # fmt: skip
+    task = progress.add_task("", total=None, is_known=False)
+
+    def name(text: str, done: int = 0, total: int | None = None) -> None:
+        """A phase of known length fills the bar; one of unknown length leaves it as it is, or pulses where it is the first."""
+        known: dict[str, Any] = {} if total is None else {"completed": done, "total": total}
+        progress.update(task, description=text, is_known=total is not None, **known)
+
+    timer = Timer(after, progress.start)
+    timer.daemon = True
+    timer.start()
     try:
-        yield bar.name
+        yield name
     finally:
-        bar.close()
+        timer.cancel()
+        timer.join()  # or it could start the bar after its end
+        if progress.live.is_started:
+            progress.stop()
 
 
 class _Left(ProgressColumn):
@@ -38,37 +55,3 @@ class _Left(ProgressColumn):
         left = task.time_remaining if task.fields["is_known"] else None
         share = f"{task.percentage:.0f} %"
         return Text(share if left is None else f"{share}, {timedelta(seconds=int(left))} left")
-
-
-class _Bar:
-    """A progress line that a timer starts; the lock keeps it from starting after the end."""
-
-    def __init__(self, console: Console, after: float) -> None:
-        # Data may be on its way to stdout, so rich must not redirect it.
-        self._progress = Progress(
-            BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn(), _Left(),
-            console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
-        )  # fmt: skip
-        self._task = self._progress.add_task("", total=None, is_known=False)
-        self._lock, self._closed = Lock(), False
-        self._timer = Timer(after, self._show)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def name(self, text: str, done: int = 0, total: int | None = None) -> None:
-        """A phase of known length fills the bar; one of unknown length leaves it as it is, or pulses where it is the first."""
-        known: dict[str, Any] = {} if total is None else {"completed": done, "total": total}
-        self._progress.update(self._task, description=text, is_known=total is not None, **known)
-
-    def _show(self) -> None:
-        with self._lock:
-            if not self._closed:
-                self._progress.start()
-
-    def close(self) -> None:
-        self._timer.cancel()
-        with self._lock:
-            self._closed = True
-            if self._progress.live.is_started:
-                self._progress.stop()
-        self._timer.join()

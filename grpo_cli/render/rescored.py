@@ -8,7 +8,7 @@ from typing import Final
 from rich.cells import cell_len
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, clean, count, file_list, markdown_table, number
+from grpo_cli.render.text import Sections, Sheet, clean, count, file_list, markdown_table, number
 from grpo_cli.stats.rescored import ByComponent, ChangesAt, ChangesBetween, DependsOn, DisagreeingRow, Rescored, Sides
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
@@ -39,7 +39,7 @@ def markdown(facts: Rescored) -> str:
     return "".join([*lines, *tables, f"\n{facts.verdict}\n"])
 
 
-def _sections(facts: Rescored) -> Iterator[tuple[str, list[str]]]:
+def _sections(facts: Rescored) -> Sections:
     """The labelled lines above the tables."""
     reward, agree, groups, advantage = facts.reward, facts.agreement, facts.groups, facts.advantage
     alone = facts.paired and (facts.paired.only.now or facts.paired.only.before)

@@ -6,7 +6,7 @@ Colour alone never carries information, and warnings come last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.render import plan_text
 from grpo_cli.render.distribution import distribution_lines, largest
 from grpo_cli.render.text import (
+    Sections,
     Sheet,
     clean,
     count,
@@ -34,7 +35,7 @@ from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.write.token_lists import OnTokens
 
-Section = Callable[[Facts], Iterator[tuple[str, list[str]]]]
+Section = Callable[[Facts], Sections]
 
 
 SCREEN: Final = 23  # lines of a small terminal, below the command
@@ -103,7 +104,7 @@ def rows(sections: Iterable[Section], facts: Facts, sheet: Sheet) -> list[tuple[
     return [row for section in sections for row in section(facts)]
 
 
-def method(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def method(facts: Facts) -> Sections:
     """The formula with its constants."""
     plan = facts.plan
     yield from preset(facts)
@@ -111,7 +112,7 @@ def method(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "method", [marked(plan.method, ESTIMATORS.origin(plan.method)), *lines]
 
 
-def preset(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def preset(facts: Facts) -> Sections:
     """The preset, and what flags changed in it."""
     named = facts.preset
     if named is not None:
@@ -120,7 +121,7 @@ def preset(facts: Facts) -> Iterator[tuple[str, list[str]]]:
         yield "preset", [marked(named.name, named.from_ or ""), *said]
 
 
-def inputs(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def inputs(facts: Facts) -> Sections:
     """Files, rows and row statuses."""
     if facts.inputs:
         yield "input", [file_list(facts.inputs)]
@@ -134,7 +135,7 @@ def inputs(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "rows", [f"{row_count(facts.rows, facts.rollouts)}: {', '.join(status)}{dropped}"]
 
 
-def groups(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def groups(facts: Facts) -> Sections:
     """Group sizes and the group key."""
     size = facts.group_sizes
     if size.min == size.max:
@@ -144,7 +145,7 @@ def groups(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "groups", [f"{sizes}, by {clean(key_note(facts.notes)) or ', '.join(facts.group_key)}"]
 
 
-def batches(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def batches(facts: Facts) -> Sections:
     """The batches, if the plan uses any."""
     used = facts.plan.uses_batch
     if not used and facts.batches == 1:
@@ -156,7 +157,7 @@ def batches(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "batches", [f"{facts.batches:,}: {by}{unused}"]
 
 
-def reward(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def reward(facts: Facts) -> Sections:
     """The distribution of the rewards."""
     rewards, name = facts.reward, plan_text.weighted(facts.plan, facts.reward_columns, "r")
     outcomes = text_outcomes(facts.map)
@@ -167,7 +168,7 @@ def reward(facts: Facts) -> Iterator[tuple[str, list[str]]]:
     yield "rewards", [name, *outcomes, *distribution_lines(rewards)]
 
 
-def zero_variance(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def zero_variance(facts: Facts) -> Sections:
     """Zero-variance groups: how many, and which."""
     constant, rule = facts.zero_variance, facts.plan.groups
     label = "no gradient" if plan_text.gives_constant_groups_0(facts.plan) else "zero variance"
@@ -197,7 +198,7 @@ def _constant(constant: ZeroVariance, plan: Plan) -> str:
     return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
 
 
-def others(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def others(facts: Facts) -> Sections:
     """Singletons, small groups and rows without a reward, if there are any."""
     plan = facts.plan
     if facts.singletons:
@@ -228,14 +229,14 @@ def others(facts: Facts) -> Iterator[tuple[str, list[str]]]:
         yield "unscorable", [*lines, *_keys(empty, "")]
 
 
-def advantage(facts: Facts) -> Iterator[tuple[str, list[str]]]:
+def advantage(facts: Facts) -> Sections:
     """The distribution of the advantages."""
     values = facts.advantage
     scale = largest(values)
     lines = ["  ".join(f"{name} {number(getattr(values, name), scale)}" for name in ("mean", "std", "min", "max"))]
     if values.min is None:
         lines = ["no finite advantage"]
-    kinds = ((values.zero, f"{_are(values.zero)} 0"), (values.null, "null"), (values.nan, "NaN"))
+    kinds = ((values.zero, f"{'is' if values.zero == 1 else 'are'} 0"), (values.null, "null"), (values.nan, "NaN"))
     counts = [f"{rows:,} {words}" for rows, words in kinds if rows]
     over = ["of rows: a rollout counts with each of its rows"] if facts.unit == "rollout" else []
     over += [f"of rows, {line}" for line in plan_text.distilled(facts.plan)]
@@ -250,7 +251,7 @@ def _on_tokens(found: OnTokens | None) -> list[str]:
     return [f"on {found.response_tokens:,} of {count(found.tokens, 'token')} ({by})"]
 
 
-def written(facts: Facts | FactsOfParts) -> Iterator[tuple[str, list[str]]]:
+def written(facts: Facts | FactsOfParts) -> Sections:
     """The output files and the time."""
     took = "" if facts.seconds is None else duration(facts.seconds)
     if not facts.outputs:
@@ -293,7 +294,3 @@ def _keys(skip: Skipped, word: str) -> list[str]:
         for group in skip.keys
     ]
     return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")] if keys else []
-
-
-def _are(size: int) -> str:
-    return "is" if size == 1 else "are"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from grpo_cli.errors import printable
+
+Sections = Iterator[tuple[str, list[str]]]  # labels with their lines
 
 # A value below this share of the largest number beside it is a rounding error, shown as 0.
 ROUNDING: Final = 1e-12
@@ -186,7 +188,7 @@ class Sheet:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""
-        left = frozenset(i for i, head in enumerate(heads) if not i or head == "text")
+        left = [i for i, head in enumerate(heads) if not i or head == "text"]
         for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], left)):
             self.text(line, "" if i else "dim")
         self.blank()
@@ -218,7 +220,7 @@ class Sheet:
         self.console.print(text, soft_wrap=True, highlight=False)
 
 
-def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: frozenset[int] = frozenset()) -> list[str]:
+def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
     """A table as lines: numbers to the right, the columns whose place is in `left` to the left."""
     texts = [[head, *map(clean, column)] for head, column in zip(heads, columns, strict=True)]
     widths = [max(map(cell_len, column)) for column in texts]

@@ -9,15 +9,24 @@ from rich.console import Console
 
 from grpo_cli.choosing.exports import Scale
 from grpo_cli.choosing.groups import Selected
-from grpo_cli.render.text import LABEL, Sheet, clean, count, duration, file_list, number, rescaled, text_outcomes
+from grpo_cli.render.text import (
+    LABEL,
+    Sections,
+    Sheet,
+    clean,
+    count,
+    duration,
+    file_list,
+    number,
+    rescaled,
+    text_outcomes,
+)
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.facts import Dropped
 from grpo_cli.stats.verdicts import key_note, percent
 from grpo_cli.values.key_text import labels_of
 
 KEYS: Final = 3
-
-Sections = Iterator[tuple[str, list[str]]]
 
 
 def select(facts: Selected, console: Console) -> None:

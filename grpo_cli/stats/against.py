@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from itertools import islice
+from typing import Final, Literal, Self
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.narrow import Narrow
@@ -26,7 +27,19 @@ from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.difficulty import BANDS, DIGITS, Level, bands
 from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.inspection import Inspected, Inspection
-from grpo_cli.stats.intervals import OF_CHANGE, SURE, Rollouts, detectable, estimate, p_value, points
+from grpo_cli.stats.intervals import (
+    OF_CHANGE,
+    Estimate,
+    Rewards,
+    dealt,
+    detectable,
+    estimate,
+    is_sure,
+    noise,
+    of_two_values,
+    p_value,
+    solves_more,
+)
 from grpo_cli.stats.verdicts import percent, with_verdicts
 from grpo_cli.values.paths import PARENT
 
@@ -184,10 +197,16 @@ class Since(Inspection):
 class Matched:
     """Two runs matched by prompt: the keys of their groups, those with a reward (a line for each prompt), and the prompts of both."""
 
+    runs: Sequence[Inspection]
     names: tuple[str, ...]
     keys: Sequence[pl.DataFrame]
     scored: Sequence[pl.DataFrame]
     both: pl.DataFrame
+
+    def rewards(self, ends: tuple[float, float]) -> list[Rewards]:
+        """The rewards of both runs for the prompts of both."""
+        keyed = zip(self.runs, self.keys, strict=True)
+        return [rewards_of(run, keys["key"], self.both["key"], ends) for run, keys in keyed]
 
 
 def matched(now: Inspection, before: Inspection) -> Matched:
@@ -203,34 +222,35 @@ def matched(now: Inspection, before: Inspection) -> Matched:
         examples = " and ".join(str(of_run["words"][0]) for of_run in scored)
         wrong = f"no prompt is in both runs ({', '.join(names)} is {examples})"
         raise DataError(wrong, "give --group NAME with a key that is the same in both, such as the prompt")
-    return Matched(names, keys, scored, both)
+    return Matched((now, before), names, keys, scored, both)
 
 
-def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEALS) -> Against:
+def ends_of(runs: Sequence[Inspection], which: str) -> tuple[float, float]:
+    """The worst and the best reward of some runs."""
+    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in runs))
+    if worst is None or best is None or worst == best:
+        raise DataError(f"all rewards of {which} runs are equal: there is no solve rate to compare")
+    return worst, best
+
+
+def against(now: Inspection, before: Inspection, *, called: tuple[str, str] = ("This run", "the other")) -> Against:
     """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
     pair = matched(now, before)
-    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in (now, before)))
-    if worst is None or best is None or worst == best:
-        raise DataError("all rewards of both runs are equal: there is no solve rate to compare")
-    keys, scored, both = pair.keys, pair.scored, pair.both
-    now_run, before_run = (
-        rewards_of(run, of_groups["key"], both["key"], (worst, best))
-        for run, of_groups in zip((now, before), keys, strict=True)
-    )
-    rates, rates_before = now_run.sums / now_run.n, before_run.sums / before_run.n
+    worst, best = ends_of((now, before), "both")
+    scored, both = pair.scored, pair.both
+    now_run, before_run = pair.rewards((worst, best))
+    rates, rates_before = now_run.rates, before_run.rates
     change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
-    rows = (now_run.n + before_run.n).astype(np.float64)
-    together = (now_run.sums + before_run.sums) / rows
-    chance, moved = counts_by_chance(now_run, before_run, deals)
-    low, high = _interval(change)
+    together = (now_run.sums + before_run.sums) / (now_run.n + before_run.n)
+    chance, moved = counts_by_chance(now_run, before_run)
+    better, worse, same, solved_first, solved_no_more, up, down = counts_of(rates, rates_before)
     prompts = pl.DataFrame(
         {"key": both["words"], "number": both["number"], "before": rates_before, "now": rates, "change": change}
     )
     if moved:
         shrunken = pl.Series("shrunken", _shrunken(change, now_run, before_run))
         prompts = prompts.with_columns(shrunken).filter(shrunken.is_not_nan())
-    rate = Interval(float(rates.mean()), float(rates_before.mean()), float(change.mean()), low, high, LEVEL)
-    p = p_value(Rollouts((now_run.prompts, before_run.prompts), (now_run.values, before_run.values), len(both)))
+    seen, p = estimate(change, OF_CHANGE), p_value(now_run, before_run)
     return Against(
         version=VERSION,
         key=pair.names,
@@ -240,17 +260,22 @@ def against(now: Inspection, before: Inspection, *, deals: tuple[int, int] = DEA
         only_now=Only.of(*scored),
         only_before=Only.of(*scored[::-1]),
         rows=NowAndBefore(int(now_run.n.sum()), int(before_run.n.sum())),
-        solve_rate=rate,
+        solve_rate=Interval(float(rates.mean()), float(rates_before.mean()), seen.mean, seen.low, seen.high, LEVEL),
         p=p,
         detectable=detectable(change, None),
         changes=count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
-        **_with_flips(counts_of(rates, rates_before)),
+        better=better,
+        worse=worse,
+        same=same,
+        solved_first=solved_first,
+        solved_no_more=solved_no_more,
+        flips=UpAndDown(up, down),
         chance=chance,
         beyond_chance=moved,
         by_difficulty=_by_difficulty(rates, rates_before, change, together),
         gained=_largest(prompts, descending=True),
         lost=_largest(prompts, descending=False),
-        verdict=verdict(rate, p, beyond_chance=moved),
+        verdict=_verdict(seen, p, *called, beyond_chance=moved),
         inputs=now.facts.inputs,
         against=before.facts.inputs,
         warnings=[*now.facts.warnings, *(f"before: {line}" for line in before.facts.warnings)],
@@ -284,85 +309,43 @@ def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
     return tuple(names or narrow.request.layout.flags.group)  # a key whose only name is like that of a step
 
 
-@dataclass(frozen=True, slots=True)
-class Rewards:
-    """The scored rows of a run in the order of the prompts, with rewards rescaled to 0 (worst) ... 1 (best)."""
-
-    prompts: Index
-    values: Vector
-    n: Index  # rows of each prompt
-    sums: Vector  # of their values
-
-
 def rewards_of(run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple[float, float]) -> Rewards:
     """The rows of these prompts; `keys` are the keys of the groups."""
     places = pl.DataFrame({"key": prompts, "place": np.arange(len(prompts))})
     of_groups = keys.to_frame("key").join(places, on="key", how="left", maintain_order="left")["place"]
     rows = run.raw.rows.select(place=of_groups.gather(run.raw.rows["group"]), reward=".reward")
     rows = rows.filter(pl.col("reward").is_finite() & pl.col("place").is_not_null()).sort("place", maintain_order=True)
-    here = rows["place"].to_numpy()
     values = np.clip((rows["reward"].to_numpy() - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
-    size = len(prompts)
-    sums = np.bincount(here, values, minlength=size).astype(np.float64)
-    return Rewards(here, values, np.bincount(here, minlength=size), sums)
+    return Rewards.of(rows["place"].to_numpy(), values, len(prompts))
 
 
-def counts_of(rates: Vector, before: Vector) -> dict[str, int]:
-    """How many prompts changed, and how."""
+def counts_of(rates: Vector, before: Vector) -> list[int]:
+    """How many prompts changed, and how: in the order of Chance, flips up and down apart."""
     change = np.round(rates - before, DIGITS)
-    changed = {
-        "better": change > 0, "worse": change < 0, "same": change == 0,
-        "solved_first": (rates > 0) & (before == 0), "solved_no_more": (rates == 0) & (before > 0),
-        "up": (rates >= HALF) & (before < HALF), "down": (rates < HALF) & (before >= HALF),
-    }  # fmt: skip
-    return {name: int(prompts.sum()) for name, prompts in changed.items()}
+    changed = [
+        change > 0, change < 0, change == 0, (rates > 0) & (before == 0), (rates == 0) & (before > 0),
+        (rates >= HALF) & (before < HALF), (rates < HALF) & (before >= HALF),
+    ]  # fmt: skip
+    return [int(prompts.sum()) for prompts in changed]
 
 
-def _with_flips(counts: dict[str, Any]) -> dict[str, Any]:
-    """The counts with those of both directions inside `flips`."""
-    up, down = counts.pop("up"), counts.pop("down")
-    return {**counts, "flips": UpAndDown(up, down)}
-
-
-def counts_by_chance(now: Rewards, before: Rewards, deals: tuple[int, int] = DEALS) -> tuple[Chance, bool]:
+def counts_by_chance(now: Rewards, before: Rewards) -> tuple[Chance, bool]:
     """The mean counts if the rows of each prompt are dealt to the runs at random, and whether the runs differ by more.
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
     """
-    random = np.random.default_rng(0)
-    n, other = now.n, before.n
-    prompts, values = np.concatenate([now.prompts, before.prompts]), np.concatenate([now.values, before.values])
-    order = np.argsort(prompts, kind="stable")
-    prompts, values = prompts[order], values[order]
-    inside = np.arange(len(prompts)) - np.repeat(np.cumsum(n + other) - n - other, n + other)
-    dealt_now = inside < n[prompts]
-    solved = np.round(now.sums + before.sums).astype(np.int64)
-    of_two = bool(((values == 0) | (values == 1)).all())
-
-    def deal() -> tuple[Vector, Vector]:
-        if of_two:
-            drawn = random.hypergeometric(solved, n + other - solved, n)
-            return drawn / n, (solved - drawn) / other
-        shuffled = values[np.argsort(prompts + random.random(len(prompts)))]
-        mine, theirs = (np.bincount(prompts[to], shuffled[to], len(n)) for to in (dealt_now, ~dealt_now))
-        return mine / n, theirs / other
-
-    least, most = deals
-    counts, squares = list[dict[str, int]](), list[float]()
-    for _ in range(max(least, min(most, DEALT // (len(n) if of_two else len(values))))):
-        rates, rates_before = deal()
+    rows = len(now.values) + len(before.values)
+    drawn = len(now.n) if of_two_values(now, before) else rows
+    least, most = DEALS
+    counts, squares = list[list[int]](), list[float]()
+    for rates, rates_before in islice(dealt(now, before), max(least, min(most, DEALT // drawn))):
         counts.append(counts_of(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
-    means = {name: float(np.mean([found[name] for found in counts])) for name in counts[0]}
-    seen = float(((now.sums / n - before.sums / other) ** 2).sum())
+    better, worse, same, solved_first, solved_no_more, up, down = np.mean(counts, axis=0).tolist()
+    seen = float(((now.rates - before.rates) ** 2).sum())
     moved = seen > float(np.mean(squares)) + BEYOND * float(np.std(squares)) + 10.0**-DIGITS
-    return Chance(**_with_flips(means), deals=len(counts)), moved
-
-
-def _interval(change: Vector) -> tuple[float | None, float | None]:
-    """The confidence interval of the mean change; None for one prompt."""
-    found = estimate(change, OF_CHANGE)
-    return found.low, found.high
+    chance = Chance(better, worse, same, solved_first, solved_no_more, UpAndDown(up, down), len(counts))
+    return chance, moved
 
 
 def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
@@ -371,16 +354,12 @@ def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
     d minus v. Its variance is t v/(t + v); NaN where its sign is uncertain.
     """
-    n, other = now.n, before.n
-    rows = n + other
-    mean = (now.sums + before.sums) / rows
-    squares = sum(np.bincount(run.prompts, (run.values - mean[run.prompts]) ** 2, len(n)) for run in (now, before))
-    noise = squares / np.maximum(rows - 1, 1) * (1 / n + 1 / other)  # the variance of d if rows are dealt at random
+    rows, variance = now.n + before.n, noise(now, before)
     enough = rows > 2  # noqa: PLR2004 - two rows show only their difference
-    true = ((change**2 - noise) * (rows - 1) / np.maximum(rows - 2, 1))[enough]
+    true = ((change**2 - variance) * (rows - 1) / np.maximum(rows - 2, 1))[enough]
     size = max(float(true.mean()), 0.0) if len(true) else 0.0
-    share = np.where(change != 0, size / np.where(change != 0, size + noise, 1.0), 0.0)
-    sure = change**2 * share > ONE_SIDED**2 * noise
+    share = np.where(change != 0, size / np.where(change != 0, size + variance, 1.0), 0.0)
+    sure = change**2 * share > ONE_SIDED**2 * variance
     return np.where(sure, change * share, np.nan)
 
 
@@ -391,8 +370,8 @@ def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vect
         here = places == place
         if here.any():
             mean, mean_before = float(rates[here].mean()), float(before[here].mean())
-            low, high = _interval(change[here])
-            lines.append(Band(band, int(here.sum()), mean_before, mean, mean - mean_before, low, high))
+            seen = estimate(change[here], OF_CHANGE)
+            lines.append(Band(band, int(here.sum()), mean_before, mean, mean - mean_before, seen.low, seen.high))
     return lines
 
 
@@ -405,11 +384,10 @@ def _largest(prompts: pl.DataFrame, *, descending: bool) -> list[Prompt]:
     return [Prompt(**line) for line in changed.iter_rows(named=True)]
 
 
-def verdict(rate: Interval, p: float, *, beyond_chance: bool, now: str = "This run", before: str = "the other") -> str:
+def _verdict(change: Estimate, p: float, now: str, before: str, *, beyond_chance: bool) -> str:
     """What the interval and the changes of the prompts show."""
-    if rate.low is not None and rate.high is not None and p <= SURE and not rate.low <= 0 <= rate.high:
-        more = "more" if rate.change > 0 else "fewer"
-        return f"{now} solves {more} of these prompts than {before}: {points(rate.change, rate.low, rate.high, p)}."
+    if is_sure(change, p):
+        return f"{solves_more(now, before, change, p)}."
     if beyond_chance:
         return "No clear change of the mean, but some prompts got better and others worse, by more than chance."
     return "No clear change: two samples of one policy would differ as much."

@@ -520,48 +520,29 @@ REWARD_GATES: Final = (  # those that need no advantages
     "all_best", "all_worst", "group_size_min", "group_size_max", "reward_mean", "reward_std", "reward_min", "reward_max",
 )  # fmt: skip
 GATES: Final = (
-    "rows", "rollouts", "groups", "batches", "singletons", "unscorable", "left_out", "masked", "zero_variance_groups", "zero_variance_share",
-    "nearly_constant_groups", "all_best", "all_worst", "skipped_rows", "dropped_rows", "group_size_min", "group_size_max", "reward_mean",
-    "reward_std", "reward_min", "reward_max", "advantage_mean", "advantage_std", "advantage_min", "advantage_max",
+    *REWARD_GATES, "batches", "skipped_rows", "dropped_rows", "advantage_mean", "advantage_std", "advantage_min", "advantage_max",
     "null_advantages", "nan_advantages", "zero_share",
 )  # fmt: skip
 
 
 def gates(facts: Summary, dropped_rows: int) -> dict[str, Number]:
     """The quantities that --fail-on may name; None if there is nothing to measure."""
-    advantage = facts.advantage
-    return {
-        **reward_gates(facts),
-        "batches": facts.batches,
-        "skipped_rows": facts.rows - facts.status["scored"],
-        "dropped_rows": dropped_rows,
-        "advantage_mean": advantage.mean,
-        "advantage_std": advantage.std,
-        "advantage_min": advantage.min,
-        "advantage_max": advantage.max,
-        "null_advantages": advantage.null,
-        "nan_advantages": advantage.nan,
-        "zero_share": advantage.zero / facts.rows,
-    }
+    known = reward_gates(facts).values()
+    rows = facts.batches, facts.rows - facts.status["scored"], dropped_rows
+    of = facts.advantage
+    advantages = of.mean, of.std, of.min, of.max, of.null, of.nan, of.zero / facts.rows
+    return dict(zip(GATES, (*known, *rows, *advantages), strict=True))
 
 
 def reward_gates(facts: Summary) -> dict[str, Number]:
     """The quantities that only need rewards and groups."""
     constant, size, reward = facts.zero_variance, facts.group_sizes, facts.reward
-    return {
-        **{name: getattr(facts, name) for name in COUNTED},
-        "zero_variance_groups": constant.groups,
-        "zero_variance_share": constant.share,
-        "nearly_constant_groups": constant.nearly,
-        "all_best": constant.all_best,
-        "all_worst": constant.all_worst,
-        "group_size_min": size.min,
-        "group_size_max": size.max,
-        "reward_mean": reward.mean,
-        "reward_std": reward.std,
-        "reward_min": reward.min,
-        "reward_max": reward.max,
-    }
+    found = (
+        facts.rows, facts.rollouts, facts.groups, facts.singletons, facts.unscorable, facts.left_out, facts.masked,
+        constant.groups, constant.share, constant.nearly, constant.all_best, constant.all_worst, size.min, size.max,
+        reward.mean, reward.std, reward.min, reward.max,
+    )  # fmt: skip
+    return dict(zip(REWARD_GATES, found, strict=True))
 
 
 def marked_rows(counted: Counter[tuple[Marked, str, str]]) -> list[MarkedRows]:

@@ -25,7 +25,7 @@ from grpo_cli.stats.facts import ValueCounts, at_ends, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate
 from grpo_cli.stats.off_policy import Drift
-from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescoring
 from grpo_cli.stats.runs import Among
 from grpo_cli.stats.trends import TrendLine, ends, student, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
@@ -274,11 +274,9 @@ def _ended(inspection: Inspection, lines: Sequence[TrendLine]) -> Lines:
     shares = {"without a reward": {str(line.value): line.unscorable / line.rows for line in lines}}
     if "stop" in inspection.columns and inspection.by is not None:
         stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String).str.to_lowercase()
-        cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False).to_list()
-        counts: dict[str, list[bool]] = {}
-        for value, cut in zip(inspection.by.to_list(), cut_off, strict=True):
-            counts.setdefault(str(value), []).append(cut)
-        shares["truncated"] = {value: sum(cuts) / len(cuts) for value, cuts in counts.items()}
+        cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False)
+        of_values = pl.DataFrame({"value": inspection.by, "cut_off": cut_off}).group_by("value").mean()
+        shares["truncated"] = {str(value): share for value, share in of_values.iter_rows()}
     return [
         {"value": _axis_value(line.value), "kind": kind, "share": of[str(line.value)]}
         for kind, of in shares.items() if any(of.values()) for line in lines
@@ -427,28 +425,17 @@ def _rescored(inspection: Inspection) -> list[Figure]:
                caption=f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
                x="reward before", y="rollouts"),
     ]  # fmt: skip
-    named = list[tuple[str, str, Lines]]()
+    parts = list[tuple[str, str, list[tuple[str, ChangesAt | ChangesBetween]]]]()
     if length is not None:
-        named.append(
-            (
-                "length",
-                length.column,
-                [{**vars(band), "value": f"{band.low:g} to {band.high:g}"} for band in length.bands],
-            )
-        )
+        parts.append(("length", length.column, [(f"{band.low:g} to {band.high:g}", band) for band in length.bands]))
     if by is not None:
-        named.append(
-            ("by", by.column, [{**vars(line), "value": str(line.value)} for line in thinned(by.lines, POINTS)])
-        )
-    for name, column, parts in named:
-        if parts:
-            lines = [
-                {**line, "value": _axis_value(line["value"]), "share": line["changed"] / line["rows"]} for line in parts
-            ]
-            drawn.append(
-                Figure(f"rescored_{name}", "bars", f"Changed rewards by {column}", lines=lines,
-                       caption=f"The share of rollouts whose reward changes, by {column}.", x="", y="share of rollouts")
-            )  # fmt: skip
+        parts.append(("by", by.column, [(str(line.value), line) for line in thinned(by.lines, POINTS)]))
+    for name, column, named in parts:
+        lines = [{**vars(one), "value": _axis_value(value), "share": one.changed / one.rows} for value, one in named]
+        drawn.append(
+            Figure(f"rescored_{name}", "bars", f"Changed rewards by {column}", lines=lines,
+                   caption=f"The share of rollouts whose reward changes, by {column}.", x="", y="share of rollouts")
+        )  # fmt: skip
     moved = [
         {"value": _axis_value(f"#{row.number} row {row.row}: {row.key[:LABEL]}"), "kind": "gained" if row.now > row.before else "lost",
          "before": row.before, "now": row.now, "change": row.now - row.before, "text": row.text}

@@ -9,9 +9,10 @@ in 93 to 100 % of the runs, where Student's alone does in 10 to 93 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, Self
 
 import numpy as np
 
@@ -25,6 +26,7 @@ DETECTED: Final = 0.8416212335729143  # standard errors that let 8 of 10 runs fi
 DEALS: Final = 4_000  # the smallest p value is 1 / 4001
 FEWEST_DEALS: Final = 400
 SORTED: Final = 4_000_000  # rollouts in all deals of graded rewards: half a second
+AT_ONCE: Final = 100_000  # prompts dealt at once
 MANY: Final = 200  # prompts or clusters from which a sum is normal
 SURE: Final = 0.05  # the p value below which a difference is said
 EQUAL: Final = 1e-9  # sums that differ by less differ by rounding
@@ -83,58 +85,80 @@ def detectable(values: Vector, clusters: Index | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollouts:
-    """The rollouts of two runs on the same prompts: their rewards, from 0 to 1, in the order of `prompts`."""
+class Rewards:
+    """The scored rows of a run in the order of the prompts, with rewards from 0 (worst) to 1 (best)."""
 
-    prompts: tuple[Index, Index]
-    values: tuple[Vector, Vector]
-    prompt_count: int
+    prompts: Index
+    values: Vector
+    n: Index  # rows of each prompt
+    sums: Vector  # of their values
 
-    def counts(self, run: int) -> Index:
-        """How many rollouts each prompt has in a run."""
-        return np.bincount(self.prompts[run], minlength=self.prompt_count)
+    @classmethod
+    def of(cls, prompts: Index, values: Vector, prompt_count: int) -> Self:
+        """The rows with the counts and sums of each prompt."""
+        sums = np.bincount(prompts, values, prompt_count).astype(np.float64)
+        return cls(prompts, values, np.bincount(prompts, minlength=prompt_count), sums)
 
-    def sums(self, run: int) -> Vector:
-        """The sum of their rewards."""
-        return np.bincount(self.prompts[run], self.values[run], self.prompt_count).astype(np.float64)
+    @property
+    def rates(self) -> Vector:
+        """The solve rate of each prompt."""
+        rates: Vector = self.sums / self.n
+        return rates
 
 
-def p_value(rollouts: Rollouts) -> float:
-    """How often a change of the mean is as large as this if the rollouts of each prompt are dealt to the two runs at random.
+def of_two_values(now: Rewards, before: Rewards) -> bool:
+    """Whether every row is solved or not, and nothing between."""
+    return all(bool(((run.values == 0) | (run.values == 1)).all()) for run in (now, before))
 
-    With one rollout of each prompt in both runs this is McNemar's exact test.
+
+def noise(now: Rewards, before: Rewards) -> Vector:
+    """The variance of the change of each prompt if its rows are dealt to the two runs at random."""
+    rows = now.n + before.n
+    mean = (now.sums + before.sums) / rows
+    squares = sum(np.bincount(run.prompts, (run.values - mean[run.prompts]) ** 2, len(rows)) for run in (now, before))
+    variance: Vector = squares / np.maximum(rows - 1, 1) * (1 / now.n + 1 / before.n)
+    return variance
+
+
+def dealt(now: Rewards, before: Rewards) -> Iterator[tuple[Vector, Vector]]:
+    """The solve rates of both runs, again and again, if the rows of each prompt are dealt to them at random."""
+    random = np.random.default_rng(0)
+    n, other = now.n, before.n
+    if of_two_values(now, before):
+        solved = np.round(now.sums + before.sums).astype(np.int64)
+        while True:
+            drawn = random.hypergeometric(solved, n + other - solved, n, (max(1, AT_ONCE // len(n)), len(n)))
+            yield from zip(drawn / n, (solved - drawn) / other, strict=True)
+    prompts = np.concatenate([now.prompts, before.prompts])
+    order = np.argsort(prompts, kind="stable")
+    prompts, values = prompts[order], np.concatenate([now.values, before.values])[order]
+    to_now = order < len(now.prompts)
+    while True:
+        shuffled = values[np.argsort(prompts + random.random(len(prompts)))]
+        mine, theirs = (np.bincount(prompts[to], shuffled[to], len(n)) for to in (to_now, ~to_now))
+        yield mine / n, theirs / other
+
+
+def p_value(now: Rewards, before: Rewards) -> float:
+    """How often a change of the mean is as large as this if the rows of each prompt are dealt to the two runs at random.
+
+    With one row of each prompt in both runs this is McNemar's exact test.
     """
-    n, other = rollouts.counts(0), rollouts.counts(1)
-    change = rollouts.sums(0) / n - rollouts.sums(1) / other
-    if (n == 1).all() and (other == 1).all() and {*np.unique(np.abs(change)).tolist()} <= {0.0, 1.0}:
+    change = now.rates - before.rates
+    if (now.n == 1).all() and (before.n == 1).all() and of_two_values(now, before):
         return mcnemar(int((change > 0).sum()), int((change < 0).sum()))
-    prompts, values = np.concatenate(rollouts.prompts), np.concatenate(rollouts.values)
-    mean = (rollouts.sums(0) + rollouts.sums(1)) / (n + other)
-    squares = np.bincount(prompts, (values - mean[prompts]) ** 2, rollouts.prompt_count)
-    variance = float((squares / np.maximum(n + other - 1, 1) * (1 / n + 1 / other)).sum())
+    variance = float(noise(now, before).sum())
     total = abs(float(change.sum()))
     if variance <= EQUAL**2 or total <= EQUAL:
         return 1.0
-    if rollouts.prompt_count >= MANY:
+    if len(change) >= MANY:
         return math.erfc(total / math.sqrt(2 * variance))
-    totals = np.abs(_dealt(prompts, values, n, other))
-    return float(1 + (totals >= total - EQUAL).sum()) / (1 + len(totals))
-
-
-def _dealt(prompts: Index, values: Vector, n: Index, other: Index) -> Vector:
-    """The changes, summed over prompts, if n of the rollouts of each prompt are dealt to one run and the others to the other."""
-    random = np.random.default_rng(0)
-    if ((values == 0) | (values == 1)).all():
-        solved = np.bincount(prompts, values, len(n)).astype(np.int64)
-        drawn = random.hypergeometric(solved, n + other - solved, n, (DEALS, len(n)))
-        changes: Vector = (drawn / n - (solved - drawn) / other).sum(axis=1)
-        return changes
-    order = np.argsort(prompts, kind="stable")
-    prompts, values = prompts[order], values[order]
-    inside = np.arange(len(prompts)) - np.repeat(np.cumsum(n + other) - n - other, n + other)
-    weights = np.where(inside < n[prompts], 1 / n[prompts], -1 / other[prompts])
-    deals = max(FEWEST_DEALS, min(DEALS, SORTED // len(values)))
-    return np.array([values[np.argsort(prompts + random.random(len(prompts)))] @ weights for _ in range(deals)])
+    deals = DEALS
+    if not of_two_values(now, before):
+        deals = max(FEWEST_DEALS, min(DEALS, SORTED // (len(now.values) + len(before.values))))
+    totals = [abs(float((mine - theirs).sum())) for mine, theirs in islice(dealt(now, before), deals)]
+    as_far = sum(each >= total - EQUAL for each in totals)
+    return (1 + as_far) / (1 + deals)
 
 
 def mcnemar(up: int, down: int) -> float:
@@ -178,12 +202,25 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
 # --- in words ----------------------------------------------------------------------------------------------
 
 
-def points(change: float, low: float | None, high: float | None, p: float | None) -> str:
+def is_sure(change: Estimate, p: float | None) -> bool:
+    """Whether a change is more than chance: by its p value, and by its interval, which it must have."""
+    if change.low is None or change.high is None or p is None:
+        return False
+    return p <= SURE and not change.low <= 0 <= change.high
+
+
+def solves_more(run: str, other: str, change: Estimate, p: float | None) -> str:
+    """What such a change means, in words."""
+    more = "more" if change.mean > 0 else "fewer"
+    return f"{run} solves {more} of these prompts than {other}: {points(change, p)}"
+
+
+def points(change: Estimate, p: float | None) -> str:
     """A change of a rate in points, its interval and its p value."""
-    text = f"{100 * change:+.1f} points"
-    if low is None or high is None:
+    text = f"{100 * change.mean:+.1f} points"
+    if change.low is None or change.high is None:
         return text
-    return f"{text} (95% interval {100 * low:.1f} to {100 * high:.1f}, {in_words(p)})"
+    return f"{text} (95% interval {100 * change.low:.1f} to {100 * change.high:.1f}, {in_words(p)})"
 
 
 def in_words(p: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import PIECE, Numbers, few, over
+from grpo_cli.engine.column_stats import PIECE, Numbers, few
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
@@ -329,38 +329,23 @@ def agreement(counts: pl.DataFrame) -> Agreement:
         high = [int(rows[side == values[1]].sum()) / total for side in (before, now)]
         chance = high[0] * high[1] + (1 - high[0]) * (1 - high[1])
         kappa = None if chance == 1 else (same / total - chance) / (1 - chance)
-    ranks = over(lambda side, _: _ranks((before, now)[side], rows), 2, piece=1)  # each on a core of its own
-    return Agreement(same, same / total, kappa, _correlation(ranks[0], ranks[1], rows))
+    return Agreement(same, same / total, kappa, _rank_correlation(before, now, rows))
+
+
+def _rank_correlation(before: Vector, now: Vector, rows: Index) -> float | None:
+    """Pearson's correlation of the ranks of these values, which occur in `rows` rows each; None if one side does not vary."""
+    ranks = [_ranks(side, rows) for side in (before, now)]
+    (of_before, of_both), (_, of_now) = np.cov(ranks, fweights=rows, ddof=0).tolist()
+    size = math.sqrt(of_before) * math.sqrt(of_now)
+    return min(1.0, max(-1.0, of_both / size)) if size else None
 
 
 def _ranks(values: Vector, rows: Index) -> Vector:
     """The mean rank of each value, which occurs in `rows` rows, minus the mean of all ranks, for precision."""
-    order = np.argsort(values)  # equal values may come in any order: they share a rank
-    values = values[order]
-    starts = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-    once = len(values) == rows.sum()
-    counted = np.diff(starts, append=len(values)) if once else np.add.reduceat(rows[order], starts)
-    sizes = counted.astype(np.float64)
-    middles = np.cumsum(sizes)
-    sizes += rows.sum()
-    middles -= np.divide(sizes, 2, out=sizes)
-    ranks = np.empty(len(values))
-    ranks[order] = middles if len(starts) == len(values) else np.repeat(middles, np.diff(starts, append=len(values)))
-    return ranks
-
-
-def _correlation(x: Vector, y: Vector, rows: Index) -> float | None:
-    """Pearson's correlation of centred ranks, which occur in `rows` rows each; None if one side does not vary."""
-    once = len(x) == rows.sum()
-
-    def sums(start: int, end: int) -> list[float]:
-        a, b = x[start:end], y[start:end]
-        of_a, of_b = (a, b) if once else (a * rows[start:end], b * rows[start:end])
-        return [(of_a * a).sum(), (of_b * b).sum(), (of_a * b).sum()]
-
-    square_x, square_y, product = np.sum(np.array(over(sums, len(x))), axis=0).tolist()
-    size = math.sqrt(square_x) * math.sqrt(square_y)
-    return min(1.0, max(-1.0, product / size)) if size else None
+    _, places = np.unique(values, return_inverse=True)
+    sizes = np.bincount(places, rows)
+    ranks: Vector = np.cumsum(sizes) - (sizes + rows.sum()) / 2
+    return ranks[places]
 
 
 def _table(counts: pl.DataFrame) -> list[Flip] | None:
@@ -382,37 +367,19 @@ def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
 
 def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     """How the advantages of the plan differ."""
-    sides = [side.scored.rows[[".advantage", ".kept"]] for side in (before, now)]
-
-    def pieces(start: int, end: int) -> tuple[Vector, Vector]:
-        x, y = (kept_advantages(rows[start:end]) for rows in sides)
-        both = np.isfinite(x) & np.isfinite(y)
-        return (x, y) if both.all() else (x[both], y[both])
-
-    def sums(start: int, end: int) -> list[float]:
-        x, y = pieces(start, end)
-        return [len(x), np.square(x).sum(), np.square(y).sum(), np.abs(x).sum(), np.abs(y).sum(), np.abs(y - x).sum()]
-
-    rows, squares, squares_now, total, total_now, moved = np.sum(
-        np.array([[0.0] * 6, *over(sums, len(sides[0]))]), axis=0
-    ).tolist()
-    size = EQUAL * float(np.sqrt(max(squares, squares_now) / rows)) if rows else 0.0
-
-    def signs(start: int, end: int) -> list[int]:
-        x, y = pieces(start, end)
-        up, down, up_now, down_now = x > size, x < -size, y > size, y < -size
-        zero, zero_now = ~(up | down), ~(up_now | down_now)
-        found = (up & down_now) | (down & up_now), zero & ~zero_now, ~zero & zero_now
-        return [int(np.count_nonzero(mask)) for mask in found]
-
-    changed, first, lost = np.sum(np.array([[0] * 3, *over(signs, len(sides[0]))]), axis=0).tolist()
+    x, y = (kept_advantages(side.scored.rows) for side in (before, now))
+    both = np.isfinite(x) & np.isfinite(y)
+    x, y = x[both], y[both]
+    size = EQUAL * math.sqrt(max(float(x @ x), float(y @ y)) / max(len(x), 1))
+    sign, sign_now = ((side > size).astype(np.int8) - (side < -size) for side in (x, y))
+    total, total_now = float(np.abs(x).sum()), float(np.abs(y).sum())
     return MovedAdvantages(
-        rows=int(rows),
-        sign_changes=changed,
-        first_signs=first,
-        lost_signs=lost,
+        rows=len(x),
+        sign_changes=int((sign * sign_now < 0).sum()),
+        first_signs=int(((sign == 0) & (sign_now != 0)).sum()),
+        lost_signs=int(((sign != 0) & (sign_now == 0)).sum()),
         total=Moved(total, total_now, total_now / total - 1 if total else None),
-        moved=moved,
+        moved=float(np.abs(y - x).sum()),
         method=now.scored.plan.method,
     )
 

@@ -11,25 +11,23 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.against import Matched, counts_by_chance, counts_of, matched, rewards_of
+from grpo_cli.stats.against import Matched, counts_by_chance, counts_of, ends_of, matched, rewards_of
 from grpo_cli.stats.difficulty import DIGITS, pass_at
-from grpo_cli.stats.facts import reward_range
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
     FEWEST_CLUSTERS,
     OF_CHANGE,
     OF_RATE,
-    SURE,
     Estimate,
-    Rollouts,
     detectable,
     estimate,
     holm,
+    is_sure,
     p_value,
     p_value_of_clusters,
     points,
+    solves_more,
 )
 from grpo_cli.stats.verdicts import with_verdicts
 
@@ -119,11 +117,7 @@ class Among(Inspection):
 def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:
     """Compare runs by their prompts; the first is the base."""
     base, *others = named
-    runs = [*named.values()]
-    worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in runs))
-    if worst is None or best is None or worst == best:
-        raise DataError("all rewards of all runs are equal: there is no solve rate to compare")
-    ends = (worst, best)
+    worst, best = ends = ends_of([*named.values()], "all")
     pairs = {name: matched(named[name], named[base]) for name in others}
     first = pairs[others[0]]
     clusters_seen = set[str]()
@@ -131,7 +125,7 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster
     for name, run in named.items():
         keys = first.keys[1] if name == base else pairs[name].keys[0]
         facts.append(_run(name, run, keys, ends, draws, cluster, clusters_seen))
-    found = {name: _difference(name, named[name], named[base], pair, ends, cluster) for name, pair in pairs.items()}
+    found = {name: _difference(name, pair, ends, cluster) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
     few = cluster is not None and len(clusters_seen) < FEWEST_CLUSTERS
@@ -155,10 +149,7 @@ def _run(
 ) -> Run:  # fmt: skip
     """The rates of one run over its own prompts."""
     prompts = keys.filter(run.groups["scored"] > 0)["key"].unique(maintain_order=True)
-    if not len(prompts):
-        raise DataError(f"no row of {name} has a finite reward: there is no solve rate to compare")
     rows = rewards_of(run, keys["key"], prompts, ends)
-    rates = rows.sums / rows.n
     clusters = _clusters(run, keys, prompts, cluster, seen)
     solved = np.bincount(rows.prompts[rows.values >= 1], minlength=len(prompts))
     return Run(
@@ -166,7 +157,7 @@ def _run(
         inputs=run.facts.inputs,
         prompts=len(prompts),
         rollouts=int(rows.n.sum()),
-        solve_rate=estimate(rates, OF_RATE, clusters),
+        solve_rate=estimate(rows.rates, OF_RATE, clusters),
         passes=[_pass(rows.n, solved, k, clusters) for k in draws],
     )
 
@@ -196,19 +187,14 @@ def _clusters(
     return encode([of_prompt], len(of_prompt)).codes.to_numpy()
 
 
-def _difference(
-    name: str, run: Inspection, base: Inspection, pair: Matched, ends: tuple[float, float], cluster: str | None
-) -> Difference:
+def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: str | None) -> Difference:
     prompts = pair.both["key"]
-    now, before = (rewards_of(of, keys["key"], prompts, ends) for of, keys in zip((run, base), pair.keys, strict=True))
-    change = np.round(now.sums / now.n - before.sums / before.n, DIGITS)
-    counts = counts_of(now.sums / now.n, before.sums / before.n)
+    now, before = pair.rewards(ends)
+    change = np.round(now.rates - before.rates, DIGITS)
+    better, worse, same, *_ = counts_of(now.rates, before.rates)
     chance, _ = counts_by_chance(now, before)
-    clusters = _clusters(run, pair.keys[0], prompts, cluster, set())
-    if clusters is None:
-        p: float | None = p_value(Rollouts((now.prompts, before.prompts), (now.values, before.values), len(prompts)))
-    else:
-        p = p_value_of_clusters(change, clusters)
+    clusters = _clusters(pair.runs[0], pair.keys[0], prompts, cluster, set())
+    p = p_value(now, before) if clusters is None else p_value_of_clusters(change, clusters)
     smallest = detectable(change, clusters)
     return Difference(
         name=name,
@@ -218,9 +204,9 @@ def _difference(
         change=estimate(change, OF_CHANGE, clusters),
         p=p,
         p_holm=None,
-        better=counts["better"],
-        worse=counts["worse"],
-        same=counts["same"],
+        better=better,
+        worse=worse,
+        same=same,
         better_by_chance=chance.better,
         worse_by_chance=chance.worse,
         detectable=smallest,
@@ -240,38 +226,21 @@ def said(base: str, differences: Sequence[Difference]) -> str:
     """What the differences show, as a sentence to paste."""
     parts = []
     for one in differences:
-        shown = points(one.change.mean, one.change.low, one.change.high, one.p_holm)
-        if one.p_holm is not None and one.p_holm <= SURE and not _holds_zero(one.change):
-            more = "more" if one.change.mean > 0 else "fewer"
-            parts.append(f"{one.name} solves {more} of these prompts than {base}: {shown}")
+        if is_sure(one.change, one.p_holm):
+            parts.append(solves_more(one.name, base, one.change, one.p_holm))
         else:
             nothing = f"nothing that {one.prompts:,} prompts can show"
-            parts.append(f"{one.name} differs from {base} by {nothing}: {shown}")
+            parts.append(f"{one.name} differs from {base} by {nothing}: {points(one.change, one.p_holm)}")
     return f"{'; '.join(parts)}."
-
-
-def _holds_zero(change: Estimate) -> bool:
-    """Whether no change is inside the interval, or there is none."""
-    return change.low is None or change.high is None or change.low <= 0 <= change.high
 
 
 def gates(runs: Runs) -> dict[str, float | None]:
     """The quantities that --fail-on may name: those of the newest run, and its difference from the base."""
     newest, last = runs.runs[-1], runs.differences[-1]
-    found: dict[str, float | None] = {
-        "solve_rate": newest.solve_rate.mean,
-        "solve_rate_low": newest.solve_rate.low,
-        "solve_rate_high": newest.solve_rate.high,
-        "base_solve_rate": runs.runs[0].solve_rate.mean,
-        "change": last.change.mean,
-        "change_low": last.change.low,
-        "change_high": last.change.high,
-        "p": last.p,
-        "p_holm": last.p_holm,
-        "better": last.better,
-        "worse": last.worse,
-        "prompts": last.prompts,
-    }
+    rate, base, change = newest.solve_rate, runs.runs[0].solve_rate, last.change
+    of_rates = rate.mean, rate.low, rate.high, base.mean, change.mean, change.low, change.high
+    of_prompts = last.p, last.p_holm, last.better, last.worse, last.prompts
+    found: dict[str, float | None] = dict(zip(GATES, (*of_rates, *of_prompts), strict=True))
     for one in newest.passes:
         found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
         found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means, finite_stds
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import Number, RewardRange, at_ends, plain
+from grpo_cli.stats.facts import Number, RewardRange, at_ends
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
 Line = TypeVar("Line")
@@ -70,41 +70,33 @@ def trend(
     coded = encode([by], len(by))
     codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
     value_of_group = codes[first]
-    row_counts = np.bincount(codes, minlength=size)
-    unscorable = np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size)
     mean = finite_means(codes, rows[".reward"], size)
-    std = finite_stds(codes, rows[".reward"], mean)
-    lengths = finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
-    two = (groups["scored"] > 1).to_numpy()
-    constant = groups["constant"].to_numpy()
+    two, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
     worst, best = at_ends(groups["max"].to_numpy(), extremes)
-    group_counts = np.bincount(value_of_group, minlength=size)
-    comparable = np.bincount(value_of_group[two], minlength=size)
-    std_sums = np.bincount(value_of_group[two], weights=groups["std"].to_numpy()[two], minlength=size)
-
-    def share(of_value: Index | Vector, i: int) -> Number:
-        return float(of_value[i]) / int(comparable[i]) if comparable[i] else None
-
-    zero_variance = np.bincount(value_of_group[constant], minlength=size)
-    all_best = np.bincount(value_of_group[constant & best], minlength=size)
-    all_worst = np.bincount(value_of_group[constant & worst], minlength=size)
-    lines = [
-        TrendLine(
-            value=values[i],
-            groups=int(group_counts[i]),
-            rows=int(row_counts[i]),
-            unscorable=int(unscorable[i]),
-            mean=plain(float(mean[i])),
-            std=plain(float(std[i])),
-            group_std=share(std_sums, i),
-            zero_variance=share(zero_variance, i),
-            all_best=share(all_best, i),
-            all_worst=share(all_worst, i),
-            length=plain(float(lengths[i])),
-        )
-        for i in in_order(values)
-    ]
-    return Trend(column, lines)
+    sums = {
+        "group_std": np.where(two, groups["std"].to_numpy(), 0.0),
+        "zero_variance": constant,
+        "all_best": constant & best,
+        "all_worst": constant & worst,
+    }
+    lines = pl.DataFrame(
+        {
+            "groups": np.bincount(value_of_group, minlength=size),
+            "rows": np.bincount(codes, minlength=size),
+            "unscorable": np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size),
+            "mean": mean,
+            "std": finite_stds(codes, rows[".reward"], mean),
+            **{name: np.bincount(value_of_group, of_groups, size) for name, of_groups in sums.items()},
+            "length": finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan),
+            "comparable": np.bincount(value_of_group[two], minlength=size),
+        }
+    )
+    numbers = pl.selectors.float()
+    lines = lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable")
+    lines = lines.with_columns(pl.when(numbers.is_finite()).then(numbers))
+    ordered = in_order(values)
+    named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
+    return Trend(column, [TrendLine(value=values[at], **line) for at, line in named])
 
 
 def over_steps(lines: Sequence[TrendLine]) -> bool:

@@ -35,6 +35,7 @@ WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
 PNG_SCALE: Final = 2.0
 INK: Final = "#20242a"
 ON_TOP: Final = alt.Legend(title=None, orient="top")
+SHARE: Final = alt.Tooltip("share:Q", format=".1%")
 OF_RUNS: Final = alt.Color("kind:N", scale=alt.Scale(domain=list(RUNS), range=[COLOURS[3], COLOURS[0]]), legend=ON_TOP)
 
 
@@ -79,19 +80,25 @@ def _axis(title: str, **more: Any) -> alt.Axis:
     return alt.Axis(title=title or None, **more)
 
 
-def _x(figure: Figure, *, prefix: str = "") -> tuple[Any, dict[str, Any]]:
+def _of_kinds(figure: Figure, channel: Any, among: Sequence[str]) -> Any:
+    """A colour or a shape for each kind of line."""
+    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
+    return channel("kind:N", scale=alt.Scale(domain=kinds, range=[*among[: len(kinds)]]), legend=ON_TOP)
+
+
+def _x(figure: Figure) -> tuple[Any, dict[str, Any]]:
     """The horizontal axis: bins lie between two numbers, values stand in their order."""
     title, line = figure.x, figure.lines[0]
-    if f"{prefix}from" in line:
-        axis = alt.X(f"{prefix}from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
-        return axis.bin("binned"), {"x2": alt.X2(f"{prefix}to")}
-    number = isinstance(line[f"{prefix}value"], float)
+    if "from" in line:
+        axis = alt.X("from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
+        return axis.bin("binned"), {"x2": alt.X2("to")}
+    number = isinstance(line["value"], float)
     labels = (
         {"format": ".4~g", "labelAngle": 0, "labelOverlap": True, "labelSeparation": 4, "labelBound": True}
         if number
         else {"labelAngle": -40}
     )
-    return alt.X(f"{prefix}value:O", sort=None, axis=_axis(title, **labels)), {}
+    return alt.X("value:O", sort=None, axis=_axis(title, **labels)), {}
 
 
 def _x_of_trend(figure: Figure) -> alt.X:
@@ -131,14 +138,14 @@ def _stacked(figure: Figure, base: Any) -> Any:
     return _in_order(base).mark_bar().encode(
         x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.y, format="~s", tickMinStep=1), stack=True),
         color=_colours(figure), order=alt.Order("rank:Q"),
-        tooltip=[*named, alt.Tooltip("kind:N"), alt.Tooltip("count:Q", format=",")],
+        tooltip=[*named, "kind:N", alt.Tooltip("count:Q", format=",")],
     )  # fmt: skip
 
 
 def _shares(figure: Figure, base: Any) -> Any:
     return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
         x=_x_of_trend(figure), y=_share(figure, stack=True),
-        color=_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), alt.Tooltip("kind:N"), alt.Tooltip("share:Q", format=".1%")],
+        color=_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), "kind:N", SHARE],
     )  # fmt: skip
 
 
@@ -159,12 +166,10 @@ def _line(figure: Figure, base: Any) -> Any:
 
 
 def _lines(figure: Figure, base: Any) -> Any:
-    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
-    colour = alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*COLOURS[: len(kinds)]]), legend=ON_TOP)
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=[*SHAPES[: len(kinds)]]), legend=ON_TOP)
+    shape = _of_kinds(figure, alt.Shape, SHAPES)
     base = base.encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=colour,
-        tooltip=[_tooltip(figure), "kind:N", alt.Tooltip("share:Q", format=".1%")],
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=_of_kinds(figure, alt.Color, COLOURS),
+        tooltip=[_tooltip(figure), "kind:N", SHARE],
     )  # fmt: skip
     return base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
 
@@ -190,13 +195,12 @@ def _tiles(figure: Figure, base: Any) -> Any:
 
 
 def _curve(figure: Figure, base: Any) -> Any:
-    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
-    shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=list(SHAPES[: len(kinds)])), legend=ON_TOP)
+    shape = _of_kinds(figure, alt.Shape, SHAPES)
     axis = _axis(figure.x, values=[line["size"] for line in figure.lines])
     across = alt.X("size:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)
     up = _share(figure)
     return base.mark_point(filled=True, size=90, color=COLOURS[0], opacity=1).encode(
-        x=across, y=up, shape=shape, tooltip=["size:Q", alt.Tooltip("share:Q", format=".1%"), "kind:N"],
+        x=across, y=up, shape=shape, tooltip=["size:Q", SHARE, "kind:N"],
     )  # fmt: skip
 
 
@@ -204,7 +208,7 @@ def _bars(figure: Figure, base: Any) -> Any:
     return base.mark_bar(color=COLOURS[0]).encode(
         y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
         x=alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=[0, 1])),
-        tooltip=["value:N", alt.Tooltip("share:Q", format=".1%")],
+        tooltip=["value:N", SHARE],
     )  # fmt: skip
 
 
@@ -213,19 +217,18 @@ def _runs(figure: Figure, base: Any) -> Any:
         x=alt.X("value:O", sort=None, axis=_axis(figure.x, labelAngle=0)), xOffset=alt.XOffset("kind:N", sort=list(RUNS)),
         y=_share(figure),
         color=OF_RUNS,
-        tooltip=["value:N", "kind:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("prompts:Q", format=",")],
+        tooltip=["value:N", "kind:N", SHARE, alt.Tooltip("prompts:Q", format=",")],
     )  # fmt: skip
 
 
 def _estimates(figure: Figure, base: Any) -> Any:
     """A point for each run with a line for its interval; a change has a rule at 0."""
-    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
     domain = [0, 1] if figure.y != "change" else alt.Undefined
     across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=domain))
     base = base.encode(
         y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
-        yOffset=alt.YOffset("kind:N", sort=kinds),
-        color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*COLOURS][: len(kinds)]), legend=ON_TOP),
+        yOffset=alt.YOffset("kind:N", sort=list(dict.fromkeys(line["kind"] for line in figure.lines))),
+        color=_of_kinds(figure, alt.Color, COLOURS),
         tooltip=["value:N", "kind:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("share", "low", "high"))],
     )
     layers = [

@@ -15,6 +15,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError
 from grpo_cli.render import plan_text
 from grpo_cli.testing import Row
+from tests.support.plans import plan_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,7 @@ def test_a_plan_says_its_weight_and_its_measure() -> None:
     assert said["estimator"] == ["A = (r - mean) / (mad + 1e-06)"]
     assert said["divisor"] == ["mad, the mean absolute deviation of the group's rewards"]
     assert said["weight"] == ["then A * exp(-2 KL(p || 0.5)), p the mean reward of the group, from 0 to 1"]
-    assert plan_text.plan_from_dict(plan.as_dict()) == plan
+    assert plan_from_dict(plan.as_dict()) == plan
     [rate] = dict(plan_text.parts(Plan.of({"weight.by": "pass-at-k", "weight.solved": 0.5})))["weight"]
     assert rate == "then A * 2 (1 - p)^1, p the share of the group's rewards that are 0.5 or more"
 

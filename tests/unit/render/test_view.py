@@ -32,6 +32,7 @@ from grpo_cli.render.text import exact, markdown_table, number
 from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats import facts
 from grpo_cli.values.key_text import cut
+from tests.support.plans import plan_from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -281,7 +282,7 @@ def test_the_level_of_the_baseline_is_described() -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_a_plan_comes_back_from_its_dict(name: str) -> None:
     plan = Plan.of(PLANS[name])
-    assert plan_text.plan_from_dict(plan.as_dict()) == plan
+    assert plan_from_dict(plan.as_dict()) == plan
 
 
 # --- the worked group --------------------------------------------------------------------------------------

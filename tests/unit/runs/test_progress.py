@@ -17,7 +17,8 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding
-from grpo_cli.render.progress import _Bar
+from grpo_cli.render import progress
+from grpo_cli.render.progress import phases
 from grpo_cli.runs import audit, compute_files, export, select
 from grpo_cli.write.outputs import Output
 
@@ -82,24 +83,29 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(
     assert shares[-1] == (100 if written else 70)
 
 
-def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_work_is_known() -> None:
-    bar = _Bar(Console(force_terminal=True), after=60)
-    try:
-        shown: Progress = bar._progress
-        clock = iter(range(100))
-        shown.get_time = lambda: float(next(clock))
-        bar.name("reading")
+def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_work_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, bars = iter(range(100)), list[Progress]()
+
+    class Timed(Progress):
+        def __init__(self, *columns: Any, **more: Any) -> None:
+            super().__init__(*columns, **more, get_time=lambda: float(next(clock)))
+            bars.append(self)
+
+    monkeypatch.setattr(progress, "Progress", Timed)
+    with phases(Console(force_terminal=True, force_interactive=True), after=60) as name:
+        (bar,) = bars
+        name("reading")
         assert line(bar) == ""
         for done in (10, 20, 30):
-            bar.name("reading", done, 100)
+            name("reading", done, 100)
         assert line(bar).startswith("30 %, 0:00:") and line(bar).endswith(" left")
-        bar.name("computing")
+        name("computing")
         assert line(bar) == "30 %"
-    finally:
-        bar.close()
 
 
-def line(bar: _Bar) -> str:
+def line(bar: Progress) -> str:
     """What the last column of the bar says."""
-    *_, last = bar._progress.columns
-    return str(last.render(bar._progress.tasks[0]))  # type: ignore[union-attr]
+    *_, last = bar.columns
+    return str(last.render(bar.tasks[0]))  # type: ignore[union-attr]

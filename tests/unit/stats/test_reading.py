@@ -42,6 +42,7 @@ from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.document import document
 from grpo_cli.stats.figures import figures
+from grpo_cli.stats.intervals import OF_CHANGE, estimate
 from tests.support.command import adv
 from tests.support.drawn import is_nightly
 from tests.support.jobs import inspected
@@ -209,15 +210,19 @@ def test_intervals_cover_as_often_as_they_claim(prompts: int, now: int, before: 
     p = random.beta(2, 2, (times, prompts))
     q = p + gain * (1 - p)
     change = random.binomial(now, q) / now - random.binomial(before, p) / before
-    ends = np.array([changes._interval(one) for one in change])
+    found = [estimate(one, OF_CHANGE) for one in change]
+    ends = np.array([(one.low, one.high) for one in found])
     truth = gain / 2
     assert close(change.mean(axis=1), truth)
     assert ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean() >= 0.93
 
 
 @pytest.mark.parametrize(("now", "before", "graded"), [(8, 8, False), (4, 12, True)], ids=["solved or not", "graded"])
-def test_two_samples_of_one_policy_are_no_change(now: int, before: int, *, graded: bool) -> None:
+def test_two_samples_of_one_policy_are_no_change(
+    now: int, before: int, *, graded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the verdict, in each count, in every difficulty, and in the prompts that are listed."""
+    monkeypatch.setattr(changes, "DEALS", (60, 60))
     times, seen, listed = 60 if is_nightly() else 30, list[dict[str, Any]](), 0
     for seed in range(times):
         p = policy(100 + seed, 60, 0.5, 0.5)
@@ -226,7 +231,7 @@ def test_two_samples_of_one_policy_are_no_change(now: int, before: int, *, grade
             random = np.random.default_rng(seed)
             more = [pl.Series(random.integers(0, 3, len(run)) / 8) for run in runs]
             runs = [run.with_columns(pl.col("reward") * 0.75 + one) for run, one in zip(runs, more, strict=True)]
-        found = document(against(*(grpo_cli.inspect(run).inspection for run in runs), deals=(60, 60)))
+        found = document(against(*(grpo_cli.inspect(run).inspection for run in runs)))
         seen.append(found)
         listed += bool(found["gained"] or found["lost"])
     verdicts = Counter(
@@ -270,15 +275,16 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
     assert said["No clear change: two samples of one policy would differ as much."] >= 5
 
 
-def test_a_shrunken_change_is_what_a_third_run_shows() -> None:
+def test_a_shrunken_change_is_what_a_third_run_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the listed prompts, a third run shows the shrunken change on average."""
+    monkeypatch.setattr(changes, "DEALS", (40, 40))
     promised, came = [], []
     for seed in range(8):
         random = np.random.default_rng(seed)
         p = random.beta(1, 1, 200)
         q = np.clip(p + random.normal(0, 0.25, 200), 0, 1)
         runs = [grpo_cli.inspect(drawn(rates, 12, 50 * k + seed)).inspection for k, rates in enumerate((q, p))]
-        found = document(against(*runs, deals=(40, 40)))
+        found = document(against(*runs))
         assert found["beyond_chance"]
         for one in found["gained"] + found["lost"]:
             promised.append(one["shrunken"])

@@ -22,7 +22,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.stats.intervals import (
     OF_CHANGE,
     OF_RATE,
-    Rollouts,
+    Rewards,
     estimate,
     holm,
     mcnemar,
@@ -76,7 +76,7 @@ def test_mcnemar_is_the_binomial_of_changed_prompts(up: int, down: int) -> None:
 def test_one_rollout_a_prompt_is_mcnemars_test() -> None:
     before, now = np.array([0, 0, 0, 0, 1, 1.0]), np.array([1, 1, 1, 0, 0, 1.0])
     prompts = np.arange(6)
-    assert p_value(Rollouts((prompts, prompts), (now, before), 6)) == pytest.approx(mcnemar(3, 1))
+    assert p_value(*(Rewards.of(prompts, run, 6) for run in (now, before))) == pytest.approx(mcnemar(3, 1))
 
 
 @pytest.mark.parametrize("values", [[1, 1, 0, 0, 1, 0], [1, 0.5, 0.25, 0, 1, 0.125]], ids=["solved or not", "graded"])
@@ -93,7 +93,7 @@ def test_a_p_value_is_the_share_of_all_deals_that_change_as_much(values: list[fl
     exact = fmean(abs(change) >= abs(seen) - 1e-9 for change in dealt)
     now = np.array([values[k] for k in (0, 1, 3, 4)], dtype=float)
     before = np.array([values[k] for k in (2, 5)], dtype=float)
-    found = p_value(Rollouts((np.array([0, 0, 1, 1]), np.array([0, 1])), (now, before), 2))
+    found = p_value(Rewards.of(np.array([0, 0, 1, 1]), now, 2), Rewards.of(np.array([0, 1]), before, 2))
     assert found == pytest.approx(exact, abs=0.03)
 
 
@@ -178,9 +178,9 @@ def test_two_draws_of_one_policy_raise_no_alarm(now: int, before: int, prompts: 
         random = np.random.default_rng(prompts)
         rates: Any = policy(random, (times, prompts))
         for p in rates:
-            places = tuple(np.repeat(np.arange(prompts), n) for n in (now, before))
-            values = tuple((random.random(len(at)) < p[at]).astype(float) for at in places)
-            alarms += p_value(Rollouts(places, values, prompts)) <= 0.05  # type: ignore[arg-type]
+            places = [np.repeat(np.arange(prompts), n) for n in (now, before)]
+            drawn = [Rewards.of(at, (random.random(len(at)) < p[at]).astype(float), prompts) for at in places]
+            alarms += p_value(*drawn) <= 0.05
     assert alarms / (2 * times) <= 0.05 + 2 * (0.05 * 0.95 / (2 * times)) ** 0.5
 
 
