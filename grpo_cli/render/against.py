@@ -30,13 +30,12 @@ def render(facts: Against, console: Console) -> None:
     level = f"{percent(rate.level)} interval"
     interval = "no interval: only one prompt" if rate.low is None else f"{level} {_interval(rate)}"
     change = f"{number(rate.before)} to {number(rate.now)}: {rate.change:+.4f}"
-    scaled = [rescaled(facts.worst, facts.best)] if (facts.worst, facts.best) != (0, 1) else []
-    could = (
-        []
-        if facts.detectable is None or facts.detectable >= 1
-        else [f"these prompts show a change of {facts.detectable:.3f} 8 times of 10"]
-    )
-    sheet.row("solve rate", [change, f"{interval}, {in_words(facts.p)}", *could, *scaled])
+    lines = [change, f"{interval}, {in_words(facts.p)}"]
+    if facts.detectable is not None and facts.detectable < 1:
+        lines.append(f"these prompts show a change of {facts.detectable:.3f} 8 times of 10")
+    if (facts.worst, facts.best) != (0, 1):
+        lines.append(rescaled(facts.worst, facts.best))
+    sheet.row("solve rate", lines)
     counts = [
         f"{facts.better:,} better, {facts.worse:,} worse, {facts.same:,} the same",
         f"(by chance {_many(chance.better)}, {_many(chance.worse)} and {_many(chance.same)})",

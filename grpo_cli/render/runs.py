@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import polars as pl
@@ -58,12 +59,9 @@ def _rates(run: Run) -> list[str]:
 def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:
     for run in runs:
         for one in run.passes:
-            cells = [cell for found in (one.pass_at, one.pass_all) for cell in _shown_estimate(found)]
-            yield [clean(run.name), f"{one.k}", *cells]
-
-
-def _shown_estimate(found: Estimate | None) -> tuple[str, str]:
-    return ("-", "-") if found is None else (_share(found.mean), _between(found))
+            found = (one.pass_at, one.pass_all)
+            cells = [("-", "-") if share is None else (_share(share.mean), _between(share)) for share in found]
+            yield [clean(run.name), f"{one.k}", *chain(*cells)]
 
 
 def _difference(one: Difference) -> list[str]:

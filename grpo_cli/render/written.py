@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -60,8 +60,7 @@ def _selected(facts: Selected, width: int) -> Sections:
     ]
     yield "rows", [_kept(facts.kept_rows, facts.rows), *(f"{words} among them" for words in apart)]
     yield "rewards", text_outcomes(facts.map)
-    for i, dropped in enumerate(facts.dropped):
-        yield "" if i else "left out", _left_out(dropped, width)
+    yield from _left_out(facts.dropped, width)
     for name, beside in facts.beside.items():
         yield name, [f"{count(beside.groups, 'group')} ({count(beside.rows, 'row')})"]
     before, after = facts.zero_variance_share, facts.kept_zero_variance_share
@@ -76,8 +75,7 @@ def _exported(facts: Exported, width: int) -> Sections:
     yield "groups", [count(facts.groups, "group"), clean(f"by {key_note(facts.notes)}")]
     yield "rewards", text_outcomes(facts.map)
     yield "texts", [clean(facts.texts)]
-    for i, dropped in enumerate(facts.dropped):
-        yield "" if i else "left out", _left_out(dropped, width)
+    yield from _left_out(facts.dropped, width)
     scale = facts.scale
     if isinstance(scale, Scale) and (scale.worst, scale.best) != (0, 1):
         known = scale.worst != scale.best
@@ -114,11 +112,13 @@ def _kept(kept: int, total: int) -> str:
     return f"{kept:,} of {total:,} kept" + (f" ({percent(kept / total)})" if total else "")
 
 
-def _left_out(dropped: Dropped, width: int) -> list[str]:
-    """How much was dropped for this reason, and the first group keys."""
-    rows, reason = count(dropped.rows, "row"), clean(dropped.reason)
-    if dropped.groups is None or dropped.keys is None:
-        return [f"{rows}: {reason}"]
-    keys = labels_of(dropped.keys[:KEYS], (width - LABEL) // KEYS - len(", "))
-    more = f"; ... {number(dropped.groups - len(keys))} more" if dropped.groups > len(keys) else ""
-    return [f"{count(dropped.groups, 'group')} ({rows}): {reason}", f"  {'; '.join(keys)}{more}"]
+def _left_out(dropped: Sequence[Dropped], width: int) -> Sections:
+    """How much was dropped for each reason, and the first group keys."""
+    for i, one in enumerate(dropped):
+        lines = [f"{count(one.rows, 'row')}: {clean(one.reason)}"]
+        if one.groups is not None and one.keys is not None:
+            keys = labels_of(one.keys[:KEYS], (width - LABEL) // KEYS - len(", "))
+            more = f"; ... {number(one.groups - len(keys))} more" if one.groups > len(keys) else ""
+            reason = f"({count(one.rows, 'row')}): {clean(one.reason)}"
+            lines = [f"{count(one.groups, 'group')} {reason}", f"  {'; '.join(keys)}{more}"]
+        yield "" if i else "left out", lines

@@ -195,7 +195,9 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: st
     chance, _ = counts_by_chance(now, before)
     clusters = _clusters(pair.runs[0], pair.keys[0], prompts, cluster, set())
     p = p_value(now, before) if clusters is None else p_value_of_clusters(change, clusters)
-    smallest = detectable(change, clusters)
+    smallest, enough = detectable(change, clusters), None
+    if smallest is not None:  # the standard error falls with the root of the number of prompts
+        enough = math.ceil(len(prompts) * (smallest / POINTS) ** 2)
     return Difference(
         name=name,
         prompts=len(prompts),
@@ -210,13 +212,8 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: st
         better_by_chance=chance.better,
         worse_by_chance=chance.worse,
         detectable=smallest,
-        prompts_for_2_points=None if smallest is None else _prompts_for(smallest, len(prompts)),
+        prompts_for_2_points=enough,
     )
-
-
-def _prompts_for(smallest: float, prompts: int) -> int:
-    """How many such prompts show a change of 2 points: the standard error falls with the root of their number."""
-    return math.ceil(prompts * (smallest / POINTS) ** 2)
 
 
 # --- in words ----------------------------------------------------------------------------------------------
