@@ -32,7 +32,6 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
-from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
 from grpo_cli.stats.document import ABSENT, document, members
 from grpo_cli.stats.facts import BinCounts, every_group, marked_lines
 from grpo_cli.stats.inspection import (
@@ -128,11 +127,13 @@ def render_group(group: ShownGroup, console: Console) -> None:
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
     sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(getattr(group, name))}" for name in numbers))
     sheet.blank()
-    columns = [("row", [str(row.row) for row in rows])]
     names = rows[0].rewards if len(rows[0].rewards) > 1 else ()
-    columns += [(clean(name), [number(row.rewards[name]) for row in rows]) for name in names]
-    columns.append(("reward", column([row.reward for row in rows])))
-    columns.append(("advantage", column([row.advantage for row in rows])))
+    columns = [
+        ("row", [str(row.row) for row in rows]),
+        *((clean(name), [number(row.rewards[name]) for row in rows]) for name in names),
+        ("reward", column([row.reward for row in rows])),
+        ("advantage", column([row.advantage for row in rows])),
+    ]
     if any(row.length is not None for row in rows):
         columns.append(("length", [number(row.length) for row in rows]))
     if any(row.status != "scored" for row in rows):
@@ -341,17 +342,14 @@ def _difficulty(facts: Inspected) -> Sections:
 
 
 def _zero_variance(facts: Inspected) -> Sections:
-    constant, expected = facts.zero_variance, facts.expected
-    if expected is None:
+    constant = facts.zero_variance
+    if constant.share is None:
         yield "no gradient", ["no group has two rewards to compare"]
         return
     split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
     split += [f"{constant.nearly:,} nearly equal"] if constant.nearly else []
-    some = f"{percent(expected.observed)} of the groups: {', '.join(split)}"
-    lines = [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
-    if expected.one_rate is not None:
-        lines.append(f"expected: {percent(expected.one_rate)} {ALL_EQUALLY_HARD}")
-    yield "no gradient", lines
+    some = f"{percent(constant.share)} of the groups: {', '.join(split)}"
+    yield "no gradient", [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
 
 
 def _other_sizes(facts: Inspected) -> Sections:

@@ -35,7 +35,6 @@ DIGITS: Final = 12  # decimals of a solve rate; further ones are rounding errors
 USEFUL: Final = (0.2, 0.8)
 Level = Literal["never", "hard", "medium", "easy", "always"]  # solved; hard and easy are outside USEFUL
 BANDS: Final[tuple[Level, ...]] = get_args(Level)
-ALL_EQUALLY_HARD: Final = "if all prompts were equally hard"
 # How the solve rates of larger groups are found. Twelve kinds of policies were simulated, 60 times each, in groups of 2 to
 # 16 rows: at twice the size the mean error is at most 2.3 points with 1,000 groups, and two standard errors and a point
 # hold the truth in 90 to 100 % of the runs from 30 groups up. At four times the size they hold it in 67 to 97 %.
@@ -72,14 +71,6 @@ class Spread:
     within: Number
     between: Number
     between_share: Number
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The share of zero-variance groups, and what chance would give."""
-
-    observed: float
-    one_rate: Number
 
 
 Found = Literal["sample", "model", "bound"]
@@ -376,21 +367,3 @@ def _fitted(solved: pl.DataFrame) -> _Fitted | None:
         weights *= chances.T @ (counts[small] / likely)
         weights /= weights.sum(axis=0)
     return _Fitted(n, c, counts, weights)
-
-
-def expected_zero_variance(groups: pl.DataFrame, rewards: Histogram | None) -> Expected | None:
-    """The observed share of constant groups, and that of chance; None without groups to compare.
-
-    `one_rate`: if all prompts were equally hard, with the shares of all rows, which leaves the fewest groups constant.
-    None if many values occur (`rewards` is the histogram of all rows).
-    """
-    groups = comparable(groups)
-    if not len(groups):
-        return None
-    one_rate = None
-    if isinstance(rewards, ValueCounts):
-        counts = np.array(rewards.counts, dtype=np.float64)
-        shares, sizes = counts / counts.sum(), groups["scored"].value_counts().sort("scored")
-        one_rate = float(sum(float((shares**n).sum()) * many for n, many in sizes.iter_rows())) / len(groups)
-    observed = float(groups["constant"].mean() or 0.0)  # type: ignore[arg-type]
-    return Expected(observed, one_rate)

@@ -20,7 +20,6 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.against import Since
 from grpo_cli.stats.binned import Lines, bins_of, count_by_kind
-from grpo_cli.stats.difficulty import ALL_EQUALLY_HARD
 from grpo_cli.stats.facts import ValueCounts, at_ends, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate
@@ -68,8 +67,7 @@ def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list
         *_components(inspection),
         _lengths(inspection),
     ]
-    details = [_rewards(inspection), _sizes(inspection), *_advantages(inspection, advantages)]
-    details += [_other_sizes(inspection), _expected(inspection)]
+    details = [_rewards(inspection), _sizes(inspection), *_advantages(inspection, advantages), _other_sizes(inspection)]
     rest = [replace(figure, more=True) for figure in details if figure is not None]
     return [figure for figure in (*main, *rest) if figure is not None and figure.lines]
 
@@ -333,20 +331,6 @@ def _other_sizes(inspection: Inspection) -> Figure:
     return Figure("other_sizes", "curve", "Other group sizes", lines=lines,
                   caption=f"The share of groups that would have a gradient with another number of rows: {seen}.",
                   x="group size", y="share of groups")  # fmt: skip
-
-
-def _expected(inspection: Inspection) -> Figure | None:
-    expected = inspection.facts.expected
-    if expected is None or expected.one_rate is None:
-        return None
-    lines = [
-        {"value": "observed", "share": expected.observed},
-        {"value": ALL_EQUALLY_HARD, "share": expected.one_rate},
-    ]
-    observed, chance = percent(expected.observed), percent(expected.one_rate)
-    return Figure("expected", "bars", "Equal rewards, expected and observed", lines=lines,
-                  caption=f"{observed} of the groups have equal rewards, and {chance} would by chance if all prompts were equally hard. The rest is the difficulty of the prompts.",
-                  x="", y="share of groups")  # fmt: skip
 
 
 def _changes(inspection: Inspection) -> list[Figure]:

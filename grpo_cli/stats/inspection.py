@@ -25,7 +25,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.correlations import Lengths
-from grpo_cli.stats.difficulty import AtSize, Difficulty, Expected, Spread
+from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Number
 from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
@@ -141,7 +141,6 @@ class Inspected(facts.Summary):
     mean_without_masked: Number
     difficulty: Difficulty | None
     spread: Spread
-    expected: Expected | None
     at_size: Sequence[AtSize]
     live_rows: int
     effective_rows: Number
@@ -480,7 +479,6 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         mean_without_masked=_mean_without_masked(inspection),
         difficulty=difficulty.difficulty(groups),
         spread=difficulty.spread(groups, Plan().divisor.ddof),
-        expected=difficulty.expected_zero_variance(groups, histogram),
         at_size=difficulty.other_sizes(ties),
         live_rows=int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
         effective_rows=difficulty.effective_rows(_of_units(inspection)),

@@ -180,10 +180,10 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
 
 def _larger_groups(facts: Inspected) -> Iterator[str]:
     """Suggest the smallest size at which clearly more groups would vary."""
-    expected = facts.expected
-    if expected is None or expected.observed < CONSTANT:
+    constant, sizes = facts.zero_variance.share, facts.group_sizes
+    if constant is None or constant < CONSTANT:
         return
-    now, sizes = 1 - expected.observed, facts.group_sizes
+    now = 1 - constant
     larger = [
         (at, at.low, at.high)
         for at in facts.at_size if at.size > sizes.median and at.low is not None and at.high is not None
@@ -193,7 +193,7 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
         size, low, high = better[0]
         shares = f"{percent(low)} to {percent(high)}"
         yield f"With {size} rows per group, {shares} of the groups would have a gradient instead of {percent(now)}."
-    elif larger and MANY <= expected.observed < 1 and larger[-1][2] < now + GAIN:
+    elif larger and MANY <= constant < 1 and larger[-1][2] < now + GAIN:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
 

@@ -29,7 +29,7 @@ QUIET: dict[str, Any] = {
     "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5}, "mean_without_masked": None,
     "group_sizes": {"min": 10, "median": 10, "max": 10},
     "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0},
-    "expected": None, "at_size": [], "rewards": {"reward": {"zero_variance_share": 0.0, "weight": 1, "count": 100, "min": 0.0, "max": 1.0}}, "components": None,
+    "at_size": [], "rewards": {"reward": {"zero_variance_share": 0.0, "weight": 1, "count": 100, "min": 0.0, "max": 1.0}}, "components": None,
     "length": None, "duplicates": None, "effective_rows": 100.0, "live_rows": 100, "by": None, "unit": "row", "schema": None,
     "group_key": ["uid"],
 }  # fmt: skip
@@ -55,8 +55,8 @@ def _attributes(value: Any) -> Any:
         ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}, "30% of groups have no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
         ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}, "30% of groups have no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."),
         ({"zero_variance": {**CONSTANT, "share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}, "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
-        ({"expected": {"observed": 0.4}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}, "With 20 rows per group, 66% to 74% of the groups would have a gradient instead of 60%."),
-        ({"expected": {"observed": 0.6}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
+        ({"zero_variance": {**CONSTANT, "share": 0.4, "groups": 4, "all_best": 4, "all_worst": 0}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}, "With 20 rows per group, 66% to 74% of the groups would have a gradient instead of 60%."),
+        ({"zero_variance": {**CONSTANT, "share": 0.6, "groups": 6, "all_best": 6, "all_worst": 0}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
         ({"unscorable": 1}, "1 row (1%) has no finite reward. compute stops at them unless --missing says how to treat them."),
         ({"unscorable": 2, "declared_unscorable": 2}, "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
         ({"left_out": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}, "5% of the rows are left out of their groups (ok is false: timeout 5)."),
@@ -87,14 +87,16 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
         {"effective_rows": 30.0, "live_rows": 40},  # the others are single rows and constant groups
         {"group_sizes": {"min": 6, "median": 8, "max": 11}},
         {"group_sizes": {"min": 1, "median": 8, "max": 11}},
-        {
-            "expected": {"observed": 0.4},
-            "at_size": [{"size": 20, "alive": 0.69, "low": 0.65, "high": 0.73, "found": "model"}],
-        },
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
     assert verdicts(facts(**change)) == ["Every group has a gradient: its rewards differ."]
+
+
+def test_larger_groups_are_not_suggested_for_a_small_gain() -> None:
+    constant = {**CONSTANT, "share": 0.4, "groups": 4, "all_best": 4, "all_worst": 0}
+    sizes = [{"size": 20, "alive": 0.69, "low": 0.65, "high": 0.73, "found": "model"}]
+    assert len(verdicts(facts(zero_variance=constant, at_size=sizes))) == 1
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:

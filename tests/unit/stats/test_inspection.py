@@ -75,7 +75,7 @@ def test_nan_advantages_of_rows_without_a_reward_change_no_other_fact() -> None:
     plan = Plan.of({"rewards.missing": "propagate"})
     groups: list[list[Any]] = [[1.0, 0.0, None], [1.0, 1.0], [None, None]]
     found, left_out = looked(groups, plan=plan), looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
-    names = ("zero_variance", "difficulty", "spread", "expected", "at_size", "reward", "listed", "singletons")
+    names = ("zero_variance", "difficulty", "spread", "at_size", "reward", "listed", "singletons")
     for name in names:
         assert getattr(found.facts, name) == getattr(left_out.facts, name), name
     assert found.scored.rows[".advantage"].is_nan().to_list() == [True] * 3 + [False] * 2 + [True] * 2
@@ -224,26 +224,6 @@ def test_larger_groups_never_vary_less_often(groups: list[list[float]]) -> None:
     assert all(-1e-12 <= share <= 1 for share in shares)
 
 
-@given(groups=MANY)
-def test_the_share_of_equally_hard_prompts_is_the_sum_over_the_values_of_their_shares_to_the_n(
-    groups: list[list[float]],
-) -> None:
-    found = seen(groups)["expected"]
-    if not compared(groups):
-        assert found is None
-        return
-    rows = Counter(reward for rewards in groups for reward in rewards)
-    shares = [k / rows.total() for k in rows.values()]
-    one = [sum(share ** len(g) for share in shares) for g in compared(groups)]
-    assert found["observed"] == pytest.approx(statistics.fmean(len(set(g)) == 1 for g in compared(groups)))
-    assert found["one_rate"] == pytest.approx(statistics.fmean(one))
-
-
-def test_rewards_of_many_values_have_no_expected_share() -> None:
-    found = seen([[i / 100, i / 50] for i in range(1, 30)])["expected"]
-    assert found == {"observed": 0.0, "one_rate": None}
-
-
 @given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=20))
 def test_effective_rows_are_those_of_kish(values: list[float]) -> None:
     found = effective_rows(pl.Series(values))
@@ -386,7 +366,7 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
 
 def test_groups_of_one_row_are_inspected_and_their_key_is_doubted() -> None:
     found = looked([[1.0], [0.0], [1.0]], USUAL, None).facts
-    assert (found.singletons, found.expected, found.at_size) == (3, None, [])
+    assert (found.singletons, found.zero_variance.share, found.at_size) == (3, None, [])
     assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
 
 

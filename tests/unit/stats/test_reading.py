@@ -8,7 +8,7 @@ What is shown, what it claims, and the test of the claim:
                       other sizes, not larger than the groups           unbiased                       test_other_sizes_are_what_they_would_be
                       other sizes, larger                               chance, of a Beta distribution test_other_sizes_are_what_they_would_be
                       other sizes, several rewards ("at least")         a lower bound                  test_a_bound_is_no_more_than_the_truth
-                      expected, Beta; expected, equally hard            chance                         test_expected_shares_are_those_of_chance
+                      no gradient, Beta                                 chance                         test_the_share_without_a_gradient_is_that_of_chance
                       spread within groups                              unbiased of the variance       test_the_spread_within_groups_is_unbiased
                       length: correlation inside groups                 0 where there is none          test_difficulty_makes_no_correlation_inside_groups
                       verdict on length                                 1 % by chance                  test_chance_does_not_raise_the_verdict_on_length
@@ -150,15 +150,10 @@ def test_a_bound_is_no_more_than_the_truth() -> None:
 
 
 @pytest.mark.parametrize("n", [4, 8, 16])
-def test_expected_shares_are_those_of_chance(n: int) -> None:
+def test_the_share_without_a_gradient_is_that_of_chance(n: int) -> None:
     p = policy(7, 2000, 0.5, 0.7)
-    found = [facts(p, n, seed)["expected"] for seed in range(8)]
-    truth = (p**n + (1 - p) ** n).mean()
-    assert np.mean([one["observed"] for one in found]) == pytest.approx(truth, abs=0.01)
-    assert np.mean([one["one_rate"] for one in found]) == pytest.approx(p.mean() ** n + (1 - p.mean()) ** n, abs=0.01)
-    equal = [facts(np.full(2000, 0.3), n, seed)["expected"] for seed in range(8)]
-    for name in ("observed", "one_rate"):
-        assert np.mean([one[name] for one in equal]) == pytest.approx(0.3**n + 0.7**n, abs=0.01)
+    found = [facts(p, n, seed)["zero_variance"]["share"] for seed in range(8)]
+    assert np.mean(found) == pytest.approx((p**n + (1 - p) ** n).mean(), abs=0.01)
 
 
 def test_difficulty_makes_no_correlation_inside_groups() -> None:
