@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -29,10 +29,22 @@ _VALUE: Final = ".value"
 _TOKENS: Final = ".tokens"
 _START: Final = ".start"
 _FILE: Final = ".file"
-_NAMES: Final = count()
-_FILES: Final = WeakValueDictionary[int, BinaryIO]()  # by the numbers that columns have
 _BYTES: Final = 8  # of a number
 AT_ONCE: Final = 1 << 21  # tokens, about: the most that lists in memory have at a time
+
+
+class Numbers:
+    """An open file with the numbers of tokens; nothing closes it before the last of them is written."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+_NAMES: Final = count()
+_FILES: Final = WeakValueDictionary[int, Numbers]()  # by the names that columns have
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class Tokens:
     """The tokens of rows: true where they count, and if they have numbers of their own, where those of a row start in a file."""
 
     counting: pl.Series
-    file: BinaryIO | None = None
+    file: Numbers | None = None
     starts: pl.Series | None = None
 
 
@@ -135,7 +147,7 @@ def _numbers(starts: pl.Series, files: pl.Series, sizes: pl.Series) -> Floats:
     parts = [b""]
     for start, file, size in zip(starts.to_list(), files.to_list(), sizes.to_list(), strict=True):
         if size:
-            parts.append(os.pread(_FILES[file].fileno(), size * _BYTES, start * _BYTES))
+            parts.append(os.pread(_FILES[file].fd, size * _BYTES, start * _BYTES))
     return np.frombuffer(b"".join(parts), np.float64)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -106,7 +105,7 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
     advantages = pl.select(pl.when(~narrow.masked).then(scored.rows[".advantage"])).to_series().gather(rows)
     sizes = list[Ints]()
     parts = _own_numbers(narrow, rows, advantages, tokens, columns, sizes)
-    file = os.fdopen(cast("int", spooled(parts, "the advantages of tokens").fd), "rb")
+    file = token_lists.Numbers(cast("int", spooled(parts, "the advantages of tokens").fd))
     own = np.concatenate([np.zeros(0, np.int64), *sizes])
     if not columns.names:
         tokens = token_lists.bool_lists(np.ones(own.sum(), bool), own)

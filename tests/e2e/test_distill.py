@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import grpo_cli
+from grpo_cli.errors import UsageError
 from grpo_cli.values import token_lists
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
@@ -193,6 +195,10 @@ def test_frames_get_lists(kind: str) -> None:
     found = grpo_cli.advantages(given, method="dr-grpo", distill=0.5, **names)
     listed = found.to_pylist() if kind == "arrow" else [list(one) for one in found]
     assert listed == list(map(distilled, ROWS))
+    plan = grpo_cli.Plan.of({"estimator.name": "dr-grpo", "distill.coef": 0.5})
+    assert grpo_cli.advantages(frame, plan, **names).to_list() == list(map(distilled, ROWS))
+    with pytest.raises(UsageError, match="add per_token=True with token_logprobs and teacher_logprobs"):
+        grpo_cli.advantages(frame, plan)
     by: Any = {
         "plan_by": "prompt_id",
         "plans": {"default": {"method": "dr-grpo"}, "1": {"method": "dr-grpo", "distill": 0.5}},
@@ -340,3 +346,13 @@ def test_other_commands_show_the_advantage_of_the_row_and_say_so_or_refuse(tmp_p
         refused = adv(*command)
         assert (refused.status, "changes the advantage on each token" in refused.err) == (2, True)
         assert "compute --per-token writes lists; --set distill.coef=0 leaves that out" in refused.err
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux lists the open files of a process there")
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.jsonl", ROWS)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for at in range(5):
+        computed(path, tmp_path / f"out{at}.jsonl", *LISTS, *PLAIN, "--distill", "0.5")
+    gc.collect()
+    assert len([*Path("/proc/self/fd").iterdir()]) <= before
