@@ -212,14 +212,13 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     given, with_plan = _checked(options, COMPUTED), plan is not None
     if plan is not None:
         _refuse_arithmetic(given)
-    parts, binding = plan_by_of(given), binding_of(given)
+    parts = plan_by_of(given)
     if plan is None and parts is None:
         plan = plan_of(given)
+    binding = binding_of(given)
     tokens = tokens_of(given, [plan] if plan is not None else [own for own, _ in parts.plans.values()] if parts else [])
     if with_plan:
         binding = replace(binding, rollouts="each")
-    elif parts is None:
-        plan = plan_of(given)
     tables, like_frame = opened(frame, binding)
     narrows = [read(layout(tables, binding), plan or Plan())] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)

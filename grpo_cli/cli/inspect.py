@@ -34,6 +34,7 @@ def inspect(given: dict[str, Any]) -> None:
     if "before" in given:
         _against(given)
         return
+    refuse_without_runs(given)
     rescored = next((name for name in ("rescored", "rescored_column") if name in given), "")
     if rescored:
         refuse_beside(rescored, given, "show", "sort")
@@ -81,11 +82,9 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
     if given.get("rescored") == "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
-    lost = {"cluster", "pass_at"} & {*given}
     if "before" in given:
         refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
-    elif lost:
-        raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
+        earlier(given)  # what is wrong with their names is said before a file is read
     job = Job.of(given, **more)
     with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks)
@@ -124,6 +123,13 @@ def is_of_runs(given: dict[str, Any]) -> bool:
     return len(given["before"]) > 1 or bool({"pass_at", "cluster"} & {*given})
 
 
+def refuse_without_runs(given: dict[str, Any]) -> None:
+    """Refuse what only a comparison of runs has."""
+    lost = {"cluster", "pass_at"} & {*given}
+    if lost and "before" not in given:
+        raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
+
+
 def runs_of(now: Inspection, given: dict[str, Any], **more: Any) -> Runs:
     """The newest run and the earlier ones, compared with the first of them."""
     from grpo_cli.runs.asked import draws_of
@@ -135,8 +141,7 @@ def runs_of(now: Inspection, given: dict[str, Any], **more: Any) -> Runs:
 
 def _before(given: dict[str, Any], name: str, path: str, **more: Any) -> Inspection:
     """An earlier run, read like this one."""
-    of_runs = {"before", "cluster", "pass_at"}
-    shared = {option: value for option, value in given.items() if option not in of_runs}
+    shared = {option: value for option, value in given.items() if option != "before"}
     try:
         return _inspected({**shared, "inputs": [path]}, **more)
     except DataError as error:

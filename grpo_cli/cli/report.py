@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, cast
 
-from grpo_cli.cli.inspect import compared, is_of_runs, looked_at, runs_of
+from grpo_cli.cli.inspect import compared, is_of_runs, looked_at, refuse_without_runs, runs_of
 from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
@@ -34,6 +34,7 @@ def report(given: dict[str, Any]) -> None:
 
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
     written = {"report": target, "force": given.get("force", False)}
+    refuse_without_runs(given)
     inspection = looked_at(given, **written)
     if "before" in given:
         now = cast("Inspection", inspection)  # runs are not compared by parts
