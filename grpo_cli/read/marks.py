@@ -132,7 +132,8 @@ def _of_condition(mark: Mark, columns: Mapping[str, pl.Series], *, typed: bool) 
     """A note if every row meets a condition; one that no row meets, or that compares what it cannot, is refused."""
     for read in _read_as(columns, mark.unmet.typed.names, typed=typed):
         kind, _, name = read.name.partition(":")
-        if read.null_count() == len(read) > columns[name].null_count() and kind != "null":
+        (there,) = _read_as(columns, [f"null:{name}"], typed=typed)
+        if read.null_count() == len(read) > there.null_count():
             wrong = f"{mark.words}: {name} is no {kind} in any row ({_values(columns[name])})"
             raise DataError(wrong, TYPES)
     rows = _holds(columns, mark, typed=typed)
@@ -200,12 +201,14 @@ def _read_as(columns: Mapping[str, pl.Series], names: Sequence[str], *, typed: b
         elif column.dtype.is_float():
             missing |= column.is_nan()
         if kind == "null":
-            found = pl.select(pl.when(~missing).then(0)).to_series()
+            found = (~missing).set(missing, None)
         elif kind == "text":
             found = _as_text(column)
         else:
             found = _as_number(column, typed=typed)
-            if kind == "any" and found.null_count() > missing.sum():
+            if kind == "any" and missing.all():  # nothing says of what type it is
+                found = pl.select(pl.repeat(None, len(column))).to_series()
+            elif kind == "any" and found.null_count() > missing.sum():
                 found = _as_text(column)
         yield found.alias(name)
 

@@ -129,12 +129,23 @@ def test_a_cell_of_csv_is_a_number_a_text_and_nothing_if_it_is_empty(tmp_path: P
     assert statuses(path, "x == '3'") == [1, 2, 3, 4]
     assert statuses(path, "x is not null") == [3]
     assert statuses(path, "x == 1 or x == 'n/a'") == [0, 1, 3]
+    path.write_text("prompt_id,reward,x\na,1,\na,2,\na,3,\n")
+    assert statuses(path, "x > 1 or reward >= 2") == [0]
 
 
 def test_a_time_is_compared_as_it_is_written() -> None:
     days = pl.DataFrame({"prompt_id": ["a"] * 3, "reward": [0, 1, 2], "day": [date(2026, 1, d) for d in (9, 10, 11)]})
     assert statuses(days, "day >= '2026-01-10'") == [0]
     assert statuses(days.with_columns(pl.col("day").cast(pl.Datetime("ms"))), "day < '2026-01-10T12'") == [2]
+
+
+def test_a_column_of_nulls_is_of_every_type() -> None:
+    frame = pl.DataFrame({"prompt_id": ["a"] * 3, "reward": [0, 1, 2], "env": ["x", "y", "z"], "kind": [None] * 3})
+    for dtype in (pl.Null, pl.String, pl.Int64):
+        assert statuses(frame.with_columns(pl.col("kind").cast(dtype)), "env == kind or reward > 0") == [0]
+        assert statuses(
+            frame.with_columns(pl.col("kind").cast(dtype)), "kind >= reward or kind == kind or env > 'x'"
+        ) == [0]
 
 
 def test_of_several_conditions_a_row_has_to_meet_all() -> None:
