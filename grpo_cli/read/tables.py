@@ -75,7 +75,6 @@ class Binding:
             *self.group,
             *self.rewards,
             *(name for name in self.roles.values() if name not in {field.name for field in self.made}),
-            *(name for field in self.made for name in field.columns),
             *(name for mark in self.marks for name in mark.columns),
             *map(str.strip, by),
         )

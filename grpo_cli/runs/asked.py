@@ -207,9 +207,9 @@ def view_of(given: Given, **steps: bool) -> View:
     if given.get("top", 0) < 0:
         raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
     logprobs = {name: given[name] for name in LOGPROBS if name in given}
-    needed = [EVERY[name].flag for name in LOGPROBS[:2] if logprobs and name not in logprobs]
-    if needed:
-        raise UsageError("the log-probs of two policies are compared", f"add {' and '.join(needed)}")
+    if logprobs and not {*LOGPROBS[:2]} <= {*logprobs}:
+        cure = "give --token-logprobs and --old-token-logprobs"
+        raise UsageError("the log-probs of two policies are compared", cure)
     return made(
         View, given, **steps, logprobs=logprobs, length=given.get("length_column"), text=given.get("text_column")
     )

@@ -93,7 +93,7 @@ def part_sums(part: TokenPart, columns: Mapping[str, str]) -> tuple[pl.DataFrame
         ratio = np.expm1(log_ratio) + 1
         each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
         each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
-        each |= {"ratio_mean": ratio, "square": ratio * ratio}
+        each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": part.values[columns["token_logprobs"]] == 0}
         if "token_entropy" in columns:
             each["entropy"] = part.values[columns["token_entropy"]]
         sums = {name: part.sums(values) for name, values in each.items()}
@@ -107,7 +107,7 @@ def off_policy(
     advantages: pl.Series,
     by: Mapping[str, pl.Series],
 ) -> OffPolicy | None:
-    """The facts of all parts, None without tokens; `advantages` and the columns of `by` have all rows."""
+    """The facts of all parts, None if no token has a log-prob but 0, which NeMo-RL writes where it computes none; `advantages` and the columns of `by` have all rows."""
     columns_by = {"": pl.zeros(len(advantages), eager=True), **by}
     coded = {name: encode([values], len(values)) for name, values in columns_by.items()}
     counts = {name: np.zeros((known.size, _BINS), np.int64) for name, known in coded.items() if known.size <= MOST}
@@ -120,7 +120,7 @@ def off_policy(
             keys = bins if len(here) < 2 else bins + np.repeat(inside * _BINS, sums["tokens"])  # noqa: PLR2004
             counted[here] += np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
     table = pl.concat(tables).filter(pl.col("tokens") > 0)
-    if not len(table):
+    if table["zero"].sum() == table["tokens"].sum():
         return None
     sign = advantages.gather(table["row"]).fill_null(0.0).sign()
     table = table.with_columns(
@@ -140,7 +140,7 @@ def off_policy(
 
 def _drifts(table: pl.DataFrame, counts: np.ndarray | None) -> pl.DataFrame:
     """The facts for each code; quantiles from the `counts` of log-ratios, if there are any."""
-    tokens, names = pl.col("tokens").sum(), pl.exclude("row", "code", "tokens", "square")
+    tokens, names = pl.col("tokens").sum(), pl.exclude("row", "code", "tokens", "square", "zero")
     log_weight = -pl.col("k1")
     weight = (log_weight - log_weight.max()).exp()
     found = table.group_by("code", maintain_order=True).agg(

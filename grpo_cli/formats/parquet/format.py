@@ -125,27 +125,28 @@ class Parquet(Format):
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
         """Some columns of single rows: few rows by slices of the file, otherwise from their row groups."""
+        return self._fetched(source, numbers, columns, _SLICED, as_json=as_json)
+
+    def lists(self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """Lists from their row groups, some megabytes at a time: a slice of a few rows may have many."""
+        return self._fetched(source, numbers, columns, 0, as_json=False)
+
+    def _fetched(
+        self, source: Input, numbers: np.ndarray, columns: Sequence[str], few: int, *, as_json: bool
+    ) -> Iterator[pl.DataFrame]:
         with _opened(source) as handle:
             # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
             file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
             ways = steps(source, columns, file.schema_arrow)
             tops = list(dict.fromkeys(way[0] for way in ways.values()))
             sliced = None
-            if source.is_local and len(numbers) <= _SLICED:
+            if source.is_local and len(numbers) <= few:
                 source.check()
                 _check_pages(source, tuple(tops))
                 with suppress(*_REFUSED):
                     sliced = _sliced(source, numbers, tops)
             for frame in _batched(file, numbers, tops) if sliced is None else sliced:
                 yield cells_of(frame, ways, source, as_json=as_json)
-
-    def lists(self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Lists from their row groups, some megabytes at a time."""
-        with _opened(source) as handle:
-            file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
-            ways = steps(source, columns, file.schema_arrow)
-            for frame in _batched(file, numbers, list(dict.fromkeys(way[0] for way in ways.values()))):
-                yield cells_of(frame, ways, source, as_json=False)
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
         """All rows of a file; for an object the first rows of some row groups, since each is a request."""

@@ -190,9 +190,9 @@ def test_rows_without_lists_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (NEW[:2], "add --old-token-logprobs"),
-        (NEW[2:], "add --token-logprobs"),
-        (("--mask", "mask"), "add --token-logprobs and --old-token-logprobs"),
+        (NEW[:2], "give --token-logprobs and --old-token-logprobs"),
+        (NEW[2:], "give --token-logprobs and --old-token-logprobs"),
+        (("--mask", "mask"), "give --token-logprobs and --old-token-logprobs"),
         ((*NEW[:3], "absent"), "no column 'absent'"),
         ((*NEW[:3], "step"), "step is 0, expected a list of numbers"),
     ],
@@ -215,6 +215,12 @@ def test_a_schema_names_the_columns(tmp_path: Path) -> None:
     facts = json.loads(done.out)["off_policy"]
     assert facts["columns"]["mask"] == "token_loss_mask"
     assert (facts["all"]["tokens"], facts["all"]["k1"]) == (4, -0.5)
+
+
+def test_log_probs_that_were_not_computed_are_zeros(tmp_path: Path) -> None:
+    rows = [{**row, "new": [0.0] * len(row["new"])} for row in ROWS]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "no row has log-probs other than 0 in new and old" in adv("inspect", str(tmp_path / "a.jsonl"), *NEW).err
 
 
 def test_a_file_without_log_probs_says_nothing_of_them(path: Path) -> None:
