@@ -173,7 +173,7 @@ def described(inspection: Inspection, view: View) -> Inspection:
     facts = off_policy(parts, columns, inspection.scored.rows[".advantage"], by)
     if facts is None and view.logprobs:
         raise DataError(
-            f"no row has log-probs other than 0 in {' and '.join(names)}",
+            f"no row has log-probs other than 0 in {names[0]}",
             "name other columns",
             place=narrow.tables[0].name,
         )

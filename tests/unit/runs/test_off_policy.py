@@ -137,7 +137,7 @@ def test_quantiles_are_within_a_hundredth_of_the_log_ratio(lists: list[list[floa
 @given(st.data())
 def test_parts_of_any_size_add_up(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 30), min_size=2, max_size=8))
-    numbers = st.floats(-4, 0, width=32)
+    numbers = st.floats(-4, -0.0625, width=32)
     rows = [
         {
             "prompt_id": 1, "reward": float(at % 2), "step": data.draw(st.integers(0, 2)),
@@ -220,7 +220,7 @@ def test_a_schema_names_the_columns(tmp_path: Path) -> None:
 def test_log_probs_that_were_not_computed_are_zeros(tmp_path: Path) -> None:
     rows = [{**row, "new": [0.0] * len(row["new"])} for row in ROWS]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "no row has log-probs other than 0 in new and old" in adv("inspect", str(tmp_path / "a.jsonl"), *NEW).err
+    assert "no row has log-probs other than 0 in new" in adv("inspect", str(tmp_path / "a.jsonl"), *NEW).err
 
 
 def test_a_file_without_log_probs_says_nothing_of_them(path: Path) -> None:
