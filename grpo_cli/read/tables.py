@@ -156,7 +156,10 @@ class Table:
 
     def lists(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Some columns at ascending rows as lists of numbers, or as JSON texts where the file has no lists."""
-        return self._every(self.format.lists(self.source, index, numbers, columns), len(numbers))
+        inside = [name.removeprefix(self.prefix) for name in columns]
+        for frame in self._every(self.format.lists(self.source, index, numbers, inside), len(numbers)):
+            frame.columns = [*columns]
+            yield frame
 
     def _every(self, frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
         for frame in frames:

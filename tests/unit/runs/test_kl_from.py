@@ -23,6 +23,7 @@ ROWS: list[dict[str, Any]] = [
     {"prompt_id": at // 2, "reward": float(at % 2), "s": s, "r": r, "mask": mask}
     for at, (s, r, mask) in enumerate(zip(S, R, MASK, strict=True))
 ]
+SUM = ("--kl-estimator", "k1", "--kl-reduce", "sum")
 FROM = ("--kl-from", "s,r", "--kl-coef", "0.5", "--method", "rloo")
 
 
@@ -82,6 +83,27 @@ def test_it_is_the_same_as_a_column_with_that_kl(tmp_path: Path, name: str) -> N
         for out in ("c.jsonl", "b.jsonl")
     )
     assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_lists_inside_of_records_are_found_by_either_name(tmp_path: Path) -> None:
+    groups = [{"prompt_id": p, "rollouts": [ROWS[2 * p], ROWS[2 * p + 1]]} for p in (0, 1)]
+    for at, names in enumerate(("s,r", "rollouts[].s,rollouts[].r")):
+        path = write(tmp_path / f"{at}.jsonl", groups)
+        done = adv("compute", path, "-o", "-", "--reward", "rollouts[].reward", "--kl-from", names, *FROM[2:], *SUM)
+        assert not done.status, done.err
+        found = [rollout["advantage"] for row in done.rows for rollout in row["rollouts"]]
+        assert found == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]), abs=1e-12)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_columns_of_lists_have_a_list_for_each_rollout(tmp_path: Path, suffix: str) -> None:
+    names = {"reward": "rewards", "s": "s", "r": "r"}
+    rows = [{"prompt_id": p, **{n: [ROWS[2 * p + k][o] for k in (0, 1)] for o, n in names.items()}} for p in (0, 1)]
+    path = write(tmp_path / f"a.{suffix}", rows)
+    done = adv("compute", path, "-o", f"{tmp_path}/b.jsonl", *FROM, *SUM)
+    assert not done.status, done.err
+    found = [json.loads(line)["advantage"] for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [one for each in found for one in each] == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]))
 
 
 def test_a_frame_and_a_stream_give_the_same(tmp_path: Path) -> None:
