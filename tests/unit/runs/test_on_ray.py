@@ -152,6 +152,29 @@ def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_pa
     ray_runs.both(tmp_path, written.path, group_within=None, **flags)
 
 
+def with_log_probs(frame: pl.DataFrame) -> pl.DataFrame:
+    """Three tokens a row."""
+    lists = {
+        name: [[-at % 7 / 7, -1.0, -at % size / 5] for at in range(len(frame))] for name, size in (("s", 5), ("r", 3))
+    }
+    return frame.with_columns(pl.Series(name, values) for name, values in lists.items())
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("rows", [20, 100_000])
+def test_lists_of_log_probs_are_reduced_where_they_are_read(suffix: str, rows: int, tmp_path: Path) -> None:
+    folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix=suffix)
+    of_lists = {"kl_from": "s,r", "kl_estimator": "k3", "kl_reduce": "sum", "kl_coef": 0.1}
+    ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], rows=rows, **of_lists)
+
+
+def test_an_inspection_of_log_probs_has_the_facts_of_one_process(tmp_path: Path) -> None:
+    folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix="jsonl")
+    lists = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
+    facts = ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"], **lists)
+    assert facts["off_policy"]["all"]["tokens"] == 1800
+
+
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_a_large_file_of_lines_is_read_in_sections(
     newline: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
