@@ -65,7 +65,7 @@ def peer(job: str, path: str, out: str) -> None:
     import polars as pl
 
     lists = pl.List(pl.Float64)
-    schema = {"prompt_id": pl.Int64, "step": pl.Int64, "reward": pl.Float64, "new": lists, "old": lists}
+    schema: dict[str, Any] = {"prompt_id": pl.Int64, "step": pl.Int64, "reward": pl.Float64, "new": lists, "old": lists}
     lazy = pl.scan_parquet(path) if path.endswith(".parquet") else pl.scan_ndjson(path, schema=schema)
     if job == "inspect":
         narrow = lazy.select("prompt_id", "step", "reward").collect()
@@ -80,7 +80,7 @@ def peer(job: str, path: str, out: str) -> None:
                 cut=((ratio > 1.2) & (pl.col("sign") > 0)).mean(), cut_below=((ratio < 0.8) & (pl.col("sign") < 0)).mean(),
             )
         ).collect(engine="streaming")  # fmt: skip
-        sys.stdout.write(f"{sums['k3'].mean()}\n")
+        sys.stdout.write(f"{sums['k3'].to_list()}\n")
         return
     log = pl.col("new").cast(lists) - pl.col("old").cast(lists)
     each = log.list.eval((-pl.element()).exp() - 1 + pl.element()).list.sum()

@@ -47,7 +47,7 @@ from grpo_cli.stats.inspection import (
     key_columns,
     with_value,
 )
-from grpo_cli.stats.off_policy import CLIP, QUANTILES, TAILS, Drift, DriftTrend
+from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
 from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.cells import texts_of_nested
@@ -469,7 +469,20 @@ def _table(inspection: Inspection, show: str | None, by: str | None, sort: str |
         return pl.DataFrame(lines, infer_schema_length=None)
     trend = None if by is None else inspection.facts.by
     if trend is not None:
-        frame = pl.DataFrame([vars(line) for line in trend.lines], infer_schema_length=None)
+        known = inspection.facts.off_policy
+        drifts = {
+            str(line.value): line for each in (known.by if known else ()) if each.column == by for line in each.lines
+        }
+        frame = pl.DataFrame(
+            [
+                {
+                    **vars(line),
+                    **{name: getattr(drifts.get(str(line.value)), name, None) for name in (NUMBERS if drifts else ())},
+                }
+                for line in trend.lines
+            ],
+            infer_schema_length=None,
+        )
         return frame if by in frame.columns else frame.rename({"value": trend.column})
     return _table_of_groups(inspection, sort, top)
 

@@ -107,7 +107,13 @@ def test_columns_of_lists_have_a_list_for_each_rollout(tmp_path: Path, suffix: s
 
 
 def test_a_frame_and_a_stream_give_the_same(tmp_path: Path) -> None:
-    options = {"kl_from": "s,r", "kl_estimator": "k2", "kl_reduce": "mean", "kl_coef": 0.5, "method": "rloo"}
+    options: dict[str, Any] = {
+        "kl_from": "s,r",
+        "kl_estimator": "k2",
+        "kl_reduce": "mean",
+        "kl_coef": 0.5,
+        "method": "rloo",
+    }
     wanted = pytest.approx(rloo([kl(row, "k2", "mean") for row in ROWS]), abs=1e-12)
     assert grpo_cli.advantages(pl.DataFrame(ROWS), **options).to_list() == wanted
     stream = "".join(json.dumps(row) + "\n" for row in ROWS)

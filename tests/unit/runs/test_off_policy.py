@@ -20,19 +20,20 @@ from tests.support.drawn import examples
 NEW = ("--token-logprobs", "new", "--old-token-logprobs", "old")
 KEYWORDS: dict[str, Any] = {"token_logprobs": "new", "old_token_logprobs": "old"}
 ENTROPY: dict[str, Any] = {"token_entropy": "entropy"}
+LISTS: list[dict[str, Any]] = [
+    {"new": [-0.5, -1.0], "old": [-0.5, -1.5], "mask": [1, 1], "entropy": [0.5, 1.0]},
+    {"new": [-0.25, -3.0, -1.0], "old": [-0.5, -1.5, -1.0], "mask": [1, 0, 1], "entropy": [0.25, 1.0, 0.0]},
+    {"new": [-0.1], "old": [-1.1], "mask": [1], "entropy": [2.0]},
+    {"new": [], "old": [], "mask": [], "entropy": []},
+    {"new": [-2.0, -0.75], "old": [-1.0, -0.75], "mask": [0, 1], "entropy": [1.0, 3.0]},
+    {"new": [-0.125], "old": [-0.5], "mask": [-100], "entropy": [0.75]},
+    {"new": [-0.5, -0.5, -0.5], "old": [-0.5, -0.25, -1.5], "mask": [1, 1, 1], "entropy": [0.0, 0.0, 1.0]},
+    {"new": [-4.0], "old": [-4.5], "mask": [1], "entropy": [0.5]},
+]
 ROWS: list[dict[str, Any]] = [
     {"prompt_id": at // 2, "step": at // 4, "reward": float(at % 2), "policy_version": at % 3, **lists}
-    for at, lists in enumerate([
-        {"new": [-0.5, -1.0], "old": [-0.5, -1.5], "mask": [1, 1], "entropy": [0.5, 1.0]},
-        {"new": [-0.25, -3.0, -1.0], "old": [-0.5, -1.5, -1.0], "mask": [1, 0, 1], "entropy": [0.25, 1.0, 0.0]},
-        {"new": [-0.1], "old": [-1.1], "mask": [1], "entropy": [2.0]},
-        {"new": [], "old": [], "mask": [], "entropy": []},
-        {"new": [-2.0, -0.75], "old": [-1.0, -0.75], "mask": [0, 1], "entropy": [1.0, 3.0]},
-        {"new": [-0.125], "old": [-0.5], "mask": [-100], "entropy": [0.75]},
-        {"new": [-0.5, -0.5, -0.5], "old": [-0.5, -0.25, -1.5], "mask": [1, 1, 1], "entropy": [0.0, 0.0, 1.0]},
-        {"new": [-4.0], "old": [-4.5], "mask": [1], "entropy": [0.5]},
-    ])
-]  # fmt: skip
+    for at, lists in enumerate(LISTS)
+]
 
 
 def drift(rows: Sequence[dict[str, Any]], *, masked: bool = False) -> dict[str, float]:
@@ -169,6 +170,14 @@ def test_the_text_says_it_in_a_few_lines(path: Path) -> None:
     assert "off-policy     13 tokens of 7 rows: new and old" in out
     assert "a clip of 0.2 cuts" in out
     assert "policy_version" in out
+
+
+def test_a_table_for_other_programs_has_it_by_value(path: Path) -> None:
+    table = pl.read_csv(adv("inspect", str(path), *NEW, "--by", "step", "--format", "csv").out.encode())
+    wanted = [drift([row for row in ROWS if row["step"] == step]) for step in (0, 1)]
+    assert table["k3"].to_list() == pytest.approx([line["k3"] for line in wanted])
+    assert table["rows"].to_list() == [4, 4]
+    assert "k3" not in adv("inspect", str(path), "--by", "step", "--format", "csv").out
 
 
 def test_a_page_draws_it(path: Path, tmp_path: Path) -> None:

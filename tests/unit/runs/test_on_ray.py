@@ -170,7 +170,7 @@ def test_lists_of_log_probs_are_reduced_where_they_are_read(suffix: str, rows: i
 
 def test_an_inspection_of_log_probs_has_the_facts_of_one_process(tmp_path: Path) -> None:
     folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix="jsonl")
-    lists = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
+    lists: dict[str, Any] = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
     facts = ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"], **lists)
     assert facts["off_policy"]["all"]["tokens"] == 1800
 
