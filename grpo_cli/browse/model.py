@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from typing import Any, Final, Self
 
 import numpy as np
@@ -145,24 +144,20 @@ class Model:
         """The facts of these groups and the rewards of each."""
         shown = ("size", "mean", "std", "solve_rate", "length", "constant")
         groups = self.inspection.groups[list(codes)].select(pl.selectors.by_name(shown, require_all=False))
-        status = self.inspection.scored.groups[".status"].gather(list(codes)).cast(pl.String)
-        rows = self.rows_of(codes)
-        values = iter(self.inspection.raw.rows[".reward"].gather(np.concatenate(rows)).to_list())
-        rewards = [[plain(value) for value in islice(values, len(of_group))] for of_group in rows]
-        words = pl.select(
-            pl.when(groups["constant"] & (status == "scored")).then(pl.lit("zero-variance")).otherwise(status)
-        )
-        each = zip(groups.iter_rows(named=True), words.to_series(), rewards, strict=True)
-        return [GroupLine(**facts, status=word, rewards=values) for facts, word, values in each]
+        statuses, reward = self.inspection.scored.groups[".status"], self.inspection.raw.rows[".reward"]
+        lines = []
+        for code, rows, facts in zip(codes, self.rows_of(codes), groups.iter_rows(named=True), strict=True):
+            equal = facts["constant"] and statuses[code] == "scored"
+            status = "zero-variance" if equal else statuses[code]
+            lines.append(GroupLine(**facts, status=status, rewards=[*map(plain, reward.gather(rows))]))
+        return lines
 
     def rows_of(self, codes: Sequence[int]) -> list[Index]:
         """The rows of each of these groups, in the order of the files."""
         first, size = self.inspection.narrow.groups.first, rows_of(self.inspection.groups)
         if self.inspection.narrow.groups.together:
             return [np.arange(int(first[code]), int(first[code]) + int(size[code])) for code in codes]
-        wanted = np.zeros(self.size, dtype=bool)
-        wanted[list(codes)] = True
-        rows = np.flatnonzero(wanted[self.codes])
+        rows = np.flatnonzero(np.isin(self.codes, codes))
         of = self.codes[rows]
         return [rows[of == code] for code in codes]
 

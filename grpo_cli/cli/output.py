@@ -74,22 +74,22 @@ def as_json(facts: Facts) -> str:
     return json.dumps(plain_data(facts), indent=2, default=str, allow_nan=False)
 
 
-def listing(given: Given, view: Any, table: Registry[Any]) -> None:
-    """Show a whole table, or the row that is named."""
+def listing(given: Given, view: Any, table: Registry[Any], **some: Any) -> None:
+    """Show a whole table (or `some` rows of it), or the row that is named."""
     name = given.get("name")
     if given.get("json"):
-        facts = [view.as_dict(row.name) for row in table.values()] if name is None else view.as_dict(name)
-        print(json.dumps(facts, indent=2))
-    elif name is None:
-        with paged() as console:
-            view.listing(console, **({"archive": True} if given.get("all") else {}))
-    else:
-        with paged() as console:
+        names = some.get("names") or [row.name for row in table.values()]
+        print(json.dumps(view.as_dict(name) if name in table else [*map(view.as_dict, names)], indent=2))
+        return
+    with _paged() as console:
+        if name in table:
             view.explain(name, console)
+        else:
+            view.listing(console, **some, **({"archive": True} if given.get("all") else {}))
 
 
 @contextmanager
-def paged() -> Iterator[Console]:
+def _paged() -> Iterator[Console]:
     """A console whose text goes to the pager (PAGER, else less) if a person reads it on a terminal."""
     console = screen()
     os.environ.setdefault("LESS", "FRX")  # colours; a text that fits the screen stays on it

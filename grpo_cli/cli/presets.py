@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from grpo_cli.cli.output import listing, paged
+from grpo_cli.cli.output import listing
 from grpo_cli.engine.presets import presets as known
 from grpo_cli.options.resolve import unknown_preset
 
@@ -21,8 +20,4 @@ def presets(given: dict[str, Any]) -> None:
     found = view.named_like(name)
     if not found:
         raise unknown_preset(name)
-    if given.get("json"):
-        print(json.dumps([view.as_dict(preset) for preset in found], indent=2))
-    else:
-        with paged() as console:
-            view.listing(console, found)
+    listing(given, view, known(), names=found)
