@@ -331,7 +331,7 @@ class Browser(App[list[str]]):
             self.line.display = False
             self.groups.focus()
         elif self.search is not None and self.search.going:
-            self.search.stop()
+            self.search.going = False
             self.say(self.search.says)
         elif self.fields or self.pinned is not None:
             self.fields, self.pinned = False, None
@@ -444,7 +444,7 @@ class Browser(App[list[str]]):
     def action_search(self) -> None:
         def then(text: str) -> None:
             if self.search is not None:
-                self.search.stop()
+                self.search.going = False
             self.search = search = Search(self.model, self.shown, text, self.texts) if text else None
             if search is None:
                 self.read()

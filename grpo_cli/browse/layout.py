@@ -20,7 +20,6 @@ WHOLE: Final = 1_000_000  # characters shown at either end when the whole text i
 LEAST: Final = 500  # a cut leaves out at least this many characters; as many are shown around a hit
 COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
 TAB: Final = 4
-EMPTY: Final = "(empty)"
 
 Style = str  # how a piece of a line looks, a name in `widgets.STYLES`
 # What Markdown marks: code, headings, strong words. The marks stay, since the model wrote them.
@@ -60,14 +59,14 @@ def page(
             continue
         lines.append(_head(passage.speaker, width))
         if not passage.text:
-            lines += wrapped(EMPTY, width, [(0, len(EMPTY), "note")])
+            lines += _cut([Piece("(empty)", "note")], width)
             continue
         at = 0
         for start, end in _kept(passage.text, WHOLE if whole else ENDS, needle):
             if start > at:
                 shows = "" if whole else ", t shows them"
                 left = f"... {count(start - at, 'character')} left out{shows} ..."
-                lines += wrapped(left, width, [(0, len(left), "note")])
+                lines += _cut([Piece(left, "note")], width)
             text = passage.text[start:end].replace("\r\n", "\n")
             lines += wrapped(text, width, hits(text, needle) if needle else marked(text))
             at = end

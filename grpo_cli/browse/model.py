@@ -217,8 +217,8 @@ class Jumps:
     def _surprises(self) -> Index:
         """The places of the list by the standard deviations from the mean of a group to its most distant reward, equal ones in their order."""
         far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
-        share = pl.when(pl.col("std") > 0).then(far / pl.col("std")).fill_null(float("nan"))
-        values = self._model.inspection.groups.select(share).to_series().to_numpy()[self._shown]
+        groups = self._model.inspection.groups.select(pl.when(pl.col("std") > 0).then(far / pl.col("std")))
+        values = groups.to_series().fill_null(float("nan")).to_numpy()[self._shown]
         best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         return best
 

@@ -26,7 +26,7 @@ class Search:
     def __init__(self, model: Model, shown: Index, needle: str, named: TextColumns) -> None:
         self.needle = needle
         self.hits: list[int] = []
-        self.going = True
+        self.going = True  # false stops it
         self._at = 0
         self._done = 0
         self._narrow = model.inspection.narrow
@@ -37,7 +37,7 @@ class Search:
         self._word = max(_WORDS.findall(needle.lower()), key=len, default="")
 
     def run(self) -> Iterator[int]:
-        """Search part by part until the end or `stop`, and yield the number of hits of each part."""
+        """Search part by part until the end, or until it is stopped, and yield the number of hits of each part."""
         narrow = self._narrow
         places = self._rows if narrow.rows is None else narrow.rows[self._rows]
         bounds = np.searchsorted(places, [0, *narrow.ends]).tolist()
@@ -68,10 +68,6 @@ class Search:
         needle = self.needle.lower()
         texts = (self._reader.texts(columns, frame.row(at, named=True)) for at in places)
         return [at for at, said in zip(places, texts, strict=True) if any(needle in text.lower() for text in said)]
-
-    def stop(self) -> None:
-        """Stop the search."""
-        self.going = False
 
     def go(self, by: int) -> int:
         """The hit that many places further, wrapping around."""

@@ -391,9 +391,7 @@ def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspe
     if wanted.solved_at is not None:
         codes, rewards = finite_rows(inspection.raw.rows["group"].to_numpy(), inspection.raw.rows[".reward"])
         solved = solved_counts(codes, rewards, wanted.solved_at, len(inspection.groups))
-        rates = inspection.groups.select(
-            pl.when(pl.col("scored") > 0).then(pl.lit(pl.Series(solved)) / pl.col("scored"))
-        ).to_series()
+        rates = (pl.Series(solved) / inspection.groups["scored"]).fill_nan(None)
     return replace(inspection, groups=inspection.groups.with_columns(rates.alias("solve_rate")))
 
 

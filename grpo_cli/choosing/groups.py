@@ -400,8 +400,8 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
     if name not in quantities.columns or not quantities[name].dtype.is_numeric():
         numeric = [fact.name for fact in quantities if fact.dtype.is_numeric()]
         raise _unknown_fact(by.removeprefix("-").strip(), numeric)
-    values = quantities[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return np.where(np.isnan(values), np.inf, values if by.startswith("-") else -values)
+    values = quantities[name].cast(pl.Float64).fill_nan(None)
+    return (values if by.startswith("-") else -values).fill_null(float("inf")).to_numpy()
 
 
 def _beyond_share(stds: pl.Series, share: float, slack: float) -> Index:
@@ -465,10 +465,10 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int, le
     if not len(finite):
         return chosen
     codes, rewards, most = codes[finite], rewards[finite], min(most, len(finite))
-    by = {"best": -rewards, "worst": rewards, "spread": rewards}.get(how)
+    by = -rewards if how == "best" else rewards
     if lengths is not None:
         by = lengths[finite]
-    if by is None:
+    if how == "random":
         by = np.random.default_rng(seed).random(len(finite))
     order = np.lexsort((by, codes))
     segments = Segments.of_ordered(codes[order])

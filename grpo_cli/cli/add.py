@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_cli.cli.output import file_of, progress, show
+from grpo_cli.cli.output import written
 
 
 def add(given: dict[str, Any]) -> None:
     """Insert the columns; all other bytes of the file stay the same."""
-    from grpo_cli.runs.add import Job, run
+    from grpo_cli.runs import add as runs
 
-    job = Job.of(given, summary=file_of(given, "summary"))
-    with progress(given) as phase:
-        facts = run(job, phase)
-    show(given, facts, "written.add")
+    written(given, runs, "written.add")

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from grpo_cli.cli.output import file_of, progress, show
+from grpo_cli.cli.output import written
 
 
 def export(given: dict[str, Any]) -> None:
     """Write records for supervised finetuning, preferences, a weighted loss, or a table of prompts."""
-    from grpo_cli.runs.export import Job, run
+    from grpo_cli.runs import export as runs
 
-    job = Job.of(given, summary=file_of(given, "summary"))
-    with progress(given) as phase:
-        facts = run(job, phase)
-    show(given, facts, "written.export")
+    written(given, runs, "written.export")

@@ -56,6 +56,14 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
         getattr(import_module(f"grpo_cli.render.{module}"), function)(facts, screen(stream), **more)
 
 
+def written(given: Given, runs: Any, view: str, **more: Any) -> None:
+    """Run the job of a module of `runs` that writes files, and show its facts; `more` are further fields of the job."""
+    job = runs.Job.of(given, summary=file_of(given, "summary"), **more)
+    with progress(given) as phase:
+        facts = runs.run(job, phase)
+    show(given, facts, view)
+
+
 def is_silent(given: Given) -> bool:
     """Whether no result is shown."""
     return "quiet" in given and not {"json", "summary", "explain"} & {*given}

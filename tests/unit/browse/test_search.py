@@ -95,7 +95,7 @@ def test_a_search_stops_at_once_and_goes_through_what_it_has(tmp_path: Path) -> 
     parts = search.run()
     first = next(parts)
     assert 0 < first < 20
-    search.stop()
+    search.going = False
     assert list(parts) == []
     assert len(search.hits) == first
     assert [search.go(1) for _ in range(first)] == [*range(1, first), 0]
