@@ -264,13 +264,13 @@ def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
     return pairs.group_by("n", "c").agg(pl.col("times").sum()).sort("n", "c")
 
 
-def count_ties(groups: pl.DataFrame, rows: pl.DataFrame, rewards: Histogram | None) -> Ties:
-    """Count equal rewards; `rows` has `group` and `.reward`, and `rewards` is the histogram of all."""
+def count_ties(groups: pl.DataFrame, rows: pl.DataFrame) -> Ties:
+    """Count equal rewards; `rows` has `group` and `.reward`."""
     solved, compared = None, comparable(groups)
-    low, high = extremes(compared)
-    values = {*rewards.values} if isinstance(rewards, ValueCounts) else set[float]()
-    if low is not None and high is not None and low != high and values == {low, high}:
+    found = few(rows[".reward"])
+    if found is not None and (*found[0],) == extremes(compared):
         # If only two values occur, the means say how often.
+        low, high = found[0]
         rates = (compared["mean"] - low) / (high - low)
         best = (rates * compared["scored"]).round().cast(pl.Int64)
         counts = pl.DataFrame({"n": compared["scored"].cast(pl.Int64), "c": best}).group_by("n", "c")

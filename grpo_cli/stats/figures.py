@@ -347,17 +347,10 @@ def _changes(inspection: Inspection) -> list[Figure]:
         for band in changes.by_difficulty for run, rate in zip(RUNS, (band.before, band.now), strict=True)
     ]  # fmt: skip
     moves = [("gained", prompt) for prompt in changes.gained] + [("lost", prompt) for prompt in changes.lost[::-1]]
-    listed = [prompt.key for prompt in (*changes.gained, *changes.lost)]
-    labels = dict(zip(listed, labels_of(listed, LABEL), strict=True))
+    labels = labels_of([prompt.key for _, prompt in moves], LABEL)
     moved = [
-        {
-            "value": _axis_value(labels[one.key]),
-            "kind": kind,
-            "before": one.before,
-            "now": one.now,
-            "change": one.change,
-        }
-        for kind, one in moves
+        {"value": _axis_value(label), "kind": kind, "before": one.before, "now": one.now, "change": one.change}
+        for (kind, one), label in zip(moves, labels, strict=True)
     ]
     return [
         Figure("changes", "stacked", "Change by prompt", lines=[*changes.changes],
@@ -379,10 +372,9 @@ def _of_runs(inspection: Inspection) -> list[Figure]:
     runs, differences = inspection.compared.runs, inspection.compared.differences
     rates = []
     for run in runs:
-        drawn = {f"pass@{one.k}": one.pass_at for one in run.passes} | {
-            f"pass^{one.k}": one.pass_all for one in run.passes
-        }
-        shown = {"solve rate": run.solve_rate, **drawn}
+        shown: dict[str, Estimate | None] = {"solve rate": run.solve_rate}
+        shown |= {f"pass@{one.k}": one.pass_at for one in run.passes}
+        shown |= {f"pass^{one.k}": one.pass_all for one in run.passes}
         rates += [_estimate(run.name, kind, found) for kind, found in shown.items() if found is not None]
     change = f"change from {runs[0].name}"
     apart = [_estimate(one.name, change, one.change) for one in differences]

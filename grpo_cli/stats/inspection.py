@@ -450,8 +450,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     summary = facts.summarize(inspection.raw, narrow, groups)
     reward = _with_ends(summary.reward, inspection.raw.rows[".reward"])
     extremes = facts.worst_and_best(reward.min, reward.max)
-    compared_groups, compared_rows, histogram = _compared(inspection, rows, reward.histogram)
-    ties = difficulty.count_ties(compared_groups, compared_rows, histogram)
+    ties = difficulty.count_ties(*_compared(inspection, rows))
     length = duplicates = trend_by = None
     warnings = summary.warnings
     if "length" in rows.columns:
@@ -527,18 +526,15 @@ def _by_column(inspection: Inspection, summary: facts.Summary, reward: EndedDist
     return described
 
 
-def _compared(
-    inspection: Inspection, rows: pl.DataFrame, histogram: facts.Histogram | None
-) -> tuple[pl.DataFrame, pl.DataFrame, facts.Histogram | None]:
-    """Groups, rows and histogram by the values of `learned_from`."""
+def _compared(inspection: Inspection, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Groups and rows by the values of `learned_from`."""
     groups = inspection.groups
     if inspection.scored.plan.rewards.combine == "sum":
-        return groups, rows, histogram
+        return groups, rows
     rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
     codes, values = rows["group"].to_numpy(), rows[".reward"]
     low, high = group_extremes(codes, values, len(groups))
-    groups = groups.with_columns(mean=finite_means(codes, values, len(groups)), min=low, max=high)
-    return groups, rows, facts.distribution(rows[".reward"]).histogram
+    return groups.with_columns(mean=finite_means(codes, values, len(groups)), min=low, max=high), rows
 
 
 def _components(inspection: Inspection, rows: pl.DataFrame) -> Components | None:

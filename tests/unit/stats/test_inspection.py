@@ -156,7 +156,7 @@ def alive_by_enumeration(rewards: list[float], size: int) -> float:
 
 def sizes_of(groups: list[list[float]], *sizes: int) -> dict[int, AtSize]:
     made = looked(groups)
-    ties = count_ties(made.groups, made.rows, made.facts.reward.histogram)
+    ties = count_ties(made.groups, made.rows)
     return {at.size: at for at in other_sizes(ties, sizes or OTHER_SIZES)}
 
 
