@@ -34,7 +34,7 @@ DIGITS: Final = 6
 def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
     sheet, plan = Sheet(console), facts.plan
-    sheet.rows(summary.rows(summary.READ, facts, sheet))
+    sheet.rows(summary.rows(summary.READ, facts))
     sheet.row("reward", [clean(plan_text.weighted(plan, facts.reward_columns, "r")), *text_outcomes(facts.map)])
     for role, name in facts.role_columns.items():
         sheet.row(role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name))

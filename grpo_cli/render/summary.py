@@ -82,7 +82,8 @@ def render(facts: Facts | FactsOfParts, console: Console) -> None:
 
 def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, screen: int | None = None) -> None:
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
-    blocks = [rows(block, facts, sheet) for block in parts]
+    skipped = [_labelled(skip, sheet.width) for skip in (*facts.skipped, *facts.kept)]
+    blocks = [rows(block, replace(facts, skipped=skipped)) for block in parts]
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
@@ -97,10 +98,8 @@ def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, scree
     sheet.warnings(facts.warnings)
 
 
-def rows(sections: Iterable[Section], facts: Facts, sheet: Sheet) -> list[tuple[str, list[str]]]:
-    """The labelled lines of some sections; keys of groups are shortened for the sheet."""
-    skipped = [_labelled(skip, sheet.width) for skip in (*facts.skipped, *facts.kept)]
-    facts = replace(facts, skipped=skipped)
+def rows(sections: Iterable[Section], facts: Facts) -> list[tuple[str, list[str]]]:
+    """The labelled lines of some sections."""
     return [row for section in sections for row in section(facts)]
 
 

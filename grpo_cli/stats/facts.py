@@ -595,6 +595,12 @@ def _with_reasons(mark: str, reasons: Mapping[str, int]) -> str:
     return f"{mark}: {', '.join([*named[:MOST_REASONS], *more])}" if named else mark
 
 
+def only_finite(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with null for every number that is not finite."""
+    numbers = pl.selectors.float()
+    return frame.with_columns(pl.when(numbers.is_finite()).then(numbers))
+
+
 def plain(value: float | None) -> float | None:
     """The number if it is finite, else None: JSON has neither NaN nor infinities."""
     return value if value is not None and math.isfinite(value) else None

@@ -318,9 +318,7 @@ def _length_says(within: float | None) -> str:
     if within is None:
         return "Whether longer responses get higher rewards cannot be said: no group has two lengths and two rewards."
     get = "do not get higher" if abs(within) < SLIGHT else "get higher" if within > 0 else "get lower"
-    return f"Longer responses {get} rewards (r = {within:+.2f} within groups).".replace("+0.00", "0.00").replace(
-        "-0.00", "0.00"
-    )
+    return f"Longer responses {get} rewards (r = {within:+z.2f} within groups).".replace("+0.00", "0.00")
 
 
 def _other_sizes(inspection: Inspection) -> Figure:

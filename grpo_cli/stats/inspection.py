@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, Self, cast
+from typing import ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 import polars as pl
@@ -367,12 +367,8 @@ def learned_from(inspection: Inspection) -> pl.Series:
 def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[GroupLine]:
     """The label and the facts of each of these groups."""
     names = [name for name in GROUP_FACTS if name in groups.columns]
-    lines = []
-    for code, *values in groups.select("code", *names).iter_rows():
-        finite = (facts.plain(value) if isinstance(value, float) else value for value in values)
-        named: dict[str, Any] = dict(zip(names, finite, strict=True))
-        lines.append(GroupLine(key=label(code), number=code + 1, **named))
-    return lines
+    lines = facts.only_finite(groups.select(*names, number=pl.col("code").cast(pl.Int64) + 1))
+    return [GroupLine(key=label(line["number"] - 1), **line) for line in lines.iter_rows(named=True)]
 
 
 def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:

@@ -13,7 +13,7 @@ import polars as pl
 from grpo_cli.engine.group_stats import finite_means, finite_stds
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import Number, RewardRange, at_ends
+from grpo_cli.stats.facts import Number, RewardRange, at_ends, only_finite
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
 Line = TypeVar("Line")
@@ -91,9 +91,7 @@ def trend(
             "comparable": np.bincount(value_of_group[two], minlength=size),
         }
     )
-    numbers = pl.selectors.float()
-    lines = lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable")
-    lines = lines.with_columns(pl.when(numbers.is_finite()).then(numbers))
+    lines = only_finite(lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable"))
     ordered = in_order(values)
     named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
     return Trend(column, [TrendLine(value=values[at], **line) for at, line in named])
