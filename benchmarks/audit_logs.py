@@ -265,7 +265,7 @@ class Log:
             return "WRONG", spent, name
         if self.is_right(plan_from_dict(match["plan"]), match["factor"]):
             return "named", spent, name
-        ties = (tied(one) for one in facts["ties"])
+        ties = (tied(one) for tie in facts["ties"] for one in tie["names"])
         return ("tie" if any(self.is_right(*one) for one in ties if one) else "WRONG"), spent, name
 
     def is_right(self, plan: Plan, factor: float) -> bool:

@@ -31,12 +31,10 @@ from grpo_cli.read.rollouts import counted, lone_rollouts, rows_counted, unequal
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.values.cells import Kind, as_number
 
-VERSION: Final = 1
 LISTED: Final = 10
 # Without the checks of how the rows of a rollout count: an audit finds that out.
 AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
 PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may merge
-EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
 UNEQUAL: Final = 0.01  # relative to max(1, |A|): more than rounding to 16 bits or two decimals changes an advantage
 ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
@@ -118,8 +116,8 @@ def audit(
 def gates(facts: Audited) -> dict[str, float | None]:
     """The quantities that --fail-on may name: those of the claim, or of the best formula if nothing was claimed."""
     judged = facts.claim or facts.match
-    found = judged.mismatched_rows, judged.mismatched_groups, judged.max_difference
-    return dict(zip(GATES, (*found, facts.rows, facts.groups, len(facts.ties)), strict=True))
+    found = judged.mismatched_rows, judged.mismatched_groups, judged.max_difference, facts.rows, facts.groups
+    return dict(zip(GATES, (*found, sum(len(tie.names) for tie in facts.ties)), strict=True))
 
 
 # --- ways to group -----------------------------------------------------------------------------------------

@@ -35,10 +35,14 @@ class Candidate:
     claimed: bool = False
 
     @property
+    def times(self) -> str:
+        """Its factor in words; empty if there is none."""
+        return "" if self.factor == 1 else f"{self.factor:g} x "
+
+    @property
     def name(self) -> str:
         """The name of its first preset, else its method or formula."""
-        name = self.presets[0] if self.presets else self.plan.flag.removeprefix("--method ")
-        return name if self.factor == 1 else f"{self.factor:g} x {name}"
+        return self.times + (self.presets[0] if self.presets else self.plan.flag.removeprefix("--method "))
 
     def with_plan(self, plan: Plan, **solved: Any) -> Candidate:
         """The same with another plan, which is no preset and not claimed."""

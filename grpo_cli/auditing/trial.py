@@ -137,18 +137,20 @@ class Evidence:
         return self.groups > FEW_GROUPS and told >= constants + SPARE_EQUATIONS
 
 
-def evidence(plan: Plan, table: pl.DataFrame, logged: Vector, counts: Vector | None = None) -> Evidence:
+def evidence(plan: Plan, log: Trial) -> Evidence:
     """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
 
-    A zero in a group of equal rewards does not count: nearly every formula gives it. A row stands for `counts` rows.
+    A zero in a group of equal rewards does not count: nearly every formula gives it.
     """
+    table = log.table
     read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
     numbers = read.cast(pl.Float64, strict=False)
     prompt = "key" if "key" in table.columns else "group"  # the key, if whole steps are tried as groups
     row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
     batch = "batch" if plan.uses_batch else 0
-    count = pl.Series(np.ones(len(table)) if counts is None else counts)
-    given = table.select("group", row=row, prompt=prompt, batch=batch, logged=pl.Series(logged), count=count)
+    given = table.select(
+        "group", row=row, prompt=prompt, batch=batch, logged=pl.Series(log.logged), count=pl.Series(log.counts)
+    )
     rows = given.with_columns(
         rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
         varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
@@ -205,8 +207,7 @@ class Trial:
 
     def has_evidence_for(self, candidate: Candidate) -> bool:
         """Whether the rows have enough equations for the candidate's solved constants."""
-        found = evidence(candidate.plan, self.table, self.logged, self.counts)
-        return found.suffices(self.tolerance, candidate.constants)
+        return evidence(candidate.plan, self).suffices(self.tolerance, candidate.constants)
 
 
 def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:

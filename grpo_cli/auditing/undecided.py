@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,7 +20,9 @@ from grpo_cli.engine.plan_parts import Clip, Divisor
 OPTIONS: Final = {
     "divisor.level": "--scale", "divisor.of": "--std-of", "divisor.ddof": "--ddof", "post.whiten.level": "--whiten",
 }  # fmt: skip
+EPSILON: Final = "divisor.epsilon"
 TOLD: Final = 8  # formulas for which it is said what would tell them apart
+ROLES: Final = ("length", "input_length", "turns")  # 1 in invented rows
 # What could be logged besides ordinary groups, as groups of the lowest (0) and the highest (1) reward of the log and numbers between or beyond.
 ORDINARY: Final = 6  # groups
 INVENTED: Final[Mapping[str, Sequence[float]]] = {
@@ -43,72 +45,97 @@ class EpsilonInterval:
     says: str
 
 
-def ties_of(fits: Sequence[Fit]) -> list[tuple[list[str], Candidate]]:
-    """Formulas that fit the rows as well as the best, each by all its names: presets, else its method with options."""
-    best, nearest_fit = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
-    formulas: dict[Any, list[str]] = {}
-    first: dict[Any, Candidate] = {}
-    epsilons: dict[str, set[float]] = {}  # of a method with its other options
-    for candidate in (fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest_fit)):
-        plan, times = candidate.plan, "" if candidate.factor == 1 else f"{candidate.factor:g} x "
-        used = plan if plan.divisor.level != "none" else replace(plan, divisor=Divisor(level="none"))
-        key = candidate.factor, formula_key(used, missing=False, singletons=False)
-        if candidate.presets:
-            first.setdefault(key, candidate)
-            formulas.setdefault(key, []).extend(f"{times}{name}" for name in candidate.presets)
-            continue
-        is_same_method = plan.estimator.build is best.plan.estimator.build and candidate.factor == best.factor
-        is_same_method &= plan.weight == best.plan.weight
-        # Within a group, the std of the residuals is that of the rewards.
-        unread = {*plan.unread, *(["divisor.of"] if is_same_method and plan.divisor.level != "batch" else [])}
-        changed = {*presets.differences(plan, best.plan)} & {*OPTIONS, "divisor.epsilon"} - unread
-        if is_same_method and (key in formulas or not changed):
-            continue
-        default = Plan.of({"estimator.name": plan.method})
-        own = presets.differences(plan, default)
-        options = [f"{flag} {own[part][1]}" for part, flag in OPTIONS.items() if part in own and part not in unread]
-        name = " ".join([f"{times}{plan.flag}", *options])
-        first.setdefault(name, candidate)
-        epsilon = default if "divisor.epsilon" in unread else plan
-        epsilons.setdefault(name, set()).add(epsilon.divisor.epsilon)
-        ends = dict.fromkeys(f"{end(epsilons[name]):g}" for end in (min, max))
-        is_default = epsilons[name] == {default.divisor.epsilon}
-        formulas[name] = [name if is_default else f"{name} --epsilon {' to '.join(ends)}"]
-    return [(list(dict.fromkeys(names)), first[key]) for key, names in formulas.items()]
+@dataclass(frozen=True)
+class Tie:
+    """A formula that fits as well, by its presets or its method with options; and what to log to tell it apart, if that is known."""
+
+    names: Sequence[str]
+    told_apart_by: str
 
 
-def told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> list[str]:
+def ties_of(fits: Sequence[Fit], log: Trial) -> list[Tie]:
+    """Formulas that fit the rows as well as the best."""
+    best, nearest = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
+    tied = [fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest)]
+    by_preset, by_options = dict[Any, list[Candidate]](), dict[str, list[Candidate]]()
+    for one in (one for one in tied if one.presets):
+        by_preset.setdefault(_formula(one), []).append(one)
+    for one in (one for one in tied if not one.presets):
+        same = _formula(one) in by_preset or not _options(one, best, best.plan)
+        if not (same and _same_method(one, best)):
+            by_options.setdefault(_flags(one, best), []).append(one)
+    formulas = [
+        (ones[0], [f"{one.times}{name}" for one in ones for name in one.presets]) for ones in by_preset.values()
+    ]
+    formulas += [(ones[0], [flags + _epsilons(ones, best)]) for flags, ones in by_options.items()]
+    formulas.sort(key=lambda formula: tied.index(formula[0]))
+    told = _told_apart_by(best, [first for first, _ in formulas], log)
+    return [Tie([*dict.fromkeys(names)], by) for (_, names), by in zip(formulas, told, strict=True)]
+
+
+def _formula(one: Candidate) -> Any:
+    """The factor and the formula, without the constants of a divisor that it has not."""
+    plan = one.plan if one.plan.divisor.level != "none" else replace(one.plan, divisor=Divisor(level="none"))
+    return one.factor, formula_key(plan, missing=False, singletons=False)
+
+
+def _same_method(one: Candidate, best: Candidate) -> bool:
+    plan = one.plan
+    same = plan.estimator.build is best.plan.estimator.build and plan.weight == best.plan.weight
+    return same and one.factor == best.factor
+
+
+def _options(one: Candidate, best: Candidate, plan: Plan) -> dict[str, Any]:
+    """The settings of the divisor and the whitening that the formula reads and that are not those of this plan."""
+    # Within a group, the std of the residuals is that of the rewards.
+    of_group = _same_method(one, best) and one.plan.divisor.level != "batch"
+    unread = {*one.plan.unread, *(["divisor.of"] if of_group else [])}
+    changed = presets.differences(one.plan, plan)
+    return {name: changed[name][1] for name in (*OPTIONS, EPSILON) if name in changed and name not in unread}
+
+
+def _flags(one: Candidate, best: Candidate) -> str:
+    """The method with its options, all but its epsilon."""
+    own = _options(one, best, Plan.of({"estimator.name": one.plan.method}))
+    flags = (f"{OPTIONS[name]} {value}" for name, value in own.items() if name != EPSILON)
+    return " ".join([f"{one.times}{one.plan.flag}", *flags])
+
+
+def _epsilons(ones: Sequence[Candidate], best: Candidate) -> str:
+    """The option for the epsilons of these formulas; empty if they have that of the method."""
+    default = Plan.of({"estimator.name": ones[0].plan.method})
+    used = {_options(one, best, default).get(EPSILON, default.divisor.epsilon) for one in ones}
+    ends = dict.fromkeys(f"{end:g}" for end in (min(used), max(used)))
+    return "" if used == {default.divisor.epsilon} else f" --epsilon {' to '.join(ends)}"
+
+
+def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> Iterator[str]:
     """For each of the others, what to log so that it differs from the best; empty if nothing that is tried does.
 
     The formulas are computed on invented groups: for each kind, ordinary groups and a group of the kind are a batch.
     """
-    known = {"length", "input_length", "turns"}
-    told = [one for one in others[:TOLD] if {*best.plan.needs, *one.plan.needs} <= known]
-    if "reward.1" in log.table.columns or not told:
-        return [""] * len(others)
     reward, sizes = log.table["reward.0"].to_numpy(), np.bincount(log.table["group"].to_numpy())
     lowest, highest = float(np.nanmin(reward)), float(np.nanmax(reward))
     size = int(np.bincount(sizes).argmax())
     ordinary = [[float(at <= ones % size) for at in range(size)] for ones in range(ORDINARY)]
-    groups = [[*ordinary, more] for more in INVENTED.values()]
-    rows = [
-        (batch, len(each) * batch + at, lowest + (highest - lowest) * r)
-        for batch, each in enumerate(groups)
-        for at, group in enumerate(each)
-        for r in group
-    ]
-    kinds = {"batch": pl.UInt32, "group": pl.UInt32, "reward.0": pl.Float64}
-    table = pl.DataFrame(rows, schema=kinds, orient="row")
-    table = table.with_columns(pl.lit(1.0).alias(role) for role in sorted(known))
-    formulas, codes = Formulas(table), table["batch"].to_numpy()
+    groups = [(kind, each) for kind, more in INVENTED.items() for each in (*ordinary, more)]
+    rows = [(kind, at, lowest + (highest - lowest) * r) for at, (kind, each) in enumerate(groups) for r in each]
+    table = pl.DataFrame(rows, schema=["kind", "group", "reward.0"], orient="row").with_columns(
+        pl.col("group").cast(pl.UInt32),
+        pl.col("kind").rank("dense").alias("batch"),
+        *(pl.lit(1.0).alias(role) for role in ROLES),
+    )
+    formulas = Formulas(table.drop("kind"))
+    told = [] if "reward.1" in log.table.columns else others[:TOLD]
+    told = [one for one in told if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
     formulas.compute(one.plan for one in (best, *told))
-
-    def kind(one: Candidate) -> str:
-        expected, given = (each.factor * formulas.advantages(each.plan) for each in (best, one))
-        differs = ~(np.abs(given - expected) <= log.tolerance.of(expected)) & ~(np.isnan(given) & np.isnan(expected))
-        return next((name for at, name in enumerate(INVENTED) if differs[codes == at].any()), "")
-
-    return [kind(one) if one in told else "" for one in others]
+    for one in others:
+        differs = np.zeros(len(table), dtype=bool)
+        if one in told:
+            expected, given = (each.factor * formulas.advantages(each.plan) for each in (best, one))
+            same = (np.abs(given - expected) <= log.tolerance.of(expected)) | (np.isnan(given) & np.isnan(expected))
+            differs = ~same
+        yield next((kind for (kind, *_), here in zip(rows, differs, strict=True) if here), "")
 
 
 def epsilon_of(candidate: Candidate, log: Trial) -> EpsilonInterval | None:

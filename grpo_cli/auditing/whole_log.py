@@ -67,10 +67,9 @@ def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None
     # The first rows of the file, up to the first group that has rows beyond them.
     late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
     last = int(late.argmax()) if late.any() else len(codes[:SAMPLE])
-    table, logged = log.table.head(last), log.logged[:last]
-    if not last or not evidence(tried[0].plan, table, logged).suffices(log.tolerance, 1):
+    formulas, logged = Formulas(log.table.head(last), log.formulas.known), log.logged[:last]
+    if not last or not evidence(tried[0].plan, Trial.of(formulas, logged)).suffices(log.tolerance, 1):
         return None
-    formulas = Formulas(table, log.formulas.known)
     allowed = log.tolerance.of(logged)
     most = min(SHIFTS, last // 4)
     shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.console import Console
 
-from grpo_cli.auditing.facts import Audited, AuditedParts, Claim, Differing, Disagreement, Match
+from grpo_cli.auditing.facts import Audited, AuditedParts, Claim, Differences, Differing
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.table import OPTIONS
@@ -60,9 +60,9 @@ def _print(facts: Audited, sheet: Sheet) -> None:
     sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
     if says_formula:
         sheet.row("formula" if fits else "nearest", plan_text.decided(match.plan, match.without_effect))
-    if facts.tied_formulas and verdict != "nothing" and facts.headline is None:
-        listed = facts.tied_formulas if fits else facts.tied_formulas[:TIES]
-        more = len(facts.tied_formulas) - len(listed)
+    if facts.ties and verdict != "nothing" and facts.headline is None:
+        listed = [tie.names for tie in (facts.ties if fits else facts.ties[:TIES])]
+        more = len(facts.ties) - len(listed)
         names = [
             first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
         ]
@@ -76,10 +76,10 @@ def _print(facts: Audited, sheet: Sheet) -> None:
         sheet.row("cause", f"{count(cause.groups, 'group')}: {cause.says}")
     claim = facts.claim
     # If the claim leads, the same rows would be listed twice.
-    if says_formula and (claim is None or claim.disagreements != facts.disagreements):
-        _differing("differs", "formula" if fits else "nearest", facts.disagreements, match, sheet)
+    if says_formula and (claim is None or claim.disagreements != match.disagreements):
+        _differing("differs", "formula" if fits else "nearest", match, sheet)
     if claim is not None:
-        _differing("claim differs", "claimed", claim.disagreements, claim, sheet)
+        _differing("claim differs", "claimed", claim, sheet)
     if facts.not_tried:
         flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts.not_tried.items())
         sheet.row("not tried", f"presets that need {flags}")
@@ -89,14 +89,14 @@ def _print(facts: Audited, sheet: Sheet) -> None:
 def _told_apart(facts: Audited) -> list[str]:
     """What to log so that the formula differs from those that fit as well."""
     names: dict[str, list[str]] = {}
-    for (first, *_), kind in zip(facts.tied_formulas, facts.told_apart_by, strict=True):
-        names.setdefault(kind, []).append(first)
+    for tie in facts.ties:
+        names.setdefault(tie.told_apart_by, []).append(tie.names[0])
     return [f"log {kind} to tell {listing(tied)} apart" for kind, tied in names.items() if kind]
 
 
-def _differing(label: str, of: str, groups: Sequence[Disagreement], wrong: Claim | Match, sheet: Sheet) -> None:
+def _differing(label: str, of: str, wrong: Differences, sheet: Sheet) -> None:
     """Groups that differ from what a formula computes, and how many more there are."""
-    lines = []
+    groups, lines = wrong.disagreements, []
     for group in groups:
         expected, logged = (
             "no number" if value is None else number(value, digits=6) for value in (group.expected, group.logged)

@@ -274,12 +274,12 @@ def verdict(at: int) -> str:
         return "wrong"
     if not log.names:
         return "wrong" if fits else "none"
-    if not fits and not (log.fault and match["near"]):
+    if not fits and not (log.fault and match["verdict"] in {"near", "few"}):
         return "none"
     names = {match["name"], *match["preset_names"]}
     if match["factor"] == 1:
         names |= _spellings(match["plan"])
     if names & log.names:
         return "named"
-    ties = {name.replace("--method ", "") for name in facts["ties"]}
+    ties = {name.replace("--method ", "") for tie in facts["ties"] for name in tie["names"]}
     return "tie" if ties & log.names else "wrong"

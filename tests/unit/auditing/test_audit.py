@@ -74,6 +74,10 @@ def found(
     return facts
 
 
+def names_of_ties(facts: dict[str, Any]) -> list[str]:
+    return [name for tie in facts["ties"] for name in tie["names"]]
+
+
 def said(frame: pl.DataFrame, folder: Path, *flags: str) -> str:
     """What the command prints, in one line."""
     write(folder / "a.jsonl", frame.to_dicts())
@@ -223,7 +227,7 @@ def of_more_rows(group: Group, _: Group) -> Group:
 def test_a_group_that_disagrees_is_explained(cause: str, logged: Callable[[Group, Group], Group]) -> None:
     facts = found(changed(GROUPS, STANDARD, 7, logged(GROUPS[7], STANDARD[7])), group=KEY)
     assert [(one["cause"], one["groups"], one["rows"]) for one in facts["causes"]] == [(cause, 1, 8)]
-    assert [one["key"] for one in facts["disagreements"]] == ["p7"]
+    assert [one["key"] for one in facts["match"]["disagreements"]] == ["p7"]
     assert facts["match"]["mismatched_groups"] == 1
 
 
@@ -239,7 +243,9 @@ def test_a_key_that_was_sampled_twice_is_a_cause_where_blocks_do_not_explain_eve
         ("unexplained", 1 + len(others), 8 + 8 * len(others)),
     ]
     assert facts["groups"] == 39
-    assert sorted(one["key"] for one in facts["disagreements"]) == sorted(["p6", "p12", *(f"p{k}" for k in others)])
+    assert sorted(one["key"] for one in facts["match"]["disagreements"]) == sorted(
+        ["p6", "p12", *(f"p{k}" for k in others)]
+    )
 
 
 def test_a_key_with_half_a_group_more_rows_is_not_called_sampled_twice() -> None:
@@ -270,7 +276,7 @@ def noisy(case: str) -> pl.DataFrame:
 def test_noise_of_float32_that_whitening_spread_is_the_cause(case: str, preset: str) -> None:
     facts = found(noisy(case), group=KEY)
     assert preset in facts["match"]["preset_names"]
-    assert facts["match"]["near"]
+    assert facts["match"]["verdict"] == "noise"
     assert facts["match"]["mismatched_rows"] == 320
     assert [(one["cause"], one["groups"], one["rows"]) for one in facts["causes"]] == [("float32 noise", 12, 96)]
 
@@ -388,7 +394,7 @@ def one_of_each_form() -> list[tuple[str, str]]:
 def test_the_numbers_of_a_framework_lead_back_to_its_preset(case: str, preset: str) -> None:
     facts = found(table("tables", TABLE).with_columns(advantage=table("expected", TABLE)[case]))
     assert facts["match"]["mismatched_rows"] == 0
-    assert preset in {*facts["match"]["preset_names"], *facts["ties"]}
+    assert preset in {*facts["match"]["preset_names"], *names_of_ties(facts)}
 
 
 def test_a_frame_is_audited_in_python() -> None:
@@ -635,9 +641,8 @@ def test_a_formula_that_is_claimed_is_named_by_its_text(tmp_path: Path) -> None:
 def test_a_tie_shows_each_formula_once_and_none_is_left_out(tmp_path: Path) -> None:
     frame = rows(MIXED, [centred(group) for group in MIXED])
     facts = found(frame)
-    assert [name for names in facts["tied_formulas"] for name in names] == facts["ties"]
     text = said(frame, tmp_path)
-    assert all(names[0] in text for names in facts["tied_formulas"])
+    assert facts["ties"] and all(tie["names"][0] in text for tie in facts["ties"])
 
 
 # --- a step further ---------------------------------------------------------------------------------------------
@@ -867,7 +872,7 @@ def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_s
     facts = json.loads(adv(*claimed, "--json", cwd=tmp_path).out)
     in_python = grpo_cli.audit(frame, group="prompt_id", preset="trl-grpo")
     for of_claim, made, facts_ in ((True, other, facts), (False, exact, facts), (True, other, in_python)):
-        judged = facts_["claim"] if of_claim else facts_
+        judged = facts_["claim" if of_claim else "match"]
         for one in judged["disagreements"]:
             row = int(one["place"].rsplit(":" if facts_ is facts else " ", 1)[1]) - 1
             assert one["expected"] == pytest.approx(made(GROUPS[row // 8])[row % 8], abs=1e-9)
@@ -932,7 +937,7 @@ def test_a_rule_that_some_rows_decide_is_printed(
 
 def test_a_formula_whose_epsilon_the_rows_leave_open_is_tied_once_with_all_its_options() -> None:
     logged = [standard(pstdev, 0.0)(group) if pstdev(group) else [0.0] * 8 for group in MIXED]
-    (tied,) = [name for name in found(rows(MIXED, logged))["ties"] if "--method grpo" in name]
+    (tied,) = [name for name in names_of_ties(found(rows(MIXED, logged))) if "--method grpo" in name]
     assert tied.startswith("--method grpo --ddof 0 --epsilon 0 to ")
 
 
@@ -952,7 +957,7 @@ def test_fields_in_which_a_claim_differs_are_options(tmp_path: Path) -> None:
 
 def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> None:
     groups = [[1.0] * ones + [0.0] * (8 - ones) for ones in (3, 5) for _ in range(6)]
-    ties = found(rows(groups, [[2 * value for value in centred(group)] for group in groups]))["ties"]
+    ties = names_of_ties(found(rows(groups, [[2 * value for value in centred(group)] for group in groups])))
     assert [name for name in ties if "--method rloo" in name] == ["1.75 x --method rloo"]
 
 

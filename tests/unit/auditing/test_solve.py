@@ -112,7 +112,6 @@ def test_facts_of_a_large_log_are_those_of_all_its_rows(groups: int, kinds: int)
     given = centred(rewards) / (rewards.std(axis=1, ddof=1, keepdims=True) + 1e-4)
     found = match(rewards, given)
     assert (found["verdict"], found["name"], found["mismatched_rows"]) == ("match", "trl-grpo", 0)
-    assert found["decisive_rows"] == SIZE * int((np.ptp(rewards, axis=1) > 0).sum())
     wrong = given.copy()
     wrong[[5, 6, 7, groups - 1]] += 0.01
     assert (match(rewards, wrong)["mismatched_rows"], match(rewards, wrong)["mismatched_groups"]) == (4 * SIZE, 4)

@@ -58,7 +58,7 @@ def test_groups_of_one_row_say_nothing_of_an_epsilon() -> None:
 def test_what_would_tell_formulas_apart_is_found_by_computing_both() -> None:
     """Groups of eight: n/(n - 1) is 8/7 in all of them."""
     facts = grpo_cli.audit(log(2 * centred(REWARDS)), group="prompt_id")
-    told = {names[0]: kind for names, kind in zip(facts["tied_formulas"], facts["told_apart_by"], strict=True)}
+    told = {tie["names"][0]: tie["told_apart_by"] for tie in facts["ties"]}
     assert told["1.75 x --method rloo"] == "one group of unequal size"
     assert "grpo" not in told
 

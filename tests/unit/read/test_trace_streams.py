@@ -154,7 +154,7 @@ def test_groups_that_have_not_been_trained_on_are_not_compared_and_counted(tmp_p
 def test_a_wrong_advantage_is_still_found(tmp_path: Path) -> None:
     run = training()
     facts = audited(Run(run.episodes, [*run.updates, shipped("s1g2t1", 7.0)]).write(tmp_path / "run"))
-    assert [one["logged"] for one in facts["disagreements"]] == [7.0]
+    assert [one["logged"] for one in facts["match"]["disagreements"]] == [7.0]
 
 
 def test_a_last_line_that_is_being_written_stops_nothing_that_is_asked_to_skip_it(tmp_path: Path) -> None:
