@@ -5,9 +5,8 @@ If the user does not say how rows are grouped, the likely groupings are tried in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +21,6 @@ from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import encode
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
@@ -99,16 +97,13 @@ def audit(
     if said.claim is not None and with_rollouts(group(columns, columns.request.rule)).rollouts is not None:
         said = replace(said, claim=counted(said.claim, columns.request.binding.rollouts))
     audited = Audit(columns, logged.name, logged.to_numpy(), said, phase)
-    ways = [_ways_to_group(columns, binding)]
+    ways = [*_ways_to_group(columns, binding)]
     if (other := _other_treatment(columns)) is not None:
-        ways.append(_ways_to_group(other, binding))
-    best = audited.best(chain.from_iterable(ways))
-    columns = best.grouping.columns
-    if np.nan_to_num(best.grouping.logged).any() and not binding.group:
-        if best.fits[0].unexplained > ODD * len(best.grouping.logged):
-            best = audited.best(_ways_to_cut(columns, best.grouping), best)
-        if not best.fits[0].explains_all:
-            best = audited.best(audited.merged(best.grouping), best)
+        ways += _ways_to_group(other, binding)
+    best = audited.best(ways)
+    odd = best.fits[0].unexplained > ODD * len(best.grouping.logged)
+    if odd and np.nan_to_num(best.grouping.logged).any() and not binding.group:
+        best = audited.best(_ways_to_cut(best.grouping.columns, best.grouping), best)
     phase("looking for causes")
     return facts_of(best, audited.column, said)
 
@@ -135,7 +130,7 @@ class Audit:
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches
     known: Known = field(default_factory=dict)
 
-    def best(self, ways: Iterator[tuple[str, Columns, Rule] | Grouping], before: Result | None = None) -> Result:
+    def best(self, ways: Iterable[tuple[str, Columns, Rule]], before: Result | None = None) -> Result:
         """The grouping with the best formula; if none is possible, the first error is raised.
 
         If there is a result `before`, another one replaces it only if it explains every row.
@@ -143,7 +138,7 @@ class Audit:
         best, refusal = before, None
         for way in ways:
             try:
-                grouping = way if isinstance(way, Grouping) else self._grouped(*way)
+                grouping = self._grouped(*way)
             except DataError as error:
                 refusal = refusal or error
                 continue
@@ -166,28 +161,6 @@ class Audit:
                 f"{self.columns.tables[0].name}: nothing to compare", "name the key with --group"
             )
         return before if before is not None and best.fits[0].mismatched else best
-
-    def merged(self, grouping: Grouping) -> Iterator[Grouping]:
-        """Each step, or the whole input, as one group.
-
-        Evidence is still counted by the groups before merging, in the column `key`.
-        """
-        within, flags = grouping.narrow.rule.within, grouping.columns.request.layout.flags
-        steps = [name for name in grouping.columns.request.binding.carried if within in {None, "input", name}]
-        keys = grouping.narrow.table["group"].alias("key")
-        for step, batch in ((name, batch) for name in steps for batch in (name, "input")):
-            note = f"each {step} is one group" + ("" if batch == "input" else f", batches by {batch}")
-            flags = replace(flags, group=(step,), group_within="input", batch_by=batch, group_size=None)
-            columns = grouping.columns.under(flags)
-            by_step = self._grouped(note, columns, columns.request.rule)
-            by_step = replace(by_step, narrow=replace(by_step.narrow, table=by_step.narrow.table.with_columns(keys)))
-            yield by_step
-        zeros = pl.zeros(len(keys), dtype=pl.UInt32, eager=True)
-        table = grouping.narrow.table.with_columns(keys, group=zeros, batch=zeros)
-        whole = replace(
-            grouping.narrow, table=table, groups=encode([], len(table)), key=pl.DataFrame({"": ["all rows"]})
-        )
-        yield replace(grouping, narrow=whole, note="the whole input is one group")
 
     def _grouped(self, note: str, columns: Columns, rule: Rule) -> Grouping:
         groups = with_rollouts(group(columns, rule))

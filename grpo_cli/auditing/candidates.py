@@ -159,9 +159,13 @@ def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
 def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
     """Each of these methods with its scales, and whitened; constants and other stds are solved."""
     rows = (ESTIMATORS[name] for name in methods if name not in {"expression", "none"})
-    options = ((row, scale, level) for row in rows for scale, level in product(row.scales, ("", "sample", "token")))
     return tuple(
-        Plan.of({"estimator.name": row.name, "divisor.level": scale, **({"post.whiten.level": level} if level else {})})
-        for row, scale, level in options
-        if not level or scale != "batch"  # whitening undoes the std of a batch
-    )
+        Plan.of({
+            "estimator.name": row.name, "estimator.baseline_level": baseline, "divisor.level": scale,
+            **({"post.whiten.level": whitened} if whitened else {}),
+        })
+        for row in rows
+        for baseline, scale, whitened in product(row.levels, row.scales, ("", "sample", "token"))
+        # Whitening undoes the std of a batch, and a group has no std beside the mean of a batch.
+        if not (whitened and scale == "batch") and not (baseline == "batch" and scale == "group")
+    )  # fmt: skip

@@ -15,7 +15,7 @@ import polars as pl
 
 from grpo_cli.auditing.float32 import constant_groups, noise_of
 from grpo_cli.auditing.solve import INSIDE
-from grpo_cli.auditing.trial import lines
+from grpo_cli.auditing.trial import slopes
 from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -183,14 +183,6 @@ def _spiked(case: Case) -> Mask:
     return np.asarray(case.every(case.same | small) & lone & by_others)
 
 
-def _scaled(case: Case) -> Mask:
-    """The values of the formula times a factor of the group."""
-    square = np.bincount(case.codes, case.computed**2)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        factor = np.bincount(case.codes, case.computed * case.logged) / square
-    return np.asarray(case.agrees(factor[case.codes] * case.computed) & (factor > 0) & (case.sizes >= LINE))
-
-
 def _order(case: Case) -> Mask:
     """The same values on other rows of the group."""
     order = np.lexsort((case.computed, case.codes))
@@ -227,13 +219,12 @@ def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tole
 
 
 def _other_rows(case: Case) -> Mask:
-    """A rising line in the reward, with another offset or slope: the mean or the std includes other rows."""
-    line = lines(case.reward, case.logged, case.codes)
-    away = case.reward - group_means(case.codes, case.reward, len(case.sizes))[case.codes]
-    rises = np.bincount(case.codes, away * line) > 0
+    """A rising line over the formula's values, with another slope or offset: the mean or the std includes other rows."""
+    slope, offset = slopes(case.computed, case.logged, case.codes)
+    line = slope[case.codes] * case.computed + offset[case.codes]
     # If one end is as computed, only the other was changed: any two values lie on a line.
-    both, moved = case.ends(case.reward), case.ends(np.where(case.same, np.nan, case.reward))
-    return np.asarray(case.agrees(line) & rises & (both[0] == moved[0]) & (both[1] == moved[1]) & (case.sizes >= LINE))
+    both, moved = case.ends(case.computed), case.ends(np.where(case.same, np.nan, case.computed))
+    return np.asarray(case.agrees(line) & (slope > 0) & (both[0] == moved[0]) & (both[1] == moved[1]) & (case.sizes >= LINE))
 
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
@@ -246,9 +237,6 @@ _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
     ("counted per fragment", FRAGMENTS, _fragments),
     ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits it)", lambda case: _blocks(case, [case.usual])),
     ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", lambda case: _blocks(case, SPLITS)),
-    ("scaled", "the baseline is right, but the divisor has another std, ddof or epsilon", _scaled),
-    (
-        "other rows", "a line in the reward, with another mean or std: rows of the group are missing here, or were added", _other_rows,
-    ),
+    ("other rows", "another mean or std, ddof or epsilon: rows of the group are missing here, or were added", _other_rows),
     ("unexplained", "no likely cause was found", lambda case: case.sizes > 0),
 )  # fmt: skip

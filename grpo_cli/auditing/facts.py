@@ -11,8 +11,7 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import Cause, causes, counted_per_fragment, noise_cause
-from grpo_cli.auditing.search import Search
-from grpo_cli.auditing.trial import FAR, Fit, Tolerance, Trial, differences, evidence
+from grpo_cli.auditing.trial import FAR, Fit, Log, Tolerance, Trial, differences, evidence
 from grpo_cli.auditing.undecided import EpsilonInterval, Tie, epsilon_of, ties_of
 from grpo_cli.auditing.whole_log import cause_of_log
 from grpo_cli.engine import presets
@@ -148,7 +147,7 @@ class Result:
 
     grouping: Grouping
     fits: list[Fit]
-    log: Search
+    log: Log
 
 
 def facts_of(result: Result, column: str, said: Said) -> Audited:
@@ -191,7 +190,6 @@ def _cause_of_log(result: Result, said: Said, plan: Plan) -> Cause | None:
 def _match(result: Result, judged: Judged) -> Match:
     narrow, best, log, part = result.grouping.narrow, result.fits[0], judged.log, result.log.part
     candidate, plan = best.candidate, best.candidate.plan
-    shows_epsilon = part if part.size == log.size and not plan.uses_batch else log
     return Match(
         **judged.facts(narrow, ~judged.wrong),
         name=candidate.name,
@@ -201,7 +199,7 @@ def _match(result: Result, judged: Judged) -> Match:
         tolerance=judged.tolerance.largest,
         equations=evidence(plan, part).equations,
         constants=candidate.constants,
-        epsilon=epsilon_of(candidate, shows_epsilon) if best.explains_all else None,
+        epsilon=epsilon_of(candidate, result.log) if best.explains_all else None,
         weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
         preset_names=list(candidate.presets),
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
@@ -235,7 +233,7 @@ class Judged:
     error: Vector
 
     @classmethod
-    def of(cls, log: Search, candidate: Candidate) -> Judged:
+    def of(cls, log: Log, candidate: Candidate) -> Judged:
         """Rows that differ are rows of the whole log."""
         plan = candidate.plan
         for trial in (log.part, log.whole) if log.settles(plan) else (log.whole,):

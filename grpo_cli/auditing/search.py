@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -12,20 +12,12 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method
 from grpo_cli.auditing.float32 import noisy_groups
-from grpo_cli.auditing.formulas import Formulas, Known, formula_key
-from grpo_cli.auditing.solve import (
-    LEVELS,
-    Start,
-    clipped,
-    starts_of,
-    with_known_constants,
-    with_solved_constants,
-)
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, SAMPLE, Fit, Tolerance, Trial, lines
+from grpo_cli.auditing.formulas import Known, formula_key
+from grpo_cli.auditing.solve import Start, clipped, starts_of, with_known_constants, with_solved_constants
+from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Log, Tolerance, Trial
 from grpo_cli.auditing.weights import of_groups, of_rewards
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.extra_columns import APART
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
 from grpo_cli.read.narrow import Narrow
@@ -45,7 +37,7 @@ LAST_BITS: Final = 0.25
 VALUES: Final = 4  # distinct values that are needed to recognise rounding
 
 
-def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Search]:
+def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Log]:
     """The fits, best first, and the log as it was read.
 
     The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
@@ -55,16 +47,16 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    log = Search.of(narrow, logged, known)
+    log = Log.of(narrow, logged, known)
     exact = Tolerance.of_type(logged)
     reading = log.reading(exact)
-    best = reading.fits(tried, tool)
+    best = _fits(reading, tried, tool)
 
     def read_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
         nonlocal best, reading
         if best[0].mismatched:
             coarser = log.reading(tolerance)
-            fits = coarser.fits(tried, tool)
+            fits = _fits(coarser, tried, tool)
             if fits[0].mismatched < BETTER * best[0].mismatched:
                 best, reading = fits, coarser
 
@@ -83,130 +75,96 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     return best, reading
 
 
-@dataclass(frozen=True)
-class Search:
-    """All rows of a log, and a part of them on which formulas are solved: all of a small log."""
-
-    whole: Trial
-    part: Trial
-    rows: Index  # of the part
-    shows_all: bool  # every group of the log is like one of the part
-
-    @classmethod
-    def of(cls, narrow: Narrow, logged: Vector, known: Known) -> Search:
-        """The log as it is."""
-        whole = Trial.of(Formulas(narrow.table, known), logged)
-        rows, counts, shows_all = _part(narrow.table, logged)
-        if len(rows) == len(logged):
-            return cls(whole, whole, rows, shows_all)
-        return cls(whole, Trial.of(Formulas(narrow.at(rows).table, known), logged[rows], counts), rows, shows_all)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the part is the whole log."""
-        return self.part is self.whole
-
-    def reading(self, tolerance: Tolerance) -> Search:
-        """The same with the values read as this tolerance says."""
-        whole = replace(self.whole, tolerance=tolerance)
-        return replace(self, whole=whole, part=whole if self.is_small else replace(self.part, tolerance=tolerance))
-
-    def settles(self, plan: Plan) -> bool:
-        """Whether the part shows all that the log shows of a plan."""
-        alike = not plan.needs and not plan.uses_batch and plan.estimator.order_free
-        return self.is_small or (self.shows_all and alike)
-
-    def fits(self, tried: Sequence[Candidate], tool: str) -> list[Fit]:
-        """The fits on all rows, the best first.
-
-        The batches of a large log are computed only if no formula of its groups fits.
-        """
-        levels = LEVELS if self.is_small else LEVELS[:1]
-        starts = starts_of(tried, self.part.formulas, np.arange(len(self.rows)), self.part, levels)
-        found = _known(starts)
-        # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
-        if not _explained(fit for fit in found if not fit.candidate.plan.uses_batch):
-            of_batch = [] if self.is_small else [*self._starts_of_batch(starts)]
-            found += [fit for fit in _known(of_batch) if fit.candidate.plan.uses_batch]
-            starts += of_batch
-            found += self._proven(starts, with_solved_constants)
-        if not _explained(found):
-            found += self._proven(starts, clipped)
-            found += self._proven(starts, of_groups)
-        fits = self._confirmed(found)
-        fits.sort(key=lambda fit: fit.rank)
-        ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
-        others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
-        return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
-
-    def _starts_of_batch(self, starts: Sequence[Start]) -> Iterator[Start]:
-        """The starts with rules of the batch, if the values of each batch are on a line over theirs.
-
-        Those with equal values on the part are computed once.
-        """
-        off = [_off_the_lines(start.values, self.part) for start in starts]
-        most = min(2 * min(off) + SLACK, FAR * self.part.size)
-        first, spreads = dict[bytes, Start](), dict[Any, Vector]()
-        for start in (start for start, rows in zip(starts, off, strict=True) if rows <= most):
-            of_batch = replace(start, formulas=self.whole.formulas, rows=self.rows, levels=LEVELS[1:], spreads=spreads)
-            like = first.setdefault(_bits(start.values), of_batch)
-            yield of_batch if like is of_batch else replace(of_batch, like=like)
-
-    def _proven(self, starts: Sequence[Start], solve: Callable[[Start], Iterable[Candidate]]) -> Iterator[Fit]:
-        """What is solved and explains every row, if there are enough equations for its constants."""
-        for start in starts:
-            solved = [*solve(start)]
-            # A weight relative to the batch is computed with all rows of it.
-            weighed = [one for one in solved if one.plan.weight.by != "none" and one.plan.uses_batch]
-            fits = self.whole.fits(weighed) if weighed else start.fits(solved)
-            yield from (fit for fit in fits if not fit.mismatched and self.part.has_evidence_for(fit.candidate))
-
-    def _confirmed(self, found: list[Fit]) -> list[Fit]:
-        """The likely formulas measured on all rows: as many as can be computed in a few seconds.
-
-        If less than half of the part is explained, one is enough to count the rows that differ.
-        """
-        if self.is_small:
-            return found
-        found = sorted(found, key=lambda fit: fit.rank)
-        likely = [fit for fit in found if fit.mismatched <= 2 * found[0].mismatched + SLACK]
-        if found[0].mismatched > FAR * found[0].rows:
-            likely = likely[:1]
-        settled = [fit for fit in likely if self.settles(fit.candidate.plan)]
-        budget = max(FEWEST, min(CONFIRMED // self.whole.size, MOST))
-        open_ = [fit for fit in likely if not self.settles(fit.candidate.plan)]
-        return [*settled, *self.whole.fits(fit.candidate for fit in _first_formulas(open_, budget))]
+def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
+    """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
+    starts = starts_of([one for one in tried if not one.plan.uses_batch], log)
+    agreeing = [start.agreeing for start in starts]
+    most = min(FAR * len(log.rows), max(agreeing, default=0))
+    found = _known([start for start, rows in zip(starts, agreeing, strict=True) if rows >= most], log)
+    # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
+    if not _explained(found):
+        of_batch = _likely(starts_of([one for one in tried if one.plan.uses_batch], log, "batch"), log)
+        found += _known(of_batch, log)
+        starts += of_batch
+        found += _proven(starts, with_solved_constants)
+    if not _explained(found):
+        found += [*_proven(starts, clipped), *_proven(starts, of_groups)]
+    fits = _confirmed(found, log)
+    fits.sort(key=lambda fit: fit.rank)
+    ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
+    others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
+    return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
 
 
-def _known(starts: Sequence[Start]) -> list[Fit]:
+def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
+    log.compute(plan for start in starts for plan in start.parts_of_rules)
     found, seen = list[Fit](), set[tuple[bytes, bool]]()
     for start in starts:
-        # The divisors of equal values are tried once.
-        values = _bits(start.values), start.plain is None
-        known = with_known_constants(start) if values not in seen else ()
-        found += start.fits([*start.members, *known])
+        # The divisors of values that are equal up to rounding are tried once.
+        values = (np.round(start.values, SAME) + 0.0).tobytes(), start.plain is None
+        found += start.fits([*start.members, *(with_known_constants(start) if values not in seen else ())])
         seen.add(values)
     return found
-
-
-def _bits(values: Vector) -> bytes:
-    """The same for values that are equal up to rounding."""
-    return (np.round(values, SAME) + 0.0).tobytes()
 
 
 def _explained(fits: Iterable[Fit]) -> bool:
     return any(not fit.mismatched for fit in fits)
 
 
+def _proven(starts: Iterable[Start], solve: Callable[[Start], Iterable[Candidate]]) -> Iterator[Fit]:
+    """What is solved and explains every row, if there are enough equations for its constants."""
+    for start in starts:
+        yield from (
+            fit
+            for fit in start.fits(solve(start))
+            if not fit.mismatched and start.log.part.has_evidence_for(fit.candidate)
+        )
+
+
+def _likely(starts: Sequence[Start], log: Log) -> list[Start]:
+    """The starts over whose values the logged values of each batch are on a line (those that miss the fewest rows), or of each group."""
+    off = [_off_the_lines(start.values, log.part) for start in starts]
+    most = min(2 * min(off, default=0) + SLACK, FAR * log.part.size)
+    half = FAR * len(log.rows)
+    return [
+        start
+        for start, rows in zip(starts, off, strict=True)
+        if rows <= most or (start.plan.uses_batch and start.agreeing > half)
+    ]
+
+
 def _off_the_lines(values: Vector, log: Trial) -> float:
-    """How many rows are not on the line of their batch through the logged values over these."""
-    line = lines(values, log.logged, log.table["batch"].to_numpy())
+    """How many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
+    x, y = (pl.col(name).fill_nan(None) for name in ("x", "y"))
+    median = partial(pl.Expr.over, partition_by="batch")
+    frame = log.table.select("batch", x=pl.Series(values), y=pl.Series(log.logged))
+    away = x - median(x.median())
+    ratio = pl.when(away.abs() > ROUNDING).then((y - median(y.median())) / away)
+    frame = frame.with_columns(slope=median(ratio.median()))
+    line = frame.select(pl.col("slope") * x + median((y - pl.col("slope") * x).median())).to_series().to_numpy()
     off = ~(np.abs(line - log.logged) <= log.tolerance.of(log.logged))
     return float(log.counts[off & np.isfinite(log.logged)].sum())
 
 
-def _noisy_fit(tried: Sequence[Candidate], log: Search) -> list[Fit]:
+def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
+    """The likely formulas measured on all rows: as many as can be computed in a few seconds.
+
+    If less than half of the part is explained, one is enough to count the rows that differ.
+    """
+    if log.is_small:
+        return found
+    found = sorted(found, key=lambda fit: fit.rank)
+    likely = [fit for fit in found if fit.mismatched <= 2 * found[0].mismatched + SLACK]
+    if found[0].mismatched > FAR * found[0].rows:
+        likely = likely[:1]
+    settled = [fit for fit in likely if log.settles(fit.candidate.plan)]
+    budget = max(FEWEST, min(CONFIRMED // log.whole.size, MOST))
+    open_ = [fit for fit in likely if not log.settles(fit.candidate.plan)]
+    return [*settled, *log.whole.fits(fit.candidate for fit in _first_formulas(open_, budget))]
+
+
+def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
     """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
     for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
         if log.is_small or noisy_groups(candidate.plan, log.part, is_part=True) is not None:
@@ -274,29 +232,6 @@ def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
         methods.index(plan.method),
         plan.divisor.of != "reward",
     )
-
-
-def _part(table: pl.DataFrame, logged: Vector) -> tuple[Index, Vector, bool]:
-    """The rows of some groups, how many rows each stands for, and whether every group is like one of them.
-
-    Groups are alike if they have the same rewards with the same logged values, in any order.
-    """
-    codes = table["group"].to_numpy()
-    if len(codes) <= SAMPLE:
-        return np.arange(len(codes)), np.ones(len(codes)), True
-    read = [name for name in table.columns if name.startswith("reward.") or name in APART]
-    hashes = table.select(*read, pl.Series("logged", logged)).hash_rows().to_numpy()
-    of_group = np.zeros(int(codes.max()) + 1, np.uint64)
-    np.add.at(of_group, codes, hashes)
-    _, first, number = np.unique(of_group, return_index=True, return_counts=True)
-    counts = np.zeros(len(of_group))
-    counts[first] = number
-    # Every k-th kind of group, so that the part covers the whole file.
-    stride = max(int(np.bincount(codes)[first].sum()) // SAMPLE, 1)
-    chosen = np.zeros(len(of_group), dtype=bool)
-    chosen[np.sort(first)[::stride]] = True
-    rows = np.flatnonzero(chosen[codes])
-    return rows, counts[codes[rows]], stride == 1 and "rollout" not in table.columns
 
 
 def _first_formulas(fits: list[Fit], number: int) -> list[Fit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -11,10 +11,12 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.auditing.formulas import Formulas
-from grpo_cli.engine.group_stats import AnyCodes, Mask, group_means
-from grpo_cli.engine.moments import Vector
+from grpo_cli.auditing.formulas import Formulas, Known
+from grpo_cli.engine.extra_columns import APART
+from grpo_cli.engine.group_stats import AnyCodes, Mask, group_extremes, group_means
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
+from grpo_cli.read.narrow import Narrow
 
 SAMPLE: Final = 4_096  # rows that formulas are solved on: all, or those of some groups
 FLOAT32_ERROR: Final = 2e-5  # error of float32 arithmetic, relative to max(1, |A|)
@@ -26,7 +28,7 @@ COARSE: Final = 1e-3  # a larger tolerance leaves too few digits to solve a cons
 Precision = Literal["float64", "float32", "float16", "bfloat16", "decimals"]
 MANTISSAS: Final[Mapping[int, Precision]] = {8: "bfloat16", 11: "float16"}  # bits of the mantissa
 TIED: Final = 3.0  # formulas are tied if their errors differ by at most this factor
-ROUNDING: Final = 1e-12  # a smaller error is rounding
+ROUNDING: Final = 1e-12  # a smaller error, or number, is rounding
 LARGE: Final = 1e-3  # smaller advantages depend too little on a constant
 FAR: Final = 0.5  # a formula is not near if a larger share of the rows differs
 SPARE_EQUATIONS: Final = 3  # a match needs this many more equations than solved constants
@@ -145,19 +147,16 @@ def evidence(plan: Plan, log: Trial) -> Evidence:
     table = log.table
     read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
     numbers = read.cast(pl.Float64, strict=False)
-    prompt = "key" if "key" in table.columns else "group"  # the key, if whole steps are tried as groups
     row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
     batch = "batch" if plan.uses_batch else 0
-    given = table.select(
-        "group", row=row, prompt=prompt, batch=batch, logged=pl.Series(log.logged), count=pl.Series(log.counts)
-    )
+    given = table.select("group", row=row, batch=batch, logged=pl.Series(log.logged), count=pl.Series(log.counts))
     rows = given.with_columns(
         rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
         varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
     )
     telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
     equations = telling.select("rewards", "row", "batch").n_unique()
-    return Evidence(equations, int(telling.unique("prompt")["count"].sum()))
+    return Evidence(equations, int(telling.unique("group")["count"].sum()))
 
 
 @dataclass(frozen=True)
@@ -231,12 +230,126 @@ def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vec
     return slope, mean_y - slope * mean_x
 
 
-def lines(values: Vector, logged: Vector, codes: AnyCodes) -> Vector:
-    """The line of each group or batch through the logged values over these, at every row."""
-    slope, offset = slopes(values, logged, codes)
-    return np.asarray(slope[codes] * values + offset[codes])
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """A lowest and a highest number for each row; if the lowest is above the highest, there is none."""
+
+    low: Vector
+    high: Vector
+
+    @classmethod
+    def of(cls, logged: Vector, tolerance: Tolerance) -> Intervals:
+        """What the logged values stand for."""
+        allowed = tolerance.of(logged)
+        return cls(logged - allowed, logged + allowed)
+
+    def divisors(self, undivided: Vector) -> Intervals:
+        """The positive divisors with which each undivided value is in its interval."""
+        size, positive = np.abs(undivided), undivided > 0
+        least, most = np.where(positive, self.low, -self.high), np.where(positive, self.high, -self.low)
+        with np.errstate(all="ignore"):
+            low, high = np.where(most > 0, size / most, np.inf), np.where(least > 0, size / least, np.inf)
+        # A zero is zero whatever divides it, and a row without an advantage has none.
+        missing = np.isnan(undivided)
+        fixed = missing | (size <= ROUNDING) | np.isnan(self.low)
+        free = fixed & np.where(missing, np.isnan(self.low), (self.low <= 0) & (self.high >= 0))
+        return Intervals(
+            np.where(fixed, np.where(free, 0.0, np.inf), low), np.where(fixed, np.where(free, np.inf, 0.0), high)
+        )
+
+    def beside(self, spread: Vector, *, squared: bool) -> Intervals:
+        """What is added to a spread; `squared`: under the root."""
+        with np.errstate(all="ignore"):
+            if squared:
+                return Intervals(self.low**2 - spread**2, self.high**2 - spread**2)
+            return Intervals(self.low - spread, self.high - spread)
+
+    def agreeing(self, codes: Index) -> int:
+        """The number of rows whose group has a number that all of its rows share."""
+        size = int(codes.max(initial=0)) + 1
+        low, high = group_extremes(codes, self.low, size)[1], group_extremes(codes, self.high, size)[0]
+        return int((low <= high)[codes].sum())
+
+    def holding(self, value: float) -> int:
+        """The number of rows whose interval has this number."""
+        return int(((self.low <= value) & (value <= self.high)).sum())
+
+    @property
+    def shared(self) -> tuple[float, float]:
+        """The interval that all rows share."""
+        return float(self.low.max(initial=0.0)), float(self.high.min(initial=np.inf))
 
 
-def rounded(error: float) -> float:
-    """Five digits of a number: equal for two ways to compute the same formula."""
-    return float(f"{error:.5g}")
+@dataclass(frozen=True)
+class Log:
+    """All rows of a log, and a part of them on which formulas are solved: all of a small log."""
+
+    whole: Trial
+    part: Trial
+    rows: Index  # of the part
+    shows_all: bool  # every group of the log is like one of the part
+    known: dict[Any, Vector] = field(default_factory=dict)  # formulas of the batch, at the rows of the part
+
+    @classmethod
+    def of(cls, narrow: Narrow, logged: Vector, known: Known) -> Log:
+        """The log as it is."""
+        whole = Trial.of(Formulas(narrow.table, known), logged)
+        rows, counts, shows_all = _part(narrow.table, logged)
+        if len(rows) == len(logged):
+            return cls(whole, whole, rows, shows_all)
+        return cls(whole, Trial.of(Formulas(narrow.at(rows).table, known), logged[rows], counts), rows, shows_all)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the part is the whole log."""
+        return self.part is self.whole
+
+    def reading(self, tolerance: Tolerance) -> Log:
+        """The same with the values read as this tolerance says."""
+        whole = replace(self.whole, tolerance=tolerance)
+        return replace(self, whole=whole, part=whole if self.is_small else replace(self.part, tolerance=tolerance))
+
+    def settles(self, plan: Plan) -> bool:
+        """Whether the part shows all that the log shows of a plan."""
+        alike = not plan.needs and not plan.uses_batch and plan.estimator.order_free
+        return self.is_small or (self.shows_all and alike)
+
+    def advantages(self, plan: Plan) -> Vector:
+        """The advantages of the rows of the part; those of a formula of the batch are computed with all rows of it."""
+        if self.is_small or not plan.uses_batch:
+            return self.part.formulas.advantages(plan)
+        formula = self.whole.formulas.key(plan)
+        if formula not in self.known:
+            self.known[formula] = self.whole.formulas.advantages(plan)[self.rows]
+        return self.known[formula]
+
+    def compute(self, plans: Iterable[Plan]) -> None:
+        """Compute these together, if the part shows them."""
+        self.part.formulas.compute(plan for plan in plans if self.is_small or not plan.uses_batch)
+
+    def intervals(self, *, solved: bool = False) -> Intervals:
+        """What the logged values of the part stand for; `solved`: read as exactly as a solved constant needs."""
+        return Intervals.of(self.part.logged, self.part.tolerance.of_formula(self.part.logged, solved=solved))
+
+
+def _part(table: pl.DataFrame, logged: Vector) -> tuple[Index, Vector, bool]:
+    """The rows of some groups, how many rows each stands for, and whether every group is like one of them.
+
+    Groups are alike if they have the same rewards with the same logged values, in any order.
+    """
+    codes = table["group"].to_numpy()
+    if len(codes) <= SAMPLE:
+        return np.arange(len(codes)), np.ones(len(codes)), True
+    read = [name for name in table.columns if name.startswith("reward.") or name in APART]
+    hashes = table.select(*read, pl.Series("logged", logged)).hash_rows().to_numpy()
+    of_group = np.zeros(int(codes.max()) + 1, np.uint64)
+    np.add.at(of_group, codes, hashes)
+    _, first, number = np.unique(of_group, return_index=True, return_counts=True)
+    counts = np.zeros(len(of_group))
+    counts[first] = number
+    # Every k-th kind of group, so that the part covers the whole file.
+    stride = max(int(np.bincount(codes)[first].sum()) // SAMPLE, 1)
+    chosen = np.zeros(len(of_group), dtype=bool)
+    chosen[np.sort(first)[::stride]] = True
+    rows = np.flatnonzero(chosen[codes])
+    return rows, counts[codes[rows]], stride == 1 and "rollout" not in table.columns

@@ -11,8 +11,8 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import EPSILONS, Candidate
 from grpo_cli.auditing.formulas import Formulas, formula_key
-from grpo_cli.auditing.solve import LEVELS, Intervals, rule_of, starts_of
-from grpo_cli.auditing.trial import Fit, Precision, Trial
+from grpo_cli.auditing.solve import rule_of, starts_of
+from grpo_cli.auditing.trial import Fit, Intervals, Log, Precision, Trial
 from grpo_cli.engine import presets
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
@@ -128,7 +128,7 @@ def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> 
     formulas = Formulas(table.drop("kind"))
     told = [] if "reward.1" in log.table.columns else others[:TOLD]
     told = [one for one in told if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
-    formulas.compute(one.plan for one in (best, *told))
+    formulas.compute(one.plan for one in (*told, *([best] if told else [])))
     for one in others:
         differs = np.zeros(len(table), dtype=bool)
         if one in told:
@@ -138,20 +138,20 @@ def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> 
         yield next((kind for (kind, *_), here in zip(rows, differs, strict=True) if here), "")
 
 
-def epsilon_of(candidate: Candidate, log: Trial) -> EpsilonInterval | None:
+def epsilon_of(candidate: Candidate, log: Log) -> EpsilonInterval | None:
     """The interval of the epsilon (under the root, if it stands there) that all rows leave, and how exactly they were read.
 
     None if the formula has none, or does not show it.
     """
-    (start,) = starts_of([candidate], log.formulas, np.arange(len(log.logged)), log, LEVELS)
+    (start,) = starts_of([candidate], log)
     rule = rule_of(candidate.plan, start.plan)
     if rule is None or candidate.plan.weight.by != "none" or any(isinstance(op, Clip) for op in candidate.plan.post):
         return None
-    tolerance = log.tolerance.of_formula(log.logged, solved=candidate.solved)
-    read = Intervals.of(np.abs(log.logged / candidate.factor), tolerance)
-    divisors = read.divisors(np.abs(start.numerator(rule)))
-    added, several = divisors.beside(start.spread(rule), squared=rule.inside > 0), ~start.alone
-    low, high = Intervals(added.low[several], added.high[several]).shared
+    logged = log.part.logged
+    tolerance = log.part.tolerance.of_formula(logged, solved=candidate.solved)
+    values, spread = start.parts(rule)
+    divisors = Intervals.of(np.abs(logged / candidate.factor), tolerance).divisors(np.abs(values))
+    low, high = divisors.beside(spread, squared=rule.inside > 0).shared
     if not low <= high < np.inf:
         return None
     is_open = sum(low <= value <= high for value in EPSILONS) > 1

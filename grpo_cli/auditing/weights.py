@@ -30,7 +30,7 @@ def of_groups(start: Start) -> Iterator[Candidate]:
 
     The logged values of a group are those of the start times a factor: the weight over the divisor.
     """
-    plan, trial = start.plan, start.log
+    plan, trial = start.plan, start.log.part
     has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or plan.divisor.level != "none"
     if start.plain is None or "group" not in start.levels or has_more or trial.tolerance.is_coarse:
         return
@@ -47,7 +47,7 @@ def of_groups(start: Start) -> Iterator[Candidate]:
     for ddof, epsilon in product(DDOFS, EPSILONS) if "group" in plan.estimator.scales else ():
         rule = Divisor(level="group", ddof=ddof, epsilon=epsilon)
         named = (start.named_for("group") or start.plain).plan
-        divided.append((replace(named, divisor=rule), start.spread(rule)[first] + epsilon))
+        divided.append((replace(named, divisor=rule), start.parts(rule)[1][first] + epsilon))
     for one, divisor in divided:
         for weight, constants in _weights(groups, factors * divisor):
             weighed = replace(one, weight=weight)

@@ -24,7 +24,7 @@ from grpo_cli.engine.moments import Codes, Index, Vector
 SHIFTS: Final = 64  # rows by which advantages may be shifted
 MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
 LARGEST: Final = 64  # rows of a group that was cut
-PAIRS: Final = 20  # pairs of rows with equal rewards and different lengths and advantages, at least
+PAIRS: Final = 20  # rows beside a shorter one of equal reward and another advantage, at least
 GROUPS: Final = 3  # groups with such pairs, at least
 STEPS: Final = 3  # that have a mean or std of their own, at least
 KINDS: Final = 5  # distinct values in each of them: three more than the two numbers that are solved
@@ -65,28 +65,23 @@ def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None
     """
     codes = log.table["group"].to_numpy()
     # The first rows of the file, up to the first group that has rows beyond them.
-    late = np.isin(codes[:SAMPLE], codes[SAMPLE:])
-    last = int(late.argmax()) if late.any() else len(codes[:SAMPLE])
+    last = int(np.append(np.isin(codes[:SAMPLE], codes[SAMPLE:]), values=True).argmax())
     formulas, logged = Formulas(log.table.head(last), log.formulas.known), log.logged[:last]
     if not last or not evidence(tried[0].plan, Trial.of(formulas, logged)).suffices(log.tolerance, 1):
         return None
-    allowed = log.tolerance.of(logged)
-    most = min(SHIFTS, last // 4)
-    shifts = [sign * size for size in range(1, most + 1) for sign in (1, -1)]
-    plain = [*_plain(tried)]
+    allowed, plain = log.tolerance.of(logged), [*_plain(tried)]
     formulas.compute(candidate.plan for candidate in plain)
-    values = [
-        (plain_method(candidate.plan) or candidate.name, formulas.advantages(candidate.plan)) for candidate in plain
-    ]
-    for (name, given), by in product(values, shifts):
+    shifts = [sign * size for size in range(1, min(SHIFTS, last // 4) + 1) for sign in (1, -1)]
+    for candidate, by in product(plain, shifts):
+        given = formulas.advantages(candidate.plan)
         here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
         near = np.abs(given[there] - logged[here]) <= allowed[here]
         if near.mean() >= MOST and (near | (parts[here] != parts[there])).all():
             rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
             by_part = "" if near.all() else " within each file or step"
-            where = f"{rows} {'further up' if by > 0 else 'further down'}"
+            name, where = plain_method(candidate.plan) or candidate.name, f"{rows} further {'up' if by > 0 else 'down'}"
             says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {where}"
-            return cause("shift", says, codes, np.bincount(codes) > 0)
+            return _of_log("shift", says, codes)
     return None
 
 
@@ -105,7 +100,7 @@ def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | No
         if is_near.all() and np.ptp(slope) > APART * slope.max():
             by = f"times {slope.min():.3g} to {slope.max():.3g} and plus {offset.min():.2g} to {offset.max():.2g}"
             says = f"part of each batch is missing: in every file or step the advantages are those of {candidate.name} {by}, as a mean or std of more rows makes them"
-            return cause("partial batch", says, codes, np.bincount(codes) > 0)
+            return _of_log("partial batch", says, codes)
     return None
 
 
@@ -115,88 +110,81 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> Cause | None:
     The missing rows are solved from the advantages, so several different groups have to confirm them.
     """
     reward, codes = log.table["reward.0"].to_numpy(), log.table["group"].to_numpy()
-    rewards = np.unique(reward)
+    rewards, is_high = np.unique(reward), reward == np.nanmax(reward)
     is_finite = np.isfinite(rewards).all() and np.isfinite(log.logged).all()
     if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
         return None
     allowed = float(log.tolerance.of(log.logged).max())
-    is_high = reward == rewards[1]
-    seen = np.column_stack([_value_of_groups(codes, log.logged, rows) for rows in (~is_high, is_high)])
+    seen = _of_both(codes, log.logged, is_high)
     if (np.abs(seen[codes, is_high.astype(int)] - log.logged) > allowed).any():
         return None
-    kinds = np.column_stack([seen, np.bincount(codes, is_high), np.bincount(codes)])
     # Groups with the same rewards and advantages count once.
+    kinds = np.column_stack([seen, np.bincount(codes, is_high), np.bincount(codes)])
     kinds = np.unique(np.nan_to_num(kinds, nan=np.inf), axis=0)
-    seen, high, kept = kinds[:, :2], kinds[:, 2], kinds[:, 3]
-    is_seen = np.isfinite(seen)
+    seen, high, kept = kinds[:, :TWO], kinds[:, 2], kinds[:, 3]
+    both = np.isfinite(seen).all(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        rate = np.where(is_seen.all(axis=1), seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
-    if not np.isfinite(rate).all():
-        return None
-    # The size of the whole groups; that of the largest here says that they are whole.
+        rate = np.where(both, seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
     largest = int(kept.max())
-    n = next((n for n in range(largest, LARGEST + 1) if (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()), largest)
+    sizes = range(largest, LARGEST + 1) if np.isfinite(rate).all() else ()
+    n = next((n for n in sizes if (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()), largest)
+    # Groups of this size with 0, 1, ... n higher rewards.
+    whole, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
+    table = pl.DataFrame({"group": whole, "reward.0": rewards[(place < whole).astype(int)]})
+    formulas = Formulas(table.with_columns(batch=pl.lit(0, pl.UInt32)))
+    plain = [one for one in _plain(tried) if one.plan.estimator.order_free and n > largest]
+    formulas.compute(one.plan for one in plain)
     more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
-    for name, given in _of_whole_groups(log, tried, rewards, n) if n > largest else ():
-        same = (np.abs(given - seen[:, None]) <= allowed) | ~is_seen[:, None]
+    for one in plain:
+        given = _of_both(whole, formulas.advantages(one.plan), place < whole)
+        same = (np.abs(given - seen[:, None]) <= allowed) | ~np.isfinite(seen)[:, None]
         fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
-        if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, 2:], fits.argmax(axis=1)):
-            sizes = f"{kept.min():g}" if kept.min() == largest else f"{kept.min():g} to {largest}"
-            says = f"groups were cut to {sizes} of {n}: with the missing rows {name} gives every advantage"
-            return cause("cut", says, codes, np.bincount(codes) > 0)
+        if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, TWO:], fits.argmax(axis=1)):
+            sizes_ = f"{kept.min():g}" if kept.min() == largest else f"{kept.min():g} to {largest}"
+            return _of_log(
+                "cut",
+                f"groups were cut to {sizes_} of {n}: with the missing rows {one.name} gives every advantage",
+                codes,
+            )
     return None
 
 
-def _of_whole_groups(log: Trial, tried: Sequence[Candidate], rewards: Vector, n: int) -> Iterator[tuple[str, Matrix]]:
-    """For each formula, the advantages of both rewards in groups of this size: a line for 0, 1, ... higher rewards."""
-    codes, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
-    is_high = place < codes
-    table = pl.DataFrame({"group": codes, "reward.0": rewards[is_high.astype(int)]}).with_columns(
-        batch=pl.lit(0, pl.UInt32)
-    )
-    formulas = Formulas(table, log.formulas.known)
-    plain = [candidate for candidate in _plain(tried) if candidate.plan.estimator.order_free]
-    formulas.compute(candidate.plan for candidate in plain)
-    for candidate in plain:
-        values = formulas.advantages(candidate.plan)
-        yield candidate.name, np.column_stack([_value_of_groups(codes, values, rows) for rows in (~is_high, is_high)])
-
-
-def _value_of_groups(codes: AnyCodes, values: Vector, rows: Mask) -> Vector:
-    """For each group, the value of one of its rows among these; NaN if it has none."""
-    found = np.full(int(codes.max()) + 1, np.nan)
-    found[codes[rows]] = values[rows]
+def _of_both(codes: AnyCodes, values: Vector, is_high: Mask) -> Matrix:
+    """For each group, the value of one of its rows with the lower and with the higher reward; NaN if it has none."""
+    found = np.full((int(codes.max()) + 1, TWO), np.nan)
+    found[codes, is_high.astype(int)] = values
     return found
 
 
-def _is_confirmed(seen: Matrix, here: np.ndarray[Any, Any], solved: Index) -> bool:
+def _is_confirmed(seen: Matrix, here: Matrix, solved: Index) -> bool:
     """Whether distinct groups confirm the solved numbers of higher rewards.
 
     If the rows `here` determined the missing ones, a formula of the rows here alone would explain the log.
     """
     free = len(np.unique(np.column_stack([here, solved]), axis=0)) - len(np.unique(here, axis=0))
-    equations = sum(len(np.unique(solved[np.isfinite(seen[:, at])])) for at in range(TWO))
-    constants = 1 + len(np.unique(solved))
-    return equations >= constants + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
+    equations = sum(len(np.unique(solved[np.isfinite(column)])) for column in seen.T)
+    return equations >= 1 + len(np.unique(solved)) + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
 
 
 def _length(log: Trial) -> Cause | None:
     """In groups of equal rewards, advantages rise with the length everywhere, or fall everywhere."""
     if "length" not in log.table.columns:
         return None
-    codes = log.table["group"].to_numpy()
+    codes, length = log.table["group"].to_numpy(), log.table["length"].to_numpy()
     constant = np.all([np.isfinite(values) for values in constant_groups(log.table)], axis=0)
-    rows = np.flatnonzero(constant[codes] & np.isfinite(log.logged))[:SAMPLE]
-    frame = pl.DataFrame({
-        "group": codes[rows], "length": log.table["length"].to_numpy()[rows], "logged": log.logged[rows],
-        "allowed": log.tolerance.of(log.logged[rows]),
-    })  # fmt: skip
-    pairs = frame.join(frame, on="group").filter(pl.col("length") < pl.col("length_right"))
-    change = pairs["logged_right"] - pairs["logged"]
-    moved = pairs.with_columns(change=change).filter(pl.col("change").abs() > 2 * pl.col("allowed"))
-    falls, groups = int((moved["change"] < 0).sum()), np.isin(np.arange(len(constant)), moved["group"].to_numpy())
-    if len(moved) < PAIRS or groups.sum() < GROUPS or falls not in {0, len(moved)}:
+    rows = np.flatnonzero(constant[codes] & np.isfinite(log.logged))
+    rows = rows[np.lexsort((length[rows], codes[rows]))]
+    change, allowed = np.diff(log.logged[rows]), 2 * log.tolerance.of(log.logged[rows[1:]])
+    longer = (np.diff(codes[rows]) == 0) & (np.diff(length[rows]) > 0) & (np.abs(change) > allowed)
+    moved = np.isin(np.arange(len(constant)), codes[rows[1:]][longer])
+    falls = int((change[longer] < 0).sum())
+    if longer.sum() < PAIRS or moved.sum() < GROUPS or falls not in {0, longer.sum()}:
         return None
     how = ("penalty", "fall") if falls else ("bonus", "rise")
-    says = f"a length {how[0]}: in all {groups.sum()} groups of equal rewards that differ, the advantages {how[1]} with the length"
-    return cause("length", says, codes, groups)
+    says = f"a length {how[0]}: in all {moved.sum()} groups of equal rewards that differ, the advantages {how[1]} with the length"
+    return cause("length", says, codes, moved)
+
+
+def _of_log(name: str, says: str, codes: AnyCodes) -> Cause:
+    """A cause of all groups."""
+    return cause(name, says, codes, np.bincount(codes) > 0)

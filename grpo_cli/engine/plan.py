@@ -184,10 +184,12 @@ class Plan:
 
     @property
     def flag(self) -> str:
-        """The options of its method, and of the weight of its groups if it has one."""
-        method = f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"
+        """The options of its method, of another baseline than the method's own, and of the weight of its groups if it has one."""
+        words = [f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"]
+        if self.baseline_level != self.estimator.sets.get("estimator.baseline_level", "group"):
+            words.append(f"--set estimator.baseline_level={self.baseline_level}")
         weight = (part for part in fields(Weight) if getattr(self.weight, part.name) != part.default)
-        return " ".join([method, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])
+        return " ".join([*words, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for the summary, JSON and file metadata."""

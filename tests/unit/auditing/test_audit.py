@@ -687,8 +687,9 @@ def test_rloo_over_a_whole_step_or_the_whole_input_is_found(unit: str, same_keys
     if same_keys:
         frame = frame.with_columns(prompt_id=pl.Series([f"p{k % 8}" for k in range(40) for _ in range(8)]))
     facts = found(frame)
-    assert (facts["match"]["verdict"], facts["match"]["name"]) == ("match", "rloo")
-    assert facts["notes"][-1].startswith("each step is one group" if unit == "step" else "the whole input is one group")
+    named = facts["match"]["verdict"], facts["match"]["name"]
+    assert named == ("match", "rloo --set estimator.baseline_level=batch")
+    assert ("batches by step" in facts["notes"][-1]) == (unit == "step")
 
 
 @pytest.mark.parametrize(("kind", "by"), some(product(["decimals", "zeros and ones"], [1, -1, 8]), 2))

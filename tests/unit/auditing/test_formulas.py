@@ -10,8 +10,8 @@ import pytest
 
 from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.auditing.formulas import Formulas
-from grpo_cli.auditing.solve import LEVELS, starts_of
-from grpo_cli.auditing.trial import Trial
+from grpo_cli.auditing.solve import starts_of
+from grpo_cli.auditing.trial import Log, Trial
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
 from tests.support.drawn import some
@@ -60,8 +60,9 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
     table = rewards(**kind)
     formulas = Formulas(table)
     trial = Trial.of(formulas, np.zeros(len(table)))
+    log = Log(trial, trial, np.arange(len(table)), shows_all=True)
     tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
-    for start in starts_of(tried, formulas, np.arange(len(table)), trial, LEVELS):
+    for start in starts_of(tried, log):
         for candidate in some(start.members, 2):
             expected = formulas.advantages(candidate.plan)
             assert start.divided(candidate) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate

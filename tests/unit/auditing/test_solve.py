@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.auditing.solve import Intervals, shortest
+from grpo_cli.auditing.solve import shortest
+from grpo_cli.auditing.trial import Intervals
 from tests.support.drawn import some
 
 SIZE = 8
