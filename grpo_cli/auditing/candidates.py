@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, Final
 
 from grpo_cli.auditing.formulas import formula_key
-from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Level, Rewards, ShapeOp
 from grpo_cli.engine.presets import presets
@@ -159,13 +159,22 @@ def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
 def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
     """Each of these methods with its scales, and whitened; constants and other stds are solved."""
     rows = (ESTIMATORS[name] for name in methods if name not in {"expression", "none"})
+
+    def levels(row: Estimator) -> Sequence[str]:
+        """Beside the mean of the batch, grpo and dr-grpo are batch-norm."""
+        return (
+            row.levels
+            if row.build is not ESTIMATORS["batch-norm"].build
+            else (row.sets.get("estimator.baseline_level", "group"),)
+        )
+
     return tuple(
         Plan.of({
             "estimator.name": row.name, "estimator.baseline_level": baseline, "divisor.level": scale,
             **({"post.whiten.level": whitened} if whitened else {}),
         })
         for row in rows
-        for baseline, scale, whitened in product(row.levels, row.scales, ("", "sample", "token"))
+        for baseline, scale, whitened in product(levels(row), row.scales, ("", "sample", "token"))
         # Whitening undoes the std of a batch, and a group has no std beside the mean of a batch.
         if not (whitened and scale == "batch") and not (baseline == "batch" and scale == "group")
     )  # fmt: skip

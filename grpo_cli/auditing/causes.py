@@ -224,7 +224,9 @@ def _other_rows(case: Case) -> Mask:
     line = slope[case.codes] * case.computed + offset[case.codes]
     # If one end is as computed, only the other was changed: any two values lie on a line.
     both, moved = case.ends(case.computed), case.ends(np.where(case.same, np.nan, case.computed))
-    return np.asarray(case.agrees(line) & (slope > 0) & (both[0] == moved[0]) & (both[1] == moved[1]) & (case.sizes >= LINE))
+    return np.asarray(
+        case.agrees(line) & (slope > 0) & (both[0] == moved[0]) & (both[1] == moved[1]) & (case.sizes >= LINE)
+    )
 
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (

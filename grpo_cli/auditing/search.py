@@ -26,7 +26,6 @@ from grpo_cli.schemas.table import schemas
 CONFIRMED: Final = 2_000_000  # rows that are computed to confirm plans, all plans together
 FEWEST: Final = 6  # plans that are confirmed at least
 SLACK: Final = 6  # further rows that may differ in the sample
-SAME: Final = 9  # decimals in which the values of two starts agree if they are the same
 MOST: Final = 40  # plans that are confirmed at most
 DECIMALS: Final = range(2, 7)  # decimals of rounded values; a number with one or none may be exact
 EXACT: Final = 3  # rewards with more decimals may have been rounded
@@ -99,12 +98,12 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
 def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
     log.compute(plan for start in starts for plan in start.parts_of_rules)
-    found, seen = list[Fit](), set[tuple[bytes, bool]]()
+    found, seen = list[Fit](), set[tuple[int, bool]]()
     for start in starts:
-        # The divisors of values that are equal up to rounding are tried once.
-        values = (np.round(start.values, SAME) + 0.0).tobytes(), start.plain is None
-        found += start.fits([*start.members, *(with_known_constants(start) if values not in seen else ())])
-        seen.add(values)
+        # The divisors of starts that are alike are tried once.
+        kind = id(start.like), start.plain is None
+        found += start.fits([*start.members, *(with_known_constants(start) if kind not in seen else ())])
+        seen.add(kind)
     return found
 
 
@@ -124,7 +123,7 @@ def _proven(starts: Iterable[Start], solve: Callable[[Start], Iterable[Candidate
 
 def _likely(starts: Sequence[Start], log: Log) -> list[Start]:
     """The starts over whose values the logged values of each batch are on a line (those that miss the fewest rows), or of each group."""
-    off = [_off_the_lines(start.values, log.part) for start in starts]
+    off = _off_the_lines([start.values for start in starts], log.part)
     most = min(2 * min(off, default=0) + SLACK, FAR * log.part.size)
     half = FAR * len(log.rows)
     return [
@@ -134,17 +133,21 @@ def _likely(starts: Sequence[Start], log: Log) -> list[Start]:
     ]
 
 
-def _off_the_lines(values: Vector, log: Trial) -> float:
-    """How many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
-    x, y = (pl.col(name).fill_nan(None) for name in ("x", "y"))
-    median = partial(pl.Expr.over, partition_by="batch")
-    frame = log.table.select("batch", x=pl.Series(values), y=pl.Series(log.logged))
-    away = x - median(x.median())
-    ratio = pl.when(away.abs() > ROUNDING).then((y - median(y.median())) / away)
-    frame = frame.with_columns(slope=median(ratio.median()))
-    line = frame.select(pl.col("slope") * x + median((y - pl.col("slope") * x).median())).to_series().to_numpy()
-    off = ~(np.abs(line - log.logged) <= log.tolerance.of(log.logged))
-    return float(log.counts[off & np.isfinite(log.logged)].sum())
+def _off_the_lines(values: Sequence[Vector], log: Trial) -> list[float]:
+    """For each of these, how many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
+    names, y = [f"{at}" for at in range(len(values))], pl.col("y")
+
+    def away(value: pl.Expr) -> pl.Expr:
+        return value - value.median().over("batch")
+
+    frame = log.table.select("batch", y=pl.Series(log.logged), **dict(zip(names, map(pl.Series, values), strict=True)))
+    frame = frame.with_columns(pl.exclude("batch").fill_nan(None))
+    ratios = (pl.when(away(pl.col(name)).abs() > ROUNDING).then(away(y) / away(pl.col(name))) for name in names)
+    slopes = frame.select(ratio.median().over("batch").alias(name) for name, ratio in zip(names, ratios, strict=True))
+    rest = frame.select("batch", *(pl.lit(frame["y"] - slopes[name] * frame[name]).alias(name) for name in names))
+    off = rest.select(away(pl.col(name)).abs() for name in names).fill_null(np.inf).to_numpy()
+    wrong = (off > log.tolerance.of(log.logged)[:, None]) & np.isfinite(log.logged)[:, None]
+    return [float(rows) for rows in log.counts @ wrong]
 
 
 def _confirmed(found: list[Fit], log: Log) -> list[Fit]:

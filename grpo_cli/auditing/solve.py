@@ -31,6 +31,7 @@ Level = Literal["group", "batch"]
 Rule = Divisor | Whiten
 LEVELS: Final[Sequence[Level]] = ("group", "batch")
 OF: Final[Sequence[Literal["reward", "residual"]]] = ("reward", "residual")
+SAME: Final = 9  # decimals in which the values of two starts agree if they are the same
 DIFFERENT: Final = 2  # rows at a bound, or distinct values, at least
 
 
@@ -77,6 +78,7 @@ class Start:
     members: Sequence[Candidate]
     log: Log
     levels: Sequence[Level]  # of the rules that are tried
+    like: Plan  # the first start with the same rewards and values: its parts are computed once
 
     @cached_property
     def values(self) -> Vector:
@@ -99,7 +101,7 @@ class Start:
         """What this rule divides: a whitening subtracts the mean of the batch first."""
         if not isinstance(rule, Whiten):
             return self.values
-        return self.log.advantages(self.with_rule(self.plan, _centre(rule)))
+        return self.log.advantages(self.with_rule(self.like, _centre(rule)))
 
     def parts(self, rule: Rule | None) -> tuple[Vector, Vector]:
         """What this rule divides, and what it adds its constants to.
@@ -109,7 +111,7 @@ class Start:
         values = self.numerator(rule)
         if rule is None:
             return values, np.ones(len(values))
-        quotients = self.log.advantages(self.with_rule(self.plan, _bare(rule)))
+        quotients = self.log.advantages(self.with_rule(self.like, _bare(rule)))
         with np.errstate(all="ignore"):
             spread = np.abs(values / quotients)
         values = np.where((quotients == 0) | np.isnan(quotients), quotients, values)
@@ -143,9 +145,9 @@ class Start:
         """The formulas that the parts of its rules are computed with."""
         for rule in (*(rule for _, rule in self.rules()), *(rule_of(one.plan, self.plan) for one in self.members)):
             if rule is not None:
-                yield self.with_rule(self.plan, _bare(rule))
+                yield self.with_rule(self.like, _bare(rule))
             if isinstance(rule, Whiten):
-                yield self.with_rule(self.plan, _centre(rule))
+                yield self.with_rule(self.like, _centre(rule))
 
     def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
         """How well these candidates fit the compared rows."""
@@ -206,7 +208,13 @@ def starts_of(tried: Sequence[Candidate], log: Log, level: Level = "group") -> l
         members.setdefault(key, []).append(candidate)
     first = {key: next(filter(plain_method, alike), alike[0]) for key, alike in plans.items()}
     log.compute(first.values())
-    return [Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,)) for key, plan in first.items()]
+    starts, like = list[Start](), dict[Any, Plan]()
+    for key, plan in first.items():
+        values = (np.round(log.advantages(plan), SAME) + 0.0).tobytes()
+        of_any_method = formulas.key(replace(plan, method="reinforce", params={}))
+        same = like.setdefault((values, of_any_method), plan)
+        starts.append(Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,), same))
+    return starts
 
 
 # --- constants ---------------------------------------------------------------------------------------------

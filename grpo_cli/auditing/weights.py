@@ -13,7 +13,7 @@ import polars as pl
 from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate
 from grpo_cli.auditing.solve import Start
 from grpo_cli.auditing.trial import SPARE_EQUATIONS, Trial
-from grpo_cli.engine.group_stats import Matrix, group_means
+from grpo_cli.engine.group_stats import Matrix, group_extremes, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Divisor, Weight
@@ -42,12 +42,12 @@ def of_groups(start: Start) -> Iterator[Candidate]:
         pl.first("batch"), rate=pl.first(".mean").clip(0.0, 1.0), std=pl.first(".std"),
         mean=pl.col("reward.0").filter(pl.col("reward.0").is_finite()).mean(),
     ).sort("group")  # fmt: skip
-    first = np.unique(codes, return_index=True)[1]
     divided: list[tuple[Plan, Vector]] = [(start.plain.plan, np.ones(len(groups)))]
     for ddof, epsilon in product(DDOFS, EPSILONS) if "group" in plan.estimator.scales else ():
         rule = Divisor(level="group", ddof=ddof, epsilon=epsilon)
         named = (start.named_for("group") or start.plain).plan
-        divided.append((replace(named, divisor=rule), start.parts(rule)[1][first] + epsilon))
+        _, spread = group_extremes(codes, start.parts(rule)[1], len(groups))  # a row at the mean does not show it
+        divided.append((replace(named, divisor=rule), spread + epsilon))
     for one, divisor in divided:
         for weight, constants in _weights(groups, factors * divisor):
             weighed = replace(one, weight=weight)
@@ -69,7 +69,7 @@ def _factors(values: Vector, trial: Trial, codes: Index) -> Vector | None:
 def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
     """Group weights that explain these factors, each with the number of solved constants."""
     rate = groups["rate"].to_numpy()
-    known = np.isfinite(factors) & (rate > 0) & (rate < 1) & (groups["std"].to_numpy() > 0)
+    known = (factors > 0) & (rate > 0) & (rate < 1) & (groups["std"].to_numpy() > 0)
     known &= np.isfinite(groups["mean"].to_numpy())  # of the first of several rewards
     rate, mean, std, batch = (groups[name].to_numpy()[known] for name in ("rate", "mean", "std", "batch"))
     kinds = len(np.unique(np.round(rate, 5)))

@@ -185,6 +185,6 @@ def _length(log: Trial) -> Cause | None:
     return cause("length", says, codes, moved)
 
 
-def _of_log(name: str, says: str, codes: AnyCodes) -> Cause:
+def _of_log(name: str, says: str, codes: Codes | Index) -> Cause:
     """A cause of all groups."""
     return cause(name, says, codes, np.bincount(codes) > 0)
