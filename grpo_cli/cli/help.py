@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 from grpo_cli.cli.terminal import BOLD, CYAN, coloured
@@ -23,6 +22,7 @@ _NARROWEST: Final = 60  # columns
 def of_command(row: Command, *, whole: bool = False) -> str:
     """What the command does, an example, its argument, and its options by panel: those that most runs need, or with `whole` all."""
     shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
+    panels = dict.fromkeys(one.panel for one in shown)
     line = partial(_line, whole=whole)
     taken = [] if row.argument is None else [row.argument]
     words = [f"{row.flag}{'...' if row.type is not str else ''}" if row.required else f"[{row.flag}]" for row in taken]
@@ -32,7 +32,7 @@ def of_command(row: Command, *, whole: bool = False) -> str:
         ("Example", [f"{' ' * _INDENT}{row.example}"]),
         (_wrapped(row.more), ()),
         ("Argument" if taken else "", _lines(map(line, taken))),
-        *((panel, _lines(map(line, rows))) for panel, rows in groupby(shown, lambda row: row.panel)),
+        *((panel, _lines(line(one) for one in shown if one.panel == panel)) for panel in panels),
     ]
     more = f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}" if row.common and not whole else ""
     return _page([*parts, (more, ())])

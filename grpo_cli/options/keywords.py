@@ -72,6 +72,7 @@ class PlanKeywords(SharedKeywords, total=False):
     input_length_column: Text
     turns_column: Text
     mask: Text
+    token_logprobs: Text
 
 
 class CompareKeywords(PlanKeywords, total=False):
@@ -114,10 +115,10 @@ class InspectKeywords(PlanKeywords, total=False):
     sort: Text
     text_column: Text
     duplicates: Switch
-    old_token_logprobs: Text
-    token_entropy: Text
     cluster: Text
     rescored_column: Text
+    old_token_logprobs: Text
+    token_entropy: Text
     pass_at: Text
     plan_by: Text
     plans: Several
@@ -159,13 +160,14 @@ class ExportKeywords(CompareKeywords, total=False):
     beta: Number
     max_weight: Number
     ratio_cap: Number
-    old_token_logprobs: Text
     pool: Switch
     pass_at: Text
     solved_at: Number
     tokens: Text
     mask: Text
     prompt_tokens: Text
+    token_logprobs: Text
+    old_token_logprobs: Text
     where: Several
     against: Several
     limit: Whole

@@ -38,7 +38,7 @@ SFT: Final = "For --to sft"
 PAIRS: Final = "For --to pairs"
 WEIGHTS: Final = "For --to weights"
 PROMPTS: Final = "For --to prompts"
-TOKENS: Final = "Tokens (compute --per-token, export --to tokens)"
+TOKENS: Final = "Tokens, and lists with a number for each"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 
@@ -142,9 +142,6 @@ _ROWS: Final = _of_panels({
                type=bool),
         Option("distill", "With --per-token: add X * (teacher - student log-probability) to the advantage of each response token (on-policy distillation).",
                type=float, sets="distill.coef"),
-        Option("token_logprobs", "Column with lists, over the response tokens or all tokens: the log-prob of each sampled token under the policy that is trained, the student of --teacher-logprobs.",
-               metavar="COL", brief="Lists of log-probs of the trained policy"),
-        Option("teacher_logprobs", "Column with those of the teacher, of the same tokens.", metavar="COL"),
         Option("facts", "Also write COLUMN_mean, _std, _size and _status.", type=bool),
         Option("only", "Write only the group key, the rewards and the new columns.", type=bool),
         Option("duplicate", "Replace dropped groups with copies of kept ones (marked in COLUMN_copy).",
@@ -294,9 +291,6 @@ _MORE: Final = _of_panels({
         Option("text_column", "Column with the response text (default: found by name).",
                metavar="COL", brief="Column with the response text"),
         Option("duplicates", "Look for identical texts within groups even in large files.", type=bool),
-        Option("old_token_logprobs", "Lists with the log-prob of each token of --token-logprobs under the policy that sampled it, such as that of the inference engine: KL, ratios and effective sample sizes. --mask says which tokens count.",
-               metavar="COL", brief="Lists of log-probs of the sampling policy"),
-        Option("token_entropy", "Column with lists: the entropy at each token.", metavar="COL"),
         Option("before", "An earlier run on the same prompts: how solve rates have changed, with a 95% interval. Of several, the first is the base. In select and export: other runs that the facts runs and solved_runs of --where count.",
                spelled="--against", type=Several, metavar="[NAME=]INPUT", brief="What changed since an earlier run"),
         Option("cluster", "With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
@@ -366,6 +360,12 @@ _MORE: Final = _of_panels({
                metavar="COL"),
         Option("prompt_tokens", "Column with the prompt tokens, a list or a count: that many zeros come first.",
                metavar="COL"),
+        Option("token_logprobs", "Column with lists, over the response tokens or all tokens: the log-prob of each sampled token under the policy that is trained, the student of --teacher-logprobs.",
+               metavar="COL", brief="Lists of log-probs of the trained policy"),
+        Option("teacher_logprobs", "Column with those of the teacher, of the same tokens.", metavar="COL"),
+        Option("old_token_logprobs", "Lists with the log-prob of each token of --token-logprobs under the policy that sampled it, such as that of the inference engine: KL, ratios and effective sample sizes. --mask says which tokens count.",
+               metavar="COL", brief="Lists of log-probs of the sampling policy"),
+        Option("token_entropy", "Column with lists: the entropy at each token.", metavar="COL"),
     ),
     CHOICE: (
         Option("where", "Keep groups that meet the condition, for example '0.1 <= mean <= 0.9 and std > 0'; of several, all.",
@@ -486,6 +486,7 @@ _ADVANTAGE: Final = (GROUPS, REWARDS, METHOD, DIVISOR, SKIPPED, POST, ROLE)
 _GROUPED: Final = ("group", "group_size", "group_within", "schema")
 _REWARDED: Final = ("reward", "map", "missing")
 # Parts of what commands take.
+_DRIFT: Final = ("mask", "token_logprobs", "old_token_logprobs", "token_entropy")
 _READ: Final = ("on_error", "max_line", "config", "no_config")
 _SHOWN: Final = ("quiet", "color", "debug")
 
@@ -495,7 +496,7 @@ _COMMANDS: Final = (
         "Compute advantages and add them to the file as a new column.",
         options=_options(
             INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES,
-            without=("all",),
+            without=("all", "old_token_logprobs", "token_entropy"),
         ),
         common=(
             "preset", "method", "scale", *_GROUPED, "batch_by", *_REWARDED, "zero_variance", "output", "force", "in_place", "column",
@@ -507,7 +508,7 @@ _COMMANDS: Final = (
         "inspect",
         "Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         options=_options(
-            "where", LOOK, "token_logprobs", "mask", "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
+            "where", LOOK, *_DRIFT, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -530,7 +531,7 @@ _COMMANDS: Final = (
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=_options(
-            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", "token_logprobs", "old_token_logprobs", "token_entropy", "mask", *_ADVANTAGE, *_READ, *_SHOWN,
+            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_DRIFT, *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "methods", "text_column", "output",
@@ -555,8 +556,8 @@ _COMMANDS: Final = (
         "export",
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, "token_logprobs", "old_token_logprobs", PROMPTS, TOKENS, "where", "before", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
-            *_READ, "fail_on", "json", "summary", *_SHOWN, without=BY_VALUE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            *_READ, "fail_on", "json", "summary", *_SHOWN, without=(*BY_VALUE, "teacher_logprobs", "token_entropy"),
         ),
         common=(
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",

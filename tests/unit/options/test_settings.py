@@ -56,8 +56,6 @@ EFFECTS: dict[str, Effect] = {
     "only": Effect(value=True, changes={"output.only": True}),
     "per_token": Effect(value=True, changes={"tokens.length": "n"}, beside={"length_column": "n"}),
     "distill": Effect(0.5, {"plan.distill.coef": 0.5}, STUDENT_AND_TEACHER),
-    "token_logprobs": Effect("s", {"tokens.token_logprobs": "s"}, STUDENT_AND_TEACHER),
-    "teacher_logprobs": Effect("t", {"tokens.teacher_logprobs": "t"}, STUDENT_AND_TEACHER),
     "long": Effect(value=True, changes={"output.long": True}),
     "schema": Effect("verl", {"binding.schema": "verl"}),
     "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
@@ -216,7 +214,7 @@ def test_one_file_serves_compute_and_select(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_name_in_a_file_means_the_same(name: str, tmp_path: Path) -> None:
     given = {**EFFECTS[name].beside, name: EFFECTS[name].value}
-    read = with_config({"config": str(toml(tmp_path / "c.toml", given))})
+    read = with_config({"config": str(toml(tmp_path / "c.toml", given))}, COMMANDS["compute"].takes)
     assert meaning({k: v for k, v in read.items() if k != "config"}) == meaning(given)
 
 
@@ -238,7 +236,7 @@ def test_a_flag_wins_over_the_file(name: str, tmp_path: Path) -> None:
     effect = EFFECTS[name]
     weak = WEAKER.get(name) or another(OPTIONS[name].type, effect.value)
     path = toml(tmp_path / "c.toml", {**effect.beside, name: weak})
-    read = with_config({"config": str(path), name: effect.value})
+    read = with_config({"config": str(path), name: effect.value}, COMMANDS["compute"].takes)
     assert meaning(read) == meaning({**effect.beside, name: effect.value})
 
 
