@@ -647,6 +647,25 @@ class Page:
         return f'<iframe srcdoc="{escape(self.html)}" style="width: 100%; height: 900px; border: 0"></iframe>'
 
 
+@overload
+def report(
+    frame: Any,
+    path: None = None,
+    *,
+    methods: str | None = None,
+    rescored: Any = None,
+    **options: Unpack[InspectKeywords],
+) -> Page: ...
+@overload
+def report(
+    frame: Any,
+    path: Name,
+    *,
+    methods: str | None = None,
+    force: bool = False,
+    rescored: Any = None,
+    **options: Unpack[InspectKeywords],
+) -> Path: ...
 @_explained_in_keywords
 def report(
     frame: Any,
