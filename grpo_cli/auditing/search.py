@@ -77,9 +77,10 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
 def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
     starts = starts_of([one for one in tried if not one.plan.uses_batch], log)
-    agreeing = [start.agreeing for start in starts]
-    most = min(FAR * len(log.rows), max(agreeing, default=0))
-    found = _known([start for start, rows in zip(starts, agreeing, strict=True) if rows >= most], log)
+    agreeing = [start for start in starts if start.agreeing > FAR * len(log.rows)]
+    found = _known(agreeing, log)
+    if not _explained(found):  # a wrong row in each group agrees with no other
+        found += _known([start for start in starts if start not in agreeing], log)
     # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
     if not _explained(found):
         of_batch = _likely(starts_of([one for one in tried if one.plan.uses_batch], log, "batch"), log)
@@ -98,10 +99,10 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
 def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
     log.compute(plan for start in starts for plan in start.parts_of_rules)
-    found, seen = list[Fit](), set[tuple[int, bool]]()
+    found, seen = list[Fit](), set[tuple[bytes, bool]]()
     for start in starts:
-        # The divisors of starts that are alike are tried once.
-        kind = id(start.like), start.plain is None
+        # The divisors of equal values are tried once.
+        kind = start.rounded, start.plain is None
         found += start.fits([*start.members, *(with_known_constants(start) if kind not in seen else ())])
         seen.add(kind)
     return found
@@ -143,7 +144,9 @@ def _off_the_lines(values: Sequence[Vector], log: Trial) -> list[float]:
     frame = log.table.select("batch", y=pl.Series(log.logged), **dict(zip(names, map(pl.Series, values), strict=True)))
     frame = frame.with_columns(pl.exclude("batch").fill_nan(None))
     ratios = (pl.when(away(pl.col(name)).abs() > ROUNDING).then(away(y) / away(pl.col(name))) for name in names)
-    slopes = frame.select(ratio.median().over("batch").alias(name) for name, ratio in zip(names, ratios, strict=True))
+    slopes = frame.select(
+        ratio.median().over("batch").fill_null(0.0).alias(name) for name, ratio in zip(names, ratios, strict=True)
+    )
     rest = frame.select("batch", *(pl.lit(frame["y"] - slopes[name] * frame[name]).alias(name) for name in names))
     off = rest.select(away(pl.col(name)).abs() for name in names).fill_null(np.inf).to_numpy()
     wrong = (off > log.tolerance.of(log.logged)[:, None]) & np.isfinite(log.logged)[:, None]

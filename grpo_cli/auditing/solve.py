@@ -70,7 +70,7 @@ def rule_of(plan: Plan, start: Plan) -> Rule | None:
     return plan.divisor if plan.divisor != start.divisor and plan.divisor.level in LEVELS else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Start:
     """A formula up to its last division, and the candidates that begin with it."""
 
@@ -84,6 +84,11 @@ class Start:
     def values(self) -> Vector:
         """What is divided."""
         return self.log.advantages(self.plan)
+
+    @property
+    def rounded(self) -> bytes:
+        """The same for values that are equal up to rounding."""
+        return (np.round(self.values, SAME) + 0.0).tobytes()
 
     @property
     def agreeing(self) -> int:
@@ -210,10 +215,9 @@ def starts_of(tried: Sequence[Candidate], log: Log, level: Level = "group") -> l
     log.compute(first.values())
     starts, like = list[Start](), dict[Any, Plan]()
     for key, plan in first.items():
-        values = (np.round(log.advantages(plan), SAME) + 0.0).tobytes()
+        start = Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,), plan)
         of_any_method = formulas.key(replace(plan, method="reinforce", params={}))
-        same = like.setdefault((values, of_any_method), plan)
-        starts.append(Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,), same))
+        starts.append(replace(start, like=like.setdefault((start.rounded, of_any_method), plan)))
     return starts
 
 

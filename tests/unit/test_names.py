@@ -27,9 +27,12 @@ KNOWN = {
     "auditing/audit.py": {"drop(LEFT_OUT)"},
     "auditing/compare.py": {"select(reward)"},
     "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
-    "auditing/search.py": {"select(*read)"},  # rewards by position, and roles
+    "auditing/search.py": {"col(name)"},  # formulas by their number
     "auditing/weights.py": {"select((f'reward.{at}' for at in range(components)))"},
-    "auditing/trial.py": {"col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])"},
+    "auditing/trial.py": {
+        "col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])",
+        "select(*read)",  # rewards by position, and roles
+    },
     "choosing/exports.py": {"select(std)"},
     "choosing/groups.py": {"select([name for name in FACTS if name in groups.columns])"},
     "read/group_keys.py": {"col(name)"},
