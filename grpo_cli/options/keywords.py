@@ -101,7 +101,6 @@ class ComputeKeywords(AuditKeywords, total=False):
     per_token: Switch
     distill: Number
     tokens: Text
-    mask: Text
     prompt_tokens: Text
     token_logprobs: Text
     teacher_logprobs: Text
@@ -164,7 +163,6 @@ class ExportKeywords(CompareKeywords, total=False):
     pass_at: Text
     solved_at: Number
     tokens: Text
-    mask: Text
     prompt_tokens: Text
     token_logprobs: Text
     old_token_logprobs: Text

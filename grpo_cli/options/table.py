@@ -428,9 +428,9 @@ OF_PART: Final = tuple(
 )
 WITH: Final = "with"  # also: the value whose part (plan and batch) the rows of this value join
 # The options for a frame in memory: everything except files and messages.
-ON_FRAMES: Final = tuple(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES})
-# What says which tokens get which advantage.
-PER_TOKEN: Final = ("tokens", "mask", "prompt_tokens", "token_logprobs", "teacher_logprobs")
+ON_FRAMES: Final = (*(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES}), "mask")
+# What says which tokens get which advantage, with --mask.
+PER_TOKEN: Final = ("tokens", "prompt_tokens", "token_logprobs", "teacher_logprobs")
 COMPUTED: Final = (*ON_FRAMES, "per_token", "distill", *PER_TOKEN)
 
 

@@ -187,7 +187,7 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
             distills.refuse_distill(
                 "one advantage a row", "add --per-token with --token-logprobs and --teacher-logprobs;"
             )
-        if named and not ("kl_from" in given and named == ["mask"]):
+        if named:
             raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
         return None
     if len(lists) == 1 or (distills is not None and not lists):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv
 
 S = [[-0.5, -1.0, -0.25], [-2.0], [-0.75, -0.5], [-1.5, -0.125]]
@@ -122,6 +122,16 @@ def test_a_frame_and_a_stream_give_the_same(tmp_path: Path) -> None:
     assert [row["advantage"] for row in done.rows] == wanted
 
 
+def test_a_mask_is_for_the_plans_with_a_kl() -> None:
+    frame = pl.DataFrame([{**row, "task": "ab"[row["prompt_id"]]} for row in ROWS])
+    of_lists = {"kl_from": "s,r", "kl_estimator": "k3", "kl_reduce": "sum", "kl_coef": 0.5}
+    plans: dict[str, Any] = {"a": {"method": "rloo", **of_lists}, "b": {"method": "rloo"}}
+    kls = [kl(row, "k3", "sum", masked=True) if row["prompt_id"] == 0 else 0.0 for row in ROWS]
+    assert grpo_cli.advantages(frame, plan_by="task", plans=plans, mask="mask").to_list() == pytest.approx(rloo(kls))
+    with pytest.raises(UsageError, match="has no effect alone"):
+        grpo_cli.advantages(frame, mask="mask")
+
+
 def test_each_plan_may_estimate_in_its_own_way(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{**row, "task": "ab"[row["prompt_id"]]} for row in ROWS])
     config = tmp_path / "plans.toml"
@@ -151,7 +161,7 @@ def test_a_preset_knows_how_its_tool_estimates(tmp_path: Path) -> None:
         (("--kl-from", "s,s"), "is not two columns"),
         (("--kl-estimator", "k1"), "--kl-estimator has no effect without --kl-from"),
         (("--kl-from", "s,r", "--kl-estimator", "k1", "--kl-reduce", "sum", "--kl-column", "kl"), "cannot be combined"),
-        (("--mask", "mask"), "--mask has no effect without"),
+        (("--mask", "mask"), "--mask has no effect alone"),
         (("--kl-column", "s"), "expected a number; --kl-from POLICY,REFERENCE makes the KL from two lists"),
         (("--kl-from", "s,q", "--kl-estimator", "k1", "--kl-reduce", "sum"), "no column 'q'"),
     ],

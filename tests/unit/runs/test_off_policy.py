@@ -201,7 +201,7 @@ def test_rows_without_lists_are_counted(tmp_path: Path) -> None:
     [
         (NEW[:2], "give --token-logprobs and --old-token-logprobs"),
         (NEW[2:], "give --token-logprobs and --old-token-logprobs"),
-        (("--mask", "mask"), "give --token-logprobs and --old-token-logprobs"),
+        (("--mask", "mask"), "--mask has no effect alone; add --per-token, --kl-from or --token-logprobs"),
         ((*NEW[:3], "absent"), "no column 'absent'"),
         ((*NEW[:3], "step"), "step is 0, expected a list of numbers"),
     ],
