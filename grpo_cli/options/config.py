@@ -106,7 +106,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     """
     for key in file.content:
         if key not in file.known:
-            raise unknown_option(f"option in {file.name}", key, file.known, file.hint)
+            raise unknown_option(f"option in {file.name}", key, file.known, file.hint or "--help-all lists them")
     config = dict(normalized(file.known[key], value, f" in {file.name}") for key, value in file.content.items())
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
         hint = "use another config file, or --no-config"

@@ -40,6 +40,7 @@ KNOWN = {
     "read/rollouts.py": {"agg(lost)"},
     "render/inspect.py": {"sort(sort)", "select(names)"},
     "stats/inspection.py": {"col(sort)", "select(*names)"},
+    "stats/trends.py": {"col(*sums)"},
     "values/cells.py": {"select(whole)", "struct(fields)"},
     "write/records.py": {"col(name)"},
     "write/write_outputs.py": {"drop(FILE)"},
