@@ -74,8 +74,8 @@ HEADS: Final = {
 SPARE: Final = ("std", "rows", "all_worst", "all_best", "unscorable", "length", "group_std")
 # Columns of the drift of a policy.
 DRIFTS: Final = {
-    "k3": "KL k3", "ratio_above_2": "above 2", "ratio_below_0_5": "below 0.5", "clipped_above": "cut, A > 0", "clipped_below": "cut, A < 0",
-    "token_ess": "sample size",
+    "k3": "KL k3", "ratio_above_2": "above 2", "ratio_below_0_5": "below 0.5", "clipped_above": "cut A>0", "clipped_below": "cut A<0",
+    "token_ess": "ESS",
 }  # fmt: skip
 SHARES: Final = frozenset(
     {"zero_variance", "all_best", "all_worst", *TAILS, "clipped_above", "clipped_below", "token_ess", "sequence_ess"}
