@@ -12,7 +12,7 @@ import numpy as np
 
 from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of, refuse_beside
 from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read_parts
@@ -23,7 +23,7 @@ from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, earlier, made
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
-from grpo_cli.stats.off_policy import off_policy, part_sums
+from grpo_cli.stats.off_policy import OffPolicy, off_policy, part_sums
 from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.verdicts import with_verdicts
 from grpo_cli.write.outputs import refuse_path
@@ -156,7 +156,10 @@ def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter 
 
 
 def described(inspection: Inspection, view: View) -> Inspection:
-    """The inspection with its facts; of log-probs as well, where options or the schema name both."""
+    """The inspection with its facts; of log-probs as well, where options or the schema name both.
+
+    What a schema names is not asked for: lists that cannot be used are a warning.
+    """
     inspection, narrow = with_facts(inspection, view), inspection.narrow
     columns = view.logprobs
     if not columns and narrow.request.schema is not None:
@@ -164,20 +167,30 @@ def described(inspection: Inspection, view: View) -> Inspection:
         columns = known if {*known.values()} <= {*column_names(narrow.tables)} else {}
     if not columns:
         return inspection
+    facts, first = inspection.facts, columns["token_logprobs"]
+    try:
+        found = _drift(inspection, columns)
+    except DataError as error:
+        if view.logprobs or isinstance(error, InputChanged):
+            raise
+        warnings = [*facts.warnings, f"how far off-policy the rows are is not known: {error}"]
+        return replace(inspection, described=replace(facts, warnings=warnings))
+    if found is None and view.logprobs:
+        wrong = f"no row has log-probs other than 0 in {first}"
+        raise DataError(wrong, "name other columns", place=narrow.tables[0].name)
+    return replace(inspection, described=replace(facts, off_policy=found))
+
+
+def _drift(inspection: Inspection, columns: Mapping[str, str]) -> OffPolicy | None:
+    """How far apart the log-probs in these columns are, over the file, by the column of --by and by version."""
+    narrow = inspection.narrow
     names = [name for option, name in columns.items() if option != "mask"]
     every = np.arange(len(narrow.table))
     parts = reduced(partial(part_sums, columns=columns), narrow, every, names, columns.get("mask", ""))
     by = {} if inspection.by is None else {inspection.columns["by"]: inspection.by}
     if "version" in inspection.columns:
         by[inspection.columns["version"]] = narrow.carried[inspection.columns["version"]]
-    facts = off_policy(parts, columns, inspection.scored.rows[".advantage"], by)
-    if facts is None and view.logprobs:
-        raise DataError(
-            f"no row has log-probs other than 0 in {names[0]}",
-            "name other columns",
-            place=narrow.tables[0].name,
-        )
-    return replace(inspection, described=replace(inspection.facts, off_policy=facts))
+    return off_policy(parts, columns, inspection.scored.rows[".advantage"], by)
 
 
 def with_duplicates(view: View, size: float) -> View:

@@ -212,16 +212,29 @@ def test_what_does_not_fit_is_said(path: Path, options: tuple[str, ...], said: s
     assert said in done.err
 
 
-def test_a_schema_names_the_columns(tmp_path: Path) -> None:
+def dumped(tmp_path: Path, generated: list[float]) -> dict[str, Any]:
+    """The facts of a dump of NeMo-RL, whose last row has these log-probs of the generation."""
     rows = [
         {"content": ["text"], "rewards": [float(at % 2)], "input_lengths": [5], "token_ids": [[1, 2]],
          "token_loss_mask": [[0, 1]], "sample_loss_mask": [1.0], "advantages": [[0.0, 0.5]],
-         "generation_logprobs": [[0.0, -1.0]], "prev_logprobs": [[-9.0, -0.5]], "idx": at}
+         "generation_logprobs": [[0.0, -1.0] if at < 3 else generated], "prev_logprobs": [[-9.0, -0.5]], "idx": at}
         for at in range(4)
     ]  # fmt: skip
     (tmp_path / "train_data_step5.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = adv("inspect", str(tmp_path / "train_data_step5.jsonl"), "--group-size", "4", "--json")
-    facts = json.loads(done.out)["off_policy"]
+    assert done.status == 0
+    return dict(json.loads(done.out))
+
+
+@pytest.mark.parametrize("generated", [[0.0, float("nan")], [0.0]])
+def test_lists_that_nobody_asked_for_do_not_stop_an_inspection(tmp_path: Path, generated: list[float]) -> None:
+    facts = dumped(tmp_path, generated)
+    assert "off_policy" not in facts
+    assert any("how far off-policy the rows are is not known" in line for line in facts["warnings"])
+
+
+def test_a_schema_names_the_columns(tmp_path: Path) -> None:
+    facts = dumped(tmp_path, [0.0, -1.0])["off_policy"]
     assert facts["columns"]["mask"] == "token_loss_mask"
     assert (facts["all"]["tokens"], facts["all"]["k1"]) == (4, -0.5)
 
