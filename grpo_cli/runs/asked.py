@@ -52,8 +52,19 @@ class OnFiles:
     before: Sequence[str] = ()  # other runs (--against)
     binding: Binding = field(default_factory=Binding)
 
+    @property
+    def others(self) -> list[str]:
+        """The inputs of other runs, without their names."""
+        return [*earlier({"before": self.before, "inputs": self.inputs or [""]}).values()]
+
     def opened(self, over: OverTables = map, output_folder: str | None = None) -> tuple[list[FileTable], list[str]]:
-        """The files as tables, and warnings of those that are skipped."""
+        """The files as tables, and warnings of those that are skipped.
+
+        The files of other runs are found as well: no output is written over one of them.
+        """
+        for path in self.others:
+            if path != STDOUT:  # standard input is read once
+                find_inputs([path])
         inputs, skipped = find_inputs(self.inputs, output_folder)
         return open_tables(inputs, self.binding, over), skipped
 

@@ -19,7 +19,7 @@ from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, earlier, made, plan_by_of, view_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of, view_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
@@ -104,8 +104,8 @@ def scored(
 def other_runs(job: OnFiles, plan: Plan) -> list[Inspection]:
     """The runs of --against, read like this one."""
     runs = []
-    for path in earlier({"before": job.before, "inputs": job.inputs or [""]}).values():
-        tables, _ = replace(job, inputs=[path]).opened()
+    for path in job.others:
+        tables, _ = replace(job, inputs=[path], before=()).opened()
         runs.append(scored(tables, job.binding, plan, View(), warn=False))
         refuse_changed(tables)
     return runs

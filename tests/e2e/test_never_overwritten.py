@@ -107,6 +107,8 @@ def line(place: Path, command: str, reading: str, path: str) -> list[str]:
     more = [word for word in MORE.get(command, ()) if reading != "source" or word not in {"--from", "in.jsonl"}]
     if reading == "rescored":
         more += ["--rescored-column", "reward"]
+    if reading == "before" and command in {"select", "export"}:
+        more += ["--where", "runs == 2"]
     return [command, *first, *given, *more]
 
 
