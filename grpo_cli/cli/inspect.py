@@ -97,7 +97,7 @@ def _inspected(given: dict[str, Any], **more: Any) -> Inspection:
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
-    refuse_beside("before", given, "show", "by", "where", "sort", "top")
+    refuse_beside("before", given, "show", "by", "where", "sort", "top", "token_logprobs")
     if not (is_of_runs(given) or {"format", "fail_on"} & {*given}):
         show(given, compared(_inspected(given), given)[0], "against.render")
         return
@@ -184,6 +184,8 @@ def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:
 
     if given.get("json"):
         raise UsageError("--json and --format cannot be combined", "leave one of them out")
+    if "token_logprobs" in given and "by" not in given:
+        raise UsageError("the table of groups has no log-probs", "add --by COL, or leave out --format")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
     frame = view.table(found, show=given.get("show"), by=given.get("by"), sort=given.get("sort"), top=given.get("top"))

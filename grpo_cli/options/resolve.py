@@ -400,6 +400,7 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
         ("partial", "group_size" not in given, "has no effect without --group-size", "add --group-size N"),
         ("std_threshold", useless, "says which groups --zero-variance drop or null skips", "add one of them"),
         *((name, "kl_from" not in given, "has no effect without --kl-from", "add --kl-from POLICY,REFERENCE") for name in ("kl_estimator", "kl_reduce")),
+        ("kl_from", "kl" not in plan.needs, "has no effect without --kl-coef", "add --kl-coef X"),
         ("mask", not {"kl_from", "per_token", "token_logprobs", "to"} & {*given}, "has no effect alone", "add --per-token, --kl-from or --token-logprobs"),
         ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip

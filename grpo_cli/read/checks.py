@@ -53,7 +53,8 @@ from grpo_cli.read.rollouts import (
     unnamed_rollouts,
     with_rollouts,
 )
-from grpo_cli.read.tables import column_names
+from grpo_cli.read.tables import KlField, column_names
+from grpo_cli.read.token_numbers import refuse_kl
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import absent
@@ -379,6 +380,9 @@ def unusable_values(groups: Groups) -> None:
             counted = wrong if left_out is None else wrong & ~left_out
             if counted.any():
                 row = counted.arg_max() or 0
+                field = next((field for field in columns.request.fields if field.name == name), None)
+                if isinstance(field, KlField) and what == "null":
+                    refuse_kl(columns, field, row)
                 raise DataError(f"{columns.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
 
 

@@ -75,8 +75,10 @@ def reduced(work: Callable[[TokenPart], Found], *which: Any) -> Iterator[Found]:
     return ahead(work, token_numbers(*which))
 
 
-def of_table(table: Table, index: Any, rows: Index, columns: Sequence[str], mask: str = "") -> Iterator[TokenPart]:
-    """The same for ascending rows of a table."""
+def of_table(
+    table: Table, index: Any, rows: Index, columns: Sequence[str], mask: str = "", *, strict: bool = True
+) -> Iterator[TokenPart]:
+    """The same for ascending rows of a table; unless `strict`, a token without a number is NaN and no error."""
     names = list(dict.fromkeys([*columns, mask] if mask else columns))
     unseen, done = {*names}, 0
     for frame in table.lists(index, rows, names):
@@ -84,23 +86,38 @@ def of_table(table: Table, index: Any, rows: Index, columns: Sequence[str], mask
         for some in frame.iter_slices(max(1, len(frame) * _BYTES // max(1, int(frame.estimated_size())))):
             here = rows[done : done + len(some)]
             done += len(some)
-            yield _part(some, here, columns, mask, lambda at, here=here: table.place(int(here[at])))  # type: ignore[misc]
+            place = lambda at, here=here: table.place(int(here[at]))  # noqa: E731
+            yield _part(some, here, columns, mask, place, strict=strict)
     for name in unseen if done else ():
         if not {name, re.split(r"\[\]|\.", name)[0]} & {*table.columns()}:
             raise absent(name, table.name, table.columns())
 
 
 def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Series:
-    """The column of a field; null for a row that lacks a list, and for the mean of no tokens."""
+    """The column of a field; null for a row that lacks a list or a number, and for the mean of no tokens.
+
+    Such a row may be left out, which only marks say: `refuse_kl` says what it lacks.
+    """
     found = np.full(height, np.nan)
-    for part in of_table(table, index, np.arange(height), field.columns, field.mask):
+    for part in of_table(table, index, np.arange(height), field.columns, field.mask, strict=False):
         policy, reference = (part.values[name] for name in field.columns)
-        sums = part.sums(ESTIMATORS[field.estimator](policy - reference))
+        with np.errstate(over="ignore"):  # an infinite KL is refused where its row counts
+            sums = part.sums(ESTIMATORS[field.estimator](policy - reference))
         found[part.rows] = sums / np.where(part.sizes, part.sizes, np.nan) if field.mean else sums
     return pl.Series(field.name, found).fill_nan(None)
 
 
-def _part(frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, place: Place) -> TokenPart:
+def refuse_kl(columns: Located, field: KlField, row: int) -> None:
+    """Say why this row has no KL."""
+    (part,) = token_numbers(columns, np.array([row]), field.columns, field.mask)
+    first, second = field.columns
+    what = f"without a list in {first} or {second}" if part.missing else "no token counts, so there is no mean"
+    raise DataError(what, f"--rows '{first} is not null' leaves rows without one out", place=columns.place(row))
+
+
+def _part(
+    frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, place: Place, *, strict: bool
+) -> TokenPart:
     lists = {series.name: _lists(series, place) for series in frame}
     there = np.flatnonzero(np.logical_and.reduce([series.is_not_null().to_numpy() for series in lists.values()]))
     if len(there) < len(frame):
@@ -120,12 +137,13 @@ def _part(frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, p
         unusable = ~np.isfinite(numbers)
         if counting is not None and name != mask:
             unusable &= counting
-        if unusable.any():
+        if unusable.any() and (strict or name == mask):
             at = int(unusable.argmax())
             row = int(np.searchsorted(ends, at, side="right"))
             what = f"{name} is {'null' if flats[name][at] is None else numbers[at]} at token {at - int(ends[row] - lengths[row]) + 1}"
             cure = "if it is a token of the prompt, --mask COL names a list of the tokens that count"
-            raise DataError(what, f"{mask} says that this token counts" if mask else cure, place=place(int(there[row])))
+            counts = "write 0 or 1 for each token" if name == mask else f"{mask} says that this token counts"
+            raise DataError(what, counts if mask else cure, place=place(int(there[row])))
     part = TokenPart(
         rows=rows[there],
         sizes=lengths,

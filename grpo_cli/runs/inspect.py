@@ -185,12 +185,12 @@ def _drift(inspection: Inspection, columns: Mapping[str, str]) -> OffPolicy | No
     """How far apart the log-probs in these columns are, over the file, by the column of --by and by version."""
     narrow = inspection.narrow
     names = [name for option, name in columns.items() if option != "mask"]
-    every = np.arange(len(narrow.table))
-    parts = reduced(partial(part_sums, columns=columns), narrow, every, names, columns.get("mask", ""))
+    rows = np.flatnonzero(~narrow.left_out.to_numpy())
+    parts = reduced(partial(part_sums, columns=columns), narrow, rows, names, columns.get("mask", ""))
     by = {} if inspection.by is None else {inspection.columns["by"]: inspection.by}
     if "version" in inspection.columns:
         by[inspection.columns["version"]] = narrow.carried[inspection.columns["version"]]
-    return off_policy(parts, columns, inspection.scored.rows[".advantage"], by)
+    return off_policy(parts, columns, len(rows), inspection.scored.rows[".advantage"], by)
 
 
 def with_duplicates(view: View, size: float) -> View:

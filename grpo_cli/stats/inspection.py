@@ -161,7 +161,8 @@ GATES: Final = (*facts.REWARD_GATES, *NUMBERS)
 
 def gates(found: Inspected) -> dict[str, Number]:
     """The quantities of --fail-on."""
-    drift = {} if found.off_policy is None else {name: getattr(found.off_policy.all, name) for name in NUMBERS}
+    drift = {} if found.off_policy is None else vars(found.off_policy.all)
+    drift = {name: drift[name] for name in NUMBERS if drift.get(name) is not None}
     return {**facts.reward_gates(found), **drift}
 
 

@@ -16,6 +16,7 @@ from grpo_cli.stats.document import ABSENT, members
 from grpo_cli.stats.facts import Number, plain
 from grpo_cli.stats.trends import in_order
 
+FARTHEST: Final = 300.0  # a larger log-ratio counts as this one: no sum of squares is infinite, and a gate sees it
 CLIP: Final = 0.2  # the epsilon of a clipped objective
 # The share of tokens whose ratio is beyond these.
 TAILS: Final = {"ratio_above_1_2": 1 + CLIP, "ratio_above_2": 2.0, "ratio_below_0_8": 1 - CLIP, "ratio_below_0_5": 0.5}
@@ -89,14 +90,14 @@ class OffPolicy:
 def part_sums(part: TokenPart, columns: Mapping[str, str]) -> tuple[pl.DataFrame, Index]:
     """The sums over the tokens of each row, and the bin of the log-ratio of each token."""
     log_ratio = part.values[columns["token_logprobs"]] - part.values[columns["old_token_logprobs"]]
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratio = np.expm1(log_ratio) + 1
-        each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
-        each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
-        each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": part.values[columns["token_logprobs"]] == 0}
-        if "token_entropy" in columns:
-            each["entropy"] = part.values[columns["token_entropy"]]
-        sums = {name: part.sums(values) for name, values in each.items()}
+    log_ratio = np.clip(log_ratio, -FARTHEST, FARTHEST)
+    ratio = np.expm1(log_ratio) + 1
+    each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
+    each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
+    each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": part.values[columns["token_logprobs"]] == 0}
+    if "token_entropy" in columns:
+        each["entropy"] = part.values[columns["token_entropy"]]
+    sums = {name: part.sums(values) for name, values in each.items()}
     bits = log_ratio.astype(np.float32).view(np.int32) >> _SHIFT
     return pl.DataFrame({"row": part.rows, "tokens": part.sizes, **sums}), bits + _BINS // 2
 
@@ -104,10 +105,14 @@ def part_sums(part: TokenPart, columns: Mapping[str, str]) -> tuple[pl.DataFrame
 def off_policy(
     parts: Iterable[tuple[pl.DataFrame, Index]],
     columns: Mapping[str, str],
+    asked: int,
     advantages: pl.Series,
     by: Mapping[str, pl.Series],
 ) -> OffPolicy | None:
-    """The facts of all parts, None if no token has a log-prob but 0, which NeMo-RL writes where it computes none; `advantages` and the columns of `by` have all rows."""
+    """The facts of all parts, of which `asked` rows were read; None if no token has a log-prob but 0.
+
+    NeMo-RL writes 0 where it computes none. `advantages` and the columns of `by` have all rows.
+    """
     columns_by = {"": pl.zeros(len(advantages), eager=True), **by}
     coded = {name: encode([values], len(values)) for name, values in columns_by.items()}
     counts = {name: np.zeros((known.size, _BINS), np.int64) for name, known in coded.items() if known.size <= MOST}
@@ -135,7 +140,7 @@ def off_policy(
         ]
         drifts = [Drift(**lines[at], **({"value": values[at]} if name else {})) for at in in_order(values)]
         trends.append(DriftTrend(name, drifts))
-    return OffPolicy(columns, len(advantages) - seen, trends[0].lines[0], trends[1:])
+    return OffPolicy(columns, asked - seen, trends[0].lines[0], trends[1:])
 
 
 def _drifts(table: pl.DataFrame, counts: np.ndarray | None) -> pl.DataFrame:

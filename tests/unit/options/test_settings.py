@@ -81,9 +81,9 @@ EFFECTS: dict[str, Effect] = {
     "reward_scale": Effect(2.0, {"plan.shape.affine.scale": 2.0, "plan.shape.affine.shift": 0.0}),
     "reward_clip": Effect("-1:2", {"plan.shape.clip.lo": -1.0, "plan.shape.clip.hi": 2.0}),
     "kl_coef": Effect(0.1, {"plan.shape.kl.coef": 0.1}),
-    "kl_from": Effect("s, r", KL["k1 sum"], {"preset": "trl-rloo"}),
-    "kl_estimator": Effect("k3", KL["k3 sum"], {"kl_from": "s, r", "preset": "trl-rloo"}),
-    "kl_reduce": Effect("mean", KL["k1 mean"], {"kl_from": "s, r", "preset": "trl-rloo"}),
+    "kl_from": Effect("s, r", KL["k1 sum"], {"preset": "trl-rloo", "kl_coef": 0.5}),
+    "kl_estimator": Effect("k3", KL["k3 sum"], {"kl_from": "s, r", "preset": "trl-rloo", "kl_coef": 0.5}),
+    "kl_reduce": Effect("mean", KL["k1 mean"], {"kl_from": "s, r", "preset": "trl-rloo", "kl_coef": 0.5}),
     "overlong": Effect(
         "100:20:0.5",
         {

@@ -176,7 +176,7 @@ def test_what_is_not_said_is_asked_for(tmp_path: Path, options: tuple[str, ...],
     ("row", "said"),
     [
         ({"s": [-1.0]}, "a.jsonl:4: r has 2 numbers, s 1; the lists must be of the same tokens"),
-        ({"s": None}, "a.jsonl:4: sum of k1(s, r) is null"),
+        ({"s": None}, "a.jsonl:4: without a list in s or r"),
         ({"s": [None, -1.0]}, "a.jsonl:4: s is null at token 1; if it is a token of the prompt, --mask COL"),
     ],
 )
@@ -200,5 +200,30 @@ def test_estimates_of_any_numbers(pairs: list[tuple[float, float]]) -> None:
 
 def test_nothing_is_computed_from_a_row_without_lists_in_silence() -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0], "s": [[-1.0], None], "r": [[-1.0], [-2.0]]})
-    with pytest.raises(DataError, match="is null"):
+    with pytest.raises(DataError, match="without a list in s or r"):
         grpo_cli.advantages(frame, kl_from="s,r", kl_estimator="k1", kl_reduce="sum", kl_coef=1.0)
+
+
+def test_a_row_that_is_left_out_needs_no_kl(tmp_path: Path) -> None:
+    broken = [{**ROWS[0], "s": [float("nan"), -1.0, -1.0], "failed": "oom"}, {**ROWS[0], "s": None, "failed": "oom"}]
+    path = write(tmp_path / "a.jsonl", [*({**row, "failed": None} for row in ROWS), *broken])
+    found = advantages(path, *SUM, "--rows", "failed is null")
+    assert found[:4] == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]))
+    assert found[4:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "said"),
+    [
+        ({}, ("--kl-from", "s,r", *SUM), "--kl-from has no effect without --kl-coef"),
+        ({"s": None}, FROM + SUM, "a.jsonl:1: without a list in s or r; --rows 's is not null'"),
+        ({"s": [None, 0, 0]}, FROM + SUM, "a.jsonl:1: s is null at token 1"),
+        ({"mask": [0, 0, 0]}, (*FROM, *SUM[:3], "mean", "--mask", "mask"), "a.jsonl:1: no token counts"),
+        ({"mask": [None, 1, 1]}, (*FROM, *SUM, "--mask", "mask"), "mask is null at token 1; write 0 or 1"),
+    ],
+)
+def test_what_a_row_lacks_is_named(tmp_path: Path, changed: Any, options: tuple[str, ...], said: str) -> None:
+    path = write(tmp_path / "a.jsonl", [{**ROWS[0], **changed}, *ROWS[1:]])
+    done = adv("compute", path, "-o", "-", *options)
+    assert done.status
+    assert said in done.err

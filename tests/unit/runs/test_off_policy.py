@@ -204,12 +204,35 @@ def test_rows_without_lists_are_counted(tmp_path: Path) -> None:
         (("--mask", "mask"), "--mask has no effect alone; add --per-token, --kl-from or --token-logprobs"),
         ((*NEW[:3], "absent"), "no column 'absent'"),
         ((*NEW[:3], "step"), "step is 0, expected a list of numbers"),
+        ((*NEW, "--format", "md"), "the table of groups has no log-probs; add --by COL"),
+        ((*NEW, "--fail-on", "entropy > 0"), "no quantity named 'entropy'"),
     ],
 )
 def test_what_does_not_fit_is_said(path: Path, options: tuple[str, ...], said: str) -> None:
     done = adv("inspect", str(path), *options)
     assert done.status
     assert said in done.err
+
+
+def test_rows_that_are_left_out_are_not_counted_whatever_their_lists_are(tmp_path: Path) -> None:
+    broken = {"new": [float("nan")], "old": [-1.0], "mask": [1], "entropy": [0.0]}
+    rows = [{**row, "failed": None} for row in ROWS] + [{**ROWS[0], **broken, "failed": "oom"}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    of_rows = adv("inspect", str(tmp_path / "a.jsonl"), *NEW, "--rows", "failed is null", "--json")
+    of_mark = adv("inspect", str(tmp_path / "a.jsonl"), *NEW, "--left-out-column", "failed", "--json")
+    for done in (of_rows, of_mark):
+        facts = json.loads(done.out)["off_policy"]
+        assert {name: facts["all"][name] for name in ("rows", "tokens", "k3")} == pytest.approx(
+            {name: drift(ROWS)[name] for name in ("rows", "tokens", "k3")}
+        )
+        assert facts["missing"] == 0
+
+
+def test_a_gate_sees_a_divergence_beyond_all_numbers(tmp_path: Path) -> None:
+    rows = [{**row, "old": [-2000.0] * len(row["old"])} for row in ROWS]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for gate in ("k3 > 1", "ratio_mean > 2", "token_ess <= 1"):
+        assert adv("inspect", str(tmp_path / "a.jsonl"), *NEW, "-q", "--fail-on", gate).status == 3, gate
 
 
 def dumped(tmp_path: Path, generated: list[float]) -> dict[str, Any]:
