@@ -228,6 +228,8 @@ def view_of(given: Given, **steps: bool) -> View:
 
 def choice_of(given: Given) -> Choice:
     """Which groups and rows are kept."""
+    if "pick" in given and "per_group" not in given:
+        raise UsageError("--pick says which rows --per-group keeps", "add --per-group N")
     return made(
         Choice,
         given,
