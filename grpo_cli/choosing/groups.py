@@ -287,10 +287,10 @@ def _of_runs(runs: Sequence[Inspection], solved_at: float | None) -> Iterator[pl
     """In how many runs the prompt of each group of the first has a reward, and in how many some row of it is solved."""
     bar = bar_of(pl.concat(run.groups.select("max") for run in runs), solved_at)
     for name, least in zip(OF_RUNS, (-math.inf, bar), strict=True):
-        here, counts = matched(runs[0], runs[0]).keys[0]["key"], pl.zeros(len(runs[0].groups), pl.Int64, eager=True)
+        counts = pl.zeros(len(runs[0].groups), pl.Int64, eager=True)
         for run in runs:
-            keys = matched(runs[0], run).keys[1]["key"]
-            counts += here.is_in(keys.filter(run.groups["max"] >= least).implode())
+            here, there = (keys["key"] for keys in matched(runs[0], run).keys)
+            counts += here.is_in(there.filter(run.groups["max"] >= least).implode())
         yield counts.alias(name)
 
 

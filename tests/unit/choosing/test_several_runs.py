@@ -94,6 +94,18 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
         assert json.loads(done.out)["records"] == len(wanted)
 
 
+@pytest.mark.parametrize(("now", "other"), [(".jsonl", ".csv"), (".csv", ".jsonl"), (".parquet", ".csv")])
+def test_digits_of_csv_are_numbers(now: str, other: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
+    before = write(
+        tmp_path / f"before{other}", [{"prompt_id": key, "reward": reward} for key, reward in [(1, 1), (2, 0)]]
+    )
+    flags = ("--against", str(before), "--against", f"old={path}", "-o", f"{tmp_path}/out.jsonl", "--force", "--where")
+    for condition, wanted in [("runs == 3", {"1", "2"}), ("solved_runs == 3", {"1"}), ("solved_runs == 2", {"3"})]:
+        assert adv("select", str(path), *flags, condition).status == 0
+        assert {str(row["prompt_id"]) for row in rows_of(tmp_path / "out.jsonl")} == wanted
+
+
 def test_python_takes_paths(tmp_path: Path) -> None:
     runs = runs_of(1)
     *before, now = [str(in_file(tmp_path / f"{at}.parquet", run)) for at, run in enumerate(runs)]
