@@ -18,7 +18,7 @@ from grpo_cli.choosing.groups import choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import Written
+from grpo_cli.errors import UsageError, Written
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read.build_table import columns_before_outputs
@@ -39,6 +39,7 @@ from grpo_cli.write.write_outputs import one_of_several, sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
+WEIGH: Final = ("weights", "tokens")  # the kinds with advantages
 GATES: Final = ("records", "rows", "groups")  # what --fail-on may name
 PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
@@ -57,8 +58,13 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
-        plan = plan_of(given)
+        plan, to = plan_of(given), given["to"]
         plan.refuse_distill("an export")
+        if to == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
+            raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
+        if to not in WEIGH and (idle := {"kl_coef", "kl_from"} & {*given}):
+            flag = f"--{min(idle).replace('_', '-')}"
+            raise UsageError(f"{flag} does not apply to --to {to}", "it is for --to weights and tokens")
         return made(
             cls,
             given,
@@ -156,7 +162,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
             refuse_changed(tables)
     left_out += [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
     left_out += of_foreign(narrow)
-    weighs = wanted.to in {"weights", "tokens"}
+    weighs = wanted.to in WEIGH
     return Exported(
         version=VERSION,
         to=wanted.to,
