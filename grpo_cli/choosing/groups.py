@@ -159,28 +159,36 @@ class Kept:
 def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()) -> Kept:
     """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""
     narrow, groups = inspection.narrow, inspection.groups
-    masks, dropped = choose_groups(inspection, choice, others)
-    codes, kept = narrow.table["group"].to_numpy(), masks[""]
-    outputs = {name: mask[codes] for name, mask in masks.items()}
-    share = facts.zero_variance_share(groups.filter(kept))
+    codes, picked, bar = narrow.table["group"].to_numpy(), None, -math.inf
     if choice.per_group is not None:
         rewards = (
             inspection.raw.rows.select(pl.when(~narrow.masked).then(".reward").fill_null(float("nan")))
             .to_series()
             .to_numpy()
         )
-        lengths = None
+        of_rows, lengths = rewards, None
         if choice.pick == "shortest":
             text = some_texts(narrow.tables[0], TextColumns())
-            rewards = np.where(rewards >= bar_of(inspection.groups, choice.solved_at), rewards, np.nan)
+            bar = bar_of(inspection.groups, choice.solved_at)
+            rewards = np.where(rewards >= bar, rewards, np.nan)
             lengths = np.full(len(codes), np.nan)
             solved = np.flatnonzero(np.isfinite(rewards))
             lengths[solved] = lengths_of(inspection, solved, text.response or text.messages)
         picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0, lengths)
-        picked, count = _with_siblings(inspection, picked), outputs[""].sum()
+        picked = _with_siblings(inspection, picked)
+    masks, dropped = choose_groups(inspection, choice, others, picked)
+    kept = masks[""]
+    outputs = {name: mask[codes] for name, mask in masks.items()}
+    share = facts.zero_variance_share(groups.filter(kept))
+    if picked is not None:
+        left = outputs[""] & ~picked
+        unsolved = left & (of_rows < bar)
+        if unsolved.any():
+            dropped.append(facts.Dropped(reason=f"not solved: a reward below {bar:g}", rows=int(unsolved.sum())))
+        reason = f"--per-group {choice.per_group} ({choice.pick})"
+        dropped.append(facts.Dropped(reason=reason, rows=int((left & ~unsolved).sum())))
         outputs = {name: mask & picked for name, mask in outputs.items()}
-        rows, reason = outputs[""], f"--per-group {choice.per_group} ({choice.pick})"
-        dropped.append(facts.Dropped(reason=reason, rows=int(count - rows.sum())))
+        rows = outputs[""]
         kept = np.zeros(len(groups), dtype=bool)
         kept[codes[rows]] = True
         share = facts.constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
@@ -208,7 +216,7 @@ def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspect
         zero_variance_share=facts.zero_variance_share(groups),
         kept_zero_variance_share=share,
         dropped=dropped,
-        beside={name: Beside(int(masks[name].sum()), int(mask.sum())) for name, mask in outputs.items()},
+        beside={name: Beside(len(np.unique(codes[mask])), int(mask.sum())) for name, mask in outputs.items()},
         warnings=[*narrow.warnings, *([] if len(places) else ["no row is left"])],
         outputs=(),
         seconds=0.0,
@@ -315,11 +323,12 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
 
 
 def choose_groups(
-    inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()
+    inspection: Inspection, choice: Choice, others: Sequence[Inspection] = (), picked: Mask | None = None
 ) -> tuple[dict[str, Mask], list[facts.Dropped]]:
     """The groups of each output (that of the kept ones is called ""), and what each reason has dropped.
 
     Conditions come first, then --top-p, --top, --limit and --holdout. `others` are the runs of --against.
+    The control is drawn from groups with a row that is `picked`.
     """
     quantities = _quantities(inspection, choice)
     if others:
@@ -362,8 +371,10 @@ def choose_groups(
             raise DataError(wrong, "another share, or another split: --holdout-seed N")
         drop(beside["holdout"], f"--holdout {choice.holdout:g} by {by}")
     if choice.control:
+        codes = narrow.table["group"].to_numpy()
+        free &= True if picked is None else np.bincount(codes[picked], minlength=len(numbers)) > 0
         draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
-        control = draw.permutation(np.flatnonzero(free))[: int((numbers == 0).sum())]
+        control = draw.permutation(np.flatnonzero(free))[: int((free & (numbers == 0)).sum())]
         beside["control"] = np.isin(np.arange(len(numbers)), control)
     return {"": numbers == 0, **beside}, _dropped(inspection, numbers, reasons)
 

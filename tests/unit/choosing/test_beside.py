@@ -227,6 +227,13 @@ def test_the_control_has_no_prompt_of_the_holdout_and_rows_are_picked_alike() ->
     assert len(groups(done.beside["control"])) == len(groups(done.frame))
 
 
+@pytest.mark.parametrize("where", ["std > 0", "mean < 0.5"])
+def test_the_control_has_as_many_groups_where_only_solved_rows_are_kept(where: str) -> None:
+    done = grpo_cli.select(table(), where=where, per_group=1, pick="shortest", length_column="n", control=True, **KEY)
+    assert len(groups(done.frame)) == len(groups(done.beside["control"])) == len(done.beside["control"])
+    assert done.facts["beside"]["control"]["groups"] == len(done.beside["control"])
+
+
 def test_the_control_is_drawn_from_groups_with_rows_that_meet_a_condition() -> None:
     done = grpo_cli.select(table(), rows="step == 1", where="mean >= 0.5", control=True, **KEY)
     assert {step for _, step in groups(done.beside["control"])} == {1}

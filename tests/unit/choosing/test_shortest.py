@@ -80,6 +80,8 @@ def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, t
     kept = adv("select", str(path), "--per-group", "1", "--pick", "shortest", "-o", f"{tmp_path}/z{suffix}")
     assert [row["response"] for row in rows_of(tmp_path / f"z{suffix}")] == ["short"]
     assert "groups         1 of 2 kept" in kept.out
+    assert "3 rows: not solved: a reward below 1" in kept.out
+    assert "2 rows: --per-group 1 (shortest)" in kept.out
 
 
 def test_a_length_column_that_is_named_wins() -> None:
