@@ -262,6 +262,9 @@ def _checked(
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
         if name not in known:
             raise unknown_option("option", name, known)
+    runs = options.get("before")
+    if not all(isinstance(run, (*PATH, type(None))) for run in (runs if isinstance(runs, (list, tuple)) else [runs])):
+        raise UsageError("against takes paths", "write the other run to a file, such as before.parquet")
     given = dict(normalized(name, value) for name, value in options.items() if value is not None)
     refuse_twice(given)
     return given
@@ -497,6 +500,8 @@ def inspect(
     grpo_cli.inspect(frame, by="step").verdicts
 
     """
+    if against is not None and not isinstance(against, Mapping):
+        raise UsageError("against takes runs by their names", "give them as against={'step200': before}")
     given = _checked(options, INSPECTED)
     lost = {"cluster", "pass_at"} & {*given}
     if lost and against is None:

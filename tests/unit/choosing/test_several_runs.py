@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import grpo_cli
@@ -114,6 +115,19 @@ def test_python_takes_paths(tmp_path: Path) -> None:
     assert set(grpo_cli.select(now, **options).frame["prompt_id"]) == wanted
     found = grpo_cli.export(now, "prompts", prompt="prompt_id", pool=True, **options)
     assert set(found.frame["prompt"]) == wanted
+
+
+def test_python_says_that_runs_are_paths_or_have_names(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"prompt_id": ["a", "a"], "prompt": "p", "response": ["x", "y"], "reward": [0, 1]})
+    for runs in (frame, [frame], [in_file(tmp_path / "x.jsonl", runs_of(0)[0]), frame]):
+        options: Any = {"where": "solved_runs == 0", "against": runs}
+        with pytest.raises(UsageError, match="against takes paths; write the other run to a file"):
+            grpo_cli.select(frame, **options)
+        with pytest.raises(UsageError, match="against takes paths"):
+            grpo_cli.export(frame, "sft", **options)
+    unnamed: Any = frame
+    with pytest.raises(UsageError, match="against takes runs by their names; give them as against="):
+        grpo_cli.inspect(frame, against=unnamed)
 
 
 def test_the_best_or_worst_solved_can_be_taken(tmp_path: Path) -> None:
