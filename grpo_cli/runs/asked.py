@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from grpo_cli.choosing.exports import Wanted
-from grpo_cli.choosing.groups import Choice
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
@@ -35,12 +33,10 @@ from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable, KlField, OverTables
 from grpo_cli.schemas.table import Mark, MarkKind, items
-from grpo_cli.stats.inspection import View
 from grpo_cli.write.outputs import STDOUT, Output
 from grpo_cli.write.token_lists import TokenColumns
 
 Made = TypeVar("Made")
-LOGPROBS: Final = ("token_logprobs", "old_token_logprobs", "token_entropy", "mask")
 _STDOUTS: Final = frozenset({"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"})
 
 
@@ -211,42 +207,6 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
     columns = made(TokenColumns, given, length="" if for_plan else length)
     only_prompt = columns.names == [columns.prompt_tokens]
     return replace(columns, tokens=columns.token_logprobs) if only_prompt else columns
-
-
-def view_of(given: Given, **steps: bool) -> View:
-    """What an inspection shows."""
-    if given.get("top", 0) < 0:
-        raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
-    logprobs = {name: given[name] for name in LOGPROBS if name in given}
-    if logprobs and not {*LOGPROBS[:2]} <= {*logprobs}:
-        cure = "give --token-logprobs and --old-token-logprobs"
-        raise UsageError("the log-probs of two policies are compared", cure)
-    return made(
-        View, given, **steps, logprobs=logprobs, length=given.get("length_column"), text=given.get("text_column")
-    )
-
-
-def choice_of(given: Given) -> Choice:
-    """Which groups and rows are kept."""
-    if "pick" in given and "per_group" not in given:
-        raise UsageError("--pick says which rows --per-group keeps", "add --per-group N")
-    return made(
-        Choice,
-        given,
-        runs=1 + len(given.get("before", ())),
-        where=condition_of(given, "where"),
-        top=given.get("most"),
-        by=given.get("most_by", "std"),
-        solved_at=given.get("solved_from"),
-    )
-
-
-def wanted_of(given: Given) -> Wanted:
-    """What is exported."""
-    runs = 1 + len(given.get("before", ()))
-    return made(
-        Wanted, given, runs=runs, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given)
-    )
 
 
 def draws_of(given: Given) -> tuple[int, ...] | None:

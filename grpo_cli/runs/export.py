@@ -20,13 +20,13 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError, Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import plan_of
+from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
 from grpo_cli.read.token_numbers import TokenPart, reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, wanted_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
@@ -108,6 +108,14 @@ class Exported:
     warnings: Sequence[str]
     seconds: float
     config: str | None = None
+
+
+def wanted_of(given: Given) -> Wanted:
+    """What is exported."""
+    runs = 1 + len(given.get("before", ()))
+    return made(
+        Wanted, given, runs=runs, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given)
+    )
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:

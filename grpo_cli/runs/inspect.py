@@ -12,14 +12,14 @@ import numpy as np
 
 from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import plan_of, refuse_beside
+from grpo_cli.options.resolve import Given, plan_of, refuse_beside
 from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of, view_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of
 from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
@@ -30,6 +30,7 @@ from grpo_cli.write.outputs import refuse_path
 
 # Texts are most of a file. Up to this size, reading them takes no noticeable time.
 CHEAP: Final = 32 << 20
+LOGPROBS: Final = ("token_logprobs", "old_token_logprobs", "token_entropy", "mask")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,19 @@ def scored(
     binding, plan, columns = what_is_read(column_names(tables), binding, plan, view)
     narrow = read(layout(tables, binding), plan, warn=warn, over=over)
     return score_groups(narrow, narrow.plan, columns)
+
+
+def view_of(given: Given, **steps: bool) -> View:
+    """What an inspection shows."""
+    if given.get("top", 0) < 0:
+        raise UsageError(f"--top cannot be {given['top']}", "it takes 0 or more")
+    logprobs = {name: given[name] for name in LOGPROBS if name in given}
+    if logprobs and not {*LOGPROBS[:2]} <= {*logprobs}:
+        cure = "give --token-logprobs and --old-token-logprobs"
+        raise UsageError("the log-probs of two policies are compared", cure)
+    return made(
+        View, given, **steps, logprobs=logprobs, length=given.get("length_column"), text=given.get("text_column")
+    )
 
 
 def other_runs(job: OnFiles, plan: Plan) -> list[Inspection]:

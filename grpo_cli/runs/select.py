@@ -17,17 +17,17 @@ import polars as pl
 from grpo_cli.choosing.groups import Choice, Kept, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.compression import is_packed
 from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
-from grpo_cli.options.resolve import plan_of
+from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, choice_of, made, output_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -70,6 +70,21 @@ class Job(OnFiles):
             output=output_of(given, "selected"),
             **more,
         )
+
+
+def choice_of(given: Given) -> Choice:
+    """Which groups and rows are kept."""
+    if "pick" in given and "per_group" not in given:
+        raise UsageError("--pick says which rows --per-group keeps", "add --per-group N")
+    return made(
+        Choice,
+        given,
+        runs=1 + len(given.get("before", ())),
+        where=condition_of(given, "where"),
+        top=given.get("most"),
+        by=given.get("most_by", "std"),
+        solved_at=given.get("solved_from"),
+    )
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
