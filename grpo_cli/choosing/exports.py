@@ -41,6 +41,7 @@ class Wanted:
     limit: int | None = None
     seed: int | None = None
     runs: int = 1
+    control: bool = False
     holdout: float | None = None
     holdout_seed: int | None = None
     prompt: str | None = None
@@ -92,7 +93,7 @@ class Wanted:
     @property
     def choice(self) -> Choice:
         """Which groups are exported."""
-        names = ("where", "solved_at", "limit", "seed", "runs", "holdout", "holdout_seed")
+        names = ("where", "solved_at", "limit", "seed", "runs", "control", "holdout", "holdout_seed")
         return Choice(per_group=self.per_group or 1, **{name: getattr(self, name) for name in names})
 
 

@@ -169,6 +169,7 @@ class ExportKeywords(CompareKeywords, total=False):
     where: Several
     against: Several
     limit: Whole
+    control: Switch
     holdout: Number
     holdout_seed: Whole
     seed: Whole

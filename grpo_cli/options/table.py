@@ -556,7 +556,7 @@ _COMMANDS: Final = (
         "export",
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
-            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
+            EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "control", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
             *_READ, "fail_on", "json", "summary", *_SHOWN, without=(*BY_VALUE, "teacher_logprobs", "token_entropy"),
         ),
         common=(

@@ -248,3 +248,14 @@ def test_files_have_the_control_beside_them(suffix: str, tmp_path: Path) -> None
     assert [row["prompt_id"] for row in rows_of(tmp_path / f"x.selected.control{suffix}")] == frame[
         "prompt_id"
     ].to_list()
+
+
+def test_an_export_has_a_control_of_as_many_groups() -> None:
+    frame = table().with_columns(question=pl.col("prompt_id"), answer=pl.format("{}-{}-{}", "prompt_id", "step", "n"))
+    options: Any = {"prompt": "question", "response": "answer", "where": "0 < mean < 0.5", "control": True}
+    done = grpo_cli.export(frame, "sft", group="prompt_id,step", **options)
+    (control,) = done.beside.values()
+    hard = {p for p in prompts(frame) if int(p[1:]) % 5 == 1}
+    assert {*done.frame["prompt"]} == hard
+    assert len(control) == len(done.frame) == 3 * len(hard)
+    assert not {*control["prompt"]} <= hard
