@@ -210,7 +210,7 @@ def test_frames_get_lists(kind: str) -> None:
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_many_tokens_are_written_in_parts(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_lists, "AT_ONCE", 64)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "prompt_id": at // 4,
             "reward": at % 3,

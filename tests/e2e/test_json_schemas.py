@@ -124,9 +124,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scored = enumerate(rows_of(place / "scored.jsonl"))
     lines(place / "shifted.jsonl", [row | {"advantage": row["advantage"] + (k % 5 == 0)} for k, row in scored])
     rewards = [None if k == 1 else 1 - k % 2 for k in range(16)]
-    cut = [{"prompt_id": k // 4, "reward": r, "ids": [1, 2], "cut": k % 3 == 0, "n": k // 4, "s": [-1], "o": [-2], "e": [0.5]} for k, r in enumerate(rewards)]
+    cut = [
+        {
+            "prompt_id": k // 4,
+            "reward": r,
+            "ids": [1, 2],
+            "cut": k % 3 == 0,
+            "n": k // 4,
+            "s": [-1],
+            "o": [-2],
+            "e": [0.5],
+        }
+        for k, r in enumerate(rewards)
+    ]
     lines(place / "tokens.jsonl", cut)
-    rows = [{"prompt_id": k // 4, "env": "ab"[k // 8], "reward": k % 3, "ids": [k], "logged": k % 5, "s": [-1], "o": [-1]} for k in range(16)]
+    rows = [
+        {"prompt_id": k // 4, "env": "ab"[k // 8], "reward": k % 3, "ids": [k], "logged": k % 5, "s": [-1], "o": [-1]}
+        for k in range(16)
+    ]
     lines(place / "parts.jsonl", rows)
     # Of ten prompts each that were never solved, always solved and between, some change; and graded rewards.
     lines(place / "before.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 3 > k % 2)} for k in range(240)])
