@@ -329,9 +329,6 @@ class Distill:
             raise UsageError(
                 "distill.clip and distill.clamp cannot be negative", "they bound a distance: give 0 or more"
             )
-        if self.form == "add" and (self.clip, self.negative_only) != (0.2, False):
-            wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
-            raise UsageError(wrong, "add --set distill.form=reweight")
 
 
 ShapeOp = Affine | Clip | Kl | Overlong | Truncated | Length | Rank | Binary

@@ -393,6 +393,9 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
             if any(param.name == name for param in plan.estimator.params):
                 cure = f"{plan.method} has its own: --param {name}="
             found[name] = UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
+    if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
+        wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
+        found["set"] = UsageError(wrong, "add --set distill.form=reweight")
     whitens = any(op.name == "whiten" for op in _plan(given, left_out="post.whiten.inside").post)
     useless = OPTIONS["std_threshold"].sets in plan.unread
     unused = (
