@@ -170,6 +170,9 @@ def plan_of(given: Given) -> Plan:
         expression.refuse_unknown(expression.parsed(str(plan.params["sql"])).meta.root_names())
     for error in _without_effect(given).values():
         raise error
+    if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
+        wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
+        raise UsageError(wrong, "add --set distill.form=reweight")
     if given.get("expect_size", 1) < 1:
         raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
     return plan
@@ -393,9 +396,6 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
             if any(param.name == name for param in plan.estimator.params):
                 cure = f"{plan.method} has its own: --param {name}="
             found[name] = UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
-    if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
-        wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
-        found["set"] = UsageError(wrong, "add --set distill.form=reweight")
     whitens = any(op.name == "whiten" for op in _plan(given, left_out="post.whiten.inside").post)
     useless = OPTIONS["std_threshold"].sets in plan.unread
     unused = (
