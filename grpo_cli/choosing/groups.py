@@ -24,7 +24,6 @@ from grpo_cli.read.pairs import key_texts
 from grpo_cli.read.texts import TextColumns, some_texts, text_lengths
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
-from grpo_cli.stats.against import matched, prompt_columns
 from grpo_cli.stats.difficulty import pass_at, solved_counts
 from grpo_cli.stats.inspection import Inspection, learned_from, score_groups
 
@@ -293,6 +292,8 @@ def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
 
 def _of_runs(runs: Sequence[Inspection], solved_at: float | None) -> Iterator[pl.Series]:
     """In how many runs the prompt of each group of the first has a reward, and in how many some row of it is solved."""
+    from grpo_cli.stats.against import matched  # few runs compare
+
     bar = bar_of(pl.concat(run.groups.select("max") for run in runs), solved_at)
     for name, least in zip(OF_RUNS, (-math.inf, bar), strict=True):
         counts = pl.zeros(len(runs[0].groups), pl.Int64, eager=True)
@@ -389,6 +390,8 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
 
     Of a key that names a draw of the prompt, such as `group.id`, by its text; also what names the prompt.
     """
+    from grpo_cli.stats.against import prompt_columns
+
     narrow, schema = inspection.narrow, inspection.narrow.request.schema
     names = prompt_columns(narrow)
     if names and (narrow.request.layout.flags.group or not any(re.search(OF_DRAWS, name) for name in names)):

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from grpo_cli.choosing.groups import only
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.options.conditions import Filter
@@ -20,13 +19,14 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of
-from grpo_cli.runs.rescored import Other, carrying, two_rewards
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
 from grpo_cli.stats.off_policy import OffPolicy, off_policy, part_sums
-from grpo_cli.stats.rescored import Rescoring
 from grpo_cli.stats.verdicts import with_verdicts
 from grpo_cli.write.outputs import refuse_path
+
+if TYPE_CHECKING:
+    from grpo_cli.runs.rescored import Other
 
 # Texts are most of a file. Up to this size, reading them takes no noticeable time.
 CHEAP: Final = 32 << 20
@@ -53,6 +53,8 @@ class Job(OnFiles):
         for name in ("rescored", "rescored_column"):
             if name in given:
                 refuse_beside(name, given, "plan_by")
+                from grpo_cli.runs.rescored import Other  # what few runs need is loaded when they do
+
                 other = Other.of(given)
         return made(
             cls,
@@ -136,8 +138,11 @@ def looked_at(
         return _of_parts(tables, job.parts, view, job.where, over)
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
-        inspection = inspection if job.where is None else only(inspection, job.where)
+        inspection = kept(inspection, job.where)
         return with_verdicts(described(inspection, view))
+    from grpo_cli.runs.rescored import carrying, two_rewards
+    from grpo_cli.stats.rescored import Rescoring
+
     inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
@@ -159,14 +164,22 @@ def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter 
     for narrow in narrows:
         inspection = score_groups(narrow, narrow.plan, columns[parts.name(narrow.request.value)])
         try:
-            kept = inspection if where is None else only(inspection, where)
-            found.append(with_verdicts(described(kept, view)))
+            found.append(with_verdicts(described(kept(inspection, where), view)))
         except DataError as error:
             error.inside(inspection.head)
             refusals.append(error)
     if not found:
         raise refusals[0]
     return Parted.of(found, [*warnings, *(refusal.message for refusal in refusals)])
+
+
+def kept(inspection: Inspection, where: Filter | None) -> Inspection:
+    """The inspection of the groups that meet a condition."""
+    if where is None:
+        return inspection
+    from grpo_cli.choosing.groups import only  # takes a hundredth of a second to load
+
+    return only(inspection, where)
 
 
 def described(inspection: Inspection, view: View) -> Inspection:
