@@ -60,7 +60,10 @@ def variance(group: list[float]) -> float:
 def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(
     groups: list[list[float]], share: float, slack: float | None
 ) -> None:
-    """As in RAGEN-2 (arXiv:2604.06268), whose slack is 0.01: a group counts with its variance, whatever its size."""
+    """As in RAGEN-2 (arXiv:2604.06268), whose slack is 0.01: a group counts with its variance, whatever its size.
+
+    Of groups whose variances differ by rounding alone, as those of 1, 1, 2 and 0, 0, 1, either may be kept.
+    """
     variances = [variance(one) for one in groups]
     target = share * sum(variances) - (slack or 0.0)
     left = kept(groups, top_p=share, **({} if slack is None else {"top_p_slack": slack}))
@@ -68,7 +71,7 @@ def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(
     for at in sorted(range(len(groups)), key=lambda at: -variances[at]):
         if target > 0 and sum(variances[k] for k in wanted) < target - 1e-9:
             wanted.append(at)
-    assert left == sorted(wanted)
+    assert sorted(variances[at] for at in left) == pytest.approx(sorted(variances[at] for at in wanted))
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
