@@ -22,6 +22,7 @@ VARIABLE: Final = "GRPO_ADV_CONFIG"
 FILE: Final = "grpo-adv.toml"
 PROJECT: Final = "pyproject.toml"
 SECTION: Final = "grpo-adv"  # the table is [tool.grpo-adv]
+LISTS: Final = ("mask", "token_logprobs")
 _BY_NAME: Final = "write options by name, for example scale = 'batch'"
 _FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
 
@@ -115,6 +116,8 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     config = {
         name: value for name, value in config.items() if name in takes and (writes or takes[name].panel != OUTPUT)
     }
+    if not _reads_lists(given, config, takes):
+        config = {name: value for name, value in config.items() if name not in LISTS}
     is_same_method = "method" in given and given["method"] == config.get("method")
     if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):
         config = {name: value for name, value in config.items() if name not in _FORMULA}
@@ -139,6 +142,13 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
         kept = [item for item in config["set"] if item.partition("=")[0].strip() not in by_flag]
         both["set"] = [*kept, *given.get("set", ())]
     return {**weaker, **given, **both, "config": file.name}
+
+
+def _reads_lists(given: Given, config: Given, takes: Mapping[str, Option]) -> bool:
+    """Whether a command has a use for LISTS, which a file may name for `compute --per-token`."""
+    named, to = {*config, *given}, given.get("to", config.get("to"))
+    beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & named)
+    return "per_token" in takes or to == "tokens" or beside
 
 
 def _check_values(given: Given) -> None:

@@ -62,7 +62,8 @@ class Job(OnFiles):
         plan.refuse_distill("an export")
         if to == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
             raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
-        if to not in WEIGH and (idle := {"kl_coef", "kl_from"} & {*given}):
+        is_flag = "config" not in given  # a file of options serves several commands
+        if to not in WEIGH and is_flag and (idle := {"kl_coef", "kl_from"} & {*given}):
             flag = f"--{min(idle).replace('_', '-')}"
             raise UsageError(f"{flag} does not apply to --to {to}", "it is for --to weights and tokens")
         return made(

@@ -171,7 +171,7 @@ def test_the_file_of_the_variable_may_set_every_option_of_every_command(
     command: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That a setting means what the flag means is tested with --config."""
-    from grpo_cli.options.config import with_config
+    from grpo_cli.options.config import LISTS, with_config
 
     monkeypatch.setenv("GRPO_ADV_CONFIG", str(place / "mine.toml"))
     takes = COMMANDS[command].takes
@@ -179,6 +179,7 @@ def test_the_file_of_the_variable_may_set_every_option_of_every_command(
         if row.name not in {"config", "no_config"} and not row.is_argument:
             (place / "mine.toml").write_text(toml(row))
             passed_over = command == "compare" and row.panel == OUTPUT and row.name != "write"
+            passed_over |= command != "compute" and row.name in LISTS  # alone they are for --per-token
             assert (row.name in with_config({}, takes, variable=True)) != passed_over, row.name
 
 
@@ -281,3 +282,28 @@ def test_an_unknown_option_and_a_missing_file_are_errors_with_the_way_out(place:
     assert adv("compute", "in.jsonl", cwd=place, **env).err.endswith("named 'qqqq'; --no-config leaves the file out\n")
     both = adv("compute", "in.jsonl", "--config", "mine.toml", "--no-config", cwd=place)
     assert both.err == "error: --config and --no-config cannot be combined; leave one of them out\n"
+
+
+OF_TOKENS = "per-token = true\nmask = 'm'\ntoken-logprobs = 's'\nteacher-logprobs = 't'\ndistill = 1.0\n"
+OF_KL = "kl-coef = 0.1\nkl-from = 's,t'\nkl-estimator = 'k1'\nkl-reduce = 'sum'\nmask = 'm'\n"
+
+
+@pytest.mark.parametrize("options", [OF_TOKENS, OF_KL], ids=["tokens", "kl"])
+@pytest.mark.parametrize(
+    "line",
+    ["compute", "inspect", "report -o out.html", "select --where std>0 -o out.jsonl", "export --to sft -o out.jsonl"],
+)
+def test_a_file_for_lists_of_compute_stops_no_other_command(line: str, options: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(options)
+    lists = {"m": [0, 1], "s": [-1.0, -2.0], "t": [-1.5, -2.0]}
+    rows = [{"prompt_id": 1, "prompt": "q", "completion": c, "reward": r, **lists} for c, r in (("a", 0), ("b", 1))]
+    write(tmp_path / "in.jsonl", rows)
+    command, *more = line.split()
+    done = adv(command, "in.jsonl", *more, "--config", "c.toml", "-q", cwd=tmp_path)
+    assert (done.status, done.err) == (0, "")
+
+
+def test_as_flags_what_no_record_has_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "in.jsonl", [{"prompt_id": 1, "prompt": "q", "completion": "a", "reward": 1, "kl": 0.5}])
+    done = adv("export", "in.jsonl", "--to", "sft", "-o", "out.jsonl", "--kl-coef", "0.1", cwd=tmp_path)
+    assert "--kl-coef does not apply to --to sft" in done.err
