@@ -112,12 +112,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
         hint = "use another config file, or --no-config"
         raise UsageError(f"{file.name} sets plan-by, and this command computes one plan on all rows", hint)
-    writes = "write" not in takes or "write" in given or "write" in config
-    config = {
-        name: value for name, value in config.items() if name in takes and (writes or takes[name].panel != OUTPUT)
-    }
-    if not _reads_lists(given, config, takes):
-        config = {name: value for name, value in config.items() if name not in LISTS}
+    config = _for_command(config, given, takes)
     is_same_method = "method" in given and given["method"] == config.get("method")
     if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):
         config = {name: value for name, value in config.items() if name not in _FORMULA}
@@ -144,11 +139,17 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     return {**weaker, **given, **both, "config": file.name}
 
 
-def _reads_lists(given: Given, config: Given, takes: Mapping[str, Option]) -> bool:
-    """Whether a command has a use for LISTS, which a file may name for `compute --per-token`."""
-    named, to = {*config, *given}, given.get("to", config.get("to"))
-    beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & named)
-    return "per_token" in takes or to == "tokens" or beside
+def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> dict[str, Any]:
+    """The options of a file that the command has a use for.
+
+    LISTS alone are for `compute --per-token`: they would stop a command that takes them with others.
+    """
+    writes = "write" not in takes or "write" in given or "write" in config
+    own = {name: value for name, value in config.items() if name in takes and (writes or takes[name].panel != OUTPUT)}
+    to = given.get("to", own.get("to"))
+    beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & {*own, *given})
+    unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
+    return {name: value for name, value in own.items() if name not in unread}
 
 
 def _check_values(given: Given) -> None:
