@@ -68,6 +68,8 @@ from grpo_cli.write.token_lists import tokens_of_rows
 from grpo_cli.write.write_outputs import FOREIGN
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
     from rich.console import Console
 
 Series = TypeVar("Series")
@@ -185,7 +187,11 @@ def compute(
     **options: Unpack[ComputeKeywords],
 ) -> Result[pl.Series]: ...
 @overload
-def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[Any]: ...
+def compute(
+    frame: pd.DataFrame, plan: Plan | None = None, **options: Unpack[ComputeKeywords]
+) -> Result[pd.Series[Any]]: ...
+@overload  # pyarrow and datasets
+def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[pa.Array]: ...
 @_explained_in_keywords
 def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Result[Any]:
     """Compute advantages of a frame.
@@ -246,7 +252,9 @@ def advantages(
     **options: Unpack[ComputeKeywords],
 ) -> pl.Series: ...
 @overload
-def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Any: ...
+def advantages(frame: pd.DataFrame, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> pd.Series[Any]: ...
+@overload
+def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> pa.Array: ...
 def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Any:
     """One advantage per row, as a series like `frame`; see `compute` for what it takes."""
     return compute(frame, plan, **options).advantages
@@ -820,7 +828,7 @@ def _is_dataset(frame: Any) -> bool:
     return home == "datasets" and hasattr(frame, "num_rows") and not isinstance(frame, dict)
 
 
-def _from_pandas(frame: Any) -> pl.DataFrame:
+def _from_pandas(frame: pd.DataFrame) -> pl.DataFrame:
     try:
         return pl.from_pandas(frame)
     except (TypeError, ValueError) as error:  # pyarrow's errors are among them

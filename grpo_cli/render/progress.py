@@ -14,6 +14,7 @@ from rich.text import Text
 
 # Shorter runs need no bar.
 PATIENCE: Final = 1.0
+MB: Final = 1_000_000
 
 
 @contextmanager
@@ -27,12 +28,15 @@ def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[..., 
         BarColumn(bar_width=20), TextColumn("{task.description}"), TimeElapsedColumn(), _Left(),
         console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
     )  # fmt: skip
-    task = progress.add_task("", total=None, is_known=False)
+    task = progress.add_task("", total=None, is_known=False, size=None)
 
-    def name(text: str, done: int = 0, total: int | None = None) -> None:
-        """A phase of known length fills the bar; one of unknown length leaves it as it is, or pulses where it is the first."""
+    def name(text: str, done: int = 0, total: int | None = None, size: int | None = None) -> None:
+        """A phase of known length fills the bar; one of unknown length leaves it as it is, or pulses where it is the first.
+
+        `size` is the number of bytes that have been read.
+        """
         known: dict[str, Any] = {} if total is None else {"completed": done, "total": total}
-        progress.update(task, description=text, is_known=total is not None, **known)
+        progress.update(task, description=text, is_known=total is not None, size=size, **known)
 
     timer = Timer(after, progress.start)
     timer.daemon = True
@@ -47,11 +51,17 @@ def phases(console: Console, after: float = PATIENCE) -> Iterator[Callable[..., 
 
 
 class _Left(ProgressColumn):
-    """The percentage, and the time left, where the size of the work is known and some of it is done."""
+    """The percentage, the speed of reading, and the time left, where the size of the work is known and some of it is done.
+
+    The speed is that of bytes: how many rows a file has is not known before it has been read.
+    """
 
     def render(self, task: Task) -> Text:
         if not task.total:
             return Text("")
-        left = task.time_remaining if task.fields["is_known"] else None
-        share = f"{task.percentage:.0f} %"
-        return Text(share if left is None else f"{share}, {timedelta(seconds=int(left))} left")
+        said = [f"{task.percentage:.0f} %"]
+        if task.fields["size"] and task.elapsed:
+            said.append(f"{task.fields['size'] / task.elapsed / MB:,.0f} MB/s")
+        if task.fields["is_known"] and (left := task.time_remaining) is not None:
+            said.append(f"{timedelta(seconds=int(left))} left")
+        return Text(", ".join(said))

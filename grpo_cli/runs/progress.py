@@ -64,15 +64,16 @@ class Watching:
         self._say("writing", READ + int((ALL - READ) * min(share, 1.0)))
 
     def _read(self, at: int) -> None:
-        self._say("reading", READ * min(self._before + at, self._total) // self._total)
+        done = min(self._before + at, self._total)
+        self._say("reading", READ * done // self._total, done)
 
     def _written(self, start: int, at: int) -> None:
         self.wrote((start + at) / self._total)
 
-    def _say(self, text: str, done: int) -> None:
+    def _say(self, text: str, done: int, size: int | None = None) -> None:
         if done > self._shown:
             self._shown = done
-            self._phase(text, done, ALL)
+            self._phase(text, done, ALL, size)
 
 
 def _watched(table: T, said: Callable[[int], None]) -> T:

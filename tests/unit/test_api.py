@@ -6,7 +6,7 @@ import pickle
 import pydoc
 import re
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, assert_type, cast
 
 import pandas as pd
 import polars as pl
@@ -45,6 +45,14 @@ def refused() -> pl.LazyFrame:
 # --- kinds of frames ---------------------------------------------------------------------------------------
 
 
+if TYPE_CHECKING:  # checked by mypy: an editor knows what comes back
+    assert_type(grpo_cli.advantages(FRAME), pl.Series)
+    assert_type(grpo_cli.compute("rewards.parquet"), grpo_cli.Result[pl.Series])
+    assert_type(grpo_cli.compute(FRAME.to_pandas()).advantages, pd.Series[Any])
+    assert_type(grpo_cli.select(FRAME.lazy()), grpo_cli.Selection[pl.DataFrame])
+    assert_type(grpo_cli.select(FRAME.to_pandas()), grpo_cli.Selection[pd.DataFrame])
+
+
 @pytest.mark.parametrize("data", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])
 def test_polars_comes_back_as_a_polars_series(data: Any) -> None:
     got = grpo_cli.advantages(data, method="dr-grpo")
@@ -74,7 +82,7 @@ def test_pandas_rows_without_an_advantage_are_nan_of_a_float_column() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["Float64", "float32", "object", "float64[pyarrow]"])
-def test_pandas_rewards_of_any_dtype(dtype: str) -> None:
+def test_pandas_rewards_of_any_dtype(dtype: Any) -> None:
     data = pd.DataFrame({"prompt_id": pd.Categorical(KEYS), "reward": pd.Series(REWARDS).astype(dtype)})
     assert grpo_cli.advantages(data, method="dr-grpo").tolist() == CENTRED
 

@@ -75,8 +75,11 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     said: list[tuple[Any, ...]] = []
     command(tmp_path, lambda *words: said.append(words))
-    known = [words for words in said if len(words) == 3]
-    shares = [done for _, done, total in known if total == 100]
+    known = [words for words in said if len(words) > 2]
+    shares = [done for _, done, total, *_ in known if total == 100]
+    sizes = [size for text, _, _, size in (words for words in said if len(words) == 4) if text == "reading"]
+    read = sum(file.stat().st_size for file in tmp_path.iterdir() if file.name in {"in.jsonl", "more.jsonl"})
+    assert sizes == sorted(sizes) and 0.9 * read < sizes[-1] <= read
     assert len(shares) == len(known) and shares == sorted(shares)
     assert len([text for text, *_ in known if text == "reading"]) > 3
     assert len([text for text, *_ in known if text == "writing"]) >= written
@@ -103,6 +106,23 @@ def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_wor
         assert line(bar).startswith("30 %, 0:00:") and line(bar).endswith(" left")
         name("computing")
         assert line(bar) == "30 %"
+
+
+def test_the_bar_says_how_fast_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, bars = [0.0], list[Progress]()
+
+    class Timed(Progress):
+        def __init__(self, *columns: Any, **more: Any) -> None:
+            super().__init__(*columns, **more, get_time=lambda: now[0])
+            bars.append(self)
+
+    monkeypatch.setattr(progress, "Progress", Timed)
+    with phases(Console(force_terminal=True, force_interactive=True), after=60) as name:
+        name("reading", 10, 100, 620_000_000)
+        now[0] = 2.0
+        assert "10 %, 310 MB/s" in line(bars[0])
+        name("writing", 80, 100)
+        assert "MB/s" not in line(bars[0])
 
 
 def line(bar: Progress) -> str:
