@@ -2,9 +2,9 @@
 
     python -m benchmarks.token_logprobs --scratch DIR --rows 100000
 
-Rows of 1,000 tokens with two lists each, as Parquet (float32) and as JSON lines. `inspect` reduces them by step; the script makes the
-same sums, without the quantiles, which would take all ratios in memory. `compute` subtracts a KL (k3, sum) and writes the file with a
-column more; the script writes it with polars.
+Rows of 1,000 tokens with two lists each, as Parquet (float32) and as JSON lines. `inspect` reduces them over the file and by step, and so
+does the script. `inspect-sums` is the same command beside a script that leaves out what makes polars hold all ratios: quantiles and
+sequence sizes. `compute` subtracts a KL (k3, sum) and writes the file with a column more; the script writes it with polars.
 """
 
 from __future__ import annotations
@@ -20,8 +20,21 @@ from typing import Any, Final
 
 TOKENS: Final = 1_000
 AT_ONCE: Final = 1_000
+_INSPECT: Final = (
+    "inspect",
+    "--group",
+    "prompt_id",
+    "--by",
+    "step",
+    "--token-logprobs",
+    "new",
+    "--old-token-logprobs",
+    "old",
+    "--json",
+)
 TOOL: Final[dict[str, tuple[str, ...]]] = {
-    "inspect": ("inspect", "--group", "prompt_id", "--by", "step", "--token-logprobs", "new", "--old-token-logprobs", "old", "--json"),
+    "inspect": _INSPECT,
+    "inspect-sums": _INSPECT,
     "compute": (
         "compute", "--group", "prompt_id", "--method", "rloo", "--kl-from", "new,old", "--kl-estimator", "k3", "--kl-reduce", "sum",
         "--kl-coef", "0.05", "--quiet", "--force", "-o",
@@ -67,19 +80,28 @@ def peer(job: str, path: str, out: str) -> None:
     lists = pl.List(pl.Float64)
     schema: dict[str, Any] = {"prompt_id": pl.Int64, "step": pl.Int64, "reward": pl.Float64, "new": lists, "old": lists}
     lazy = pl.scan_parquet(path) if path.endswith(".parquet") else pl.scan_ndjson(path, schema=schema)
-    if job == "inspect":
+    if job.startswith("inspect"):
         narrow = lazy.select("prompt_id", "step", "reward").collect()
         signs = narrow.select((pl.col("reward") - pl.col("reward").mean().over("prompt_id")).sign()).to_series()
         log, ratio = pl.col("log"), pl.col("log").exp()
-        sums = (
-            lazy.select("step", "new", "old").with_columns(sign=signs).explode("new", "old")
-            .select("step", "sign", log=pl.col("new").cast(pl.Float64) - pl.col("old"))
-            .group_by("step").agg(
-                k1=-log.mean(), k2=(log * log).mean() / 2, k3=(ratio - 1 - log).mean(), mean=ratio.mean(), square=(ratio * ratio).mean(),
-                above=(ratio > 1.2).mean(), far_above=(ratio > 2).mean(), below=(ratio < 0.8).mean(), far_below=(ratio < 0.5).mean(),
-                cut=((ratio > 1.2) & (pl.col("sign") > 0)).mean(), cut_below=((ratio < 0.8) & (pl.col("sign") < 0)).mean(),
-            )
-        ).collect(engine="streaming")  # fmt: skip
+        facts = {
+            "k1": -log.mean(), "k2": (log * log).mean() / 2, "k3": (ratio - 1 - log).mean(), "mean": ratio.mean(),
+            "above": (ratio > 1.2).mean(), "far_above": (ratio > 2).mean(), "below": (ratio < 0.8).mean(), "far_below": (ratio < 0.5).mean(),
+            "cut": ((ratio > 1.2) & (pl.col("sign") > 0)).mean(), "cut_below": ((ratio < 0.8) & (pl.col("sign") < 0)).mean(),
+            "ess": ratio.sum() ** 2 / (ratio * ratio).sum() / pl.len(),
+        }  # fmt: skip
+        if job == "inspect":
+            facts |= {f"p{share}": log.quantile(share / 100).exp() for share in (1, 5, 50, 95, 99)}
+        tokens = (
+            lazy.select("step", "new", "old").with_columns(sign=signs).with_row_index("row").explode("new", "old")
+            .select("row", "step", "sign", log=pl.col("new").cast(pl.Float64) - pl.col("old"))
+        )  # fmt: skip
+        whole = [tokens.select(**facts), tokens.group_by("row", "step").agg(log.sum())] if job == "inspect" else []
+        sums, *more = pl.collect_all([tokens.group_by("step").agg(**facts), *whole], engine="streaming")
+        if more:
+            weight = (log - log.max()).exp()
+            sizes = more[1].group_by("step").agg(weight.sum() ** 2 / (weight**2).sum() / pl.len())
+            sys.stdout.write(f"{more[0].row(0)} {sizes.height}\n")
         sys.stdout.write(f"{sums['k3'].to_list()}\n")
         return
     log = pl.col("new").cast(lists) - pl.col("old").cast(lists)
@@ -122,7 +144,7 @@ def main() -> None:
         ],
         check=True,
     )
-    sys.stdout.write("job      format   wall s  peak MB  peer s  peer MB  wall / peer\n")
+    sys.stdout.write("job          format   wall s  peak MB  peer s  peer MB  wall / peer\n")
     for suffix in ("parquet", "jsonl"):
         path = str(given.scratch / f"logprobs-{given.rows}.{suffix}")
         for job, words in TOOL.items():
@@ -134,7 +156,7 @@ def main() -> None:
             wall, other = (statistics.median(seconds for seconds, _ in runs) for runs in (ours, theirs))
             peaks = [max(peak for _, peak in runs) for runs in (ours, theirs)]
             said = f"{wall:6.2f}  {peaks[0]:7.0f}  {other:6.2f}  {peaks[1]:7.0f}  {wall / other:11.2f}"
-            sys.stdout.write(f"{job:<8} {suffix:<8} {said}\n")
+            sys.stdout.write(f"{job:<12} {suffix:<8} {said}\n")
             sys.stdout.flush()
 
 
