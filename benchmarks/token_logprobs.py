@@ -96,8 +96,8 @@ def peer(job: str, path: str, out: str) -> None:
             lazy.select("step", "new", "old").with_columns(sign=signs).with_row_index("row").explode("new", "old")
             .select("row", "step", "sign", log=pl.col("new").cast(pl.Float64) - pl.col("old"))
         )  # fmt: skip
-        whole = [tokens.select(**facts), tokens.group_by("row", "step").agg(log.sum())] if job == "inspect" else []
-        sums, *more = pl.collect_all([tokens.group_by("step").agg(**facts), *whole], engine="streaming")
+        extra = [tokens.select(**facts), tokens.group_by("row", "step").agg(log.sum())] if job == "inspect" else []
+        sums, *more = pl.collect_all([tokens.group_by("step").agg(**facts), *extra], engine="streaming")
         if more:
             weight = (log - log.max()).exp()
             sizes = more[1].group_by("step").agg(weight.sum() ** 2 / (weight**2).sum() / pl.len())
