@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ import polars as pl
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, short
 from grpo_cli.parallel import ahead
-from grpo_cli.read.tables import Found, KlField, Located, Table
+from grpo_cli.read.tables import Found, KlField, Located, OverTables, Table
 from grpo_cli.values.cells import Place, as_number
 from grpo_cli.values.paths import absent
 from grpo_cli.values.token_lists import Bools, Ints
@@ -63,16 +63,59 @@ class TokenPart:
 
 def token_numbers(narrow: Located, rows: Index, columns: Sequence[str], mask: str = "") -> Iterator[TokenPart]:
     """The numbers in these columns of ascending rows of the narrow table."""
+    for at, here, placed in _by_table(narrow, rows):
+        yield from _Rows(here, placed, narrow.scans[at].index).parts(narrow.tables[at], columns, mask)
+
+
+def reduced(
+    work: Callable[[TokenPart], Found],
+    merged: Callable[[Iterable[Found]], Found],
+    narrow: Located,
+    rows: Index,
+    columns: Sequence[str],
+    mask: str = "",
+    *,
+    over: OverTables = map,
+) -> Found:
+    """What `work` makes of the parts of `token_numbers`, merged; `over` has it done where the files are read."""
+    tables = {at: _Rows(here, placed, narrow.scans[at].index) for at, here, placed in _by_table(narrow, rows)}
+    of_table = _Reduced(work, merged, {narrow.tables[at].name: some for at, some in tables.items()}, columns, mask)
+    return merged(over(of_table, [narrow.tables[at] for at in tables]))
+
+
+def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[int, Index, Index]]:
+    """For each table that has some of these rows: which one, the numbers of the rows in it, and in the narrow table."""
     done = 0
     for at, here in narrow.by_file(rows if narrow.rows is None else narrow.rows[rows]):
-        for part in of_table(narrow.tables[at], narrow.scans[at].index, here, columns, mask):
-            yield replace(part, rows=rows[done + np.searchsorted(here, part.rows)])
+        yield at, here, rows[done : done + len(here)]
         done += len(here)
 
 
-def reduced(work: Callable[[TokenPart], Found], *which: Any) -> Iterator[Found]:
-    """What `work` makes of each part of `token_numbers`, in threads."""
-    return ahead(work, token_numbers(*which))
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a table, and which rows of the narrow table they are."""
+
+    here: Index
+    placed: Index
+    index: Any
+
+    def parts(self, table: Table, columns: Sequence[str], mask: str) -> Iterator[TokenPart]:
+        for part in of_table(table, self.index, self.here, columns, mask):
+            yield replace(part, rows=self.placed[np.searchsorted(self.here, part.rows)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced(Generic[Found]):
+    """Reduces the parts of a table, in threads; it may be sent to where the table is."""
+
+    work: Callable[[TokenPart], Found]
+    merged: Callable[[Iterable[Found]], Found]
+    rows: Mapping[str, _Rows]  # by the name of the table
+    columns: Sequence[str]
+    mask: str
+
+    def __call__(self, table: Table) -> Found:
+        return self.merged(ahead(self.work, self.rows[table.name].parts(table, self.columns, self.mask)))
 
 
 def of_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -333,8 +333,12 @@ def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -
         ratio = np.exp(np.minimum(part.values[new] - part.values[old], math.log(cap)))
         return part.rows, part.sums(ratio) / np.where(part.sizes, part.sizes, np.nan)
 
-    for here, ratios in reduced(means, narrow, rows, [new, old], wanted.mask or ""):
-        found[here] = ratios
+    def joined(parts: Iterable[tuple[Index, Vector]]) -> tuple[Index, Vector]:
+        here, ratios = zip(*parts, strict=True)
+        return np.concatenate(here), np.concatenate(ratios)
+
+    here, ratios = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
+    found[here] = ratios
     there = np.isfinite(found[rows])
     columns = records.columns.with_columns(ratio=found[rows]).with_columns(pl.col("weight") * pl.col("ratio"))
     without = ("no log-probs", int((~there).sum()))

@@ -21,7 +21,7 @@ from grpo_cli.read.token_numbers import reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of
 from grpo_cli.runs.workers import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
-from grpo_cli.stats.off_policy import OffPolicy, off_policy, part_sums
+from grpo_cli.stats.off_policy import OffPolicy, off_policy
 from grpo_cli.stats.verdicts import with_verdicts
 from grpo_cli.write.outputs import refuse_path
 
@@ -139,14 +139,14 @@ def looked_at(
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
         inspection = kept(inspection, job.where)
-        return with_verdicts(described(inspection, view))
+        return with_verdicts(described(inspection, view, over))
     from grpo_cli.runs.rescored import carrying, two_rewards
     from grpo_cli.stats.rescored import Rescoring
 
     inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
-        inspection = with_verdicts(described(inspection, view), two.verdict)
+        inspection = with_verdicts(described(inspection, view, over), two.verdict)
         two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
         inspection = replace(inspection, described=replace(inspection.facts, warnings=two.warnings))
     return Rescoring(**vars(inspection), rescored=two)
@@ -164,7 +164,7 @@ def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter 
     for narrow in narrows:
         inspection = score_groups(narrow, narrow.plan, columns[parts.name(narrow.request.value)])
         try:
-            found.append(with_verdicts(described(kept(inspection, where), view)))
+            found.append(with_verdicts(described(kept(inspection, where), view, over)))
         except DataError as error:
             error.inside(inspection.head)
             refusals.append(error)
@@ -182,7 +182,7 @@ def kept(inspection: Inspection, where: Filter | None) -> Inspection:
     return only(inspection, where)
 
 
-def described(inspection: Inspection, view: View) -> Inspection:
+def described(inspection: Inspection, view: View, over: OverTables) -> Inspection:
     """The inspection with its facts; of log-probs as well, where options or the schema name both.
 
     What a schema names is not asked for: lists that cannot be used are a warning.
@@ -196,7 +196,7 @@ def described(inspection: Inspection, view: View) -> Inspection:
         return inspection
     facts, first = inspection.facts, columns["token_logprobs"]
     try:
-        found = _drift(inspection, columns)
+        found = _drift(inspection, columns, over)
     except DataError as error:
         if view.logprobs or isinstance(error, InputChanged):
             raise
@@ -208,16 +208,16 @@ def described(inspection: Inspection, view: View) -> Inspection:
     return replace(inspection, described=replace(facts, off_policy=found))
 
 
-def _drift(inspection: Inspection, columns: Mapping[str, str]) -> OffPolicy | None:
+def _drift(inspection: Inspection, columns: Mapping[str, str], over: OverTables) -> OffPolicy | None:
     """How far apart the log-probs in these columns are, over the file, by the column of --by and by version."""
     narrow = inspection.narrow
     names = [name for option, name in columns.items() if option != "mask"]
     rows = np.flatnonzero(~narrow.left_out.to_numpy())
-    parts = reduced(partial(part_sums, columns=columns), narrow, rows, names, columns.get("mask", ""))
     by = {} if inspection.by is None else {inspection.columns["by"]: inspection.by}
     if "version" in inspection.columns:
         by[inspection.columns["version"]] = narrow.carried[inspection.columns["version"]]
-    return off_policy(parts, columns, len(rows), inspection.scored.rows[".advantage"], by)
+    counted = partial(reduced, narrow=narrow, rows=rows, columns=names, mask=columns.get("mask", ""), over=over)
+    return off_policy(counted, columns, len(rows), inspection.scored.rows[".advantage"], by)
 
 
 def with_duplicates(view: View, size: float) -> View:

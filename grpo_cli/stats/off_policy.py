@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.token_numbers import ESTIMATORS, TokenPart
 from grpo_cli.stats.document import ABSENT, members
@@ -87,44 +87,60 @@ class OffPolicy:
     by: Sequence[DriftTrend]
 
 
-def part_sums(part: TokenPart, columns: Mapping[str, str]) -> tuple[pl.DataFrame, Index]:
-    """The sums over the tokens of each row, and the bin of the log-ratio of each token."""
-    log_ratio = part.values[columns["token_logprobs"]] - part.values[columns["old_token_logprobs"]]
-    log_ratio = np.clip(log_ratio, -FARTHEST, FARTHEST)
-    ratio = np.expm1(log_ratio) + 1
-    each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
-    each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
-    each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": part.values[columns["token_logprobs"]] == 0}
-    if "token_entropy" in columns:
-        each["entropy"] = part.values[columns["token_entropy"]]
-    sums = {name: part.sums(values) for name, values in each.items()}
-    bits = log_ratio.astype(np.float32).view(np.int32) >> _SHIFT
-    return pl.DataFrame({"row": part.rows, "tokens": part.sizes, **sums}), bits + _BINS // 2
+class Counted(NamedTuple):
+    """Sums over the tokens of each row, and how many tokens have a log-ratio in each bin, by column and code of their row."""
+
+    sums: pl.DataFrame
+    bins: Mapping[tuple[str, int], np.ndarray]
+
+    @classmethod
+    def of(cls, part: TokenPart, columns: Mapping[str, str], codes: Mapping[str, pl.Series]) -> Self:
+        """Those of a part. `codes` has columns of all rows."""
+        log_ratio = part.values[columns["token_logprobs"]] - part.values[columns["old_token_logprobs"]]
+        log_ratio = np.clip(log_ratio, -FARTHEST, FARTHEST)
+        ratio = np.expm1(log_ratio) + 1
+        each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
+        each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
+        each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": part.values[columns["token_logprobs"]] == 0}
+        if "token_entropy" in columns:
+            each["entropy"] = part.values[columns["token_entropy"]]
+        sums = {name: part.sums(values) for name, values in each.items()}
+        own = (log_ratio.astype(np.float32).view(np.int32) >> _SHIFT) + _BINS // 2
+        bins = dict[tuple[str, int], np.ndarray]()
+        for name, coded in codes.items():
+            here, inside = np.unique(coded.gather(part.rows), return_inverse=True)
+            keys = own if len(here) < 2 else own + np.repeat(inside * _BINS, part.sizes)  # noqa: PLR2004
+            counted = np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
+            bins |= {(name, code): counts for code, counts in zip(here.tolist(), counted, strict=True)}
+        return cls(pl.DataFrame({"row": part.rows, "tokens": part.sizes, **sums}), bins)
+
+    @classmethod
+    def merged(cls, parts: Iterable[Self]) -> Self:
+        """Those of all rows of the parts."""
+        tables, bins = [], dict[tuple[str, int], np.ndarray]()
+        for sums, counted in parts:
+            tables.append(sums)
+            for key, counts in counted.items():
+                bins[key] = bins[key] + counts if key in bins else counts
+        return cls(pl.concat(tables), bins)
 
 
 def off_policy(
-    parts: Iterable[tuple[pl.DataFrame, Index]],
+    reduced: Callable[..., Counted],
     columns: Mapping[str, str],
     asked: int,
     advantages: pl.Series,
     by: Mapping[str, pl.Series],
 ) -> OffPolicy | None:
-    """The facts of all parts, of which `asked` rows were read; None if no token has a log-prob but 0.
+    """The facts of `asked` rows, whose parts are counted by `reduced`; None if no token has a log-prob but 0.
 
     NeMo-RL writes 0 where it computes none. `advantages` and the columns of `by` have all rows.
     """
     columns_by = {"": pl.zeros(len(advantages), eager=True), **by}
     coded = {name: encode([values], len(values)) for name, values in columns_by.items()}
-    counts = {name: np.zeros((known.size, _BINS), np.int64) for name, known in coded.items() if known.size <= MOST}
-    tables, seen = [], 0
-    for sums, bins in parts:
-        tables.append(sums)
-        seen += len(sums)
-        for name, counted in counts.items():
-            here, inside = np.unique(coded[name].codes.gather(sums["row"]), return_inverse=True)
-            keys = bins if len(here) < 2 else bins + np.repeat(inside * _BINS, sums["tokens"])  # noqa: PLR2004
-            counted[here] += np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
-    table = pl.concat(tables).filter(pl.col("tokens") > 0)
+    codes = {name: known.codes for name, known in coded.items() if known.size <= MOST}
+    sums, bins = reduced(partial(Counted.of, columns=columns, codes=codes), Counted.merged)
+    table = sums.filter(pl.col("tokens") > 0)
     if table["zero"].sum() == table["tokens"].sum():
         return None
     sign = advantages.gather(table["row"]).fill_null(0.0).sign()
@@ -133,30 +149,34 @@ def off_policy(
     )
     trends = []
     for name, known in coded.items():
-        found = _drifts(table.with_columns(code=known.codes.gather(table["row"])), counts.get(name))
+        found = _drifts(table.with_columns(code=known.codes.gather(table["row"])))
+        if name in codes:
+            found = _with_quantiles(found, np.stack([bins[name, code] for code in found["code"]]))
         values = columns_by[name].gather(known.first).gather(found["code"])
         lines: list[dict[str, Any]] = [
             {key: plain(number) for key, number in line.items()} for line in found.drop("code").to_dicts()
         ]
         drifts = [Drift(**lines[at], **({"value": values[at]} if name else {})) for at in in_order(values)]
         trends.append(DriftTrend(name, drifts))
-    return OffPolicy(columns, asked - seen, trends[0].lines[0], trends[1:])
+    return OffPolicy(columns, asked - len(sums), trends[0].lines[0], trends[1:])
 
 
-def _drifts(table: pl.DataFrame, counts: np.ndarray | None) -> pl.DataFrame:
-    """The facts for each code; quantiles from the `counts` of log-ratios, if there are any."""
+def _drifts(table: pl.DataFrame) -> pl.DataFrame:
+    """The facts for each code, without quantiles."""
     tokens, names = pl.col("tokens").sum(), pl.exclude("row", "code", "tokens", "square", "zero")
     log_weight = -pl.col("k1")
     weight = (log_weight - log_weight.max()).exp()
-    found = table.group_by("code", maintain_order=True).agg(
+    return table.group_by("code", maintain_order=True).agg(
         names.sum() / tokens,
         pl.col("tokens").sum(),
         rows=pl.len(),
         token_ess=pl.col("ratio_mean").sum() ** 2 / (pl.col("square").sum() * tokens),
         sequence_ess=weight.sum() ** 2 / (weight**2).sum() / pl.len(),
     )
-    if counts is None:
-        return found
-    below = counts[found["code"]][:, _ORDER].cumsum(axis=1)
+
+
+def _with_quantiles(found: pl.DataFrame, counts: np.ndarray) -> pl.DataFrame:
+    """The facts with quantiles of the ratio: `counts` has a row of bins for each line."""
+    below = counts[:, _ORDER].cumsum(axis=1)
     at = {name: (below >= share * below[:, -1:]).argmax(axis=1) for name, share in QUANTILES.items()}
     return found.with_columns(pl.Series(name, np.exp(_MIDDLES[_ORDER][bins])) for name, bins in at.items())

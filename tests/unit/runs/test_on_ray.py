@@ -168,11 +168,18 @@ def test_lists_of_log_probs_are_reduced_where_they_are_read(suffix: str, rows: i
     ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], rows=rows, **of_lists)
 
 
-def test_an_inspection_of_log_probs_has_the_facts_of_one_process(tmp_path: Path) -> None:
-    folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix="jsonl")
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_inspection_of_log_probs_has_the_facts_of_one_process(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix=suffix)
     lists: dict[str, Any] = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
+    tasks = ray_runs.without_ray(monkeypatch)
+    ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"])
+    narrow = len(tasks)
     facts = ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"], **lists)
     assert facts["off_policy"]["all"]["tokens"] == 1800
+    assert len(tasks) - narrow > narrow > 0  # the lists are read by tasks, too
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
