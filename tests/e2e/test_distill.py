@@ -18,6 +18,7 @@ from grpo_cli.errors import UsageError
 from grpo_cli.values import token_lists
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
+from tests.support.per_token import computed
 
 Row = dict[str, Any]
 FORMATS = ("jsonl", "json", "parquet", "arrow")
@@ -50,22 +51,6 @@ def distilled(row: Row, coef: float = 0.5) -> list[float]:
 def reweighted(a: float, gap: float, share: float, clip: float) -> float:
     sign = (a > 0) - (a < 0)
     return a * ((1 - share) + share * min(max(math.exp(sign * gap), 1 - clip), 1 + clip))
-
-
-def lists_of(path: Path, column: str = "advantage") -> list[Any]:
-    if path.suffix == ".jsonl":
-        return [row[column] for row in rows_of(path)]
-    if path.suffix == ".json":
-        return [row[column] for row in json.loads(path.read_text())]
-    frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ipc(path)
-    assert frame[column].dtype == pl.List(pl.Float64)
-    return frame[column].to_list()
-
-
-def computed(path: Path, out: Path, *options: str) -> list[Any]:
-    done = adv("compute", str(path), *options, "-o", str(out), "--force", "-q")
-    assert done.status == 0, done.err
-    return lists_of(out)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)

@@ -16,7 +16,8 @@ import pytest
 from grpo_cli.values import token_lists
 from grpo_cli.write.token_lists import TokenColumns, token_facts
 from tests.support.command import adv
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import write
+from tests.support.per_token import computed, lists_of
 
 Row = dict[str, Any]
 ROWS: list[Row] = [
@@ -36,22 +37,6 @@ def advantage(row: Row) -> float:
 
 def on_mask(row: Row) -> list[float]:
     return [advantage(row) if one else 0.0 for one in row["loss_mask"]]
-
-
-def lists_of(path: Path) -> list[Any]:
-    if path.suffix == ".jsonl":
-        return [row["advantage"] for row in rows_of(path)]
-    if path.suffix == ".json":
-        return [row["advantage"] for row in json.loads(path.read_text())]
-    frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ipc(path)
-    assert frame["advantage"].dtype == pl.List(pl.Float64)
-    return frame["advantage"].to_list()
-
-
-def computed(path: Path, out: Path, *options: str) -> list[Any]:
-    done = adv("compute", str(path), *options, "-o", str(out), "--force", "-q")
-    assert done.status == 0, done.err
-    return lists_of(out)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
