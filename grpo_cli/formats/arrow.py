@@ -38,6 +38,9 @@ from grpo_cli.values.paths import refuse_doubled
 
 _FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
+# The first bytes of a frame of each; among the values of an uncompressed file they would only compress the output.
+_MARKS: Final = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
+_HEAD: Final = 1 << 20  # bytes, of the schema and the first record batch
 _MOST_AT_ONCE: Final = 1 << 16
 _FIRST: Final = 512  # rows that are cheap to read
 _TEXTS: Final = 1024  # rows whose texts are rendered at once
@@ -170,6 +173,13 @@ def _positions(schema: pa.Schema, ways: Mapping[str, Sequence[str]]) -> list[int
     return [at for at, name in enumerate(schema.names) if name in tops]
 
 
+def _codec(source: Input) -> str | None:
+    """The compression, which pyarrow does not report: by the mark at the beginning of every compressed buffer."""
+    with source.open() as handle:
+        head = handle.read(_HEAD)
+    return next((codec for codec, mark in _MARKS.items() if mark in head), None)
+
+
 # --- re-encoding ----------------------------------------------------------------------------------------
 
 
@@ -216,70 +226,3 @@ def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWr
     starts = np.cumsum([0, *sizes])[:-1]
     for table, at in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
         writer.write_batch(_one_batch(joined(table, new, at)))
-
-
-# --- the compression of a file, from the flatbuffers of its messages: pyarrow does not report it --------------
-
-_TAIL: Final = 10  # length of the footer in 4 bytes, then ARROW1
-_CONTINUES: Final = 0xFFFFFFFF  # precedes the length of a message since format version 5
-# Format.fbs: Footer.recordBatches, Message.header, RecordBatch.compression, BodyCompression.codec
-_BATCHES, _HEADER, _COMPRESSION, _CODEC = 3, 2, 3, 0
-
-
-def _codec(source: Input) -> str | None:
-    """The compression of the first record batch: zstd, lz4, or None."""
-    with source.open() as handle:
-        if handle.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
-            message = _first_batch(handle)
-        else:
-            handle.seek(0)
-            messages = ipc.MessageReader.open_stream(handle)
-            first = next((message for message in messages if message.type == "record batch"), None)
-            message = None if first is None else memoryview(first.metadata)
-    if message is None:
-        return None
-    batch = _follow(message, _number(message, 0), _HEADER)
-    compression = batch and _follow(message, batch, _COMPRESSION)
-    if not compression:
-        return None
-    entry = _entry(message, compression, _CODEC)
-    return "zstd" if entry and message[compression + entry] else "lz4"
-
-
-def _first_batch(handle: BinaryIO) -> memoryview | None:
-    """Metadata of the first record batch of a file; None if it has no batch.
-
-    Found through the footer: the first message of a file that polars wrote does not follow the magic.
-    """
-    end = handle.seek(-_TAIL, os.SEEK_END)
-    length = int.from_bytes(handle.read(4), "little")
-    handle.seek(end - length)
-    footer = memoryview(handle.read(length))
-    batches = _follow(footer, _number(footer, 0), _BATCHES)
-    if batches is None or not _number(footer, batches):
-        return None
-    # A vector has its length first; a block aligns to 8 bytes and starts with the offset of its message.
-    first = batches + 4
-    handle.seek(int.from_bytes(footer[first : first + 8], "little"))
-    size = int.from_bytes(handle.read(4), "little")
-    if size == _CONTINUES:
-        size = int.from_bytes(handle.read(4), "little")
-    return memoryview(handle.read(size))
-
-
-def _follow(raw: memoryview, table: int, field: int) -> int | None:
-    """The offset of the table or vector of a field; None if the table does not have the field."""
-    entry = _entry(raw, table, field)
-    return table + entry + _number(raw, table + entry) if entry else None
-
-
-def _entry(raw: memoryview, table: int, field: int) -> int:
-    """The offset of a field in its table; 0 if the table does not have it."""
-    vtable = table - _number(raw, table)
-    at = 4 + 2 * field
-    inside = at < int.from_bytes(raw[vtable : vtable + 2], "little")
-    return int.from_bytes(raw[vtable + at : vtable + at + 2], "little") if inside else 0
-
-
-def _number(raw: memoryview, at: int) -> int:
-    return int.from_bytes(raw[at : at + 4], "little", signed=True)
