@@ -7,7 +7,7 @@ data of the large file, and `moved` shifts their offsets.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from grpo_cli.formats.columnar import arrow_columns
 from grpo_cli.formats.parquet import footer, thrift
-from grpo_cli.formats.parquet.footer import Footer
+from grpo_cli.formats.parquet.footer import Chunk, Footer
 from grpo_cli.formats.parquet.thrift import ThriftField
 from grpo_cli.parallel import ahead
 from grpo_cli.values.token_lists import AT_ONCE, is_on_tokens, token_counts
@@ -29,8 +29,6 @@ _BATCH_ROWS: Final = 1 << 18
 _BATCH_GROUPS: Final = 512
 _ORIGIN: Final = len(footer.MAGIC)
 _SAMPLE: Final = 8192
-# A dictionary for fewer rows than this costs more than it saves.
-_WORTH_IT: Final = 256
 _AT_ONCE: Final = 8192  # values between two looks at the size of a page; pyarrow's own 1024 encodes more slowly
 _DICTIONARY: Final = 1 << 16  # bytes; where a sample was wrong, pyarrow goes on without one
 _LISTS: Final = 1 << 20  # bytes, of lists: a number for each row of a row group
@@ -43,9 +41,9 @@ class Batch(NamedTuple):
     footer: Footer
 
 
-def codec(number: int | None) -> str:
-    """The codec to write with: that of the file if pyarrow has it, otherwise zstd."""
-    name = _CODECS.get(-1 if number is None else number, "zstd")
+def codec(chunks: Sequence[Chunk]) -> str:
+    """The codec to write with: that of the first of these if pyarrow has it, otherwise zstd."""
+    name = _CODECS.get(chunks[0].codec, "zstd") if chunks else "zstd"
     return name if name == "none" or pa.Codec.is_available(name) else "zstd"
 
 
@@ -85,7 +83,7 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
     first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {
         "compression": compression,
-        "use_dictionary": leaf_paths(field for field in table.schema if _repeats(first[field.name])),
+        "use_dictionary": any(map(_repeats, first)),
         "dictionary_pagesize_limit": _LISTS if any(map(pa.types.is_list, table.schema.types)) else _DICTIONARY,
         "write_batch_size": _AT_ONCE,
         "store_schema": False,
@@ -104,20 +102,8 @@ def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Ba
     return Batch(view[_ORIGIN : found.start], found)
 
 
-def leaf_paths(fields: Iterable[pa.Field]) -> list[str]:
-    """The Parquet paths of columns: a nested one has a path for each of its leaves, which only Parquet itself can name."""
-    fields = list(fields)
-    if not any(pa.types.is_nested(field.type) for field in fields):
-        return [field.name for field in fields]
-    pq.write_metadata(pa.schema(fields), empty := io.BytesIO())
-    leaves = pq.read_metadata(empty).schema
-    return [leaves.column(at).path for at in range(len(leaves))]
-
-
 def _repeats(column: pl.Series) -> bool:
-    if column.dtype.is_nested():  # a list repeats one number
-        return True
-    return len(column) >= _WORTH_IT and column.dtype != pl.Boolean and 2 * column.n_unique() <= len(column)
+    return column.dtype.is_nested() or 2 * column.n_unique() <= len(column)  # a list repeats one number
 
 
 def moved(batch: Batch, group: int, to: int) -> list[bytes]:

@@ -5,7 +5,6 @@ Ids are those of https://github.com/apache/parquet-format/blob/master/src/main/t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ _ENCRYPTION: Final = 8
 _TYPE, _NAME, CHILDREN = 1, 4, 5
 # RowGroup
 CHUNKS, PLAIN_SIZE, ROWS, SORTING, PACKED_SIZE = 1, 2, 3, 4, 6
-# SortingColumn
-SORTED_BY: Final = 1
 # ColumnChunk
 ELSEWHERE, CHUNK_AT, META, OFFSETS_AT, OFFSETS_SIZE, INDEX_AT, INDEX_SIZE = range(1, 8)
 CRYPTO: Final = (8, 9)
@@ -213,9 +210,3 @@ def _refuse_foreign(parsed: Footer) -> None:
         if not found.keys().isdisjoint(CRYPTO):
             raise Unspliceable("some columns are encrypted")
         chunk(parsed.raw, at)  # an error if it lacks a field
-
-
-def usual_codec(parsed: Footer) -> int | None:
-    """The codec that most columns have in the first row group; None without a row group."""
-    codecs = Counter(chunk(parsed.raw, at).codec for at in parsed.first_chunks())
-    return codecs.most_common(1)[0][0] if codecs else None

@@ -30,7 +30,6 @@ from grpo_cli.formats.columnar import (
 )
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.parquet import footer, pages, rewrite, splice
-from grpo_cli.formats.parquet.column_chunks import leaf_paths
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.verify import first_difference, spliced_after
 from grpo_cli.values import cells
@@ -181,13 +180,9 @@ class Parquet(Format):
         groups = _row_groups(parts, self.most_rows)
         first = next(groups)
         schema = table_of(first).schema
-        options = {
-            "compression": "zstd",
-            "use_dictionary": _repeating(first, schema),
-            # Without it texts and lists are those of every reader, not polars' large ones, which datasets takes for other types.
-            "store_schema": not all(map(_is_plain, first.dtypes)),
-        }
-        with pq.ParquetWriter(sink, schema, **options) as writer:
+        # Without it texts and lists are those of every reader, not polars' large ones, which datasets takes for other types.
+        stores_schema = not all(map(_is_plain, first.dtypes))
+        with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=stores_schema) as writer:
             writer.add_key_value_metadata(dict(metadata))
             for frame in chain([first], groups):
                 writer.write_table(table_of(frame).cast(schema), row_group_size=max(len(frame), 1))
@@ -255,16 +250,6 @@ def _is_plain(dtype: Any) -> bool:
     if isinstance(dtype, pl.Struct):
         return all(_is_plain(field.dtype) for field in dtype.fields)
     return bool(dtype.is_numeric()) or dtype in {pl.String, pl.Boolean}
-
-
-def _repeating(frame: pl.DataFrame, schema: pa.Schema) -> list[str]:
-    """The columns of Parquet that a dictionary is worth trying for: all but those whose values are mostly distinct."""
-    distinct = {
-        column.name
-        for column in frame
-        if (column.dtype.is_numeric() or column.dtype == pl.String) and 2 * column.n_unique() > len(column)
-    }
-    return leaf_paths(field for field in schema if field.name not in distinct)
 
 
 def _row_groups(parts: Iterator[pl.DataFrame], most: int) -> Iterator[pl.DataFrame]:

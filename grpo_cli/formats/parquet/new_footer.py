@@ -288,30 +288,13 @@ class MergedColumns:
         for name, more, less in zip((footer.PLAIN_SIZE, footer.PACKED_SIZE), sizes, (plain, packed), strict=True):
             if name in group:
                 values[name] = (I64, thrift.whole(thrift.number(raw, group[name].start) + more - less))
-        kept = dict(group)
-        if self.removed and footer.SORTING in group:
-            if sorting := self._sorting(group[footer.SORTING].start):
-                values[footer.SORTING] = (LIST, sorting)
-            else:
-                del kept[footer.SORTING]
-        return thrift.changed(raw, kept.values(), values), unread
+        # The columns that rows are sorted by have other numbers once one is removed, and it may be one of them.
+        kept = [field for field in group.values() if not (self.removed and field.id == footer.SORTING)]
+        return thrift.changed(raw, kept, values), unread
 
     def _listed(self, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
         found = [item for is_new, at in self.columns for item in (new if is_new else old)[at.first : at.last]]
         return thrift.listed(STRUCT, len(found), b"".join(found))
-
-    def _sorting(self, at: int) -> bytes:
-        """Rows stay sorted by the columns before the first that was removed, under their new numbers."""
-        raw, marks, columns = self.old.raw, thrift.items(self.old.raw, at), []
-        leaves = [(is_new, leaf) for is_new, column in self.columns for leaf in range(column.first, column.last)]
-        places = {leaf: to for to, (is_new, leaf) in enumerate(leaves) if not is_new}
-        for start in marks[:-1]:
-            found, _ = thrift.fields(raw, start)
-            leaf = next(thrift.number(raw, place.start) for place in found if place.id == footer.SORTED_BY)
-            if leaf not in places:
-                break
-            columns.append(thrift.changed(raw, found, {footer.SORTED_BY: (I32, thrift.whole(places[leaf]))}))
-        return thrift.listed(STRUCT, len(columns), b"".join(columns)) if columns else b""
 
 
 def _sizes(chunks: Sequence[bytes]) -> tuple[int, int, int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,7 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, rows_of
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, new_footer
-from grpo_cli.formats.parquet.column_chunks import codec, leaf_paths
+from grpo_cli.formats.parquet.column_chunks import codec
 from grpo_cli.parallel import one_ahead
 
 _MOST_AT_ONCE: Final = 1 << 16
@@ -33,8 +33,12 @@ def write(source: Input, sink: BinaryIO, weaving: Weaving) -> None:
     with source.open() as handle:
         old = pq.ParquetFile(handle, pre_buffer=False, buffer_size=_BUFFER)  # not whole row groups ahead
         _refuse_int96(source, old)
-        described = footer.first_chunks(source.name, handle, source.pin.size)
-        with pq.ParquetWriter(sink, _schema(old, schema, weaving), **_like(old, described, schema)) as writer:
+        chunks = footer.first_chunks(source.name, handle, source.pin.size)
+        options = {
+            "compression": codec(chunks),
+            "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
+        }
+        with pq.ParquetWriter(sink, _schema(old, schema, weaving), **options) as writer:
             if weaving.take is None:
                 _weave_all(source, old, new, writer)
             else:
@@ -99,17 +103,3 @@ def _row_groups(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most:
                 parts, done, height, size = [], done + height, 0, 0
     if height:
         yield pa.concat_tables(parts), done
-
-
-def _like(old: pq.ParquetFile, chunks: Sequence[footer.Chunk], added: pa.Schema) -> dict[str, Any]:
-    """Writer options that keep the codecs and dictionaries of the file, and add a schema entry only if the file has it."""
-    paths = [old.schema.column(at).path for at in range(len(chunks))]
-    codecs = {path: codec(chunk.codec) for path, chunk in zip(paths, chunks, strict=True)}
-    usual = next(iter(codecs.values()), "zstd")
-    new = leaf_paths(added)
-    dictionaries = [path for path, chunk in zip(paths, chunks, strict=True) if chunk.has_dictionary]
-    return {
-        "compression": {**codecs, **dict.fromkeys(new, usual)},
-        "use_dictionary": [*dictionaries, *new],
-        "store_schema": b"ARROW:schema" in (old.metadata.metadata or {}),
-    }

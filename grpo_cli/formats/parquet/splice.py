@@ -40,7 +40,8 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         metadata = new_footer.edited(merged, arrow_columns(weaving.added[:0]).schema, weaving.metadata)
         copy_start(source, handle, sink, old.start)
     groups, encoded, unread, at = iter(old.groups), list[bytes](), 0, old.start
-    for batch in column_chunks.encoded(weaving.added, rows, column_chunks.codec(footer.usual_codec(old))):
+    codec = column_chunks.codec([footer.chunk(old.raw, at) for at in old.first_chunks()])
+    for batch in column_chunks.encoded(weaving.added, rows, codec):
         sink.write(batch.data)  # while the next chunks are encoded
         for number, group in enumerate(batch.footer.groups):
             plain, packed = (thrift.number(batch.footer.raw, group[name].start) for name in _SIZES)
