@@ -59,48 +59,33 @@ class _Columns(NamedTuple):
 
     @classmethod
     def joined(cls, output: Output, parts: Sequence[Computed]) -> _Columns:
-        """The columns of all parts, with rows in the order of the input."""
+        """The columns of all parts, and of the rows that are no rollouts, which are written and have no advantage."""
         each = [cls.of(output, part) for part in parts]
-        return cls._of_parts(output, parts, each).with_foreign(parts[0].narrow, output)
+        narrow = parts[0].narrow
+        if narrow.foreign is not None:
+            nulls = each[0].frame.clear(len(narrow.foreign))
+            if output.facts:
+                nulls = nulls.with_columns(pl.lit(FOREIGN).alias(f"{output.column}_status"))
+            each.append(cls(nulls, None, narrow.foreign))
+        return each[0] if len(each) == 1 else cls._in_order(output, each, sum(narrow.lengths))
 
     @classmethod
-    def _of_parts(cls, output: Output, parts: Sequence[Computed], each: Sequence[Self]) -> Self:
-        if len(each) == 1:
-            return each[0]
+    def _in_order(cls, output: Output, each: Sequence[Self], height: int) -> Self:
+        """Several parts as one, with rows in the order of the input, which has so many."""
         read = np.concatenate([columns.read for columns in each if columns.read is not None])
         order = np.argsort(read)
         frame = pl.concat([columns.frame for columns in each], how="diagonal")[pl.Series(order)]
         new = [name for name in frame.columns if name in output.names]
-        frame = frame[
-            [*(name for name in frame.columns if name not in new), *new]
-        ]  # after rewards that not all parts have
-        if all(columns.rows is None for columns in each):
-            return cls(frame, None, read[order] if len(read) < sum(parts[0].narrow.lengths) else None)
-        kept = np.concatenate([part.scored.rows[".kept"].to_numpy() for part in parts])
-        return cls(frame, np.flatnonzero(kept[order]), read[order])
-
-    def with_foreign(self, narrow: Narrow, output: Output) -> Self:
-        """The columns with the rows that are no rollouts: they are written, and have no advantage."""
-        foreign = narrow.foreign
-        if foreign is None:
-            return self
-        nulls = pl.DataFrame(
-            {name: pl.repeat(None, len(foreign), dtype=kind, eager=True) for name, kind in self.frame.schema.items()}
-        )
-        if output.facts:
-            nulls = nulls.with_columns(pl.lit(FOREIGN).alias(f"{output.column}_status"))
-        read = np.concatenate([self.read, foreign])
-        order = np.argsort(read)
-        place = np.argsort(order)  # of each row, the others first
+        others = [name for name in frame.columns if name not in new]  # also rewards that not all parts have
         rows = None
-        if self.rows is not None:
-            rows = np.concatenate([place[self.rows], place[len(self.frame) :]])
+        if any(columns.rows is not None for columns in each):
+            ends = np.cumsum([len(columns.frame) for columns in each])
+            places = np.split(np.argsort(order), ends[:-1])  # of the rows of each part
+            rows = np.concatenate(
+                [place if part.rows is None else place[part.rows] for part, place in zip(each, places, strict=True)]
+            )
             rows = rows if output.duplicate else np.sort(rows)
-        read = read[order]
-        whole = len(read) == sum(narrow.lengths)
-        return self._replace(
-            frame=pl.concat([self.frame, nulls])[pl.Series(order)], rows=rows, read=None if whole else read
-        )
+        return cls(frame[[*others, *new]], rows, None if len(read) == height else read[order])
 
 
 @dataclass(frozen=True, slots=True)
