@@ -176,13 +176,8 @@ def listed(known: Reader, items: tuple[str, ...], *, keys_too: bool, keys: Colle
     return Lists(known.name, cast("Format", known), items, keys_too, frozenset(keys))  # frames hold no records
 
 
-def like(known: Format, name: str, *, beside: bool = False) -> Format:
-    """The format of an output by its name: that of the input, with its layout, if the suffix means the same format.
-
-    A name that was derived from the input's name (`beside`) always does.
-    """
-    if beside:
-        return known
+def like(known: Format, name: str) -> Format:
+    """The format of an output by its name: that of the input, with its layout, if the suffix means the same format."""
     meant = of(name)
     one_document = known.name == "json" and _inner_suffix(name) == ".json"
     return known if meant.same_as(known) or one_document else meant

@@ -197,10 +197,7 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         return [Target(Path(to), tables[0].format)]
     else:
         return [_target(to, registry.like(tables[0].format, to))]
-    return [
-        _target(name, registry.like(table.format, Path(name).name, beside=True))
-        for name, table in zip(names, tables, strict=True)
-    ]
+    return [_target(name, table.format) for name, table in zip(names, tables, strict=True)]
 
 
 def _name_as_written(table: FileTable) -> str:

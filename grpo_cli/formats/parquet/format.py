@@ -75,10 +75,10 @@ def _lazy(source: Input, names: Sequence[str]) -> pl.LazyFrame:
     return pl.scan_parquet(source.path, glob=False, hive_partitioning=False).select(pl.selectors.by_name(names))
 
 
-def _top_columns(source: Input, handle: BinaryIO, schema: pq.ParquetSchema, names: list[str]) -> pl.DataFrame:
+def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFrame:
     if not source.is_local:  # the ranges of all row groups are fetched at once
         return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
-    pages.check(handle, source.pin.size, schema, names)
+    _check_pages(source, tuple(names))
     try:
         with panics_unprinted():
             return _lazy(source, names).collect()
@@ -99,19 +99,17 @@ class Parquet(Format):
 
     def scan(self, source: Input, fields: Sequence[Field], watched: Collection[str] = ()) -> Scanned:
         with _opened(source) as handle:
-            file = pq.ParquetFile(handle)
-            ways = steps(source, [field.name for field in fields], file.schema_arrow)
-            frame = _top_columns(source, handle, file.schema, list(dict.fromkeys(way[0] for way in ways.values())))
+            ways = steps(source, [field.name for field in fields], _head(source)[0])
+            frame = _top_columns(source, handle, list(dict.fromkeys(way[0] for way in ways.values())))
         place = partial(self.place, source)
         columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
         return Scanned(pl.DataFrame(columns))
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
+        names = self.columns(source)
+        refuse_doubled(names, names, source.name)
         with _opened(source) as handle:
-            file = pq.ParquetFile(handle)
-            names = file.schema_arrow.names
-            refuse_doubled(names, names, source.name)
-            frame = _top_columns(source, handle, file.schema, names)
+            frame = _top_columns(source, handle, names)
         yield frame
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
