@@ -24,7 +24,6 @@ from grpo_cli.formats.columnar import (
     reach,
     readable,
     row_of,
-    runs_of,
     steps,
     table_of,
 )
@@ -134,7 +133,7 @@ class Parquet(Format):
         with _opened(source) as handle:
             # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
             file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
-            ways = steps(source, columns, file.schema_arrow)
+            ways = steps(source, columns, _head(source)[0])
             tops = list(dict.fromkeys(way[0] for way in ways.values()))
             sliced = None
             if source.is_local and len(numbers) <= few:
@@ -142,7 +141,7 @@ class Parquet(Format):
                 _check_pages(source, tuple(tops))
                 with suppress(*_REFUSED):
                     sliced = _sliced(source, numbers, tops)
-            for frame in _batched(file, numbers, tops) if sliced is None else sliced:
+            for frame in map(frame_of, rewrite.taken(file, numbers, tops)) if sliced is None else sliced:
                 yield cells_of(frame, ways, source, as_json=as_json)
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
@@ -215,30 +214,6 @@ def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.D
         whole = _lazy(source, columns)
         found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
     return [frame[pl.Series(part - part[0])] for frame, part in zip(found, parts, strict=True)]
-
-
-def _batched(file: pq.ParquetFile, numbers: np.ndarray, columns: list[str]) -> Iterator[pl.DataFrame]:
-    """The rows with these ascending numbers, some megabytes at a time; nothing after the last of them in a row group is read."""
-    at = 0
-    for group in range(file.num_row_groups):
-        metadata = file.metadata.row_group(group)
-        height = metadata.num_rows
-        first, last = np.searchsorted(numbers, [at, at + height])
-        here, at = numbers[first:last] - at, at + height
-        if not len(here):
-            continue
-        # Lists of equal numbers take few bytes in the file.
-        numbers_there = max(metadata.column(at).num_values for at in range(metadata.num_columns))
-        size = max(1, metadata.total_byte_size, 8 * numbers_there)
-        most = min(_MOST_ROWS, max(1, _DECODED * height // size), int(here[-1]) + 1)
-        start = 0
-        for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
-            inside = here[slice(*np.searchsorted(here, [start, start + batch.num_rows]))] - start
-            if len(inside):
-                yield frame_of(runs_of(pa.Table.from_batches([batch]), inside))
-            start += batch.num_rows
-            if start > here[-1]:
-                break
 
 
 def _is_plain(dtype: Any) -> bool:

@@ -21,8 +21,7 @@ from grpo_cli.parallel import one_ahead
 
 _MOST_AT_ONCE: Final = 1 << 16
 _MOST_BYTES: Final = 1 << 26  # most bytes of a row group, if its rows are long
-_BATCH: Final = 1 << 22  # bytes that are read at a time
-_FEWEST: Final = 1024  # fewest rows of a row group
+_DECODED: Final = 4 << 20  # bytes that are read at a time
 _BUFFER: Final = 1 << 20
 
 
@@ -79,27 +78,46 @@ def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWrite
     starts = np.cumsum([0, *sizes])[:-1]
     most = max([_MOST_AT_ONCE, *sizes])
     if (np.diff(take) > 0).all():
-        groups = one_ahead(_row_groups(old, take, starts, most))
+        groups = one_ahead(_row_groups(old, take, most))
     else:  # the next portion often begins in the row group where this portion ended
         groups = fetch(take, starts, lru_cache(maxsize=1)(old.read_row_group), most)
     for table, at in groups:
         writer.write_table(joined(table, new, at), row_group_size=table.num_rows)
 
 
-def _row_groups(old: pq.ParquetFile, take: np.ndarray, starts: np.ndarray, most: int) -> Iterator[tuple[pa.Table, int]]:
+def _row_groups(old: pq.ParquetFile, take: np.ndarray, most: int) -> Iterator[tuple[pa.Table, int]]:
     """Rows in the order of the file, a table for each new row group: a few megabytes are in memory, however long rows are."""
     parts: list[pa.Table] = []
     done = height = size = 0
-    for group in np.unique(np.searchsorted(starts, take, side="right") - 1).tolist():
-        start, about = starts[group], old.metadata.row_group(group)
-        rows_of_batch = max(_FEWEST, _BATCH * about.num_rows // max(about.total_byte_size, 1))
-        for batch in old.iter_batches(rows_of_batch, row_groups=[group]):
-            rows = take[slice(*np.searchsorted(take, [start, start + batch.num_rows]))] - start
-            parts.append(rows_of(pa.Table.from_batches([batch]), rows))
-            start += batch.num_rows
-            height, size = height + parts[-1].num_rows, size + parts[-1].nbytes
-            if height >= most or size >= _MOST_BYTES:
-                yield pa.concat_tables(parts), done
-                parts, done, height, size = [], done + height, 0, 0
+    for part in taken(old, take):
+        parts.append(part)
+        height, size = height + part.num_rows, size + part.nbytes
+        if height >= most or size >= _MOST_BYTES:
+            yield pa.concat_tables(parts), done
+            parts, done, height, size = [], done + height, 0, 0
     if height:
         yield pa.concat_tables(parts), done
+
+
+def taken(file: pq.ParquetFile, numbers: np.ndarray, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """The rows with these ascending numbers, some megabytes at a time; nothing after the last of them in a row group is read."""
+    at = 0
+    for group in range(file.num_row_groups):
+        metadata = file.metadata.row_group(group)
+        height = metadata.num_rows
+        first, last = np.searchsorted(numbers, [at, at + height])
+        here, at = numbers[first:last] - at, at + height
+        if not len(here):
+            continue
+        # Lists of equal numbers take few bytes in the file.
+        numbers_there = max(metadata.column(at).num_values for at in range(metadata.num_columns))
+        size = max(1, metadata.total_byte_size, 8 * numbers_there)
+        most = min(_MOST_AT_ONCE, max(1, _DECODED * height // size), int(here[-1]) + 1)
+        start = 0
+        for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
+            inside = here[slice(*np.searchsorted(here, [start, start + batch.num_rows]))] - start
+            if len(inside):
+                yield rows_of(pa.Table.from_batches([batch]), inside)
+            start += batch.num_rows
+            if start > here[-1]:
+                break
