@@ -253,7 +253,7 @@ class Jsonl(Format):
             cells.without_bytes(cells.plain_keys(frame)).write_ndjson(sink)
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
-        return "bytes", first_difference(new, old, added, self.block_size, self.small)
+        return "bytes", first_difference(new, old, added, self.block_size)
 
 
 def _lines_with(source: Input, word: bytes) -> Iterator[bytes]:

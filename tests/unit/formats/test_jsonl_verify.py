@@ -25,7 +25,7 @@ ADDED = ("advantage", "advantage_status")
 def verdict(new: bytes, old: bytes, size: int = SIZE) -> Any:
     now, was = in_memory(new, "new"), in_memory(old, "old")
     try:
-        return verify.first_difference(now, was, ADDED, size, small=0)
+        return verify.first_difference(now, was, ADDED, size)
     except DataError as error:
         return str(error)
     finally:
