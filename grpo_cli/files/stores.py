@@ -263,28 +263,24 @@ def _listed_on_hub(
     address, revision, headers = _hub(root)
     home, name = _origin(address), shown(f"{root}/{prefix}".rstrip("/"))
 
-    class AtHome(request.HTTPRedirectHandler):
-        """Refuse redirects elsewhere: urllib would take the token along."""
-
-        def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-            if _origin(newurl) != home:
-                fp.close()
-                raise _astray(name, newurl)
-            return super().redirect_request(req, fp, code, msg, headers, newurl)
-
     opener = request.OpenerDirector()  # not the default opener, which opens file:// as well
     of_web = (request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler)
-    for handler in (*of_web, request.HTTPDefaultErrorHandler, request.HTTPErrorProcessor, AtHome):
+    for handler in (*of_web, request.HTTPDefaultErrorHandler, request.HTTPErrorProcessor):
         opener.add_handler(handler())
     page = f"{address % 'api'}/tree/{revision}/{quote(prefix)}?recursive=true"
     until = time.monotonic() + seconds
     for _ in range(most_pages):
+        if _origin(page) != home:
+            raise DataError(f"{name}: the hub redirects to {shown(page)}, which is not followed", "set HF_ENDPOINT to an address that does not redirect")  # fmt: skip
         try:
             with opener.open(request.Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
                 text, link = _all_of(answer, name, until), answer.headers.get("Link", "")
         except error.HTTPError as answered:
             answered.close()  # an error is an answer as well, with an open connection
-            raise
+            if "Location" not in answered.headers:
+                raise
+            page = urljoin(page, answered.headers["Location"])
+            continue
         try:
             entries = [entry for entry in json.loads(text) if entry["type"] == "file"]
             files = [{"path": str(entry["path"]), "size": int(entry["size"])} for entry in entries]
@@ -297,8 +293,6 @@ def _listed_on_hub(
         if following is None:
             return
         page = urljoin(page, following[1])
-        if _origin(page) != home:
-            raise _astray(name, page)
     raise _endless(name)
 
 
@@ -319,10 +313,6 @@ def _origin(url: str) -> tuple[str, str]:
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise UsageError(f"{shown(url)}: not the address of a web server", "HF_ENDPOINT must begin with https://")
     return parts.scheme, parts.netloc.lower()
-
-
-def _astray(name: str, url: str) -> DataError:
-    return DataError(f"{name}: the hub redirects to {shown(url)}, which is not followed", "set HF_ENDPOINT to an address that does not redirect")  # fmt: skip
 
 
 def _endless(name: str) -> DataError:

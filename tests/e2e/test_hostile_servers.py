@@ -106,6 +106,18 @@ def test_a_link_without_a_host_is_the_hubs_own(tmp_path: Path) -> None:
         assert asked(server.address, tmp_path) == Done(0, "", "")
 
 
+def test_a_data_set_that_has_moved_on_the_same_hub_is_followed(tmp_path: Path) -> None:
+    moved = "/api/datasets/new-owner/runs/tree/main/data?recursive=true"
+
+    def rule(request: Request) -> Answer:
+        if request.path == TREE:
+            return Answer(307, {"Location": moved})
+        return Answer(body=json.dumps(LISTED).encode()) if request.path == moved else hub(request)
+
+    with hostile(rule) as server:
+        assert asked(server.address, tmp_path) == Done(0, "", "")
+
+
 @pytest.mark.parametrize(
     ("answer", "limits"),
     [
