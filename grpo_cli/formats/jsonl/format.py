@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,10 +17,10 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
-from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, end_of_line, raw_lines, wide
+from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, blocks, end_of_line, raw_lines, wide
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.fields import has_plain_spelling
-from grpo_cli.formats.jsonl.lines import is_blank, line_numbers, number_at, parsed, row_starts, rows
+from grpo_cli.formats.jsonl.lines import blocks_with_rows, is_blank, line_numbers, number_at, parsed, row_starts, rows
 from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Reader, ReadPiece
 from grpo_cli.formats.jsonl.verify import first_difference
 from grpo_cli.formats.jsonl.weaving import weave
@@ -105,7 +106,7 @@ class Jsonl(Format):
         if all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts):
             name = field.name.rpartition(".")[2]
             step = b'"%s"' % name.encode() if has_plain_spelling(name) else b""
-            lines = _lines_with(source, step)
+            lines = (line for line in raw_lines(source) if step in line or _ESCAPED in line)
             if all(value_of(row, field.name) is ABSENT for _, row in rows(lines, lambda _: source.name)):
                 raise absent(field.name, source.name, self.columns(source))
         known = []
@@ -155,9 +156,15 @@ class Jsonl(Format):
         as_json: bool,
     ) -> Iterator[pl.DataFrame]:
         """Some columns from the lines of these rows; JSON texts are unchanged, byte for byte."""
+        lines = zip(numbers.tolist(), lines_of(source, index, numbers), strict=False)
+        return self._frames(source, lines, columns, as_json=as_json)
+
+    def _frames(
+        self, source: Input, lines: Iterable[tuple[int, bytes]], columns: Sequence[str], *, as_json: bool
+    ) -> Iterator[pl.DataFrame]:
         found: list[list[Any]] = []
         size = 0
-        for row, line in zip(numbers.tolist(), lines_of(source, index, numbers), strict=False):
+        for row, line in lines:
             try:
                 found.append(texts_of(line.decode(), columns) if as_json else _values(source, line, columns))
             except ValueError as error:
@@ -199,22 +206,19 @@ class Jsonl(Format):
         columns: Sequence[str],
         word: bytes,
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
-        """Only lines that have the word in their bytes are parsed; where blocks are not known, all lines are."""
-        if not word or not index or is_packed(source):
-            yield from super().rows_perhaps_with(source, index, numbers, columns, word)
-            return
+        """Only lines that have the word in their bytes, or an escape that may be a part of it, are parsed."""
         first = passed = 0
-        for block, there in zip(again(source, [there.size for there in index]), index, strict=True):
+        for block, there in blocks_with_rows(source, index, self.block_size):
             end = int(np.searchsorted(numbers, first + there.height))
             if end > passed:
-                with_word = first + _rows_with(block.read().lower(), there.marks, word)
-                found = np.intersect1d(numbers[passed:end], with_word)
+                lines = _lines_in(block, there.marks, numbers[passed:end] - first)
+                some = [(first + row, line) for row, line in lines if _may_have(line, word)]
                 at = 0
-                for frame in self.rows(source, index, found, columns, as_json=True):
-                    yield passed, found[at : at + len(frame)], frame
+                for frame in self._frames(source, some, columns, as_json=True):
+                    yield passed, np.array([row for row, _ in some[at : at + len(frame)]]), frame
                     at += len(frame)
                 passed = end
-                yield passed, found[:0], pl.DataFrame()
+                yield passed, numbers[:0], pl.DataFrame()
             first += there.height
 
     def row_starts(self, data: bytes) -> Ints:
@@ -256,14 +260,6 @@ class Jsonl(Format):
         return "bytes", first_difference(new, old, added, self.block_size)
 
 
-def _lines_with(source: Input, word: bytes) -> Iterator[bytes]:
-    """The lines that have a word, or letters that are escaped; blocks without either are passed over as a whole."""
-    for block in blocks(source):
-        data = block.read()
-        if word in data or _ESCAPED in data:
-            yield from (line for line in BytesIO(data) if word in line or _ESCAPED in line)
-
-
 def _first_rows(source: Input, lines: Iterator[bytes], most: int, most_bytes: int) -> Iterator[dict[str, Any]]:
     """The rows of the first lines, up to a number of bytes."""
     size = 0
@@ -294,40 +290,31 @@ def _values(source: Input, line: bytes, columns: Sequence[str]) -> list[Any]:
 
 def lines_of(source: Input, index: Sequence[BlockRows] | None, rows: np.ndarray) -> Iterator[bytes]:
     """The lines of some ascending rows: at their known offsets after a scan, otherwise by reading up to them."""
-    index = index or ()
-    heights = np.array([block.height for block in index], np.int64)
-    if is_packed(source) or heights.sum() <= rows.max(initial=-1):
-        wanted = frozenset(rows.tolist())
-        lines = (line for line in raw_lines(source) if not is_blank(line))
-        yield from (line for at, line in enumerate(islice(lines, int(rows.max(initial=-1)) + 1)) if at in wanted)
-        return
-    ends, offsets = np.cumsum(heights), np.cumsum([0, *(block.size for block in index)])
-    with source.open() as handle:
+    first = 0
+    for block, there in blocks_with_rows(source, index):
+        if first > rows.max(initial=-1):
+            return
+        here = rows[slice(*np.searchsorted(rows, [first, first + there.height]))] - first
+        if len(here):
+            yield from (line for _, line in _lines_in(block, there.marks, here))
+        first += there.height
+
+
+def _lines_in(block: Block, braces: Ints, rows: Ints) -> Iterator[tuple[int, bytes]]:
+    with block.open() as handle:
+        begin = handle.tell()
         for row in rows.tolist():
-            block = int(np.searchsorted(ends, row, side="right"))
-            braces, at = index[block].marks, row - int(ends[block] - heights[block])
-            start = int(braces[at - 1]) + 1 if at else 0  # the end of the line before, and blank lines, come along
-            size = int(braces[at]) + 1 - start
-            handle.seek(int(offsets[block]) + start)
+            start = int(braces[row - 1]) + 1 if row else 0  # the end of the line before, and blank lines, come along
+            size = int(braces[row]) + 1 - start
+            handle.seek(begin + start)
             line = handle.read(size)
             if len(line) < size:
-                raise InputChanged.between_readings(source.name)
-            yield line.strip()
+                raise InputChanged.between_readings(block.name)
+            yield row, line.strip()
 
 
-def _rows_with(data: bytes, braces: Ints, word: bytes) -> np.ndarray:
-    """The rows of a block in lower case that have a word, or an escape that may be a part of it."""
-    escapes = [rb"\u00%d" % digit for digit in range(2, 8)] if rb"\u00" in data else []
-    found = set[int]()
-    for part in (word, *escapes):
-        at = data.find(part)
-        while at >= 0:
-            row = int(np.searchsorted(braces, at))
-            if row == len(braces):  # there is no row after the last brace
-                break
-            found.add(row)
-            at = data.find(part, int(braces[row]))
-    return np.array(sorted(found), np.int64)
+def _may_have(line: bytes, word: bytes) -> bool:
+    return word in line.lower() or (_ESCAPED in line and re.search(rb"\\u00[2-7]", line) is not None)
 
 
 def _is_readable(line: bytes) -> bool:

@@ -7,7 +7,8 @@ docs/guarantees.md), and leaves doubtful lines to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from io import BytesIO
 from itertools import accumulate
 from typing import Any, Final
@@ -16,7 +17,8 @@ import numpy as np
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, blocks, offsets_of
+from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, offsets_of
+from grpo_cli.parallel import ahead
 from grpo_cli.values.json_text import DECODER
 from grpo_cli.values.slices import Ints
 
@@ -72,6 +74,20 @@ def last_braces(data: bytes) -> tuple[Ints, Ints]:
         last[at] = starts[at] + brace if brace >= 0 else -1
         empty[at] = brace > 0 and line[:brace].rstrip(_BLANKS).endswith(b"{")
     return last[last >= 0], np.flatnonzero(empty[last >= 0])
+
+
+def blocks_with_rows(
+    source: Input, index: Sequence[BlockRows] | None, size: int = SIZE
+) -> Iterable[tuple[Block, BlockRows]]:
+    """The blocks that a scan found with their rows; without a scan, blocks of about `size` bytes, each read once."""
+    if index is None:
+        return ahead(_counted, blocks(source, size))
+    return zip(again(source, [rows.size for rows in index]), index, strict=True)
+
+
+def _counted(block: Block) -> tuple[Block, BlockRows]:
+    data = block.read()
+    return block._replace(open=partial(BytesIO, data)), BlockRows(block.size, *last_braces(data))
 
 
 def number_at(source: Input, offset: int) -> int:

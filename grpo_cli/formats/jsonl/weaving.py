@@ -18,12 +18,11 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, Block, BlockRows, again, blocks, ending, raw_lines
+from grpo_cli.formats.blocks import BOM, BlockRows, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl.fields import Spot
-from grpo_cli.formats.jsonl.lines import is_blank, last_braces, line_ends, rows
+from grpo_cli.formats.jsonl.lines import blocks_with_rows, is_blank, line_ends, rows
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
-from grpo_cli.parallel import ahead
 from grpo_cli.values.json_text import column_texts, refuse_doubled, row_texts
 from grpo_cli.values.slices import Buffer, Ints, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
@@ -36,11 +35,9 @@ def weave(
 
     Without an index the file is read in blocks of about `size` bytes.
     """
-    if index is None:
-        found: Iterable[tuple[Block, BlockRows]] = ahead(_counted, blocks(source, size))
-    else:
+    if index is not None:
         refuse_height(source, sum(rows.height for rows in index), weaving)
-        found = zip(again(source, [rows.size for rows in index]), index, strict=True)
+    found = blocks_with_rows(source, index, size)
     newline = b""
     if weaving.take is not None:
         first = next(raw_lines(source))
@@ -61,12 +58,6 @@ def _refuse_doubled_in(source: Input, names: Sequence[str]) -> None:
 
     for at, row in rows(raw_lines(source), place):
         refuse_doubled(row, names, partial(place, at))
-
-
-def _counted(block: Block) -> tuple[Block, BlockRows]:
-    """The block with its bytes, which are read once, and its rows."""
-    data = block.read()
-    return block._replace(open=partial(BytesIO, data)), BlockRows(block.size, *last_braces(data))
 
 
 def _spans(data: bytes, braces: Ints) -> np.ndarray:
