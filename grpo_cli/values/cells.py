@@ -205,9 +205,12 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
 # type for has its type as a prefix, as in date:2024-01-01.
 JSON_TEXT: Final = pl.Categorical(pl.Categories("json", namespace="grpo_adv"))
 _INT64: Final = range(-(2**63), 2**63)
-_SECOND: Final = {"ms": 10**3, "us": 10**6, "ns": 10**9}
-_YEARS_1_TO_9999: Final = (-62_135_596_800, 253_402_300_799)  # first and last second, counted from 1970
-_DAY: Final = 86_400
+_NANOSECONDS: Final = {"ms": 10**6, "us": 10**3, "ns": 1}
+_YEARS_1_TO_9999: Final = (
+    -62_135_596_800 * 10**9,
+    253_402_300_800 * 10**9 - 1,
+)  # their first and last nanosecond, counted from 1970
+_DAY: Final = 86_400 * 10**9
 # Floats can be written in several ways, and a null field is the same as a missing one.
 _OTHER_WAYS: Final = frozenset({float, type(None)})
 _NESTED: Final = frozenset({list, dict})
@@ -314,20 +317,19 @@ def _time_texts(series: pl.Series) -> pl.Series:
     dtype = series.dtype
     if isinstance(dtype, pl.Duration):
         return "duration:" + series.dt.to_string("iso")
-    kind, form, unit = _kind(dtype), "%Y-%m-%d", 1
-    if isinstance(dtype, pl.Time):
-        form, unit = "%H:%M:%S", _SECOND["ns"]
+    form, plain, unit = "%Y-%m-%dT%H:%M:%S%.f", dtype, 1
+    if isinstance(dtype, pl.Date):
+        form, unit = "%Y-%m-%d", _DAY
+    elif isinstance(dtype, pl.Time):
+        form = "%H:%M:%S%.f"
     elif isinstance(dtype, pl.Datetime):
-        form, unit = "%Y-%m-%dT%H:%M:%S", _SECOND[dtype.time_unit]
-    count = series.to_physical().cast(pl.Int64)
-    seconds = count * _DAY if kind == "date" else count // unit
+        plain, unit = pl.Datetime(dtype.time_unit), _NANOSECONDS[dtype.time_unit]  # in UTC, whatever its zone
+    count = pl.lit(series.to_physical())
+    nanoseconds = count.cast(pl.Int128) * unit
     # Beyond these years polars ends the process: it has no calendar for them.
-    shown = seconds.is_between(*_YEARS_1_TO_9999)
-    known = (seconds.zip_with(shown, seconds.clear(len(seconds))) * _SECOND["ms"]).cast(pl.Datetime("ms"))
-    fraction = (count % unit * (_SECOND["ns"] // unit)).cast(pl.String).str.zfill(9).str.strip_chars_end("0")
-    text = pl.coalesce(known.dt.to_string(form), seconds.cast(pl.String))
-    behind = pl.when(fraction == "").then(pl.lit("")).otherwise(pl.lit(".") + fraction)
-    return pl.select(pl.lit(f"{kind}:") + text + behind).to_series()
+    known = pl.when(nanoseconds.is_between(*_YEARS_1_TO_9999)).then(count).cast(plain)
+    text = known.dt.to_string(form).str.replace(r"(\.\d+?)0+$", "${1}")
+    return f"{_kind(dtype)}:" + pl.select(pl.coalesce(text, nanoseconds.cast(pl.String))).to_series()
 
 
 def _kind(dtype: pl.DataType) -> str:
@@ -441,15 +443,9 @@ def _is_beyond_json(dtype: pl.DataType) -> bool:
     return isinstance(dtype, pl.Binary) or dtype.is_temporal()
 
 
-def _holds(dtype: Any, is_text: Callable[[pl.DataType], bool]) -> bool:
+def _holds(dtype: pl.DataType, is_text: Callable[[pl.DataType], bool]) -> bool:
     """Whether `_as_texts` changes some of a column of this type."""
-    if isinstance(dtype, (pl.List, pl.Array)):
-        return _holds(dtype.inner, is_text)
-    if isinstance(dtype, pl.Struct):
-        return any(_holds(field.dtype, is_text) for field in dtype.fields)
-    if isinstance(dtype, pl.Map):
-        return dtype.key != pl.String or _holds(dtype.value, is_text)
-    return is_text(dtype)
+    return _as_texts(pl.Series([], dtype=dtype), is_text).dtype != dtype
 
 
 @nameless
@@ -457,7 +453,9 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
     """The column with texts for values of these types, at any depth, and for keys of maps."""
     dtype = series.dtype
     if isinstance(dtype, pl.Array):
-        return _as_texts(series.arr.to_list(), is_text)
+        lists = series.arr.to_list()
+        texts = _as_texts(lists, is_text)
+        return series if texts.dtype == lists.dtype else texts
     if isinstance(dtype, pl.Map):
         entries = _as_texts(series.cast(pl.List(pl.Struct({"key": dtype.key, "value": dtype.value}))), is_text)
         value = _as_texts(pl.Series([], dtype=dtype.value), is_text).dtype
