@@ -14,9 +14,8 @@ import select
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cache, partial
 from io import DEFAULT_BUFFER_SIZE, BufferedReader, BytesIO, FileIO, RawIOBase
 from pathlib import Path, PurePath
@@ -396,7 +395,7 @@ def _matched(pattern: str, suffixes: Suffixes) -> Matched:
     if path.is_symlink():
         raise DataError(f"{pattern}: a broken link to {path.readlink()}")
     if not glob.has_magic(pattern):
-        raise DataError(f"{pattern}: no such file or directory", _similar_name(path))
+        raise DataError(f"{pattern}: no such file or directory")
     matched = _in_glob(pattern, suffixes)
     if not matched.files:
         why = f"all {len(matched.skipped)} files it matches are skipped" if matched.skipped else "matches nothing"
@@ -412,8 +411,7 @@ def _in_glob(pattern: str, suffixes: Suffixes) -> Matched:
     for path in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute one
         if path.is_file():
             shards = shards_of(path.parent) if path.suffix == ".arrow" else None
-            left_out = is_passed_over(path.name) or (shards is not None and path.name not in shards)
-            (matched.skipped if left_out else matched.files).append(path)
+            (matched.skipped if is_passed_over(path.name, shards) else matched.files).append(path)
         elif path.is_dir() and not recursive:
             below = _in_directory(path, suffixes)
             matched.files.extend(below.files)
@@ -443,8 +441,7 @@ def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
                 continue
             # Reading a named pipe would block; it has to be named explicitly.
             if is_readable(path, suffixes) and path.is_file():
-                left_out = is_passed_over(path.name) or (shards is not None and path.name not in shards)
-                (matched.skipped if left_out else matched.files).append(path)
+                (matched.skipped if is_passed_over(path.name, shards) else matched.files).append(path)
     return matched
 
 
@@ -503,9 +500,11 @@ def _of_hub_cache(folder: Path, below: list[str]) -> list[str]:
     return below
 
 
-def is_passed_over(name: str) -> bool:
-    """Whether a name is hidden, private, or an output of this tool."""
-    return name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS)
+def is_passed_over(name: str, shards: Collection[str] | None = None) -> bool:
+    """Whether a name is hidden, private, an output of this tool, or not one of the shards of its data set."""
+    if name.startswith((".", "_")) or any(word in name for word in _OWN_OUTPUTS):
+        return True
+    return shards is not None and name not in shards
 
 
 def is_readable(path: Path | str, suffixes: Suffixes) -> bool:
@@ -518,13 +517,3 @@ def is_readable(path: Path | str, suffixes: Suffixes) -> bool:
 def natural(path: PurePath) -> tuple[list[str | int], ...]:
     """A sort key that puts step_2 before step_10."""
     return tuple([int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)] for name in path.parts)
-
-
-def _similar_name(path: Path) -> str:
-    """A hint with the most similar name in the same directory, or empty."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return ""
-    near = get_close_matches(path.name, names, n=1)
-    return f"did you mean {str(path.parent / near[0])!r}?" if near else ""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from grpo_cli.errors import UsageError
-
-_CLONE = Path(__file__).parents[2]
 
 
 def missing_extra(what: str, extra: str) -> UsageError:
@@ -27,12 +25,9 @@ def missing_extra(what: str, extra: str) -> UsageError:
 def install(extra: str) -> str:
     """The command that adds an extra: with the installer that was used, for the Python that runs, from the same origin."""
     installer, origin = "", ""
-    try:
+    with suppress(metadata.PackageNotFoundError):  # a clone on the path of Python
         found = metadata.distribution("grpo-adv")
         installer, origin = (found.read_text(name) or "" for name in ("INSTALLER", "direct_url.json"))
-    except metadata.PackageNotFoundError:  # a clone on the path of Python
-        if (_CLONE / "pyproject.toml").is_file():
-            origin = json.dumps({"url": _CLONE.as_uri()})
     wanted = _requirement(json.loads(origin or "{}"), extra)
     if Path(sys.prefix, "uv-receipt.toml").is_file():
         return f"uv tool install --force {wanted}"
@@ -40,8 +35,7 @@ def install(extra: str) -> str:
         return f"pipx install --force {wanted}"
     python = shlex.quote(sys.executable)
     if installer.strip() == "uv":
-        active = os.environ.get("VIRTUAL_ENV") == sys.prefix
-        return f"uv pip install {wanted}" if active else f"uv pip install --python {python} {wanted}"
+        return f"uv pip install --python {python} {wanted}"
     beside = shutil.which("pip")
     ours = beside is not None and Path(beside).parent == Path(sys.executable).parent
     return f"pip install {wanted}" if ours else f"{python} -m pip install {wanted}"

@@ -187,8 +187,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
         inside = name[len(prefix) :].lstrip("/").split("/")
         if not pattern.fullmatch(name) or (not magic and not is_readable(name, suffixes)):
             continue
-        left_out = any(map(is_passed_over, inside)) or (shards is not None and PurePosixPath(name).name not in shards)
-        if not item["size"] or left_out:
+        if not item["size"] or any(map(is_passed_over, inside)) or is_passed_over(PurePosixPath(name).name, shards):
             skipped.append(f"{root}/{name}")
         else:
             full = f"{root}/{name}"  # listings of the hub have no ETag

@@ -105,7 +105,7 @@ class Jsonl(Format):
         # The fast reader cannot tell null from missing; the exact reading of the first row usually can.
         if all(isinstance(part, pl.Series) and part.null_count() == len(part) for part in parts):
             name = field.name.rpartition(".")[2]
-            step = b'"%s"' % name.encode() if has_plain_spelling(name) else b""
+            step = b'%s"' % name.encode() if has_plain_spelling(name) else b""
             lines = (line for line in raw_lines(source) if step in line or _ESCAPED in line)
             if all(value_of(row, field.name) is ABSENT for _, row in rows(lines, lambda _: source.name)):
                 raise absent(field.name, source.name, self.columns(source))

@@ -22,7 +22,6 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Pip of this Python is first on the path, and the prefix of Python has no files of pipx or uv."""
     monkeypatch.setattr(shutil, "which", {"pip": PIP}.get)
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     (tmp_path / "prefix").mkdir()
 
 
@@ -58,13 +57,12 @@ def test_from_a_clone_it_is_the_clone(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert installation.install("cloud") == "pip install -e '.[cloud]'"
 
 
-def test_where_nothing_is_installed_the_folder_of_the_package_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_installed_it_is_the_name_on_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(name: str) -> Any:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", none)
-    monkeypatch.chdir(Path(installation.__file__).parents[2])
-    assert installation.install("report") == "pip install '.[report]'"
+    assert installation.install("report") == "pip install 'grpo-adv[report]'"
 
 
 def test_a_pip_of_another_python_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,8 +74,6 @@ def test_a_pip_of_another_python_is_not_named(monkeypatch: pytest.MonkeyPatch) -
 def test_uv_and_pipx_are_asked_where_they_installed_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed(monkeypatch, None, "uv")
     assert installation.install("report") == f"uv pip install --python {sys.executable} 'grpo-adv[report]'"
-    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
-    assert installation.install("report") == "uv pip install 'grpo-adv[report]'"
     (tmp_path / "prefix" / "pipx_metadata.json").touch()
     assert installation.install("report") == "pipx install --force 'grpo-adv[report]'"
     (tmp_path / "prefix" / "uv-receipt.toml").touch()

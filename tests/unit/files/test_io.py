@@ -103,12 +103,6 @@ def test_a_pattern_without_a_file_is_an_error_that_names_it(tree: Path, pattern:
         expand([pattern], SUFFIXES)
 
 
-def test_a_misspelled_file_name_is_guessed(tree: Path) -> None:
-    touch("rewards.jsonl")
-    with pytest.raises(DataError, match=r"did you mean 'rewards\.jsonl'"):
-        expand(["reward.jsonl"], SUFFIXES)
-
-
 def test_a_file_whose_time_and_size_were_set_back_is_noticed(tree: Path) -> None:
     path = Path("a.jsonl")
     path.write_text("1")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -245,3 +246,9 @@ def test_last_braces_are_those_of_each_line(found: list[str], ended: bool) -> No
     for row, place in enumerate(places.tolist()):
         before = block[:place].rpartition(b"\n")[2].rstrip(b" \t\r")
         assert (row in empty) == before.endswith(b"{")
+
+
+def test_a_column_of_nulls_whose_whole_name_has_a_dot_is_there() -> None:
+    data = b'{"a.b":null,"reward":1}\n' * 20
+    number = [Field("a.b", "number")]
+    assert outcome(data, number) == exactly(data, number) == ([("a.b", pl.Float64, ["None"] * 20)], frozenset())
