@@ -72,7 +72,7 @@ def _nested(row: Mapping[str, Any], name: str) -> Any:
     return ABSENT
 
 
-def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable[[], str]) -> None:
+def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable[[], str] = str) -> None:
     """Refuse a row that names one of these fields twice, on any level of a dotted path.
 
     Which of them counts differs from reader to reader.
@@ -83,7 +83,7 @@ def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable
             raise named_twice(twice, place())
 
 
-def refuse_doubled_inside(value: Any, place: Callable[[], str]) -> None:
+def refuse_doubled_inside(value: Any, place: Callable[[], str] = str) -> None:
     """Refuse a value in which an object, however deep, names a field twice: its text would lose one of them."""
     if isinstance(value, Doubled) and value.twice:
         raise named_twice(min(value.twice), place())

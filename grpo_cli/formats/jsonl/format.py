@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import islice, pairwise
 from typing import Any, BinaryIO, Final
@@ -17,7 +18,7 @@ import polars as pl
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
-from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, blocks, end_of_line, raw_lines, wide
+from grpo_cli.formats.blocks import SIZE, Block, BlockRows, blocks, end_of_line, raw_lines, wide
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.fields import has_plain_spelling
 from grpo_cli.formats.jsonl.lines import blocks_with_rows, is_blank, line_numbers, number_at, parsed, row_starts, rows
@@ -166,8 +167,13 @@ class Jsonl(Format):
         size = 0
         for row, line in lines:
             try:
-                found.append(texts_of(line.decode(), columns) if as_json else _values(source, line, columns))
-            except ValueError as error:
+                if as_json:
+                    found.append(texts_of(line.decode(), columns))
+                else:
+                    value = parsed(line)
+                    refuse_doubled(value, columns)
+                    found.append(_values(value, columns))
+            except (DataError, ValueError) as error:
                 wrong = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
                 raise DataError(f"{self.place(source, row)}: {wrong}") from None
             size += len(line)
@@ -188,7 +194,8 @@ class Jsonl(Format):
             frame = reader.lists(data)
             if frame is not None:
                 return frame
-            found = [_values(source, line, columns) for line in BytesIO(data) if not is_blank(line)]
+            each = rows(BytesIO(data), lambda _: source.name, partial(refuse_doubled, names=columns))
+            found = [_values(row, columns) for _, row in each]
             return cells.frame_of_rows(found, columns, as_json=False) if found else pl.DataFrame()
 
         at = 0
@@ -262,13 +269,16 @@ class Jsonl(Format):
 
 def _first_rows(source: Input, lines: Iterator[bytes], most: int, most_bytes: int) -> Iterator[dict[str, Any]]:
     """The rows of the first lines, up to a number of bytes."""
-    size = 0
-    for number, line in enumerate(islice(lines, most), 1):
-        if not is_blank(line):
-            yield parsed(line.removeprefix(BOM), lambda number: f"{source.name}:{number}", number)
-        size += len(line)
-        if size >= most_bytes:
-            return
+
+    def some() -> Iterator[bytes]:
+        size = 0
+        for line in islice(lines, most):
+            yield line
+            size += len(line)
+            if size >= most_bytes:
+                return
+
+    return (row for _, row in rows(some(), lambda at: f"{source.name}:{at + 1}"))
 
 
 def _spots(source: Input) -> Iterator[bytes]:
@@ -281,9 +291,7 @@ def _spots(source: Input) -> Iterator[bytes]:
             yield handle.readline(_LONGEST)
 
 
-def _values(source: Input, line: bytes, columns: Sequence[str]) -> list[Any]:
-    row = parsed(line.removeprefix(BOM), lambda _: source.name, 0)
-    refuse_doubled(row, columns, lambda: source.name)
+def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
     found = (value_of(row, name) for name in columns)
     return [None if value is ABSENT else value for value in found]
 
@@ -320,5 +328,5 @@ def _may_have(line: bytes, word: bytes) -> bool:
 def _is_readable(line: bytes) -> bool:
     """Whether a line is blank or a JSON object."""
     with suppress(DataError):
-        return is_blank(line) or parsed(line.removeprefix(BOM), lambda _: "", 0) is not None
+        return is_blank(line) or parsed(line) is not None
     return False

@@ -10,17 +10,20 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Final
 
 import numpy as np
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, offsets_of
+from grpo_cli.formats.blocks import BOM, SIZE, Block, BlockRows, again, blocks, offsets_of, raw_lines
 from grpo_cli.parallel import ahead
 from grpo_cli.values.json_text import DECODER
 from grpo_cli.values.slices import Ints
+
+Row = dict[str, Any]
+Refuse = Callable[[Row], object]
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
 _BLANKS: Final = b" \t\r\n"
@@ -100,67 +103,65 @@ def number_at(source: Input, offset: int) -> int:
     return number
 
 
-def line_numbers(source: Input, rows: Iterable[int]) -> list[int]:
+def line_numbers(source: Input, rows: Sequence[int]) -> list[int]:
     """The number of the line of each of these rows (0 = the first), for messages: blank lines are not rows."""
-    rows, found = list(rows), dict[int, int]()
-    missing, height, lines = sorted({*rows}), 0, source.lines_before
-    for block in blocks(source) if rows else ():
-        data = block.read()
-        starts = row_starts(data)
-        here = [row for row in missing if row < height + len(starts)]
-        found |= {row: lines + 1 + data.count(b"\n", 0, int(starts[row - height])) for row in here}
-        missing = missing[len(here) :]
-        if not missing:
-            break
-        height, lines = height + len(starts), lines + data.count(b"\n")
-    return [found.get(row, source.lines_before + row + 1) for row in rows]
+    before, wanted = source.lines_before, {*rows}
+    numbers = (number for number, line in enumerate(raw_lines(source), before + 1) if not is_blank(line))
+    first = enumerate(islice(numbers, max(wanted, default=-1) + 1))
+    found = {row: number for row, number in first if row in wanted}
+    return [found.get(row, before + row + 1) for row in rows]
 
 
 # --- the exact reading ------------------------------------------------------------------------------------------
 
 
-def rows(lines: Iterable[bytes], place: Callable[[int], str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every row with the position of its line; blank lines are not rows. `place` names a position in messages."""
+def rows(lines: Iterable[bytes], place: Callable[[int], str], refuse: Refuse = id) -> Iterator[tuple[int, Row]]:
+    """Every row that is not refused with the position of its line; blank lines are not rows. `place` names a position in messages."""
     for at, line in enumerate(lines):
-        if not is_blank(line):
-            yield at, parsed(line.removeprefix(BOM), place, at)
+        if is_blank(line):
+            continue
+        try:
+            row = parsed(line)
+            refuse(row)
+        except DataError as error:
+            error.inside(place(at))
+            raise
+        yield at, row
 
 
-def rows_at(data: bytes, place: Callable[[int], str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every row of a block with the offset of its line. `place` names an offset in messages."""
+def rows_at(data: bytes, place: Callable[[int], str], refuse: Refuse) -> Iterator[tuple[int, Row]]:
+    """Every row of a block that is not refused with the offset of its line. `place` names an offset in messages."""
     lines = BytesIO(data).readlines()
     starts = list(accumulate(map(len, lines), initial=0))
-    return ((starts[at], row) for at, row in rows(lines, lambda at: place(starts[at])))
+    return ((starts[at], row) for at, row in rows(lines, lambda at: place(starts[at]), refuse))
 
 
-def parsed(line: bytes, place: Callable[[int], str], at: int) -> dict[str, Any]:
+def parsed(line: bytes) -> Row:
     """A line as an object; anything else is an error."""
     # Bytes that are not UTF-8 do not stop the run: they are written as they were read.
-    text = line.decode("utf-8", "surrogateescape")
+    text = line.removeprefix(BOM).decode("utf-8", "surrogateescape")
     try:
         row = DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise _not_json(place(at), text, error) from None
+        raise _not_json(text, error) from None
     except RecursionError:
-        raise DataError("nested too deeply to be read", place=place(at)) from None
+        raise DataError("nested too deeply to be read") from None
     except ValueError as error:  # an integer with more than 4300 digits
-        raise DataError(str(error).lower(), place=place(at)) from None
+        raise DataError(str(error).lower()) from None
     if not isinstance(row, dict):
         kind = {list: "an array", str: "a string", type(None): "null"}.get(type(row), "a single value")
-        raise DataError(f"expected an object, found {kind}", _ONE_A_LINE, place=place(at))
+        raise DataError(f"expected an object, found {kind}", _ONE_A_LINE)
     return row
 
 
-def _not_json(place: str, text: str, error: json.JSONDecodeError) -> DataError:
+def _not_json(text: str, error: json.JSONDecodeError) -> DataError:
     if text.strip() in {"[", "{"}:
-        return DataError("a JSON value spans several lines", _ONE_A_LINE, place=place)
+        return DataError("a JSON value spans several lines", _ONE_A_LINE)
     if not text.endswith("\n"):
-        return DataError(
-            "the last line is cut short", "was its writer stopped? --on-error skip leaves that line out", place=place
-        )
+        return DataError("the last line is cut short", "was its writer stopped? --on-error skip leaves that line out")
     cure = _SKIP
     if error.pos == 0 and (table := next((kind for mark, kind in (("\t", "TSV"), (",", "CSV")) if mark in text), "")):
         cure = f"if the file is {table}, name it .{table.lower()} or pipe it in; {_SKIP}"
     what = error.msg.removesuffix(" at")
     column = min(error.pos, len(text.rstrip("\r\n"))) + 1  # a text that ends too early fails in the next line
-    return DataError(f"not JSON: {what[:1].lower()}{what[1:]} at column {column}", cure, place=place)
+    return DataError(f"not JSON: {what[:1].lower()}{what[1:]} at column {column}", cure)

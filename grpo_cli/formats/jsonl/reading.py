@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -118,10 +119,9 @@ class Reader:
         names = [field.name for field in self.fields]
         late: set[str] = set()
         where: list[int] = []
-        for at, row in rows_at(data, lambda at: place(start + at)):
+        for at, row in rows_at(data, lambda at: place(start + at), partial(refuse_doubled, names=names)):
             where.append(at)
             late.update(self.watched.intersection(row))
-            refuse_doubled(row, names, lambda: line(-1))
             for name, keep in wanted:
                 value = value_of(row, name)
                 keep(None if value is ABSENT else value)
@@ -151,8 +151,8 @@ class Reader:
             start, end = data.rfind(b"\n", 0, brace) + 1, data.find(b"\n", brace)
             line = data[start : end if end >= 0 else len(data)]
             size += len(line)
-            sample.append(parsed(line.removeprefix(BOM), lambda _: "a line", 0))
-            refuse_doubled(sample[-1], [field.name for field in self.fields], lambda: "a line")
+            sample.append(parsed(line))
+            refuse_doubled(sample[-1], [field.name for field in self.fields])
         if not sample:
             raise _Unsure("there is no row in it")
         return sample

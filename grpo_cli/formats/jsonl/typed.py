@@ -137,11 +137,7 @@ def _exact_rows(source: Input, block: Block, data: bytes) -> list[dict[str, Any]
     def place(at: int) -> str:
         return f"{source.name}:{number_at(source, block.start + at)}"
 
-    found = []
-    for at, row in rows_at(data, place):
-        refuse_doubled_inside(row, partial(place, at))
-        found.append(row)
-    return found
+    return [row for _, row in rows_at(data, place, refuse_doubled_inside)]
 
 
 def _contents_of(column: pa.ChunkedArray) -> Contents:

@@ -53,11 +53,8 @@ def weave(
 
 
 def _refuse_doubled_in(source: Input, names: Sequence[str]) -> None:
-    def place(at: int) -> str:
-        return f"{source.name}:{at + 1}"
-
-    for at, row in rows(raw_lines(source), place):
-        refuse_doubled(row, names, partial(place, at))
+    for _ in rows(raw_lines(source), lambda at: f"{source.name}:{at + 1}", partial(refuse_doubled, names=names)):
+        pass
 
 
 def _spans(data: bytes, braces: Ints) -> np.ndarray:

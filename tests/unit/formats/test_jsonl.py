@@ -103,11 +103,10 @@ def test_places_of_several_rows_are_found_in_one_reading() -> None:
     data = b"".join((b"\n \r\n" if at % 1000 == 3 else b"") + b'{"a":12}\n' for at in range(400_000))
     numbers = [number for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     source = in_memory(data, "x.jsonl")
-    with opening() as opened:
+    with mock.patch.object(lines, "raw_lines", wraps=lines.raw_lines) as read:
         found = LINES.places(source, [*some, 0, some[0]])
     assert found == [f"x.jsonl:{numbers[row]}" for row in (*some, 0, some[0])]
-    starts = [start for (_, start), _ in opened.call_args_list]
-    assert len(starts) == len({*starts}) > 1
+    read.assert_called_once()
 
 
 def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
@@ -413,15 +412,15 @@ def test_a_column_that_is_in_no_line_is_refused_without_parsing_the_lines(
     path = tmp_path / "a.jsonl"
     path.write_text('{"prompt_id": 1, "reward": 1.0, "response": "a scoer of text"}\n' * 20_000)
     (table,) = open_tables(find_inputs([str(path)])[0], Binding())
-    read: list[int] = []
+    read: list[bytes] = []
     exact = lines.parsed
 
-    def parsed(line: bytes, place: Any, at: int) -> dict[str, Any]:
-        read.append(at)
-        return exact(line, place, at)
+    def parsed(line: bytes) -> dict[str, Any]:
+        read.append(line)
+        return exact(line)
 
     table.columns()
     monkeypatch.setattr(lines, "parsed", parsed)
     with pytest.raises(DataError, match="no column 'scoer'"):
         table.scan([Field("scoer", "number")])
-    assert len(read) < 1_000, "the head of the file, for the names in the message"
+    assert len(read) < 2_000, "the head of the file, for the names in the message"
