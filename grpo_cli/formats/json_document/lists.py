@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +21,6 @@ from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, PartOf
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 from grpo_cli.values.chat import is_message
-from grpo_cli.values.column_types import series_of
 from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
 from grpo_cli.values.slices import Ints
@@ -132,24 +131,21 @@ class Lists(Format):
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         must_fit = name in self.keys or "[]" in name
-        as_is = partial(column.gather, pl.Series(_records_of(sizes)))
+        as_is = column.gather(pl.Series(_records_of(sizes)))
+        values: list[list[object]] = []
         if isinstance(column.dtype, pl.List):
             here = _lengths(column)
-            if not must_fit and ((here != sizes) & column.is_not_null().to_numpy()).any():
-                return as_is()
-            self._refuse_other_lengths(source, name, here, sizes, column, single=False)
-            return _spread(name, column, sizes)
-        if column.dtype != cells.JSON_TEXT:
-            return as_is()
-        flat: list[object] = []
-        for at, (text, size) in enumerate(zip(column.to_list(), sizes.tolist(), strict=True)):
-            value = None if text is None else json.loads(text)
-            if isinstance(value, list) and len(value) != size:
-                if not must_fit:
-                    return as_is()
-                raise self._other_length(source, at, name, len(value), size)
-            flat += value if isinstance(value, list) else [value] * size
-        return cells.key_series(name, flat)
+        elif column.dtype == cells.JSON_TEXT:
+            records = [None if text is None else json.loads(text) for text in column]
+            for value, size in zip(records, sizes.tolist(), strict=True):
+                values.append(value if isinstance(value, list) else [value] * size)
+            here = np.array(list(map(len, values)))
+        else:
+            return as_is
+        if not must_fit and ((here != sizes) & column.is_not_null().to_numpy()).any():
+            return as_is
+        self._refuse_other_lengths(source, name, here, sizes, column, single=False)
+        return cells.key_series(name, list(chain.from_iterable(values))) if values else _spread(name, column, sizes)
 
     def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
         """Rollouts in messages: by their record, and their number in the record."""
@@ -236,24 +232,19 @@ class Lists(Format):
 
     def _one_by_one(self, source: Input, series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:
         """A column of records as rows: lists with an item per rollout are split, all else is repeated."""
-        values = series.to_list() if series.dtype.is_nested() else []
+        lists = series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
+        values = lists.to_list() if isinstance(lists.dtype, pl.List) else []
         fits = [
             value is None or _has_one_each(value, size) for value, size in zip(values, sizes.tolist(), strict=False)
         ]
-        numbers = isinstance(series.dtype, pl.List) and series.dtype.inner.is_numeric()
+        numbers = isinstance(lists.dtype, pl.List) and lists.dtype.inner.is_numeric()
         filled = [fit for fit, value in zip(fits, values, strict=True) if value is not None]
         if not _are_apart(filled, numbers=numbers):
             return series[record_of].alias(series.name)
         if not all(fits):
             at = fits.index(False)
-            length = len(values[at]) if isinstance(values[at], list) else 1
-            raise self._other_length(source, at, series.name, length, int(sizes[at]))
-        if isinstance(series.dtype, pl.List):
-            return _spread(series.name, series, sizes)
-        flat: list[object] = []
-        for value, size in zip(values, sizes.tolist(), strict=True):
-            flat += [None] * size if value is None else value
-        return series_of(series.name, flat)
+            raise self._other_length(source, at, series.name, len(values[at]), int(sizes[at]))
+        return _spread(series.name, lists, sizes)
 
 
 def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
