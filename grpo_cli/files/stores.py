@@ -136,14 +136,10 @@ class _Ranges:
             self._step = min(2 * self._step, _MOST) if self._data and at == end else _LEAST
             # A little more than is wanted: a buffered reader asks separately for the rest of a block.
             want = max(len(buffer) + _LEAST if len(buffer) > _LEAST else 0, self._step)
-            if size <= _MOST:
-                self._start, self._data = 0, _remembered(self._source, 0, size)
-            elif want == _LEAST:
-                self._start = at - at % _LEAST
-                self._data = _remembered(self._source, self._start, min(self._start + _LEAST, size))
-            else:
-                self._start = at
-                self._data = self._source.between(at, min(at + want, size))
+            self._start, end = (0, size) if size <= _MOST else (at, at + want)
+            if want == _LEAST:  # random access
+                self._start -= self._start % _LEAST
+            self._data = _remembered(self._source, self._start, min(end, size))
         piece = memoryview(self._data)[at - self._start :][: len(buffer)]
         buffer[: len(piece)] = piece
         return len(piece)
@@ -151,7 +147,7 @@ class _Ranges:
 
 @lru_cache(maxsize=16)
 def _remembered(source: Stored, start: int, end: int) -> bytes:
-    """Cache bytes that are read several times: the beginning and the end of a file, and all of a small file."""
+    """Cache bytes that may be read several times: the beginning and the end of a file, and all of a small file."""
     return source.between(start, end)
 
 

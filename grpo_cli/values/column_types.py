@@ -84,16 +84,15 @@ class Contents:
         if len(self.kinds) > 1 or not self.is_unicode:
             return None
         (kind,) = self.kinds
+        other = pa.large_string() if inner_texts else None
         if self.items is not None:
-            inner = self.items.type(inner_texts=inner_texts) or (pa.large_string() if inner_texts else None)
+            inner = self.items.type(inner_texts=inner_texts) or other
             return None if inner is None else pa.large_list(inner)
         if kind is not dict:
             return {bool: pa.bool_(), str: pa.large_string(), float: pa.float64()}.get(kind)
         if not 0 < len(self.fields) <= _MOST_FIELDS:
             return None
-        types = {name: inner.type(inner_texts=inner_texts) for name, inner in self.fields.items()}
-        if inner_texts:
-            types = {name: inner or pa.large_string() for name, inner in types.items()}
+        types = {name: inner.type(inner_texts=inner_texts) or other for name, inner in self.fields.items()}
         return None if None in types.values() else pa.struct(list(types.items()))
 
 

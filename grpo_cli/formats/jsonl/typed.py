@@ -76,9 +76,7 @@ def _contents(source: Input, block: Block) -> tuple[int, dict[str, Contents]]:
     data = block.read()
     try:
         table = _checked(data, pj.ParseOptions())
-        return len(data), {
-            name: _contents_of(column) for name, column in zip(table.column_names, table.columns, strict=True)
-        }
+        return len(data), dict(zip(table.column_names, map(_contents_of, _arrays(table)), strict=True))
     except (_Unsure, *_OTHERWISE):
         found = _exact_rows(source, block, data)
         names = dict.fromkeys(name for row in found for name in row)
@@ -104,8 +102,8 @@ def _frame_like_first(types: Types, block: Block) -> pl.DataFrame:
     """A block that no earlier pass has read."""
     try:
         table = _checked(block.read(), _options(types))
-        for column in table.columns:
-            _contents_of(column)  # an integer among floats may need another type
+        for array in _arrays(table):
+            _contents_of(array)  # an integer among floats may need another type
         return named_frame(table)
     except (_Unsure, *_OTHERWISE):
         raise TypesDiffer from None
@@ -140,23 +138,20 @@ def _exact_rows(source: Input, block: Block, data: bytes) -> list[dict[str, Any]
     return [row for _, row in rows_at(data, place, refuse_doubled_inside)]
 
 
-def _contents_of(column: pa.ChunkedArray) -> Contents:
+def _arrays(table: pa.Table) -> list[pa.Array]:
+    return [column.combine_chunks() for column in table.columns]
+
+
+def _contents_of(array: pa.Array) -> Contents:
     """The contents of a column, by the type that pyarrow inferred."""
-    found = Contents()
-    for chunk in column.chunks:
-        found.add(_contents_of_chunk(chunk))
-    return found
-
-
-def _contents_of_chunk(array: pa.Array) -> Contents:
     dtype = array.type
     if pa.types.is_null(dtype):
         return Contents()
     if pa.types.is_struct(dtype):
-        fields = {child.name: _contents_of_chunk(array.field(at)) for at, child in enumerate(dtype)}
+        fields = {child.name: _contents_of(array.field(at)) for at, child in enumerate(dtype)}
         return Contents({dict}, fields=fields)
     if pa.types.is_list(dtype):
-        return Contents({list}, items=_contents_of_chunk(array.flatten()))
+        return Contents({list}, items=_contents_of(array.flatten()))
     if pa.types.is_integer(dtype):
         whole = pl.Series(Exported(array))
         ends: list[Any] = [0, whole.min() or 0, whole.max() or 0]

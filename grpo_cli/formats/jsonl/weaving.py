@@ -22,7 +22,7 @@ from grpo_cli.formats.blocks import BOM, BlockRows, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl.fields import Spot
 from grpo_cli.formats.jsonl.lines import blocks_with_rows, is_blank, line_ends, rows
-from grpo_cli.formats.weave_text import refuse_height, weave_blocks
+from grpo_cli.formats.weave_text import weave_blocks
 from grpo_cli.values.json_text import column_texts, refuse_doubled, row_texts
 from grpo_cli.values.slices import Buffer, Ints, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
@@ -35,8 +35,6 @@ def weave(
 
     Without an index the file is read in blocks of about `size` bytes.
     """
-    if index is not None:
-        refuse_height(source, sum(rows.height for rows in index), weaving)
     found = blocks_with_rows(source, index, size)
     newline = b""
     if weaving.take is not None:
