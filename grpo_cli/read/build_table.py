@@ -19,7 +19,7 @@ from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.errors import DataError, GrpoError, UsageError, edits
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns
-from grpo_cli.read.group_keys import Coded, encode
+from grpo_cli.read.group_keys import encode
 from grpo_cli.read.groups import group
 from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
@@ -43,14 +43,13 @@ def read(
     warn: bool = True,
     over: OverTables = map,
     checks: Sequence[Check] = CHECKS,
-    known: Coded | None = None,
 ) -> Narrow:
     """Read what the plan needs and group the rows; without `warn`, suspicious groups are not looked for.
 
-    `over` reads each table. If the keys equal those of `known`, its numbering is used again.
+    `over` reads each table.
     """
     columns = read_columns(choose(layout, plan, warn=warn), over)
-    groups = with_rollouts(group(columns, columns.request.rule, known))
+    groups = with_rollouts(group(columns, columns.request.rule))
     return Narrow.of(groups, check(groups, checks))
 
 

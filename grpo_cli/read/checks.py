@@ -22,7 +22,6 @@ from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import (
     SHOWN,
     Coded,
-    ascending,
     encode,
     packed,
     parts_of_each,
@@ -448,15 +447,11 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
     known = sample.is_not_null()
     pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
-    if ascending(pairs):
-        return 0
     rows = len(pairs[0])
-    words, possible = packed(pairs)  # counting them is faster than numbering the pairs
-    if words is None:
+    words, possible = packed(pairs)
+    if words is None or possible > 8 * rows:
         return rows - encode(pairs, rows).size
-    if possible > 8 * rows:
-        return rows - pl.Series(words).n_unique()
-    seen = np.zeros(possible, np.bool_)
+    seen = np.zeros(possible, np.bool_)  # much faster than numbering the pairs
     seen[words.view(np.int64)] = True
     return rows - int(np.count_nonzero(seen))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import count
 from operator import or_
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -21,8 +21,6 @@ from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
-Coding = np.ndarray[tuple[int], np.dtype[np.unsignedinteger[Any]]]
-
 SHOWN: Final = 3
 WORDS: Final = 1 << 64
 _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multiples are evenly spread
@@ -30,44 +28,35 @@ _ODD: Final = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: its multip
 
 @dataclass(frozen=True)
 class Coded:
-    """A dense code for every row, in order of first appearance, and the first row of each code.
-
-    `keys` has one row per code, if `encode` kept them.
-    """
+    """A dense code for every row, in order of first appearance, and the first row of each code."""
 
     codes: pl.Series
     first: pl.Series
-    keys: pl.DataFrame | None = None
 
     @property
     def size(self) -> int:
         """The number of codes."""
         return len(self.first)
 
-    def are_of(self, keys: Sequence[pl.Series], rows: int) -> bool:
-        """Whether rows with these keys have these codes; False if the keys of the codes were not kept."""
-        if self.keys is None or rows != len(self.codes) or self.keys.dtypes != [key.dtype for key in keys]:
-            return False
-        return _are_lines_of(self.keys, self.codes.to_numpy(), keys, PIECE)
-
     @cached_property
     def together(self) -> bool:
         """Whether the rows of each code are consecutive."""
-        return _runs(self.codes.to_numpy()) == self.size
+        codes = self.codes.to_numpy()
+        return int(np.count_nonzero(codes[1:] != codes[:-1])) < self.size
 
     def runs(self) -> tuple[Codes, Index]:
         """The code and the length of each run of rows with the same code."""
         codes = self.codes.to_numpy()
-        starts = _starts(codes)
+        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
         return codes[starts], np.diff(starts, append=len(codes))
 
 
-def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False, piece: int = PIECE) -> Coded:
+def encode(keys: Sequence[pl.Series], rows: int, *, piece: int = PIECE) -> Coded:
     """Number the distinct combinations of the keys.
 
     Of consecutive rows with the same key only the first is numbered. Numbering hashes is much faster than numbering
-    keys; afterwards every row is compared with the first row of its code. `keep` keeps the keys of the codes, except
-    lists and structs. `piece` rows are processed at a time.
+    keys; afterwards every row is compared with the first row of its code. `piece` rows are
+    processed at a time.
     """
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
@@ -75,12 +64,9 @@ def encode(keys: Sequence[pl.Series], rows: int, *, keep: bool = False, piece: i
     lines = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
     starts, lines = _without_repeats(lines, piece)
     codes, first = _numbered_lines(lines, piece)
-    heads = None
-    if keep and not any(key.dtype.is_nested() for key in keys):
-        heads = _with_own_texts(lines[first] if len(first) < len(lines) else lines)
     if starts is not None:
         codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
-    return Coded(pl.Series(codes), pl.Series(first), heads)
+    return Coded(pl.Series(codes), pl.Series(first))
 
 
 def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.DataFrame]:
@@ -202,54 +188,9 @@ def _are_lines_of(heads: pl.DataFrame, codes: Codes, keys: Sequence[pl.Series], 
     return not any(over(differs, len(codes), piece))
 
 
-def _runs(codes: Coding, piece: int = PIECE) -> int:
-    """The number of runs of rows with the same code."""
-
-    def changes(start: int, end: int) -> int:
-        return int(np.count_nonzero(codes[start + 1 : end + 1] != codes[start:end]))
-
-    return sum(over(changes, len(codes) - 1, piece)) + min(len(codes), 1)
-
-
-def _starts(codes: Coding, piece: int = PIECE) -> Index:
-    """The rows where these runs start."""
-
-    def changes(start: int, end: int) -> Index:
-        return np.flatnonzero(codes[start + 1 : end + 1] != codes[start:end]) + (start + 1)
-
-    return np.concatenate([np.zeros(min(len(codes), 1), np.int64), *over(changes, len(codes) - 1, piece)])
-
-
-def _with_own_texts(lines: pl.DataFrame) -> pl.DataFrame:
-    """The lines with their texts copied: otherwise they would keep the texts of all lines in memory."""
-    return lines.with_columns(column + "" for column in lines if column.dtype == pl.String)
-
-
 def _flat(key: pl.Series) -> pl.Series:
     """Lists and structs as JSON text, by which they are compared."""
     return canonical(key) if key.dtype.is_nested() else key
-
-
-def ascending(columns: Sequence[pl.Series]) -> bool:
-    """Whether rows of numbers or texts strictly ascend in lexicographic order: then no row repeats."""
-    if not all(column.dtype.is_numeric() or column.dtype == pl.String for column in columns):
-        return False
-    frame, above = pl.DataFrame([column.alias(str(at)) for at, column in enumerate(columns)]), pl.lit(value=False)
-    for name in reversed(frame.columns):
-        value, before = pl.col(name), pl.col(name).shift(1)
-        above = (value > before) | ((value == before) & above)
-
-    def ascend(start: int, end: int) -> bool:
-        return bool(frame[max(start - 1, 0) : end].select(above.slice(1).fill_null(value=False).all()).item())
-
-    return all(over(ascend, len(frame)))
-
-
-def firsts(key: pl.DataFrame, coded: Coded) -> pl.DataFrame:
-    """The keys of each group."""
-    if coded.keys is not None:
-        return pl.DataFrame(dict(zip(key.columns, coded.keys, strict=True)))
-    return _with_own_texts(key[coded.first])
 
 
 def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:

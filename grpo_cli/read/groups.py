@@ -57,11 +57,9 @@ class Groups:
         return mixed_prompts(columns, coded, texts.prompts, texts.other_texts)
 
 
-def group(columns: Columns, rule: Rule, known: Coded | None = None) -> Groups:
-    """Group the rows by the rule; if their keys equal those of `known`, they are not numbered again."""
-    keys = [columns.values[name] for name in rule.key]
-    again = known is not None and known.are_of(keys, columns.height)
-    coded = known if known is not None and again else encode(keys, columns.height, keep=True)
+def group(columns: Columns, rule: Rule) -> Groups:
+    """Group the rows by the rule."""
+    coded = encode([columns.values[name] for name in rule.key], columns.height)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (rule.within != "input" and not rule.key and several):
         coded = within(coded, [columns.file])

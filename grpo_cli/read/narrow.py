@@ -14,7 +14,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.read.derived_columns import FILE
-from grpo_cli.read.group_keys import Coded, encode, firsts
+from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import Groups
 from grpo_cli.read.marks import Marked
 from grpo_cli.read.request import Request, Rule
@@ -193,7 +193,8 @@ def _identity(groups: Groups) -> pl.DataFrame:
     key = pl.DataFrame({name: columns.values[name] for name in (*outer, *rule.key)})
     if not key.width:
         return key
-    key = firsts(key, groups.coded)
+    # Copied texts do not keep those of all rows in memory.
+    key = key[first].with_columns(pl.col(pl.String) + "")
     if rule.within != "file" or len(columns.tables) == 1 or FILE in key.columns:
         return key
     files = pl.Series(FILE, [table.name for table in columns.tables])

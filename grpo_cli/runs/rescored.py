@@ -113,7 +113,7 @@ def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTabl
     _, ids = ids_of(now.narrow.tables, others, now.narrow.request.layout.flags)
     binding = replace(other.binding, carried=dict.fromkeys(ids, "key"), singletons_meant=True)
     plan = Plan(unit=other.plan.unit, rewards=replace(other.plan.rewards, missing="exclude"))
-    return read(layout(others, binding), plan, warn=False, over=over, known=now.narrow.groups)
+    return read(layout(others, binding), plan, warn=False, over=over)
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) -> Inspection:

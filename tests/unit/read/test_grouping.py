@@ -22,7 +22,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.checks import CHECKS, check, last_blocks, missing_keys, repeats, size_of_blocks
 from grpo_cli.read.columns import Columns, read_columns
-from grpo_cli.read.group_keys import _ODD, _numbered, _runs, _starts, blocks, encode, packed, sizes, spanning, within
+from grpo_cli.read.group_keys import _ODD, _numbered, blocks, encode, packed, sizes, spanning, within
 from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.layout import layout
@@ -73,10 +73,9 @@ def test_codes_are_dense_and_in_order_of_first_appearance(keys: list[str]) -> No
 def test_integers_of_any_width_and_sign_are_keys(dtype: type[pl.DataType], *, missing: bool) -> None:
     ends = [pl.select(end).item() for end in (dtype.min(), dtype.max())]  # type: ignore[attr-defined]
     keys = [0, 1, ends[1], ends[0], 7, ends[1], 0, *([None, 3, None] if missing else [])] * 3
-    coded = encode([pl.Series("key", keys, dtype=dtype)], len(keys), keep=True)
+    coded = encode([pl.Series("key", keys, dtype=dtype)], len(keys))
     assert coded.codes.to_list() == first_seen(keys)
-    assert coded.keys is not None
-    assert coded.keys["0"].to_list() == list(dict.fromkeys(keys))
+    assert [keys[row] for row in coded.first] == list(dict.fromkeys(keys))
 
 
 @pytest.mark.parametrize("repeat", [1, 3])
@@ -88,10 +87,9 @@ def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repe
         return hash_rows(frame, seed) % 2 if seed < 3 else hash_rows(frame, seed)
 
     monkeypatch.setattr(pl.DataFrame, "hash_rows", colliding)
-    coded = encode([pl.Series("key", keys)], len(keys), keep=True)
+    coded = encode([pl.Series("key", keys)], len(keys))
     assert coded.codes.to_list() == first_seen(keys)
-    assert coded.keys is not None
-    assert coded.keys["0"].to_list() == ["b", "a", None, "c"]
+    assert [keys[row] for row in coded.first] == ["b", "a", None, "c"]
 
 
 @given(words=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=200), piece=st.integers(1, 50))
@@ -118,30 +116,13 @@ def test_equal_keys_of_any_type_are_one_group(keys: list[Any]) -> None:
 @given(keys=st.lists(KEYS | st.none(), min_size=1, max_size=40), cut=st.integers(0, 40), piece=st.integers(1, 9))
 def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], cut: int, piece: int) -> None:
     whole = pl.Series("key", keys, dtype=pl.String)
-    coded = encode([pl.concat([whole[:cut], whole[cut:]], rechunk=False)], len(keys), keep=True, piece=piece)
+    coded = encode([pl.concat([whole[:cut], whole[cut:]], rechunk=False)], len(keys), piece=piece)
     assert coded.codes.to_list() == first_seen(keys)
-    assert coded.keys is not None
-    assert coded.keys["0"].to_list() == list(dict.fromkeys(keys))
     starts = [at for at, (a, b) in enumerate(pairwise([object(), *keys])) if a != b]
     assert coded.together == (len(starts) == len({*keys}))
-    assert _starts(coded.codes.to_numpy(), piece).tolist() == starts
-    assert _runs(coded.codes.to_numpy(), piece) == len(starts)
-
-
-@pytest.mark.parametrize("keys", [["b", "a", "b"], ["a", "b", "b"], ["aa", "a"], ["a", None, "a"]])
-def test_kept_keys_do_not_keep_all_texts_in_memory(keys: list[str | None]) -> None:
-    long = [None if key is None else key * 1000 for key in keys for _ in range(50)]
-    coded = encode([pl.Series("key", long)], len(long), keep=True)
-    assert coded.keys is not None
-    assert coded.keys["0"].to_list() == [None if key is None else key * 1000 for key in dict.fromkeys(keys)]
-    assert coded.keys.estimated_size() < 10_000
-
-
-def test_keys_that_are_cut_further_are_not_those_of_the_groups() -> None:
-    coded = encode([pl.Series("key", ["a", "a", "b"])], 3, keep=True)
-    assert within(coded, [pl.Series([1, 2, 1])]).keys is None
-    assert blocks(coded, 1).keys is None
-    assert encode([pl.Series("key", [[1], [2]])], 2, keep=True).keys is None
+    codes, lengths = coded.runs()
+    assert codes.tolist() == [first_seen(keys)[start] for start in starts]
+    assert lengths.tolist() == np.diff([*starts, len(keys)]).tolist()
 
 
 @pytest.mark.parametrize("at", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE - 1])
