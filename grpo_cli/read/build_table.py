@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import OTHERS, Plan
-from grpo_cli.errors import DataError, GrpoError, UsageError, edits
+from grpo_cli.errors import DataError, GrpoError, edits
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import encode
@@ -25,13 +24,12 @@ from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
 from grpo_cli.read.rollouts import with_rollouts
-from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain
-from grpo_cli.values.paths import PARENT, absent
+from grpo_cli.values.paths import absent
 
 NULL: Final = "null"  # the name of the part without a value
-NO_COLUMNS: Final = ("file", "input", "equal", PARENT)  # words in the place of a column
 LISTED: Final = 10  # values listed in a message
 ALIKE: Final = 0.2  # edits for each letter of two values up to which one may be a misspelling of the other
 
@@ -51,39 +49,6 @@ def read(
     columns = read_columns(choose(layout, plan, warn=warn), over)
     groups = with_rollouts(group(columns, columns.request.rule))
     return Narrow.of(groups, check(groups, checks))
-
-
-@contextmanager
-def columns_before_outputs(
-    tables: Sequence[Table], binding: Binding, plan: Plan, parts: PlanBy | None = None, texts: Sequence[str] = ()
-) -> Iterator[None]:
-    """If an output is refused and a column that a flag names is missing as well, report the column: --force would not help.
-
-    A column that no head shows may still occur later in a file: only then are the columns read. `texts` are read by none of them.
-    """
-    try:
-        yield
-    except UsageError:
-        known = {*column_names(tables), *NO_COLUMNS}
-        named = binding.columns if parts is None else [parts.column, *binding.columns]
-        unknown = [name for name in (*texts, *named) if not {name, re.split(r"[.\[]", name)[0]} & known]
-        for name in unknown:
-            if name in texts and not _is_late(name, tables):
-                raise absent(name, tables[0].name, tables[0].columns()) from None
-        if not {*unknown} <= {*texts}:
-            _ = (
-                columns_of_parts(tables, parts)
-                if parts
-                else read_columns(choose(layout(tables, binding), plan, warn=False))
-            )
-        raise
-
-
-def _is_late(name: str, tables: Sequence[Table]) -> bool:
-    """Whether a column that no head shows is in a later row."""
-    files = [table for table in tables if table.format.watches]
-    late = (table.format.scan(table.source, (), [name]).late_names for table in files)
-    return any(name in names for names in late)
 
 
 # --- parts of the rows, each with its plan ---------------------------------------------------------------------

@@ -67,19 +67,6 @@ class Binding:
     skip_broken: bool = False  # leave out lines that are not JSON objects
     max_line: int = MAX_LINE  # bytes
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns that flags name."""
-        by = [*(self.batch_by or "").split(","), self.group_within or ""]
-        named = (
-            *self.group,
-            *self.rewards,
-            *(name for name in self.roles.values() if name not in {field.name for field in self.made}),
-            *(name for mark in self.marks for name in mark.columns),
-            *map(str.strip, by),
-        )
-        return [name for name in named if name]
-
     def inside(self, path: str) -> Binding:
         """The same with names relative to the objects at a path."""
         return replace(

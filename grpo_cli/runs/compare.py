@@ -15,7 +15,7 @@ from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import Given, counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
-from grpo_cli.read.build_table import columns_before_outputs, read
+from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import columns_of_roles
@@ -73,8 +73,7 @@ def run(job: Job) -> Compared:
         raise UsageError("two plans would write the same column", "give the plans different options")
     first, *others = columns
     output = replace(job.output, column=first, also=tuple(others))
-    with columns_before_outputs(tables, job.binding, next(iter(job.plans.values()))):
-        targets = choose_targets(tables, output)
+    targets = choose_targets(tables, output)
     tables = refuse_columns(tables, output)
 
     comparison = compared(job, tables)

@@ -196,8 +196,7 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     tables, skipped = job.opened(workers.over_far, output.to if is_folder(output.to) else None)
     if output.duplicate:
         _refuse_duplicates(job, tables)
-    with build_table.columns_before_outputs(tables, job.binding, job.plan, job.parts):
-        targets = [] if job.dry_run else choose_targets(tables, output)
+    targets = [] if job.dry_run else choose_targets(tables, output)
     refuse_summary(job.summary, targets, force=output.force)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:

@@ -21,7 +21,6 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError, Written
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, plan_of
-from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
@@ -126,9 +125,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     phase("reading")
     tables, skipped = job.opened()
     columns = _columns(tables, job)
-    with columns_before_outputs(tables, job.binding, job.plan, texts=columns.names):
-        targets = [choose_target(job.output)]
-        targets += choose_beside(targets, wanted.choice.beside, job.output)
+    targets = [choose_target(job.output)]
+    targets += choose_beside(targets, wanted.choice.beside, job.output)
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)

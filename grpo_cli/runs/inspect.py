@@ -14,7 +14,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, plan_of, refuse_beside
-from grpo_cli.read.build_table import PlanBy, columns_before_outputs, read, read_parts
+from grpo_cli.read.build_table import PlanBy, read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import reduced
@@ -75,8 +75,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     tables, skipped = job.opened(workers.over_far)
     others = _others(job, workers)
     if job.report is not None:
-        with columns_before_outputs(tables, job.binding, job.plan, job.parts):
-            refuse_path(job.report, force=job.force)
+        refuse_path(job.report, force=job.force)
     over = workers.begin([*tables, *others], phase)
     found = looked_at(job, tables, others, size_of(tables), over=over)
     refuse_changed([*tables, *others])

@@ -24,7 +24,6 @@ from grpo_cli.formats import registry
 from grpo_cli.formats.convert import convert, taken
 from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.resolve import Given, plan_of
-from grpo_cli.read.build_table import columns_before_outputs
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of
@@ -93,9 +92,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     phase("reading")
     tables, skipped = job.opened()
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
-    with columns_before_outputs(tables, job.binding, job.plan):
-        targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
-        targets += choose_beside(targets, job.choice.beside, job.output)
+    targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
+    targets += choose_beside(targets, job.choice.beside, job.output)
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)

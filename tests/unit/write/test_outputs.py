@@ -534,41 +534,6 @@ def test_a_file_that_changes_after_others_were_written_says_how_many(
     assert [*tree(here / "out")] == ["a.jsonl"]
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--group", "promt_id"),
-        ("--reward", "rewrd"),
-        ("--left-out-column", "faild"),
-        ("--batch-by", "stp"),
-        ("--plan-by", "failde"),
-    ],
-    ids="=".join,
-)
-def test_a_misspelt_column_comes_before_an_output_that_exists(flags: tuple[str, str], tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("prompt_id,reward,failed,step\na,1,no,1\na,0,yes,1\n", encoding="utf-8")
-    (tmp_path / "out.csv").touch()
-    plans = ["--plan", "default:method=rloo"] if flags[0] == "--plan-by" else ["-m", "rloo", "-s", "batch"]
-    done = adv("compute", "in.csv", "-o", "out.csv", *flags, *plans, cwd=tmp_path)
-    assert f"in.csv: no column '{flags[1]}'; " in done.err
-    right = adv("compute", "in.csv", "-o", "out.csv", cwd=tmp_path)
-    assert "out.csv exists; add --force" in right.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["compare in.csv -m grpo -m rloo --write", "report in.csv", "select in.csv --top 1", "export in.csv --to sft"],
-)
-def test_a_misspelt_column_comes_before_an_output_of_any_command_that_exists(words: str, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("prompt_id,reward,prompt,response\na,1,p,q\na,0,p,r\n", encoding="utf-8")
-    for name in ("out.csv", "out.html"):
-        (tmp_path / name).touch()
-    there = [*words.split(), "-o", "out.html" if words.startswith("report") else "out.csv"]
-    done = adv(*there, "--group", "promt_id", cwd=tmp_path)
-    assert "in.csv: no column 'promt_id'; did you mean 'prompt_id'?" in done.err
-    assert "exists; add --force" in adv(*there, cwd=tmp_path).err
-
-
 def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n')
     (tmp_path / "out.jsonl").write_text("mine")
