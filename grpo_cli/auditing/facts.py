@@ -175,7 +175,7 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
         headline=None if cause is None else cause.says,
         causes=explained,
         claim=None if said.claim is None else _check_claim(said.claim, result),
-        not_tried=untried({*narrow.roles, "input_length", "turns"}),
+        not_tried=untried({*narrow.request.roles, "input_length", "turns"}),
         warnings=list(narrow.warnings),
     )
 

@@ -44,7 +44,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     """
     schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
-    components, roles = len(narrow.reward_names), {*narrow.roles, "input_length", "turns"}
+    components, roles = len(narrow.reward_names), {*narrow.request.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
     log = Log.of(narrow, logged, known)
     exact = Tolerance.of_type(logged)

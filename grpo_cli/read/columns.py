@@ -48,11 +48,6 @@ class Columns(Located):
         return marked(layout.marks, layout.reasons, self.values, typed=self.typed)
 
     @property
-    def typed(self) -> bool:
-        """Whether 1 and the text 1 differ in all files."""
-        return all(table.format.has_types for table in self.tables)
-
-    @property
     def left_out(self) -> pl.Series | None:
         """The rows that are left out of their groups; None if there are none."""
         rows = None if self.marked is None else self.marked.of_kind("left_out")

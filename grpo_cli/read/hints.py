@@ -10,7 +10,6 @@ from contextlib import suppress
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     LIKELY_REWARD,
@@ -43,17 +42,6 @@ def flags_of_likely(tables: Sequence[Table], *, group: bool, reward: bool) -> st
     if not (keys or rewards) or log_of_steps(tables) or inside_of_record(tables):
         return ""
     return f", such as {' '.join([*_flags('--group', keys[:1]), *_flags('--reward', rewards[:1])])}"
-
-
-def refuse_other_separator(tables: Sequence[Table], names: Sequence[str]) -> None:
-    """Refuse CSV or TSV whose header is a single column because another character separates its columns."""
-    separator = next((mark for mark in ";\t|," if mark in names[0]), None) if len(names) == 1 else None
-    if separator is not None and not tables[0].format.has_types:
-        raise DataError(
-            f"the header is a single column, {names[0]!r}: its columns seem to be separated by {separator!r}",
-            "CSV has commas, TSV has tabs: convert the file, or change its suffix",
-            place=tables[0].name,
-        )
 
 
 def inside_of_record(tables: Sequence[Table]) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.derived_columns import FILE, OWN, PATH
 from grpo_cli.read.detect_schema import nearly
-from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent, refuse_other_separator
+from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     LIKELY_GROUP,
@@ -135,8 +135,6 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
     group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
     note = f"group = {', '.join(group)}{inside}"
     rewards = binding.rewards
-    if not {*rewards} & {*names}:
-        refuse_other_separator(known.tables, names)
     if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
         keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
         more = "" if keyed else ", and the key with --group NAME"

@@ -137,40 +137,20 @@ class Narrow(Located):
         return self.table.select(pl.all_horizontal(rewards.is_null() | ~rewards.is_finite())).to_series()
 
     @property
-    def group_names(self) -> tuple[str, ...]:
-        """The columns of the key."""
-        return tuple(self.key.columns)
-
-    @property
     def reward_names(self) -> tuple[str, ...]:
         """The columns of the rewards, in the order of `reward.0`, `reward.1`, ..."""
         return self.request.rewards
 
     @property
-    def roles(self) -> Mapping[str, str]:
-        """The column of each extra quantity."""
-        return self.request.roles
-
-    @property
     def key_words(self) -> tuple[str, ...]:
         """The columns of the key as messages name them."""
-        names = self.group_names
+        names = tuple(self.key.columns)
         return tuple(name if words(name) in names else words(name) for name in names)
-
-    @property
-    def batch_name(self) -> str:
-        """What divides the batches."""
-        return self.rule.batch_name
 
     @property
     def schema(self) -> str | None:
         """The title of the schema."""
         return None if self.request.schema is None else self.request.schema.title
-
-    @property
-    def outcomes(self) -> Mapping[str, float | None]:
-        """The numbers that --map gives to texts; None for a missing reward."""
-        return self.request.binding.outcomes
 
     def files(self) -> pl.Series:
         """The file name of every row."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from itertools import chain
 from operator import or_
 from typing import Final
 
@@ -221,7 +220,7 @@ def pair(
     )
     parts_of_one = "rollout" in now.table.columns
     if ids and not any(column.null_count() for column in (*mine, *theirs)):
-        keyed = Keyed.of(mine, theirs, _untyped(sides))
+        keyed = Keyed.of(mine, theirs, (not now.typed, not before.typed))
         unclear = np.flatnonzero(np.maximum(*keyed.counts) > 1)
         if not len(unclear):
             rows, others = keyed.matched()
@@ -239,14 +238,8 @@ def pair(
         [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
         for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
     ]
-    rows, others = _paired_texts(Keyed.of(one, other, _untyped(sides)), sides, text)
+    rows, others = _paired_texts(Keyed.of(one, other, (not now.typed, not before.typed)), sides, text)
     return Pairs(now=rows, before=others, by=(*(ids if parts_of_one else ()), text))
-
-
-def _untyped(sides: tuple[Narrow, Narrow]) -> tuple[bool, bool]:
-    """Which of them are from files without types."""
-    now, before = (all(not table.format.has_types for table in side.tables) for side in sides)
-    return now, before
 
 
 def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
@@ -271,12 +264,12 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
 def keyed_groups(now: Narrow, before: Narrow, names: Sequence[str]) -> Keyed:
     """A number for each group of both inputs, by these columns of its key; groups of other files or blocks may share it."""
     mine, theirs = ([side.key[name] for name in names] for side in (now, before))
-    return Keyed.of(mine, theirs, _untyped((now, before)))
+    return Keyed.of(mine, theirs, (not now.typed, not before.typed))
 
 
 def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.DataFrame]:
     """The keys of the groups of both inputs: as compared (`key`) and as shown (`words`)."""
-    both = [comparable(now.key[name], before.key[name], _untyped((now, before))) for name in names]
+    both = [comparable(now.key[name], before.key[name], (not now.typed, not before.typed)) for name in names]
     frames = []
     for side, mine in zip((now, before), zip(*both, strict=True), strict=True):
         own = [side.key[name].alias("") for name in names]
@@ -323,8 +316,7 @@ def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], by: Seq
 
 def _hashes(side: Narrow, text: str) -> pl.Series:
     """A hash of the text of every row, equal across formats; a list of messages is hashed as JSON text."""
-    files = side.by_file(np.arange(len(side.table)) if side.rows is None else side.rows)
-    frames = chain.from_iterable(side.tables[at].rows(side.scans[at].index, here, [text]) for at, here in files)
+    frames = side.texts_at(np.arange(len(side.table)), [text], as_json=False)
     return pl.concat([canonical(_plain(frame[text])).hash() for frame in frames])
 
 

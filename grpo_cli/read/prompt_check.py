@@ -26,6 +26,7 @@ from grpo_cli.read.group_keys import Coded
 from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import Located, Table, size_of
 from grpo_cli.values.chat import responds
+from grpo_cli.values.key_text import labels_of
 from grpo_cli.values.paths import Absent
 
 GROUPS: Final = 128  # groups in the sample
@@ -42,7 +43,6 @@ _MOST: Final = 0.9  # least share of such texts in a column of prompts
 _LONG: Final = 10  # least mean length of its texts, in characters
 _SAID: Final = ("input", "messages", "prompt", "content", "text", "value")  # fields with the text of an object
 _SHOWN: Final = 30  # characters of a prompt in a message
-_BEFORE: Final = 10  # characters of it before the first difference
 _ENDS: Final = ".!?"  # characters that end a sentence
 _MARKS: Final = "\n\r<>[]"  # characters between the turns of a conversation in one text
 _TURN: Final = 80  # characters that a later turn adds at least, unless a mark precedes it
@@ -71,7 +71,7 @@ class Mixed(NamedTuple):
 
     def words(self, key: str, label: str) -> SeveralPrompts:
         """The message."""
-        first, other = _shortened(*self.prompts)
+        first, other = labels_of(self.prompts, _SHOWN)
         of = f"{self.groups:,} of {self.compared:,} groups that were compared"
         differ = f"{self.column} differs inside {of} ({label}: {first!r} and {other!r})"
         return SeveralPrompts(f"groups of {key} hold several prompts: {differ}")
@@ -324,15 +324,3 @@ def _may_be_prompt(name: str) -> bool:
     head, dot, leaf = name.partition(".")
     outer = re.sub("observ(ation)?s?", "", head) if dot else ""
     return not re.search(NO_PROMPT, f"{outer}.{leaf}" if dot else head, re.IGNORECASE)
-
-
-def _shortened(*texts: str) -> list[str]:
-    """Each text on one line; of long texts, the part around the first difference."""
-    lines = [" ".join(text.split()) for text in texts]
-    same = next((at for at, pair in enumerate(zip(*lines, strict=False)) if len({*pair}) > 1), min(map(len, lines)))
-    start = 0 if same < _SHOWN - _BEFORE else same - _BEFORE
-    parts = (line[start : start + _SHOWN] for line in lines)
-    return [
-        f"{'...' if start else ''}{part}{'...' if len(line) > start + _SHOWN else ''}"
-        for part, line in zip(parts, lines, strict=True)
-    ]

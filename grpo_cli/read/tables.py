@@ -293,6 +293,16 @@ class Located:
         for at in np.flatnonzero(np.diff(cuts)).tolist():
             yield at, places[cuts[at] : cuts[at + 1]] - (int(self.ends[at]) - self.lengths[at])
 
+    def texts_at(self, rows: Index, columns: Sequence[str], *, as_json: bool = True) -> Iterator[pl.DataFrame]:
+        """The JSON texts, or the values, of columns at ascending rows, a few rows at a time; null if missing."""
+        for at, here in self.by_file(rows if self.rows is None else self.rows[rows]):
+            yield from self.tables[at].rows(self.scans[at].index, here, columns, as_json=as_json)
+
+    @property
+    def typed(self) -> bool:
+        """Whether 1 and the text 1 differ in all files."""
+        return all(table.format.has_types for table in self.tables)
+
 
 def refuse_changed(tables: Sequence[Table]) -> None:
     """Stop if a file is no longer the one that was read."""

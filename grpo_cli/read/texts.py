@@ -103,14 +103,6 @@ def _there(name: str, names: Sequence[str]) -> str:
     return name if name in names or name.partition(".")[0] in names else ""
 
 
-def json_texts(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The JSON texts of columns at ascending rows of the narrow table, a few rows at a time; null if missing."""
-    places = rows if narrow.rows is None else narrow.rows[rows]
-    for at, here in narrow.by_file(places):
-        table = narrow.tables[at]
-        yield from table.rows(narrow.scans[at].index, here, columns, as_json=True)
-
-
 def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
 
@@ -140,7 +132,7 @@ def of_texts(
 ) -> dict[str, Any]:
     """For each column an array with the `values` of its JSON texts; a column without any is an error: no row has `what`, and `flags` name another column."""
     parts = {name: [values(name, pl.Series(dtype=pl.String))] for name in columns}
-    for frame in json_texts(narrow, rows, columns):
+    for frame in narrow.texts_at(rows, columns):
         for name, found in parts.items():
             found.append(values(name, frame[name].alias("")))
     arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
@@ -159,7 +151,7 @@ class TextStore:
         sizes = []
 
         def parts() -> Iterator[bytes]:
-            for frame in json_texts(narrow, rows, columns):
+            for frame in narrow.texts_at(rows, columns):
                 texts = [(text or "").encode() for row in frame.iter_rows() for text in row]
                 sizes.append(np.fromiter(map(len, texts), np.int64, len(texts)))
                 yield b"".join(texts)

@@ -104,7 +104,7 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
         binding = replace(binding, rollouts=way)
     others = {name for columns in job.rewards.values() for name in columns if name not in binding.rewards}
     narrow = read(layout(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number"))), most)
-    if "rollout" in narrow.roles:
+    if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
     return compare(narrow, plans, {name: _table_of(narrow, columns) for name, columns in job.rewards.items()})
 

@@ -23,7 +23,7 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
-from grpo_cli.read.texts import TextColumns, TextStore, json_texts, refuse_same_column, text_columns, text_hashes
+from grpo_cli.read.texts import TextColumns, TextStore, refuse_same_column, text_columns, text_hashes
 from grpo_cli.read.token_numbers import TokenPart, reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of
 from grpo_cli.runs.inspect import other_runs, scored
@@ -311,7 +311,7 @@ def _pieces(narrow: Narrow, columns: TextsOrTokens, records: Records) -> Iterato
     if "prompt" in rows:
         names = {columns.prompt or columns.messages: "prompt"}
     done = 0
-    for frame in json_texts(narrow, only, list(names)):
+    for frame in narrow.texts_at(only, list(names)):
         found, place = frame.rename(names), _places(narrow, only[done:])
         done += len(frame)
         if not columns.messages:
@@ -355,7 +355,7 @@ def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -
 
 def _token_lists(narrow: Narrow, columns: TokenColumns, rows: Index, advantages: pl.Series) -> Iterator[pl.DataFrame]:
     done = 0
-    for frame in json_texts(narrow, rows, columns.names):
+    for frame in narrow.texts_at(rows, columns.names):
         here = rows[done : done + len(frame)]
         values = advantages[done : done + len(frame)]
         done += len(frame)

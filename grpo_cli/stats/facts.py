@@ -412,8 +412,8 @@ class Tally:
         reading = {
             "value": narrow.request.value,
             "unit": "row" if scored.plan.unit.take == "each" else "rollout",
-            "batch_key": narrow.batch_name,
-            "role_columns": dict(narrow.roles),
+            "batch_key": narrow.rule.batch_name,
+            "role_columns": dict(narrow.request.roles),
             **read_as(narrow),
         }
         return cls(
@@ -562,7 +562,7 @@ def read_as(narrow: Narrow) -> dict[str, Any]:
         "schema": narrow.schema,
         "group_key": narrow.key_words,
         "reward_columns": narrow.reward_names,
-        "map": narrow.outcomes,
+        "map": narrow.request.binding.outcomes,
         "notes": narrow.notes,
     }
 

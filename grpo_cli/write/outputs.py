@@ -369,14 +369,14 @@ def metadata(
         "version": 1,
         "column": output.column,
         **({"plan_by": by, "plans": plans} if by else {"plan": scored.plan.as_dict()}),
-        "group": list(narrow.group_names),
-        "batch": narrow.batch_name,
+        "group": narrow.key.columns,
+        "batch": narrow.rule.batch_name,
         "rewards": rewards if by else list(narrow.reward_names),
     }
     if narrow.marked is not None:
         entry["marks"] = {mark.words: mark.kind for mark in narrow.marked.marks}
-    if narrow.outcomes:
-        entry["map"] = dict(narrow.outcomes)
+    if narrow.request.binding.outcomes:
+        entry["map"] = dict(narrow.request.binding.outcomes)
     if output.tokens is not None:
         entry["per_token"] = output.tokens.given
     if others:

@@ -20,7 +20,7 @@ from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Table
-from grpo_cli.read.texts import json_texts, of_texts, refuse_same_column
+from grpo_cli.read.texts import of_texts, refuse_same_column
 from grpo_cli.read.token_numbers import IGNORED, token_numbers
 from grpo_cli.values import token_lists
 from grpo_cli.values.token_lists import Ints
@@ -91,7 +91,7 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
     written = scored.rows[".kept"] & scored.rows[".advantage"].is_not_null()
     rows = np.flatnonzero(written.to_numpy())
     found, done = [pl.Series(dtype=pl.List(pl.Boolean))], 0
-    for frame in json_texts(narrow, rows, columns.names) if columns.names else ():
+    for frame in narrow.texts_at(rows, columns.names) if columns.names else ():
         for name in columns.names:
             if frame[name].null_count() == len(frame):
                 _refuse_unknown(narrow, name)

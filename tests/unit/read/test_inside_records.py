@@ -347,7 +347,7 @@ def test_lists_beside_rewards_may_be_of_a_type_that_cannot_be_read(tmp_path: Pat
 def test_lists_of_one_reward_stay_rows_of_their_own(tmp_path: Path) -> None:
     found = look(write(tmp_path / "a.jsonl", [{"uid": 1, "reward": [r]} for r in (0, 1)]), method="rloo")
     assert found.scored.rows[".advantage"].to_list() == [-1, 1]
-    assert found.narrow.group_names == ("uid",)
+    assert found.narrow.key.columns == ["uid"]
 
 
 def test_a_key_that_is_named_joins_the_lists_of_records(tmp_path: Path) -> None:

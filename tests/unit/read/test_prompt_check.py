@@ -321,7 +321,7 @@ def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_
     ("head", "shown"),
     [
         ("", "'apples' and 'pears'"),
-        ("You are a helpful assistant. " * 3, "'...ssistant. apples' and '...ssistant. pears'"),
+        ("You are a helpful assistant. " * 3, "'apples' and 'pears'"),
     ],
     ids=["short", "behind the same words"],
 )
