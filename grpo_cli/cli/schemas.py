@@ -21,6 +21,6 @@ def schemas(given: dict[str, Any]) -> None:
         return
     if not (is_url(name) or Path(name).exists()):
         raise UnknownName.among("schema or file", name, known())
-    from grpo_cli.read.detect_schema import explained
+    from grpo_cli.read.recognise import explained
 
     show(given, explained(name), "schemas.matched")

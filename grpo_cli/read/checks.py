@@ -40,6 +40,7 @@ from grpo_cli.read.prompt_check import is_empty, mixed_error, prompt_of
 from grpo_cli.read.repeated_draws import (
     Draws,
     Suspicion,
+    by_baselines,
     is_several_rows_a_rollout,
     numberings,
     size_by_samples,
@@ -219,13 +220,12 @@ def several_draws(groups: Groups) -> Sequence[str]:
             some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
             key = ",".join((*request.key, name))
             return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
-    # The baseline of the logged advantages, if they reveal it.
-    baseline = None
+    draws, suspicion = Draws.of(groups.coded), None
+    # The logged advantages may reveal their baseline.
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:
         logged = columns.logged_advantages(schema.advantage)
-        baseline = None if logged is None else columns.rewards()[0] - logged
-    draws = Draws.of(groups.coded, baseline)
-    suspicion = draws.suspicion()
+        suspicion = None if logged is None else by_baselines(groups.coded, columns.rewards()[0] - logged)
+    suspicion = suspicion or draws.suspicion()
     if suspicion is None:
         same = f"all {columns.height:,} rows are one group: is {request.key_words} the same everywhere?"
         return [f"{same} --group names another key"] if draws.is_one_group else []

@@ -12,7 +12,6 @@ from typing import Final
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.derived_columns import FILE, OWN, PATH
-from grpo_cli.read.detect_schema import nearly
 from grpo_cli.read.hints import flags_of_likely, inside_of_record, log_of_steps, refuse_absent
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
@@ -23,7 +22,7 @@ from grpo_cli.read.known_names import (
     STEP_LIKE,
 )
 from grpo_cli.read.marks import applied
-from grpo_cli.read.recognise import rewards_of
+from grpo_cli.read.recognise import nearly, rewards_of
 from grpo_cli.read.tables import Binding, Table, column_names
 from grpo_cli.schemas.table import Mark, Schema
 from grpo_cli.values.paths import PARENT, shown

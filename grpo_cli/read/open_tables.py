@@ -102,15 +102,12 @@ def _filled(pattern: str, hit: re.Match[str]) -> str:
 
 
 def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:
-    """A warning that lists the skipped files, and those of trials without a result or with one that is not read, if any."""
+    """A warning that lists the skipped files, and trials without a result that is read, if any."""
     warnings = []
     of_files = "(own outputs, empty, hidden, copies, or named twice)"
-    odd = {trial: None for trial in trials if Path(trial, RESULT).exists()}  # a pipe, a device
-    running = [trial for trial in trials if trial not in odd]
     for what, more, names in (
         ("file", of_files, files),
-        ("trial", f"without a {RESULT}", running),
-        ("trial", f"with a {RESULT} that is not a regular file", [*odd]),
+        ("trial", f"without a readable {RESULT}", trials),
     ):
         if names:
             listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")

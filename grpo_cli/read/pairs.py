@@ -51,8 +51,7 @@ class Keyed:
         """Number rows by these columns; `untyped` says which inputs have no types."""
         both = [comparable(one, other, untyped) for one, other in zip(mine, theirs, strict=True)]
         rows = len(mine[0])
-        same = all(len(one) == len(other) and one.equals(other) for one, other in both)
-        columns = [one if same else pl.concat([one, other]) for one, other in both]
+        columns = [pl.concat([one, other]) for one, other in both]
         words, size = packed(columns)
         codes: Index
         if words is not None and size <= len(columns[0]):  # a word is its own number if few are possible
@@ -63,7 +62,7 @@ class Keyed:
         missing = reduce(or_, (column.is_null() for column in columns))
         if missing.any():
             codes = np.where(missing, size, codes)
-        return cls(codes[:rows], codes if same else codes[rows:], size)
+        return cls(codes[:rows], codes[rows:], size)
 
     @cached_property
     def counts(self) -> tuple[Index, Index]:
@@ -82,7 +81,7 @@ class Keyed:
         """The rows of both inputs with equal keys, in the order of the first."""
         found = self.places()
         rows = np.flatnonzero(found != NOWHERE).astype(np.uint32)
-        return rows, found if len(rows) == len(found) else found[rows]
+        return rows, found[rows]
 
 
 def comparable(mine: pl.Series, theirs: pl.Series, untyped: tuple[bool, bool]) -> tuple[pl.Series, pl.Series]:
@@ -125,8 +124,6 @@ def _spelled(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 def gathered(frame: pl.DataFrame, places: Codes) -> pl.DataFrame:
     """The rows of a frame at these places, with nulls for NOWHERE."""
-    if len(places) == len(frame) and np.array_equal(places, np.arange(len(places), dtype=np.uint32)):
-        return frame
     rows = pl.select(pl.when(pl.Series(places != NOWHERE)).then(pl.Series(places))).to_series()
     return frame.rechunk().select(pl.all().gather(rows))
 

@@ -66,17 +66,13 @@ class Draws:
     stretches_of_last: int  # stretches in the group of the last stretch
     split: int  # groups with several stretches
     returning: Counter[int]  # the stretches of these groups by their number of rows
-    # Runs of rows with one logged baseline, by their length, in groups with several baselines; None if unknown.
-    blocks: Counter[int] | None
-    normalised_in_blocks: int  # groups with several baselines
 
     @classmethod
-    def of(cls, coded: Coded, baseline: pl.Series | None) -> Draws:
-        """Measure the groups; `baseline` is the logged one of every row, if known."""
+    def of(cls, coded: Coded) -> Draws:
+        """Measure the groups."""
         rows = sizes(coded)
         codes, lengths = (np.arange(coded.size), rows) if coded.together else coded.runs()
         stretches = np.bincount(codes, minlength=coded.size)
-        blocks, normalised = _baselines(coded, baseline)
         return cls(
             sizes=_counter(rows),
             last_group=int(rows[-1]),
@@ -86,28 +82,16 @@ class Draws:
             stretches_of_last=int(stretches[codes[-1]]),
             split=int((stretches > 1).sum()),
             returning=_counter(lengths[stretches[codes] > 1]),
-            blocks=blocks,
-            normalised_in_blocks=normalised,
         )
 
     def suspicion(self) -> Suspicion | None:
         """The best evidence that groups merge several draws, if any."""
-        return self._baselines() or self._repeated_keys() or self._multiples()
+        return self._repeated_keys() or self._multiples()
 
     @property
     def is_one_group(self) -> bool:
         """Whether all rows are one group, with more rows than a prompt has samples."""
         return self.sizes.total() == 1 and max(self.sizes) >= GIANT
-
-    def _baselines(self) -> Suspicion | None:
-        """Groups whose logged advantages have several baselines, in blocks of the same size."""
-        if not self.blocks or len(self.blocks) > 1 or 1 in self.blocks:
-            return None
-        (size,), count = self.blocks, self.normalised_in_blocks
-        groups = "a group was" if count == 1 else f"{count} groups were"
-        reason = f"{groups} normalised in blocks of {size} by the trainer, as its advantages show"
-        # A larger group whose size is no multiple would be cut inside a draw.
-        return Suspicion(reason, size, is_proven=all(rows < size or rows % size == 0 for rows in self.sizes))
 
     def _repeated_keys(self) -> Suspicion | None:
         """Keys that come back in blocks of the same size, with other groups in between."""
@@ -237,16 +221,22 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     return size if np.isfinite(sums).all() and values.any() and (np.abs(sums) <= near).all() else None
 
 
-def _baselines(coded: Coded, baseline: pl.Series | None) -> tuple[Counter[int] | None, int]:
-    """The sizes of runs with one baseline, in groups with several baselines, and the number of these groups."""
-    if baseline is None or baseline.null_count():
-        return None, 0
+def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:
+    """Groups whose logged advantages have several baselines, in blocks of the same size."""
+    if baseline.null_count() or not baseline.is_finite().all():
+        return None
     values, codes = baseline.to_numpy(), coded.codes.to_numpy()
-    if not np.isfinite(values).all():
-        return None, 0
     near = _NEAR * max(1.0, float(np.abs(values).max()))
     cuts = (codes[1:] != codes[:-1]) | (np.abs(values[1:] - values[:-1]) > near)
     starts = np.flatnonzero(np.concatenate([[True], cuts]))
     lengths, of = np.diff(starts, append=len(codes)), codes[starts]
     split = np.bincount(of, minlength=coded.size) > 1
-    return _counter(lengths[split[of]]), int(split.sum())
+    of_blocks = np.unique(lengths[split[of]])
+    if len(of_blocks) != 1 or of_blocks[0] == 1:
+        return None
+    size, count = int(of_blocks[0]), int(split.sum())
+    groups = "a group was" if count == 1 else f"{count} groups were"
+    reason = f"{groups} normalised in blocks of {size} by the trainer, as its advantages show"
+    # A larger group whose size is no multiple would be cut inside a draw.
+    rows = sizes(coded)
+    return Suspicion(reason, size, is_proven=bool(((rows < size) | (rows % size == 0)).all()))

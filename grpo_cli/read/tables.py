@@ -18,7 +18,7 @@ from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats.interface import Format, Reader, Scanned
 from grpo_cli.read.derived_columns import DerivedColumns, inside_of_texts
 from grpo_cli.read.known_names import STEPS
-from grpo_cli.schemas.sample import Sample, values_of
+from grpo_cli.schemas.sample import Sample
 from grpo_cli.schemas.table import LONG, Mark, Schema
 from grpo_cli.values.cells import Field, Kind, words
 from grpo_cli.values.key_text import cut, plain
@@ -69,13 +69,17 @@ class Binding:
 
     def inside(self, path: str) -> Binding:
         """The same with names relative to the objects at a path."""
+
+        def within(name: str) -> str:
+            return name.removeprefix(path)
+
         return replace(
             self,
-            group=tuple(name.removeprefix(path) for name in self.group),
-            rewards=tuple(name.removeprefix(path) for name in self.rewards),
-            roles={role: name.removeprefix(path) for role, name in self.roles.items()},
-            group_within=self.group_within and self.group_within.removeprefix(path),
-            batch_by=self.batch_by and self.batch_by.removeprefix(path),
+            group=tuple(map(within, self.group)),
+            rewards=tuple(map(within, self.rewards)),
+            roles={role: within(name) for role, name in self.roles.items()},
+            group_within=self.group_within and within(self.group_within),
+            batch_by=self.batch_by and within(self.batch_by),
         )
 
 
@@ -200,16 +204,9 @@ class Table:
         try:
             return self._scanned_as_is(fields)
         except Absent as error:
-            head, rest = next((cut for cut in splits(error.column) if cut[0] in self._head), ("", ""))
-            if not head:
+            head = next((head for head, _ in splits(error.column) if head in self._head), None)
+            if head is None:
                 raise
-            path = f"{head}[].{rest}"
-            in_lists = self.format.holds_lists and any(
-                True for record in self.format.sample(self.source) for _ in values_of(record, path)
-            )
-            if in_lists:
-                cure = f"{head} is a list of objects: write '{path}'"
-                raise Absent.of(error.column, error.place, cure) from None
             texts = self._scanned_as_is([Field(head, "key")])
             wanted = next(field for field in fields if field.name == error.column)
             column = inside_of_texts(wanted, head, texts.frame[head], self.place)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from grpo_cli.read.detect_schema import SchemaMatch
+from grpo_cli.read.recognise import SchemaMatch
 from grpo_cli.render.text import Sheet, clean, marked
 from grpo_cli.schemas.table import LAYOUTS, REFUSED, Mark, Schema
 from grpo_cli.schemas.table import schemas as known

@@ -562,8 +562,8 @@ def test_tasks_on_other_machines_are_given_the_schemas(place: Path, template: Pa
     """What looks at a file there is pickled with the rows, and looks nothing up by name."""
     import pickle
 
-    from grpo_cli.read.detect_schema import with_schema
     from grpo_cli.read.open_tables import find_inputs, open_tables
+    from grpo_cli.read.recognise import with_schema
     from grpo_cli.read.tables import Binding
 
     (place / "log.jsonl").write_text('{"question": "a", "points": 1, "round": 1}\n')

@@ -13,7 +13,7 @@ from grpo_cli.auditing.facts import Audited, AuditedParts
 from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
-from grpo_cli.read.detect_schema import SchemaMatch
+from grpo_cli.read.recognise import SchemaMatch
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against

@@ -92,7 +92,7 @@ def test_a_trial_that_still_runs_is_no_row_and_is_named(job: Path) -> None:
     found = adv("inspect", str(job), "--json")
     facts = json.loads(found.out)
     assert facts["rows"] == 6
-    assert f"skipped 1 trial without a result.json: {running}/" in facts["warnings"]
+    assert f"skipped 1 trial without a readable result.json: {running}/" in facts["warnings"]
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a device", "a folder"])
@@ -101,8 +101,7 @@ def test_a_result_that_is_no_file_is_no_row_and_is_named(job: Path, what: str) -
     {"a pipe": os.mkfifo, "a device": lambda path: path.symlink_to("/dev/zero"), "a folder": Path.mkdir}[what](result)
     facts = json.loads(adv("inspect", str(job), "--json").out)
     assert facts["rows"] == 6
-    assert f"skipped 1 trial with a result.json that is not a regular file: {job}/9-odd/" in facts["warnings"]
-    assert "without a result.json" not in str(facts["warnings"])
+    assert f"skipped 1 trial without a readable result.json: {job}/9-odd/" in facts["warnings"]
 
 
 def test_trajectories_are_read_when_their_texts_are_asked_for(top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
