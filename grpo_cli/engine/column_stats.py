@@ -25,8 +25,9 @@ _NOT_FINITE: Final = 4  # distinct values that are not finite: null, NaN and bot
 SAMPLE: Final = 4096  # leading rows that show whether a column has few distinct values
 
 
-def over(work: Callable[[int, int], T], rows: int, piece: int = PIECE) -> list[T]:
+def over(work: Callable[[int, int], T], rows: int, piece: int = 0) -> list[T]:
     """The results of `work(start, end)` for consecutive pieces, in order; the cuts do not depend on the number of threads."""
+    piece = piece or PIECE
 
     def on(start: int) -> T:
         return work(start, min(start + piece, rows))

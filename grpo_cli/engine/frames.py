@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import PIECE, over
+from grpo_cli.engine.column_stats import over
 from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_sums
 from grpo_cli.engine.moments import Moments, Vector, exact_sums
 from grpo_cli.errors import DataError
@@ -53,19 +53,16 @@ class BatchMoments:
 class Frames:
     """A narrow table and the columns computed from it."""
 
-    def __init__(self, table: pl.DataFrame, piece: int = PIECE) -> None:
-        """Long columns are computed `piece` rows at a time; the size changes no bit."""
+    def __init__(self, table: pl.DataFrame) -> None:
         self.scope = ""  # prefix of the engine's own names, which keeps the columns of several plans apart
         self.names: dict[str, None] = {}  # of all computed columns, in order
         # Columns of rows by name: the input, and those that needed whole groups.
         self._rows = {name: table[name] for name in table.columns}
         self._later: dict[str, pl.Expr] = {}  # pending columns of rows
-        self._piece = piece
         self._fresh = 0  # the number of generated names
         codes = table[GROUP].to_numpy()
-        self._runs = None if (codes[1:] < codes[:-1]).any() else Segments.of_ordered(codes)
-        sizes = np.bincount(codes) if self._runs is None else self._runs.sizes
-        known = np.flatnonzero(sizes) if self._runs is None else codes[self._runs.starts]
+        sizes = np.bincount(codes)
+        known = np.flatnonzero(sizes)
         if len(known) and known[-1] >= len(known):  # a part of a table has some of its groups
             places = np.empty(int(known[-1]) + 1, np.uint32)
             places[known] = np.arange(len(known), dtype=np.uint32)
@@ -151,10 +148,10 @@ class Frames:
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
         """The base quantities of a column's groups; names get the prefix, and groups without values have no extremes."""
-        sizes = self._facts["size"].to_numpy()
-        computed = base_quantities(self._codes, self._computed(value), sizes, self._runs, self._piece)
+        groups = len(self.batch_of_group)
+        computed = base_quantities(self._codes, self._computed(value), groups)
         far = np.maximum(
-            np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(len(sizes))
+            np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(groups)
         )
         if (far > FARTHEST).any():
             reached = f"{far.max(where=far > FARTHEST, initial=0.0):g}"
@@ -239,7 +236,7 @@ class Frames:
             ]
             return _of_lines(rows[start:end].hstack(spread), steps, names)
 
-        return pl.concat(over(lines, len(codes), self._piece) or [lines(0, 0)])
+        return pl.concat(over(lines, len(codes)) or [lines(0, 0)])
 
     def _settle(self) -> None:
         """Compute the pending facts."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 
-from grpo_cli.engine.column_stats import PIECE, over
+from grpo_cli.engine.column_stats import over
 from grpo_cli.engine.moments import Codes, Index, Vector, stable_order
-from grpo_cli.parallel import ahead
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,24 +23,19 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Cells = TypeVar("Cells", bound=np.ndarray[tuple[int], Any])
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 AnyCodes = np.ndarray[Any, np.dtype[np.integer[Any]]]
-_Quantities = tuple[Vector, Vector, Vector, Vector]
-_ADDED: Final = 1 << 15  # rows that are added at once: they fit the cache of a core
+_ROWS: Final = 1 << 15  # rows that are added at once: they fit the cache of a core
 
 
 def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
     """The sum of each group; rows without a value are left out."""
-    codes, values = _counted(codes, values)
-    sums = np.bincount(codes, weights=values.to_numpy(), minlength=groups)
-    return sums.astype(np.float64, copy=False)  # no rows give integers
+    return _added(*_counted(codes, values), groups)
 
 
-def group_extremes(
-    codes: AnyCodes, values: Vector | pl.Series, groups: int, piece: int = PIECE
-) -> tuple[Vector, Vector]:
+def group_extremes(codes: AnyCodes, values: Vector | pl.Series, groups: int) -> tuple[Vector, Vector]:
     """The lowest and the highest value of each group; NaN if it has a NaN, infinite if it has no rows."""
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
     with _quiet():
-        for at, some in _pieces(codes, values, piece):
+        for at, some in _pieces(codes, values):
             np.minimum.at(low, at, some)
             np.maximum.at(high, at, some)
     return low, high
@@ -77,56 +70,17 @@ def finite_stds(codes: AnyCodes, values: pl.Series, means: Vector) -> Vector:
     return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(means), np.nan), where=n > 1)))
 
 
-def base_quantities(
-    codes: Codes, values: pl.Series, sizes: Index, runs: Segments | None, piece: int = PIECE
-) -> dict[str, Vector]:
+def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, Vector]:
     """The quantities that estimators are written with, one number per group; rows without a value do not count.
-
-    `sizes` are the rows of each group, with a value or without; `runs` are the groups if their rows are consecutive.
 
     `n` rows, `min`, `max`, the mean `mean_d` of the distances from `min`, and the sum of `squares` of the distances from
     the mean. A shared offset costs no digits, and the distances of a constant group are exactly 0.
-    A NaN affects the quantities of its own group only. A group without values has infinite extremes. Consecutive groups
-    are computed `piece` rows at a time.
+    A NaN affects the quantities of its own group only. A group without values has infinite extremes.
     """
-    groups, missing = len(sizes), values.null_count()
     codes, values = _counted(codes, values)
-    n = np.bincount(codes, minlength=groups) if missing else sizes
-
-    def of_groups(ends: tuple[int, int]) -> _Quantities:
-        first, last = ends
-        start, end, many = starts[first], starts[last], sizes[first:last]
-        if len(many) > 1 and (many == many[0]).all():
-            return _of_columns(np.asarray(values[start:end]).reshape(len(many), -1).T)
-        return _of_rows(codes[start:end] - codes[start : start + 1], values[start:end], many, piece)
-
-    if missing or runs is None or not len(values):
-        parts = [_of_rows(codes, values, n, piece)]
-    else:
-        starts = np.append(runs.starts, len(values))
-        cuts = np.unique(np.append(np.searchsorted(runs.starts, np.arange(0, len(values), piece)), groups))
-        parts = list(ahead(of_groups, pairwise(cuts)))
-    names = ("min", "max", "mean_d", "squares")
-    return {"n": n.astype(np.float64)} | dict(zip(names, map(np.concatenate, zip(*parts, strict=True)), strict=True))
-
-
-def _of_columns(values: Matrix) -> _Quantities:
-    """The quantities of groups of the same size, a column each: numpy adds the rows of a matrix one by one."""
-    with _quiet():
-        values = np.array(values, order="C")
-        low, high = values.min(axis=0) + 0.0, values.max(axis=0) + 0.0  # + 0.0 turns -0.0 into 0.0
-        values -= low
-        mean_d = values.sum(axis=0) / len(values)
-        values -= mean_d
-        values *= values
-        return low, high, mean_d, values.sum(axis=0)
-
-
-def _of_rows(codes: Codes, values: pl.Series, n: Index, piece: int) -> _Quantities:
-    """The quantities of groups whose rows are anywhere."""
-    groups = len(n)
-    total, squares, distances = np.zeros(groups), np.zeros(groups), np.empty(len(values))
-    low, high = (ends + 0.0 for ends in group_extremes(codes, values, groups, piece))
+    n = np.bincount(codes, minlength=groups).astype(np.float64)
+    low, high = (ends + 0.0 for ends in group_extremes(codes, values, groups))  # + 0.0 turns -0.0 into 0.0
+    distances = np.empty(len(values))
 
     def from_least(start: int, end: int) -> None:
         with _quiet():
@@ -137,16 +91,20 @@ def _of_rows(codes: Codes, values: pl.Series, n: Index, piece: int) -> _Quantiti
             centred = distances[start:end] - mean_d.take(codes[start:end])
             np.multiply(centred, centred, out=distances[start:end])
 
-    over(from_least, len(values), piece)
+    over(from_least, len(values))
     with _quiet():
-        for at, some in _pieces(codes, distances, piece):
-            np.add.at(total, at, some)
-        mean_d = total / n
-    over(squared_from_mean, len(values), piece)
+        mean_d = _added(codes, distances, groups) / n
+    over(squared_from_mean, len(values))
+    return {"n": n, "min": low, "max": high, "mean_d": mean_d, "squares": _added(codes, distances, groups)}
+
+
+def _added(codes: Codes, values: pl.Series | Vector, groups: int) -> Vector:
+    """The sum of each group."""
+    sums = np.zeros(groups)
     with _quiet():
-        for at, some in _pieces(codes, distances, piece):
-            np.add.at(squares, at, some)
-    return low, high, mean_d, squares
+        for at, some in _pieces(codes, values):
+            np.add.at(sums, at, some)
+    return sums
 
 
 def _quiet() -> np.errstate:
@@ -154,11 +112,10 @@ def _quiet() -> np.errstate:
     return np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
-def _pieces(codes: AnyCodes, values: pl.Series | Vector, piece: int) -> Iterator[tuple[Index, Vector]]:
+def _pieces(codes: AnyCodes, values: pl.Series | Vector) -> Iterator[tuple[Index, Vector]]:
     """Codes as indices, and values, in pieces that fit the cache of a core."""
-    step = min(piece, _ADDED)
-    for start in range(0, len(codes), step):
-        end = start + step
+    for start in range(0, len(codes), _ROWS):
+        end = start + _ROWS
         yield codes[start:end].astype(np.intp), np.asarray(values[start:end])
 
 

@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine import plan_parts as parts
-from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators import outcome
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.estimators.terms import Terms
@@ -64,15 +63,15 @@ class Scored:
         return self.rows.hstack(self.groups.select(left)[self.rows[GROUP]]) if left else self.rows
 
 
-def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False, piece: int = PIECE) -> Scored:
-    """Compute a plan on a narrow table, `piece` rows at a time; `intermediate` keeps all intermediate columns.
+def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False) -> Scored:
+    """Compute a plan on a narrow table; `intermediate` keeps all intermediate columns.
 
     Rows that are left out of their groups are not computed with; their advantage is null.
     """
     if LEFT_OUT not in table.columns:
-        return _scored(plan, table, intermediate=intermediate, piece=piece)
+        return _scored(plan, table, intermediate=intermediate)
     left_out = table[LEFT_OUT]
-    others = _scored(plan, table.filter(~left_out).drop(LEFT_OUT), intermediate=intermediate, piece=piece)
+    others = _scored(plan, table.filter(~left_out).drop(LEFT_OUT), intermediate=intermediate)
     groups = _of_all_groups(others.groups, table)
     place = pl.select(pl.when(~left_out).then((~left_out).cum_sum() - 1)).to_series()
     rows = others.rows.select(pl.exclude(table.columns)).select(pl.all().gather(place))
@@ -102,8 +101,8 @@ def _of_all_groups(groups: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     ).select(groups.columns)
 
 
-def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool, piece: int) -> Scored:
-    frames = Frames(table, piece)
+def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
+    frames = Frames(table)
     with _named(plan):
         quantities = _quantities(frames, plan, table)
         _finish(frames, plan, _before_post(frames, plan, quantities, _residuals(frames, plan, quantities)))

@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import grpo_cli
+from grpo_cli.engine import column_stats
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.frames import FEW_ROWS, Frames
@@ -84,8 +85,10 @@ def needed(plan: Plan, data: pl.DataFrame) -> pl.DataFrame:
 
 
 def advantages_by_row(plan: Plan, parts: Sequence[pl.DataFrame], piece: int = PIECE) -> bytes:
-    """The bits of all advantages and of the facts of their groups, in the order of `row`."""
-    scored = [score(plan, needed(plan, numbered_anew(part)), piece=piece).frame for part in parts]
+    """The bits of all advantages and of the facts of their groups, in the order of `row`, computed in pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(column_stats, "PIECE", piece)
+        scored = [score(plan, needed(plan, numbered_anew(part))).frame for part in parts]
     found = pl.concat([frame.select("row", ".advantage", ".mean", ".std") for frame in scored])
     return found.sort("row").drop("row").to_numpy().tobytes()
 
@@ -166,7 +169,10 @@ def test_groups_with_scattered_rows_have_the_bits_of_contiguous_groups(
     "sizes", [[2] * 300, [8] * 90, [500] * 3, [3001] * 2, [5000], [4] * 50 + [3] + [4] * 50, [1] * 400]
 )
 @pytest.mark.parametrize("piece", [256, 1 << 17])
-def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(sizes: list[int], piece: int) -> None:
+def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
+    sizes: list[int], piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_stats, "PIECE", piece)
     rng = np.random.default_rng(len(sizes))
     codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
     rewards = rng.standard_normal(len(codes)) * 10.0 ** rng.integers(-8, 9, len(codes))
@@ -174,7 +180,7 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(sizes: list
     rewards[: len(codes) // 9 : 29] = math.nan
     wanted = [plain_quantities(rewards[codes == code].tolist()) for code in range(len(sizes))]
     values = pl.concat([pl.Series(rewards[:77]), pl.Series(rewards[77:])], rechunk=False)
-    found = base_quantities(codes, values, np.array(sizes), Segments.of_ordered(codes), piece)
+    found = base_quantities(codes, values, len(sizes))
     lines = zip(*(found[name].tolist() for name in ("min", "max", "mean_d", "squares")), strict=True)
     assert [struct.pack("4d", *line) for line in lines] == [struct.pack("4d", *line) for line in wanted]
 
