@@ -19,7 +19,7 @@ import polars as pl
 
 from grpo_cli.engine.column_stats import over
 from grpo_cli.engine.group_stats import Segments, base_quantities, group_extremes, group_sums
-from grpo_cli.engine.moments import Moments, Vector, exact_sums
+from grpo_cli.engine.moments import Codes, Moments, Vector, exact_sums
 from grpo_cli.errors import DataError
 
 GROUP: Final = "group"
@@ -148,21 +148,18 @@ class Frames:
 
     def base(self, value: pl.Expr, prefix: str) -> dict[str, pl.Expr]:
         """The base quantities of a column's groups; names get the prefix, and groups without values have no extremes."""
-        groups = len(self.batch_of_group)
-        computed = base_quantities(self._codes, self._computed(value), groups)
-        far = np.maximum(
-            np.abs(computed["min"]), np.abs(computed["max"]), where=computed["n"] > 0, out=np.zeros(groups)
-        )
-        if (far > FARTHEST).any():
-            reached = f"{far.max(where=far > FARTHEST, initial=0.0):g}"
+        computed = base_quantities(self._codes, self._computed(value), len(self.batch_of_group))
+        empty = computed["n"] == 0
+        ends = np.abs([computed["min"], computed["max"]])[:, ~empty]
+        far = ends[ends > FARTHEST]
+        if len(far):
             raise DataError(
-                f"after weights and shaping a reward is as large as {reached}, and its square overflows",
+                f"after weights and shaping a reward is as large as {far.max():g}, and its square overflows",
                 "give smaller weights, or a smaller --reward-scale",
             )
         facts = {name: pl.Series(values) for name, values in computed.items()}
-        if (computed["n"] == 0).any():
-            empty = pl.Series(computed["n"] == 0)
-            facts |= {name: facts[name].set(empty, None) for name in ("min", "max", "mean_d")}
+        if empty.any():
+            facts |= {name: facts[name].set(pl.Series(empty), None) for name in ("min", "max", "mean_d")}
         return {name: self._fact(self._named(f"{prefix}{name}"), values) for name, values in facts.items()}
 
     def of_groups(self, function: Callable[..., Iterable[pl.Series]], *facts: pl.Expr) -> list[pl.Expr]:
@@ -193,8 +190,7 @@ class Frames:
         columns = {"value": self._computed(value).cast(pl.Float64), "batch": self._rows[BATCH]}
         if weight is not None:
             columns["weight"] = self._computed(weight).cast(pl.Float64)
-        rows = pl.DataFrame(columns)
-        rows = rows.drop_nulls("value") if rows["value"].null_count() else rows
+        rows = pl.DataFrame(columns).drop_nulls("value")
         weights = None if weight is None else rows["weight"].to_numpy()
         moments = Moments.of(rows["value"].to_numpy(), rows["batch"].to_numpy(), self._batches, weights)
         return BatchMoments(**self._spread(vars(moments)))
@@ -205,18 +201,20 @@ class Frames:
 
     def most_of_batch(self, value: pl.Expr) -> pl.Expr:
         """The largest value of a fact among the groups of the batch; NaN if any is NaN, and nulls are left out."""
-        facts = self.groups.select(value=value, batch=pl.Series(self.batch_of_group)).drop_nulls("value")
-        _, most = group_extremes(facts["batch"].to_numpy(), facts["value"], self._batches)
+        _, most = group_extremes(*self._by_batch(value), self._batches)
         return self._spread({"most": most})["most"]
 
     def fit(
         self, value: pl.Expr, n: pl.Expr, finish: Callable[[Moments], Mapping[str, Vector]]
     ) -> Mapping[str, pl.Expr]:
         """What a function computes from these moments, once for each batch."""
-        facts = self.groups.select(value=pl.when(n > 0).then(value), batch=pl.Series(self.batch_of_group))
-        facts = facts.drop_nulls("value")
-        moments = Moments.of(facts["value"].to_numpy(), facts["batch"].to_numpy(), self._batches)
-        return self._spread(finish(moments))
+        batch, values = self._by_batch(pl.when(n > 0).then(value))
+        return self._spread(finish(Moments.of(values, batch, self._batches)))
+
+    def _by_batch(self, fact: pl.Expr) -> tuple[Codes, Vector]:
+        """The batch and the value of each group with a value."""
+        facts = self.groups.select(value=fact, batch=pl.Series(self.batch_of_group)).drop_nulls("value")
+        return facts["batch"].to_numpy(), facts["value"].to_numpy()
 
     def select(self, names: Iterable[str]) -> pl.DataFrame:
         """These columns on every row, computed piece by piece."""

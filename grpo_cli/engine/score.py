@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine import plan_parts as parts
-from grpo_cli.engine.estimators import outcome
+
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.estimators.terms import Terms
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
@@ -117,10 +117,8 @@ def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
     )
     scorable = columns[".scorable"]
     if not scorable.all():
-        rows = table[GROUP].to_numpy()
-        first = np.empty(len(groups), np.uint32)
-        first[frames.codes.to_numpy()[::-1]] = np.arange(len(rows) - 1, -1, -1, dtype=np.uint32)
-        groups = groups.with_columns(columns[".status"].gather(pl.Series(first)))
+        first = columns.select(".status", code=table[GROUP]).unique("code", keep="first").sort("code")
+        groups = groups.with_columns(first[".status"])
     if MASKED in table.columns:
         masked = pl.when(table[MASKED] & scorable).then(_literal("masked"))
         columns = columns.with_columns(pl.coalesce(masked, pl.col(".status")).alias(".status"))
@@ -419,7 +417,8 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     if plan.centred and not residual.meta.eq(shaped.centred):  # centred equal rewards are 0 already
         residual = pl.when(frames.let(shaped.constant & (shaped.n > 1))).then(0.0 * shaped.r).otherwise(residual)
     if plan.alone.baseline != "formula":
-        singleton = _of_singleton(plan, shaped) if plan.alone.baseline == "zero" else 0.0 * raw
+        of_zero = plan.estimator.singleton
+        singleton = of_zero(shaped, **_arguments(plan)) if plan.alone.baseline == "zero" else 0.0 * raw
         residual = pl.when(frames.let(shaped.n == 1)).then(singleton).otherwise(residual)
     return frames.let(residual, f"{name}.residual")
 
@@ -441,13 +440,6 @@ def _scaled(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, name: str) 
     raw = pl.col(name)
     divisor = frames.let(_divisor(frames, plan, t, residual, raw), f"{name}.divisor")
     return frames.let(_singleton_result(plan, t, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
-
-
-def _of_singleton(plan: Plan, t: Terms) -> pl.Expr:
-    """The only row of a group, compared with 0."""
-    build = plan.estimator.singleton
-    value: pl.Expr = build(t) if build is outcome.raw else build(t, **_arguments(plan))
-    return value
 
 
 def _arguments(plan: Plan) -> dict[str, object]:

@@ -167,7 +167,7 @@ def plan_of(given: Given) -> Plan:
     if plan.method == "expression" and "estimator.sql" not in settings(given):
         raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
     if plan.method == "expression":  # before an output that exists is refused: --force would not help
-        expression.refuse_unknown(expression.parsed(str(plan.params["sql"])).meta.root_names())
+        expression.parsed(str(plan.params["sql"]))
     for error in _without_effect(given).values():
         raise error
     if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":

@@ -70,7 +70,6 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
 
     formula = parsed(sql)
     names = formula.meta.root_names()
-    refuse_unknown(names)
     for name in names:
         if name in COLUMNS and name not in t.columns:
             raise UsageError(
@@ -83,14 +82,6 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
             t.frames.let(quantities[name](), name, replaces=True)
     # Named here, because the quantities have the same names for the next reward column.
     return t.let(pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64))))
-
-
-def refuse_unknown(names: Sequence[str]) -> None:
-    """Refuse a name in a formula that is no quantity."""
-    known = [*NAMES, *COLUMNS]
-    for name in names:
-        if name not in known:
-            raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
 
 
 def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
@@ -137,9 +128,8 @@ def _refuse_more_than_arithmetic(sql: str) -> None:
         if kind != "name" or word in WORDS:
             continue
         if after != "(":
-            name = text.strip('"')
-            if name not in NAMES and name not in COLUMNS:
-                known = [*NAMES, *COLUMNS]
+            name, known = text.strip('"'), [*NAMES, *COLUMNS]
+            if name not in known:
                 raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
         elif word not in FUNCTIONS:
             raise UnknownName.among("function", text, FUNCTIONS, lost=f"a formula may use {', '.join(FUNCTIONS)}")

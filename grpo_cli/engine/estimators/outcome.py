@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from grpo_cli.engine.moments import Moments, Vector
 
 
-def raw(t: Terms) -> pl.Expr:
+def raw(t: Terms, **_: object) -> pl.Expr:
     """The reward itself.
 
         A = r
@@ -103,7 +103,7 @@ def virtual_best(t: Terms, *, best: float, count: int, epsilon: float) -> pl.Exp
     return (t.centred + below * count / all_of_them) / ((squares / (all_of_them - 1)).sqrt() + epsilon)
 
 
-def virtual_best_singleton(t: Terms, *, best: float, count: int, epsilon: float) -> pl.Expr:  # noqa: ARG001
+def virtual_best_singleton(t: Terms, *, epsilon: float, **_: object) -> pl.Expr:
     """The only row of a group, with a std of 1."""
     return t.r / (1 + epsilon)
 
