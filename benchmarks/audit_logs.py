@@ -259,7 +259,7 @@ class Log:
         match = facts["match"]
         verdict = match["verdict"]
         name = ("" if match["factor"] == 1 else f"{match['factor']} x ") + match["name"]
-        if verdict not in {"match", "noise"} or facts["headline"]:
+        if verdict != "match" or facts["headline"]:
             return verdict, spent, name
         if not self.known:
             return "WRONG", spent, name

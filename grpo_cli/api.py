@@ -342,7 +342,9 @@ def audit(
     if plan is not None and "plan_by" in given:
         raise UsageError("the plan and --plan-by are both given", "give the plans of all values with --plan")
 
-    job = runs.Job.of(given, column=column, **({} if plan is None else {"claim": plan}))
+    job = runs.Job.of(given, column=column)
+    if plan is not None:
+        job = replace(job, said=replace(job.said, claim=plan))
     tables, _ = opened(frame, job.binding)
     found = runs.audited(job, tables)
     refuse_changed(tables)

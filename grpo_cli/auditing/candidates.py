@@ -61,6 +61,11 @@ class Said:
     claim: Plan | None = None
     claimed: str = ""
 
+    @property
+    def plan(self) -> Plan:
+        """The plan whose columns are read."""
+        return self.claim or Plan(shape=tuple(self.shape))
+
 
 def candidates(said: Said, roles: Collection[str], components: int, tool: str = "") -> list[Candidate]:
     """Every plan that can be computed from these columns, each once: first the claim, then presets, then the rest.

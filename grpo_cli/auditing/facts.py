@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, plain_method, untried
-from grpo_cli.auditing.causes import Cause, causes, counted_per_fragment, noise_cause
+from grpo_cli.auditing.causes import Cause, causes, counted_per_fragment
 from grpo_cli.auditing.trial import FAR, Fit, Log, Tolerance, Trial, differences, evidence
 from grpo_cli.auditing.undecided import EpsilonInterval, Tie, epsilon_of, ties_of
 from grpo_cli.auditing.whole_log import cause_of_log
@@ -27,7 +27,7 @@ from grpo_cli.stats.facts import Number, plain
 VERSION: Final = 1
 LISTED: Final = 10
 EXPLAINED: Final = 4  # formulas that fit equally well, whose differences are explained to choose between them
-Verdict = Literal["match", "noise", "few", "nothing", "near", "none"]
+Verdict = Literal["match", "few", "nothing", "near", "none"]
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,11 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
     result, explained = _explained(result)
     best = result.fits[0]
     plan = best.candidate.plan
-    cause = None if best.explains_all else _cause_of_log(result, said, plan)
+    cause = _cause_of_log(result, said, plan) if best.mismatched else None
     judged = Judged.of(result.log, best.candidate)
     if cause is not None:
         explained = [cause]
-    elif best.explains_all and not judged.wrong.any():
+    elif not (best.mismatched or judged.wrong.any()):
         allowed = judged.tolerance.of(judged.log.logged)
         explained = counted_per_fragment(plan, judged.log.table, judged.computed, allowed)
     return Audited(
@@ -199,7 +199,7 @@ def _match(result: Result, judged: Judged) -> Match:
         tolerance=judged.tolerance.largest,
         equations=evidence(plan, part).equations,
         constants=candidate.constants,
-        epsilon=epsilon_of(candidate, result.log) if best.explains_all else None,
+        epsilon=None if best.mismatched else epsilon_of(candidate, result.log),
         weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
         preset_names=list(candidate.presets),
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
@@ -213,13 +213,13 @@ def _verdict(result: Result, judged: Judged) -> Verdict:
     known = evidence(best.candidate.plan, part)
     if not np.nan_to_num(judged.log.logged).any():
         return "nothing"
-    if not best.explains_all:
+    if best.mismatched:
         return "near" if judged.wrong.sum() <= FAR * judged.log.size else "none"
     if not known.groups:
         return "nothing"
     if not known.suffices(judged.tolerance, best.candidate.constants):
         return "few"
-    return "noise" if best.mismatched else "match"
+    return "match"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,6 @@ class Judged:
 def _explained(result: Result) -> tuple[Result, list[Cause]]:
     """The result, the formula first whose causes leave the fewest rows unexplained, and these causes."""
     table, logged, first = result.grouping.narrow.table, result.grouping.logged, result.fits[0]
-    if first.noisy is not None:
-        return result, [noise_cause(first.noisy, table)]
     if not first.mismatched or first.mismatched > FAR * len(logged):
         return result, []
     ties = [first, *(fit for fit in result.fits if fit.is_tied_with(first) and fit.candidate.presets), *result.fits]

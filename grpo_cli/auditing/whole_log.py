@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, plain_method
-from grpo_cli.auditing.causes import Cause, cause
-from grpo_cli.auditing.float32 import constant_groups
+from grpo_cli.auditing.causes import Cause, cause, constant_groups
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.trial import SAMPLE, Trial, evidence, slopes
 from grpo_cli.engine.estimators.registry import ESTIMATORS

@@ -37,13 +37,7 @@ class Wanted:
     """The options of the export; None if not given."""
 
     to: str
-    where: Filter | None = None
-    limit: int | None = None
-    seed: int | None = None
-    runs: int = 1
-    control: bool = False
-    holdout: float | None = None
-    holdout_seed: int | None = None
+    choice: Choice = field(default_factory=lambda: Choice(per_group=1))  # which groups; the kind chooses rows
     prompt: str | None = None
     response: str | None = None
     messages: str | None = None
@@ -68,7 +62,7 @@ class Wanted:
     prompt_tokens: str | None = None
 
     def __post_init__(self) -> None:
-        draws = self.where is not None and any(name.startswith("pass_at_") for name in self.where.names)
+        draws = any(name.startswith("pass_at_") for name in self.choice.names)
         everywhere = {"solved_at"} if draws or self.pick == "shortest" else set()
         for name in sorted({name for kind in KINDS.values() for name in kind.takes} - everywhere):
             kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
@@ -77,7 +71,6 @@ class Wanted:
                 cure = f"it is for --to {' and '.join(kinds)}{', pass@K in --where and --pick shortest' if name == 'solved_at' else ''}"
                 raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
         refuse_below(self, max_pairs=1)
-        _ = self.choice
         for name in ("beta", "max_weight", "ratio_cap"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -89,12 +82,6 @@ class Wanted:
             raise UsageError("--weight positive has no --beta and no --max-weight", "its weights are max(A, 0)")
         if self.weight == "softmax" and self.max_weight is not None:
             raise UsageError("--weight softmax has no --max-weight", "its weights add up to 1 in each group")
-
-    @property
-    def choice(self) -> Choice:
-        """Which groups are exported."""
-        names = ("where", "solved_at", "limit", "seed", "runs", "control", "holdout", "holdout_seed")
-        return Choice(per_group=self.per_group or 1, **{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +250,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     facts: dict[str, Any] = {"narrow_pairs": int((margins > 0).sum() - wide.sum())}
     made, margins = made[:, wide], margins[wide]
     if wanted.max_pairs is not None:
-        by = -margins if wanted.seed is None else np.random.default_rng(wanted.seed).random(len(margins))
+        seed = wanted.choice.seed
+        by = -margins if seed is None else np.random.default_rng(seed).random(len(margins))
         kept = pick_rows(rollouts.codes[made[0]].astype(np.uint32), by, wanted.max_pairs, "worst", 0)
         facts["pairs_over_limit"] = int((~kept).sum())
         made = made[:, kept]
@@ -387,7 +375,7 @@ def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspe
     `prompts` has the hash of each group's prompt; with `pool`, the groups of one prompt are merged.
     """
     if wanted.pool:
-        inspection = _pooled(inspection, prompts, wanted.where)
+        inspection = _pooled(inspection, prompts, wanted.choice.where)
     rates = solve_rates(inspection.groups)
     if wanted.solved_at is not None:
         codes, rewards = finite_rows(inspection.raw.rows["group"].to_numpy(), inspection.raw.rows[".reward"])

@@ -15,8 +15,7 @@ from grpo_cli.auditing.audit import audit, gates, no_advantages, what_is_read
 from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.facts import Audited, AuditedPart, AuditedParts
 from grpo_cli.auditing.trial import FLOAT32_ERROR
-from grpo_cli.engine.plan import OTHERS, Plan
-from grpo_cli.engine.plan_parts import ShapeOp
+from grpo_cli.engine.plan import OTHERS
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import parts_of, together, weights_of
@@ -36,16 +35,10 @@ from grpo_cli.values.paths import Absent
 
 @dataclass(frozen=True, kw_only=True)
 class Job(OnFiles):
-    """What to audit: the column of advantages (None: found by name), and the plan that is claimed to have made it.
-
-    `claimed` is the name of the plan's preset, if it has one. `shape` is what was done to the rewards before the formula.
-    """
+    """What to audit: the column of advantages (None: found by name), and what the user says about their formula."""
 
     column: str | None = None
-    weights: Sequence[float] = ()
-    claim: Plan | None = None
-    claimed: str = ""
-    shape: Sequence[ShapeOp] = ()
+    said: Said = field(default_factory=Said)
     gate: Filter | None = None
     by: str = ""  # the column of --plan-by
     parts: Mapping[str, Job] = field(default_factory=dict)  # the claim about each part
@@ -60,13 +53,14 @@ class Job(OnFiles):
 
     @classmethod
     def _claiming(cls, given: Mapping[str, Any]) -> Job:
-        return cls(
-            binding=binding_of(given),
-            claim=claim_of(given),
-            claimed=given.get("preset", ""),
-            weights=weights_of(given),
-            shape=shape_of(given),
-        )
+        return cls(binding=binding_of(given), said=said_of(given))
+
+
+def said_of(given: Mapping[str, Any]) -> Said:
+    """What options say about the formula."""
+    return Said(
+        weights=weights_of(given), shape=shape_of(given), claim=claim_of(given), claimed=given.get("preset", "")
+    )
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Audited | AuditedParts:
@@ -93,17 +87,15 @@ def audited(
 
 def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> Audited:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
-    columns = read_columns(choose(layout(tables, binding), job.claim or Plan(shape=tuple(job.shape))), over).compact()
+    columns = read_columns(choose(layout(tables, binding), job.said.plan), over).compact()
     logged = _logged_in(tables, column, job, over)
     return _audited(job, columns, logged, phase)
 
 
 def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> Audited:
-    if job.claim is not None:
-        job.claim.refuse_distill("an audit of one advantage a row")
-    said = Said(weights=job.weights, shape=job.shape, claim=job.claim, claimed=job.claimed)
+    job.said.plan.refuse_distill("an audit of one advantage a row")
     trained = _trained(columns, logged)
-    facts = audit(trained, job.binding, logged, said, phase)
+    facts = audit(trained, job.binding, logged, job.said, phase)
     if rest := columns.height - trained.height:
         note = f"left out {rest:,} rows of groups that have not been trained on, or not whole"
         facts = replace(facts, notes=[*facts.notes, note])
@@ -128,7 +120,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
     for name, part in jobs.items():
         column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])
-        plans[name] = part.claim or Plan(shape=tuple(part.shape)), binding
+        plans[name] = part.said.plan, binding
     parts = PlanBy(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = _logged_in(tables, column, job, over)

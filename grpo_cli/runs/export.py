@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
-from grpo_cli.choosing.groups import choose_groups, lengths_of
+from grpo_cli.choosing.groups import Choice, choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -112,16 +112,21 @@ class Exported:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    runs = 1 + len(given.get("before", ()))
-    return made(
-        Wanted, given, runs=runs, where=condition_of(given, "where"), pick=given.get("best"), pass_at=draws_of(given)
+    choice = made(
+        Choice,
+        given,
+        runs=1 + len(given.get("before", ())),
+        where=condition_of(given, "where"),
+        per_group=given.get("per_group", 1),
     )
+    return made(Wanted, given, choice=choice, pick=given.get("best"), pass_at=draws_of(given))
 
 
 def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     """Write the records; return the facts, which say how many rows were left out, and why."""
     started = time.perf_counter()
     wanted, kind = job.wanted, KINDS[job.wanted.to]
+    where = wanted.choice.where
     phase("reading")
     tables, skipped = job.opened()
     columns = _columns(tables, job)
@@ -130,7 +135,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     refuse_summary(job.summary, targets, force=job.output.force)
 
     watching = Watching(tables, phase)
-    view = View(named=() if wanted.where is None else wanted.where.names)
+    view = View(named=() if where is None else where.names)
     inspection = scored(tables, job.binding, job.plan, view, over=watching)
     grouped = len(inspection.groups)
     without_prompt = None
@@ -175,7 +180,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         to=wanted.to,
         inputs=[table.name for table in tables],
         against=job.before,
-        where=wanted.where.text if wanted.where else None,
+        where=where.text if where else None,
         rows=rows,
         groups=grouped,
         **read_as(narrow),

@@ -18,6 +18,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.auditing.candidates import Said
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
@@ -67,7 +68,8 @@ def rows(
 def found(
     frame: pl.DataFrame, column: str | None = None, claim: Any = None, preset: str = "", **binding: Any
 ) -> dict[str, Any]:
-    job = Job(inputs=(), binding=Binding(**binding), column=column, claim=claim, claimed=preset)
+    said = Said(claim=claim, claimed=preset)
+    job = Job(inputs=(), binding=Binding(**binding), column=column, said=said)
     reader = FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)
     facts = document(audited(job, [Table(FRAME, reader)]))
     json.dumps(facts, allow_nan=False)
@@ -267,30 +269,6 @@ NOISY = "zero_variance_mix"  # a third of its groups are constant, at numbers th
 def noisy(case: str) -> pl.DataFrame:
     """What a framework logged in float32, with responses of one token."""
     return table("tables", NOISY).with_columns(advantage=table("expected", NOISY)[case], length=pl.lit(1))
-
-
-@pytest.mark.parametrize(
-    ("case", "preset"),
-    [("swift.grpo[gdpo]", "swift-gdpo"), ("trl.grpo[normalize_then_sum]", "trl-gdpo"), ("verl.gdpo", "verl-gdpo")],
-)
-def test_noise_of_float32_that_whitening_spread_is_the_cause(case: str, preset: str) -> None:
-    facts = found(noisy(case), group=KEY)
-    assert preset in facts["match"]["preset_names"]
-    assert facts["match"]["verdict"] == "noise"
-    assert facts["match"]["mismatched_rows"] == 320
-    assert [(one["cause"], one["groups"], one["rows"]) for one in facts["causes"]] == [("float32 noise", 12, 96)]
-
-
-@pytest.mark.parametrize(("constant", "change"), some(product([True, False], [1.0, 0.01]), 3))
-def test_noise_of_float32_is_no_cause_where_it_does_not_explain_every_row(constant: bool, change: float) -> None:  # noqa: FBT001 - a case is a pair
-    frame = noisy("swift.grpo[gdpo]")
-    of_group = frame.select((pl.col("reward").n_unique() == 1).over("prompt_id")).to_series()
-    row = (of_group if constant else ~of_group).to_list().index(True)
-    values = frame["advantage"].to_list()
-    values[row] += change
-    facts = found(frame.with_columns(advantage=pl.Series(values)), group=KEY)
-    assert facts["match"]["mismatched_rows"]
-    assert "float32 noise" not in [one["cause"] for one in facts["causes"]]
 
 
 @pytest.mark.parametrize("case", ["oat.grpo", "openrlhf.group_norm"])
@@ -494,7 +472,7 @@ def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
     mean = fmean(r for group in groups for r in group)
     match = found(rows(groups, [[factor * (r - mean) for r in group] for group in groups]), group=KEY)["match"]
     assert (match["factor"], match["constants"]) == (1, 0)
-    assert match["verdict"] not in {"match", "noise"}
+    assert match["verdict"] != "match"
 
 
 def test_no_file_is_opened_again_for_a_grouping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,7 +517,7 @@ def test_a_value_for_each_reward_is_no_clip(ends: tuple[float, float], size: int
     low, high = ends
     groups = solved(*(k % (size + 1) for k in range(20)), 1, 1, 1, size=size)
     facts = found(rows(groups, [[high if r else low for r in group] for group in groups]), group=KEY)
-    assert facts["match"]["verdict"] not in {"match", "noise"}
+    assert facts["match"]["verdict"] != "match"
     assert facts["match"]["constants"] == 0
     assert "clipped" not in [one["cause"] for one in facts["causes"]]
 
