@@ -88,7 +88,7 @@ def audit(
     binding: Binding,
     logged: pl.Series,
     said: Said,
-    phase: Callable[..., None] = lambda *_: None,
+    phase: Callable[..., None],
 ) -> Audited:
     """What was found about the logged advantages; `phase` is called with the name of each part of the work.
 
@@ -169,12 +169,13 @@ class Audit:
         if narrow.left_out.any():
             narrow = narrow.at(np.flatnonzero(~narrow.left_out.to_numpy()))
             narrow = replace(narrow, table=narrow.table.drop(LEFT_OUT))
-        if not np.isfinite(self.logged).any():
+        logged = self.logged if narrow.rows is None else self.logged[narrow.rows]
+        if not np.isfinite(logged).any():
             raise DataError(
                 f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
-        return Grouping(columns, narrow, self.logged if narrow.rows is None else self.logged[narrow.rows], note)
+        return Grouping(columns, narrow, logged, note)
 
 
 def _treatment(narrow: Narrow) -> str:

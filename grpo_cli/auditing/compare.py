@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -144,9 +143,7 @@ class Comparison:
         return document(self.compared)
 
 
-def compare(
-    narrow: Narrow, plans: Mapping[str, Plan], tables: Mapping[str, pl.DataFrame] = MappingProxyType({})
-) -> Comparison:
+def compare(narrow: Narrow, plans: Mapping[str, Plan], tables: Mapping[str, pl.DataFrame]) -> Comparison:
     """Compute every plan, some on tables of their own; the first is what the others are measured against."""
     for plan in plans.values():
         columns_of_roles(narrow.request.layout, plan)

@@ -12,9 +12,16 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method
 from grpo_cli.auditing.formulas import Known, formula_key
-from grpo_cli.auditing.solve import Start, clipped, starts_of, with_known_constants, with_solved_constants
+from grpo_cli.auditing.solve import (
+    Start,
+    clipped,
+    of_groups,
+    of_rewards,
+    starts_of,
+    with_known_constants,
+    with_solved_constants,
+)
 from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Log, Tolerance, Trial
-from grpo_cli.auditing.weights import of_groups, of_rewards
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan

@@ -8,7 +8,7 @@ from typing import Any
 
 from grpo_cli.errors import UsageError
 from grpo_cli.read.open_tables import STDIN
-from grpo_cli.runs.workers import HERE, Workers
+from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.write.outputs import STDOUT
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
-from grpo_cli.runs.asked import earlier, name_of
+from grpo_cli.runs.asked import condition_of, draws_of, earlier, name_of
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
 
@@ -41,7 +40,7 @@ def inspect(given: dict[str, Any]) -> None:
         if given.get("format") == "csv":
             cure = "--format md and --json have all of them"
             raise UsageError("--old-rewards has several tables, and CSV has one", cure)
-    gate = Filter.parse(given["fail_on"], GATES) if "fail_on" in given else None
+    gate = condition_of(given, "fail_on", GATES)
     facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
     if gate is not None:
         gate.check(gates, facts)
@@ -101,10 +100,9 @@ def _against(given: dict[str, Any]) -> None:
     if not (is_of_runs(given) or {"format", "fail_on"} & {*given}):
         show(given, compared(_inspected(given), given)[0], "against.render")
         return
-    from grpo_cli.runs.asked import draws_of
     from grpo_cli.stats.runs import gate_names, gates
 
-    gate = Filter.parse(given["fail_on"], gate_names(draws_of(given) or ())) if "fail_on" in given else None
+    gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
     found = runs_of(_inspected(given), given)
     if "format" in given:
         from grpo_cli.render import runs as view
@@ -132,7 +130,6 @@ def refuse_without_runs(given: dict[str, Any]) -> None:
 
 def runs_of(now: Inspection, given: dict[str, Any], **more: Any) -> Runs:
     """The newest run and the earlier ones, compared with the first of them."""
-    from grpo_cli.runs.asked import draws_of
     from grpo_cli.stats.runs import compared as compared_runs
 
     named = {name: _before(given, name, path, **more) for name, path in earlier(given).items()}

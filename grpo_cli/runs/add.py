@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, NoRewards, UnknownName, UsageError, Written, short
+from grpo_cli.errors import DataError, InputChanged, NoRewards, UnknownName, UsageError, Written, near_names, short
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats import registry
 from grpo_cli.formats.frame import FRAME, FrameReader
@@ -21,15 +22,14 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, refuse_beside
 from grpo_cli.read.known_names import GROUP_TIERS
 from grpo_cli.read.open_tables import STDIN, find_inputs
-from grpo_cli.read.pairs import NUMBER, WHOLE, comparable, known_ids
+from grpo_cli.read.pairs import NOWHERE, NUMBER, WHOLE, Keyed, comparable, gathered, known_ids, several
 from grpo_cli.read.recognise import recognise
-from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed
+from grpo_cli.read.tables import Binding, FileTable, Table, label, refuse_changed
 from grpo_cli.runs.asked import condition_of, made, output_of
-from grpo_cli.runs.joined import GATES, Take, cuts, has, joined, keys_of
-from grpo_cli.schemas.table import NONE
-from grpo_cli.values.cells import JSON_TEXT, Field, nameless
+from grpo_cli.schemas.table import NONE, items
+from grpo_cli.values.cells import JSON_TEXT, Field, canonical, nameless
 from grpo_cli.values.column_types import Contents
-from grpo_cli.values.paths import Absent
+from grpo_cli.values.paths import Absent, absent, splits
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -42,6 +42,9 @@ from grpo_cli.write.outputs import (
 from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
 
 VERSION: Final = 1
+Take = Literal["first", "last", "mean"]
+GATES: Final = ("rows", "matched", "unmatched", "unmatched_share", "unused", "unused_share")  # what --fail-on may name
+_EXACT: Final = 2**53  # larger integers are not all floats
 _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be added; --column NAME names them"
 _ONE_KIND: Final = (
     "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
@@ -285,3 +288,93 @@ def _lost(frame: pl.DataFrame, target: Target) -> list[str]:
         for name, count in counts.items()
         if count
     ]
+
+
+# --- by key --------------------------------------------------------------------------------------------
+
+
+def cuts(text: str) -> list[tuple[str, str]]:
+    """The ways to read NAME or NAME=OTHER, where names may have = as well: first all of it as one name."""
+    parts = text.split("=")
+    return [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
+
+
+def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
+    """The key columns of a file, each with that of the other table: of `COL`, or of `HERE=THERE`.
+
+    A name that the tables do not have is refused, unless later lines may have it.
+    """
+    found: dict[str, str] = {}
+    for text in (name for item in texts for name in items(item) if name):
+        ways = [(here, there or text) for here, there in cuts(text)]
+        here, there = next((way for way in ways if has(table, way[0]) and has(other, way[1])), ways[:2][-1])
+        for side, name in ((table, here), (other, there)):
+            if not has(side, name) and (near_names(name, side.columns()) or not side.format.watches):
+                raise absent(name, side.name, side.columns())
+        if found.setdefault(here, there) != there:
+            raise UsageError(f"--on matches {here!r} with {found[here]!r} and {there!r}", "name one of them")
+    if texts and not any(found):
+        raise UsageError("--on names no column", "give the columns of the key, or leave it out")
+    return found
+
+
+def has(table: Table, name: str) -> bool:
+    """Whether a table has this column, or one that a path begins with."""
+    return any(head in table.columns() for head, _ in ((name, ""), *splits(name)))
+
+
+def joined(
+    table: Table, other: Table, on: Mapping[str, str], frame: pl.DataFrame, take: Take | None
+) -> tuple[pl.DataFrame, Scanned, dict[str, float]]:
+    """The rows of `frame`, which are those of the other table, in the order of the file; the scan of the file, and what matched."""
+    scanned = table.scan([Field(name, "key") for name in on])
+    fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
+    theirs = other.scan(fields).frame
+    InputChanged.unless_same(len(frame), len(theirs), other.name)
+    untyped = (not table.format.has_types, not other.format.has_types)
+    keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], untyped)
+    repeated = (keyed.counts[0] > 0) & (keyed.counts[1] > 1)
+    if repeated.any() and take is None:
+        what = f"{' and '.join(on.values())} is the same in several rows of {other.name}"
+        cure = "--take first|last|mean takes one value of each; more columns in --on tell them apart"
+        unclear = np.flatnonzero(repeated)
+        raise several(what, unclear, [(keyed.theirs, other.places)], lambda _, row: label(theirs, row, row), cure)
+    used = np.append(keyed.counts[0] > 0, False)[keyed.theirs]
+    if take == "mean":
+        frame, keyed = _means(frame, keyed)
+    places = keyed.places(last=take != "first")
+    there = places != NOWHERE
+    matched, rows = int(there.sum()), len(places)
+    if rows and not matched:
+        raise _none(table, other, on, scanned.frame, theirs)
+    unused = len(used) - int(used.sum())
+    facts = {
+        "rows": rows, "matched": matched, "unmatched": rows - matched,
+        "unmatched_share": (rows - matched) / rows if rows else 0.0,
+        "unused": unused, "unused_share": unused / len(used) if len(used) else 0.0, "repeated": int(repeated.sum()),
+    }  # fmt: skip
+    return gathered(frame, places), scanned, facts
+
+
+def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
+    """The mean of the rows with each key, and the keys of these means."""
+    for series in frame:
+        if not series.dtype.is_numeric():
+            raise DataError(f"{series.name} is {str(series.dtype).lower()}, which has no mean", "--take first|last")
+        if series.dtype.is_integer() and int(series.abs().max() or 0) > _EXACT:  # type: ignore[arg-type]
+            raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
+    columns = [pl.Series("key", keyed.theirs), *(series.alias(str(at)) for at, series in enumerate(frame))]
+    means = pl.DataFrame(columns).group_by("key", maintain_order=True).mean()
+    values = [means[str(at)].alias(name) for at, name in enumerate(frame.columns)]
+    return pl.DataFrame(values), Keyed(keyed.mine, means["key"].to_numpy(), keyed.size)
+
+
+def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame, theirs: pl.DataFrame) -> DataError:
+    """The error if no key is in both, with the first of each."""
+    first = [
+        ", ".join(short((canonical(key[:1]).to_list() or [None])[0] or "null") for key in side)
+        for side in (mine, theirs)
+    ]
+    by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
+    what = f"no row of {table.name} is in {other.name} (by {by}: the first are {first[0]} and {first[1]})"
+    return DataError(what, "--on takes both names if they differ (HERE=THERE); a number and a text are different keys")

@@ -27,7 +27,7 @@ from grpo_cli.read.request import choose
 from grpo_cli.read.tables import OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, shape_of
-from grpo_cli.runs.workers import HERE, Workers
+from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Field, number_series
 from grpo_cli.values.paths import Absent
@@ -124,13 +124,11 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     parts = PlanBy(column=job.by, plans=plans, together=job.together)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = _logged_in(tables, column, job, over)
-    found, rows = [], np.arange(len(logged))
+    found = []
     for columns in each:
         value = columns.request.value
         try:
-            here = np.isin(rows, [] if columns.rows is None else columns.rows)
-            of_part = pl.Series(logged.name, np.where(here, logged, np.nan))
-            own = _audited(jobs[parts.name(value)], columns.compact(), of_part, phase)
+            own = _audited(jobs[parts.name(value)], columns.compact(), logged, phase)
         except DataError as error:
             error.inside(f"{job.by} = {value}")
             raise

@@ -27,7 +27,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, plan_by_of, tokens_of
-from grpo_cli.runs.workers import HERE, Workers
+from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.facts import GATES, Summary, gates, summarize
 from grpo_cli.write.outputs import (
     Output,

@@ -19,7 +19,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of
-from grpo_cli.runs.workers import HERE, Workers
+from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
 from grpo_cli.stats.off_policy import OffPolicy, off_policy
 from grpo_cli.stats.verdicts import with_verdicts

@@ -1,4 +1,7 @@
-"""How far a run is: by the bytes of its files that have been read, and then by those that have been written."""
+"""Who reads and writes the files of a run, this process or tasks on Ray, and how far it is.
+
+By the bytes of its files that have been read, and then by those that have been written. This process alone does everything in between.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output, Target
 from grpo_cli.write.write_outputs import Writing, in_turn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from grpo_cli.runs.on_ray import OnRay
 
 T = TypeVar("T", bound=Table)
 
@@ -81,3 +89,17 @@ def _watched(table: T, said: Callable[[int], None]) -> T:
     if type(table.source) is not Input or table.source.fd is not None:
         return table
     return table.of_source(replace(table.source, on_read=said))
+
+
+class Here:
+    """A single worker, which is this process; it has the two methods of `OnRay`."""
+
+    over_far = map
+
+    def begin(self, tables: Sequence[FileTable], phase: Callable[..., None], _: Iterable[Path] = (), /) -> Watching:
+        """The stages of a run on these files, which report their progress to `phase`."""
+        return Watching(tables, phase)
+
+
+HERE: Final = Here()
+Workers: TypeAlias = "Here | OnRay"

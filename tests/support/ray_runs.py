@@ -21,7 +21,7 @@ from grpo_cli.errors import GrpoError
 from grpo_cli.runs import audit, compute_files, inspect, on_ray
 from grpo_cli.runs.compute_files import Job
 from grpo_cli.runs.on_ray import OnRay
-from grpo_cli.runs.workers import HERE
+from grpo_cli.runs.progress import HERE
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from tests.support.jobs import inspect_job, job

@@ -27,7 +27,7 @@ KNOWN = {
     "auditing/audit.py": {"drop(LEFT_OUT)"},
     "auditing/compare.py": {"select(reward)"},
     "auditing/search.py": {"col(name)"},  # formulas by their number
-    "auditing/weights.py": {"select((f'reward.{at}' for at in range(components)))"},
+    "auditing/solve.py": {"select((f'reward.{at}' for at in range(components)))"},
     "auditing/trial.py": {
         "col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])",
         "select(*read)",  # rewards by position, and roles
