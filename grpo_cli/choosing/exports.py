@@ -115,6 +115,8 @@ class Rollouts:
 
     def keep(self, kept: Mask, reason: str) -> Rollouts:
         """These rollouts; the others are counted under the reason to leave them out."""
+        if kept.all():
+            return self
         return replace(self.at(kept), left_out=(*self.left_out, (reason, int((~kept).sum()))))
 
 
@@ -430,6 +432,7 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
         columns=pl.DataFrame(groups["scored"].alias("n"))
         .hstack(frame)
         .with_columns(pl.when(pl.col("solve_rate").is_not_null()).then(difficulty).alias("difficulty"), *passes),
+        left_out=rollouts.left_out,
         facts={
             "solved_at": bar if wanted.pass_at or wanted.solved_at is not None else None,
             "scale": Scale(*reward_range(rollouts.groups)) if wanted.solved_at is None else None,

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import Mask, Segments
+from grpo_cli.engine.group_stats import Mask, Matrix, Segments
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
@@ -512,19 +512,15 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
     best = np.full(len(large), -1.0)
     share = np.full(len(large), most // 2)
     for k in sorted(range(most + 1), key=lambda k: (abs(2 * k - most), k)):
-        total = bottom[0][most - k] + top[0][k]
-        variance = bottom[1][most - k] + top[1][k] - total * total / most
+        total = bottom[0][:, most - k] + top[0][:, k]
+        variance = bottom[1][:, most - k] + top[1][:, k] - total * total / most
         better = variance > best + 1e-12 * np.abs(best)
         best, share = np.where(better, variance, best), np.where(better, k, share)
     from_top[large] = share
     return from_top
 
 
-def _running(values: Vector, first: Index, step: int, most: int) -> tuple[list[Vector], list[Vector]]:
+def _running(values: Vector, first: Index, step: int, most: int) -> tuple[Matrix, Matrix]:
     """Sums, and sums of squares, of the first 0, 1, ... rows from one end of each group."""
-    sums, squares = [np.zeros(len(first))], [np.zeros(len(first))]
-    for i in range(most):
-        value = values[first + step * i]
-        sums.append(sums[-1] + value)
-        squares.append(squares[-1] + value * value)
-    return sums, squares
+    taken = np.pad(values[first[:, None] + step * np.arange(most)], ((0, 0), (1, 0)))
+    return np.cumsum(taken, axis=1), np.cumsum(taken**2, axis=1)

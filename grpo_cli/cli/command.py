@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shlex
 import sys
 import warnings
@@ -103,12 +102,6 @@ def read(words: Sequence[str]) -> Line | int:
         text = error.format_message().rstrip(".")
         if hasattr(error, "possibilities"):
             raise _unknown_option(error) from None
-        one_more = re.search(r"extra argument\(s\) \(\S+\)$", text)
-        name = getattr(error, "ctx").info_name if one_more else ""  # noqa: B009 - typer does not declare it
-        for row in COMMANDS[name].options if name in COMMANDS else ():
-            given = any(word.partition("=")[0] == EVERY[row].flag for word in words)
-            if EVERY[row].required and not given:  # the second file is given by a flag
-                raise UsageError(f"{name} takes one file", f"the other one is {EVERY[row].flag} FILE") from None
         raise UsageError(f"{text[0].lower()}{text[1:]} (see --help)") from None
     if isinstance(answer, Line):
         return answer

@@ -149,7 +149,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     outputs, dropped = choose_groups(inspection, wanted.choice, other_runs(job, job.plan))
     groups = np.logical_or.reduce([*outputs.values()])
     phase("comparing texts")
-    rollouts, left_out = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
+    rollouts = _rollouts(inspection, columns, groups, without_prompt, all_rows=kind.all_rows)
     if wanted.pick == "shortest" and isinstance(columns, TextColumns):
         text = columns.response or columns.messages
         rollouts = replace(rollouts, lengths=lengths_of(inspection, rollouts.rows, text))
@@ -172,8 +172,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
             pieces = _counted(_pieces(narrow, columns, part), len(records.columns), watching)
             write_records(pieces, names, part.columns, handle, target.format)
             refuse_changed(tables)
-    left_out += [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
-    left_out += of_foreign(narrow)
+    left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
     weighs = wanted.to in WEIGH
     return Exported(
         version=VERSION,
@@ -189,7 +188,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         records=height,
         beside=further,
         columns=[*names, *records.columns.columns],
-        dropped=[*dropped, *left_out],
+        dropped=[*dropped, *left_out, *of_foreign(narrow)],
         **records.facts,
         outputs=[target.name for target in targets],
         warnings=[*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
@@ -229,61 +228,46 @@ def _rollouts(
     without_prompt: Index | None,
     *,
     all_rows: bool,
-) -> tuple[Rollouts, list[Dropped]]:
-    """The rows of these groups that have what the kind reads, and why other rows are left out.
+) -> Rollouts:
+    """The rows of these groups that have what the kind reads.
 
     If a rollout of several rows counts once, this is its row with the reward; with `all_rows` all of them, with its reward.
     For an export of prompts, `without_prompt` has the first rows of the groups that have none.
     """
-    narrow = inspection.narrow
+    narrow, missing = inspection.narrow, f"no {' or '.join(columns.names)}"
     codes = narrow.table["group"].to_numpy().astype(np.int64)
-    reward, left_out = inspection.raw.rows[".reward"], list[Dropped]()
     rows = np.flatnonzero(groups[codes] & inspection.scored.rows[".kept"].to_numpy())
-    of_rollout = reward
+    reward = of_rollout = inspection.raw.rows[".reward"]
     if inspection.raw.plan.unit.take != "each":
         of_rollout = inspection.raw.rows.select(pl.col(".reward").max().over("rollout")).to_series()
     rewards = (of_rollout if all_rows else reward).fill_null(float("nan")).to_numpy()
-
-    def only(kept: Mask, reason: str) -> Index:
-        """The rows that are kept; the others are noted with the reason."""
-        if not kept.all():
-            left_out.append(Dropped(reason=reason, rows=int((~kept).sum())))
-        return rows[kept]
-
-    def rollouts(prompts: Any, responses: Any) -> Rollouts:
-        advantages = inspection.scored.rows[".advantage"].fill_null(float("nan")).to_numpy()
-        advantages = np.where(narrow.masked, 0.0, advantages)  # for tokens: other kinds have no masked rows
-        return Rollouts(
-            rows=rows,
-            codes=codes[rows],
-            rewards=rewards[rows],
-            advantages=advantages[rows],
-            prompts=prompts,
-            responses=responses,
-            groups=inspection.groups,
-        )
-
-    nothing = np.zeros(len(codes), np.uint64)
+    advantages = inspection.scored.rows[".advantage"].fill_null(float("nan")).to_numpy()
+    advantages = np.where(narrow.masked, 0.0, advantages)  # for tokens: other kinds have no masked rows
+    nothing = np.zeros(len(rows), np.uint64)
+    found = Rollouts(
+        rows=rows,
+        codes=codes[rows],
+        rewards=rewards[rows],
+        advantages=advantages[rows],
+        prompts=nothing,
+        responses=nothing,
+        groups=inspection.groups,
+    )
     if without_prompt is not None:
-        kept = ~np.isin(narrow.groups.first.to_numpy(), without_prompt)[codes[rows]]
-        rows = only(kept, f"no {columns.names[0]}")
-        return rollouts(nothing[rows], nothing[rows]), left_out
+        lost = np.isin(narrow.groups.first.to_numpy(), without_prompt)
+        return found.keep(~lost[found.codes], f"no {columns.names[0]}")
     if not all_rows:
-        counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()[rows]
-        rows = only(counts, "not the row that represents its rollout")
-    rows = only(~narrow.left_out.to_numpy()[rows], "left out of their groups")
-    rows = only(np.isfinite(rewards[rows]), "no finite reward")
-    if not isinstance(columns, TokenColumns):
-        rows = only(~narrow.masked.to_numpy()[rows], "masked")
-    names = columns.names
+        counts = (reward.is_not_null() | of_rollout.is_null()).to_numpy()
+        found = found.keep(counts[found.rows], "not the row that represents its rollout")
+    found = found.keep(~narrow.left_out.to_numpy()[found.rows], "left out of their groups")
+    found = found.keep(np.isfinite(found.rewards), "no finite reward")
     if isinstance(columns, TokenColumns):
-        rows = only(has_tokens(narrow, rows, columns), f"no {' or '.join(names)}")
-        return rollouts(nothing[rows], nothing[rows]), left_out
-    hashes_of = text_hashes(narrow, rows, names)
-    there = np.logical_and.reduce([found > 0 for found in hashes_of.values()])
-    rows = only(there, f"no {' or '.join(names)}")
-    prompts = hashes_of[columns.prompt][there] if columns.prompt else nothing[rows]
-    return rollouts(prompts, hashes_of[columns.response or columns.messages][there]), left_out
+        return found.keep(has_tokens(narrow, found.rows, columns), missing)
+    found = found.keep(~narrow.masked.to_numpy()[found.rows], "masked")
+    hashes = text_hashes(narrow, found.rows, columns.names)
+    responses = hashes[columns.response or columns.messages]
+    found = replace(found, prompts=hashes.get(columns.prompt, found.prompts), responses=responses)
+    return found.keep(np.logical_and.reduce([texts > 0 for texts in hashes.values()]), missing)
 
 
 # --- texts of records ------------------------------------------------------------------------------------------
