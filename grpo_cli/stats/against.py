@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -43,11 +43,11 @@ from grpo_cli.stats.intervals import (
 from grpo_cli.stats.verdicts import percent, with_verdicts
 from grpo_cli.values.paths import PARENT
 
-VERSION: Final = 2
 LEVEL: Final = 0.95
 ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
+COUNTED: Final = ("better", "worse", "same", "solved_first", "solved_no_more", "flips")
 HALF: Final = 0.5
 DEALS: Final = (20, 400)  # random deals of the rows to the two runs: at least, at most
 DEALT: Final = 20_000_000  # rows (or prompts) dealt in total
@@ -225,34 +225,31 @@ def matched(now: Inspection, before: Inspection) -> Matched:
     return Matched((now, before), names, keys, scored, both)
 
 
-def ends_of(runs: Sequence[Inspection], which: str) -> tuple[float, float]:
+def ends_of(runs: Sequence[Inspection]) -> tuple[float, float]:
     """The worst and the best reward of some runs."""
     worst, best = reward_range(pl.concat(run.groups.select("min", "max") for run in runs))
     if worst is None or best is None or worst == best:
-        raise DataError(f"all rewards of {which} runs are equal: there is no solve rate to compare")
+        raise DataError("all rewards of the runs are equal: there is no solve rate to compare")
     return worst, best
 
 
 def against(now: Inspection, before: Inspection, *, called: tuple[str, str] = ("This run", "the other")) -> Against:
     """What changed from `before` to `now`, by prompt; groups whose keys differ only in the step are one prompt."""
     pair = matched(now, before)
-    worst, best = ends_of((now, before), "both")
+    worst, best = ends_of((now, before))
     scored, both = pair.scored, pair.both
     now_run, before_run = pair.rewards((worst, best))
     rates, rates_before = now_run.rates, before_run.rates
     change = np.round(rates - rates_before, DIGITS)  # or rounding in a mean would count as a change
     together = (now_run.sums + before_run.sums) / (now_run.n + before_run.n)
     chance, moved = counts_by_chance(now_run, before_run)
-    better, worse, same, solved_first, solved_no_more, up, down = counts_of(rates, rates_before)
-    prompts = pl.DataFrame(
-        {"key": both["words"], "number": both["number"], "before": rates_before, "now": rates, "change": change}
+    shrunken = _shrunken(change, now_run, before_run) * moved  # if not, all changes may be noise
+    prompts = both.select(key="words", number="number").with_columns(
+        before=rates_before, now=rates, change=change, shrunken=shrunken
     )
-    if moved:
-        shrunken = pl.Series("shrunken", _shrunken(change, now_run, before_run))
-        prompts = prompts.with_columns(shrunken).filter(shrunken.is_not_nan())
     seen, p = estimate(change, OF_CHANGE), p_value(now_run, before_run)
     return Against(
-        version=VERSION,
+        version=2,
         key=pair.names,
         worst=worst,
         best=best,
@@ -264,17 +261,12 @@ def against(now: Inspection, before: Inspection, *, called: tuple[str, str] = ("
         p=p,
         detectable=detectable(change, None),
         changes=count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),
-        better=better,
-        worse=worse,
-        same=same,
-        solved_first=solved_first,
-        solved_no_more=solved_no_more,
-        flips=UpAndDown(up, down),
+        **named(counts_of(rates, rates_before)),
         chance=chance,
         beyond_chance=moved,
         by_difficulty=_by_difficulty(rates, rates_before, change, together),
-        gained=_largest(prompts, descending=True),
-        lost=_largest(prompts, descending=False),
+        gained=_largest(prompts, pl.col("shrunken")),
+        lost=_largest(prompts, -pl.col("shrunken")),
         verdict=_verdict(seen, p, *called, beyond_chance=moved),
         inputs=now.facts.inputs,
         against=before.facts.inputs,
@@ -319,8 +311,14 @@ def rewards_of(run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple
     return Rewards.of(rows["place"].to_numpy(), values, len(prompts))
 
 
+def named(counts: Sequence[Any]) -> dict[str, Any]:
+    """Such counts by their names; the last two are flips up and down."""
+    *others, up, down = counts
+    return dict(zip(COUNTED, [*others, UpAndDown(up, down)], strict=True))
+
+
 def counts_of(rates: Vector, before: Vector) -> list[int]:
-    """How many prompts changed, and how: in the order of Chance, flips up and down apart."""
+    """How many prompts changed, and how: in the order of COUNTED, flips up and down apart."""
     change = np.round(rates - before, DIGITS)
     changed = [
         change > 0, change < 0, change == 0, (rates > 0) & (before == 0), (rates == 0) & (before > 0),
@@ -341,18 +339,16 @@ def counts_by_chance(now: Rewards, before: Rewards) -> tuple[Chance, bool]:
     for rates, rates_before in islice(dealt(now, before), max(least, min(most, DEALT // drawn))):
         counts.append(counts_of(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
-    better, worse, same, solved_first, solved_no_more, up, down = np.mean(counts, axis=0).tolist()
     seen = float(((now.rates - before.rates) ** 2).sum())
     moved = seen > float(np.mean(squares)) + BEYOND * float(np.std(squares)) + 10.0**-DIGITS
-    chance = Chance(better, worse, same, solved_first, solved_no_more, UpAndDown(up, down), len(counts))
-    return chance, moved
+    return Chance(**named(np.mean(counts, axis=0).tolist()), deals=len(counts)), moved
 
 
 def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
     """The part of each change that is expected to last; the rest is noise, larger with few rows or varying rewards.
 
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
-    d minus v. Its variance is t v/(t + v); NaN where its sign is uncertain.
+    d minus v. Its variance is t v/(t + v); 0 where its sign is uncertain.
     """
     rows, variance = now.n + before.n, noise(now, before)
     enough = rows > 2  # noqa: PLR2004 - two rows show only their difference
@@ -360,7 +356,7 @@ def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
     size = max(float(true.mean()), 0.0) if len(true) else 0.0
     share = np.where(change != 0, size / np.where(change != 0, size + variance, 1.0), 0.0)
     sure = change**2 * share > ONE_SIDED**2 * variance
-    return np.where(sure, change * share, np.nan)
+    return np.where(sure, change * share, 0.0)
 
 
 def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vector) -> list[Band]:
@@ -375,13 +371,10 @@ def _by_difficulty(rates: Vector, before: Vector, change: Vector, together: Vect
     return lines
 
 
-def _largest(prompts: pl.DataFrame, *, descending: bool) -> list[Prompt]:
-    """The prompts with the largest shrunken changes in one direction; none if all changes may be noise."""
-    if "shrunken" not in prompts.columns:
-        return []
-    ordered = prompts.sort("shrunken", descending=descending, maintain_order=True)
-    changed = ordered.filter(pl.col("shrunken") > 0 if descending else pl.col("shrunken") < 0).head(LISTED)
-    return [Prompt(**line) for line in changed.iter_rows(named=True)]
+def _largest(prompts: pl.DataFrame, size: pl.Expr) -> list[Prompt]:
+    """The prompts with the largest positive sizes."""
+    changed = prompts.filter(size > 0).sort(size, descending=True, maintain_order=True)
+    return [Prompt(**line) for line in changed.head(LISTED).iter_rows(named=True)]
 
 
 def _verdict(change: Estimate, p: float, now: str, before: str, *, beyond_chance: bool) -> str:

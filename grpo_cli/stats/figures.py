@@ -324,9 +324,9 @@ def _length_says(within: float | None) -> str:
 def _other_sizes(inspection: Inspection) -> Figure:
     words = {"sample": "subsampled from the groups", "model": "fitted solve rates", "bound": "lower bound"}
     sizes = inspection.facts.at_size
-    lines = [{"size": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
+    lines = [{"value": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
     seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
-    return Figure("other_sizes", "curve", "Other group sizes", lines=lines,
+    return Figure("other_sizes", "lines", "Other group sizes", lines=lines,
                   caption=f"The share of groups that would have a gradient with another number of rows: {seen}.",
                   x="group size", y="share of groups")  # fmt: skip
 
@@ -354,7 +354,7 @@ def _changes(inspection: Inspection) -> list[Figure]:
         Figure("changes", "stacked", "Change by prompt", lines=[*changes.changes],
                caption=f"Prompts that improved: {counts['better']}; got worse: {counts['worse']}; newly solved: {counts['solved_first']}; lost: {counts['solved_no_more']}.",
                x="change of the solve rate", y="prompts"),
-        Figure("by_difficulty", "runs", "Change by difficulty", lines=bands,
+        Figure("by_difficulty", "estimates", "Change by difficulty", lines=bands,
                caption="Mean solve rates of prompts by difficulty: their solve rate in both runs together.",
                x="difficulty", y="solve rate"),
         Figure("gained_and_lost", "moves", "Gained and lost", lines=moved,
@@ -405,9 +405,12 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     if by is not None:
         parts.append(("by", by.column, [(str(line.value), line) for line in thinned(by.lines, POINTS)]))
     for name, column, named in parts:
-        lines = [{**vars(one), "value": _axis_value(value), "share": one.changed / one.rows} for value, one in named]
+        lines = [
+            {"value": _axis_value(value), "kind": "changed", "share": one.changed / one.rows, "rows": one.rows}
+            for value, one in named
+        ]
         drawn.append(
-            Figure(f"rescored_{name}", "bars", f"Changed rewards by {column}", lines=lines,
+            Figure(f"rescored_{name}", "estimates", f"Changed rewards by {column}", lines=lines,
                    caption=f"The share of rollouts whose reward changes, by {column}.", x="", y="share of rollouts")
         )  # fmt: skip
     moved = [

@@ -23,7 +23,6 @@ from grpo_cli.stats.inspection import Inspection, first_by, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
-VERSION: Final = 1
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
 LISTED: Final = 3  # groups named of each kind
@@ -285,7 +284,7 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
     )
     groups, advantage = _groups(now, before), _advantages(now, before)
     return Rescored(
-        version=VERSION,
+        version=1,
         rows=len(new),
         compared=len(x),
         unscored=NowAndBefore(now=int((had & ~scored).sum()), before=int((scored & ~had).sum())),

@@ -117,7 +117,7 @@ class Among(Inspection):
 def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:
     """Compare runs by their prompts; the first is the base."""
     base, *others = named
-    worst, best = ends = ends_of([*named.values()], "all")
+    worst, best = ends = ends_of([*named.values()])
     pairs = {name: matched(named[name], named[base]) for name in others}
     first = pairs[others[0]]
     clusters_seen = set[str]()

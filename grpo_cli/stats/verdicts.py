@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -24,7 +23,6 @@ AHEAD: Final = 0.1  # a component decides by itself if its correlation is this m
 REPEATED: Final = 0.05  # share of repeated responses that is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
 UNEVEN: Final = 2.0  # sizes differ if the largest is this many times the smallest
-ERRORS: Final = frozenset({"mae", "mse", "rmse", "loss", "cost", "perplexity", "ppl", "wer", "cer", "regret"})
 EQUAL_AT: Final = ("always solved", "never solved", "equal at another reward")
 LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
 
@@ -249,16 +247,7 @@ def _effective_sample_size(facts: Inspected) -> Iterator[str]:
         yield f"The effective sample size is {exact} of {live:,} {unit}s in groups with a gradient: a few {unit}s dominate."
 
 
-def _lower_is_better(facts: Inspected) -> Iterator[str]:
-    """Warn of errors and costs as rewards: the worst answer would count as the best."""
-    for name, column in facts.rewards.items():
-        last = re.split(r"[._/\s-]", name.lower())[-1]
-        low, high = column.min, column.max
-        if last in ERRORS and column.weight > 0 and low is not None and high is not None and 0 <= low < high:
-            yield f"{name} looks like an error, where lower is better: --reward {name}=-1 flips its sign."
-
-
 RULES: Final = (
-    _trend, _marked, _lower_is_better, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
+    _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
     _effective_sample_size, _uneven,
 )  # fmt: skip

@@ -23,9 +23,10 @@ SHADES: Final = {
     "#8d9299": "#6b747e",
 }
 COLOURS: Final = (*SHADES,)
-# What is stacked, in this order, and how it is coloured.
-STACKED: Final = dict(zip((*OUTCOMES, *CHANGES), (*COLOURS, COLOURS[0], COLOURS[3], COLOURS[1]), strict=True))
-MOVED: Final = {"gained": COLOURS[0], "lost": COLOURS[1]}
+# How kinds are coloured, and in which order they are stacked.
+KINDS: Final = dict(
+    zip((*OUTCOMES, *CHANGES, "gained", "lost"), (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 0, 1))), strict=True)
+)
 LABEL: Final = 220  # a label is at most this many pixels wide
 SHAPES: Final = ("circle", "square", "triangle-up")
 TICKS: Final = 12  # up to this many steps have a tick each
@@ -34,15 +35,14 @@ PICTURE_COLUMNS: Final = 2
 WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
 PNG_SCALE: Final = 2.0
 INK: Final = "#20242a"
-ON_TOP: Final = alt.Legend(title=None, orient="top")
+ON_TOP: Final = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL)
 SHARE: Final = alt.Tooltip("share:Q", format=".1%")
-OF_RUNS: Final = alt.Color("kind:N", scale=alt.Scale(domain=list(RUNS), range=[COLOURS[3], COLOURS[0]]), legend=ON_TOP)
 
 
 def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
-    return KINDS[figure.kind](figure, base).properties(height=HEIGHT)
+    return DRAWN[figure.kind](figure, base).properties(height=HEIGHT)
 
 
 def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
@@ -80,7 +80,7 @@ def _axis(title: str, **more: Any) -> alt.Axis:
     return alt.Axis(title=title or None, **more)
 
 
-def _of_kinds(figure: Figure, channel: Any, among: Sequence[str]) -> Any:
+def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = COLOURS) -> Any:
     """A colour or a shape for each kind of line."""
     kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
     return channel("kind:N", scale=alt.Scale(domain=kinds, range=[*among[: len(kinds)]]), legend=ON_TOP)
@@ -113,20 +113,16 @@ def _x_of_trend(figure: Figure) -> alt.X:
     return alt.X("value:O", sort=None, axis=axis)
 
 
-def _share(figure: Figure, **more: Any) -> alt.Y:
-    return alt.Y("share:Q", axis=_axis(figure.y, format=".0%"), **more, scale=alt.Scale(domain=[0, 1]))
-
-
-def _colours(figure: Figure, of_kinds: Mapping[str, str] = STACKED) -> alt.Color:
+def _colours(figure: Figure) -> alt.Color:
     present = {line["kind"] for line in figure.lines}
-    colours = {kind: colour for kind, colour in of_kinds.items() if kind in present}
+    colours = {kind: colour for kind, colour in KINDS.items() if kind in present}
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Color("kind:N", scale=scale, legend=alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL))
+    return alt.Color("kind:N", scale=scale, legend=ON_TOP)
 
 
 def _in_order(base: Any) -> Any:
     """The base with a field `rank`, by which bars and areas are stacked."""
-    return base.transform_calculate(rank=f"indexof({list(STACKED)!r}, datum.kind)")
+    return base.transform_calculate(rank=f"indexof({list(KINDS)!r}, datum.kind)")
 
 
 # --- one function for each kind of figure ------------------------------------------------------------------
@@ -144,31 +140,30 @@ def _stacked(figure: Figure, base: Any) -> Any:
 
 def _shares(figure: Figure, base: Any) -> Any:
     return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
-        x=_x_of_trend(figure), y=_share(figure, stack=True),
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=[0, 1]), stack=True),
         color=_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), "kind:N", SHARE],
     )  # fmt: skip
 
 
 def _line(figure: Figure, base: Any) -> Any:
     """A line, with its interval where it has one."""
-    several = "kind" in figure.lines[0]
-    base = base.encode(x=_x_of_trend(figure), **({"color": OF_RUNS} if several else {}))
-    one = {} if several else {"color": COLOURS[0]}
+    colour = _of_kinds(figure) if "kind" in figure.lines[0] else alt.value(COLOURS[0])
+    base = base.encode(x=_x_of_trend(figure), color=colour)
     scale = alt.Scale(zero=False)
     band = [alt.Tooltip(f"{end}:Q", format=".4~g") for end in ("low", "high") if end in figure.lines[0]]
-    line = base.mark_line(point=True, **one).encode(
+    line = base.mark_line(point=True).encode(
         y=alt.Y("mean:Q", axis=_axis(figure.y), scale=scale),
         tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g"), *band],
     )
     if not band:
         return line
-    return base.mark_area(opacity=0.25, **one).encode(y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q") + line
+    return base.mark_area(opacity=0.25).encode(y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q") + line
 
 
 def _lines(figure: Figure, base: Any) -> Any:
     shape = _of_kinds(figure, alt.Shape, SHAPES)
     base = base.encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=_of_kinds(figure, alt.Color, COLOURS),
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=_of_kinds(figure),
         tooltip=[_tooltip(figure), "kind:N", SHARE],
     )  # fmt: skip
     return base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
@@ -194,50 +189,24 @@ def _tiles(figure: Figure, base: Any) -> Any:
     )  # fmt: skip
 
 
-def _curve(figure: Figure, base: Any) -> Any:
-    shape = _of_kinds(figure, alt.Shape, SHAPES)
-    axis = _axis(figure.x, values=[line["size"] for line in figure.lines])
-    across = alt.X("size:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)
-    up = _share(figure)
-    return base.mark_point(filled=True, size=90, color=COLOURS[0], opacity=1).encode(
-        x=across, y=up, shape=shape, tooltip=["size:Q", SHARE, "kind:N"],
-    )  # fmt: skip
-
-
-def _bars(figure: Figure, base: Any) -> Any:
-    return base.mark_bar(color=COLOURS[0]).encode(
-        y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
-        x=alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=[0, 1])),
-        tooltip=["value:N", SHARE],
-    )  # fmt: skip
-
-
-def _runs(figure: Figure, base: Any) -> Any:
-    return base.mark_bar().encode(
-        x=alt.X("value:O", sort=None, axis=_axis(figure.x, labelAngle=0)), xOffset=alt.XOffset("kind:N", sort=list(RUNS)),
-        y=_share(figure),
-        color=OF_RUNS,
-        tooltip=["value:N", "kind:N", SHARE, alt.Tooltip("prompts:Q", format=",")],
-    )  # fmt: skip
-
-
 def _estimates(figure: Figure, base: Any) -> Any:
-    """A point for each run with a line for its interval; a change has a rule at 0."""
-    domain = [0, 1] if figure.y != "change" else alt.Undefined
-    across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=domain))
+    """A point for each line, with a rule for its interval; a change has a rule at 0."""
+    is_change = figure.y == "change"
+    ends = [name for name in ("low", "high") if name in figure.lines[0]]
     base = base.encode(
-        y=alt.Y("value:N", sort=None, axis=_axis("", labelLimit=LABEL)),
-        yOffset=alt.YOffset("kind:N", sort=list(dict.fromkeys(line["kind"] for line in figure.lines))),
-        color=_of_kinds(figure, alt.Color, COLOURS),
-        tooltip=["value:N", "kind:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("share", "low", "high"))],
+        y=alt.Y("value:N", sort=None, axis=_axis(figure.x, labelLimit=LABEL)),
+        yOffset=alt.YOffset("kind:N", sort=None),
+        color=_of_kinds(figure),
+        tooltip=["value:N", "kind:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("share", *ends))],
     )
-    layers = [
-        base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=alt.Scale(domain=domain)), x2="high:Q"),
-        base.mark_point(filled=True, size=70, opacity=1).encode(x=across),
-    ]
-    if figure.y == "change":
-        layers.append(alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q"))
-    return alt.layer(*layers)
+    scale = alt.Scale() if is_change else alt.Scale(domain=[0, 1])
+    across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=scale)
+    drawn = base.mark_point(filled=True, size=70, opacity=1).encode(x=across)
+    if ends:
+        drawn = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q") + drawn
+    if is_change:
+        drawn += alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
+    return drawn
 
 
 def _moves(figure: Figure, base: Any) -> Any:
@@ -249,7 +218,7 @@ def _moves(figure: Figure, base: Any) -> Any:
     ends = [alt.Tooltip(f"{name}:Q", format=".1%" if rate else digits) for name in RUNS]
     base = base.encode(
         y=up,
-        color=_colours(figure, MOVED),
+        color=_colours(figure),
         tooltip=["value:N", *ends, alt.Tooltip("change:Q", format="+.1%" if rate else "+.4~g")],
     )
     return alt.layer(
@@ -259,6 +228,6 @@ def _moves(figure: Figure, base: Any) -> Any:
     )
 
 
-KINDS: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "shares": _shares, "line": _line, "lines": _lines, "tiles": _tiles, "curve": _curve, "bars": _bars, "runs": _runs, "moves": _moves, "estimates": _estimates,
+DRAWN: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
+    "stacked": _stacked, "shares": _shares, "line": _line, "lines": _lines, "tiles": _tiles, "moves": _moves, "estimates": _estimates,
 }  # fmt: skip

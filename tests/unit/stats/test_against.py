@@ -142,7 +142,7 @@ def test_rounding_in_a_mean_changes_no_prompt(tmp_path: Path) -> None:
         ({"a": [0, 1]}, {"b": [0, 1]}, "no prompt is in both runs .prompt_id is a and b."),
         ({"a": [None]}, {"a": [0, 1]}, "no row of this run has a finite reward"),
         ({"a": [0, 1]}, {"a": [None]}, "no row of the other run has a finite reward"),
-        ({"a": [7, 7]}, {"a": [7, 7]}, "all rewards of both runs are equal"),
+        ({"a": [7, 7]}, {"a": [7, 7]}, "all rewards of the runs are equal"),
     ],
 )
 def test_runs_that_cannot_be_compared_say_why(now: Any, before: Any, message: str, tmp_path: Path) -> None:

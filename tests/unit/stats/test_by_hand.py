@@ -68,7 +68,6 @@ def _attributes(value: Any) -> Any:
         ({"duplicates": {"share": 0.05}}, "5% of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"),
         ({"effective_rows": 28.5571}, "The effective sample size is 28.56 of 100 rows in groups with a gradient: a few rows dominate."),
         ({"effective_rows": 49.0}, "The effective sample size is 49 of 100 rows in groups with a gradient: a few rows dominate."),
-        ({"rewards": {"eval.mae": {"zero_variance_share": 0.0, "weight": 1, "count": 9, "min": 0.5, "max": 2.0}}}, "eval.mae looks like an error, where lower is better: --reward eval.mae=-1 flips its sign."),
         ({"group_sizes": {"min": 5, "median": 8, "max": 10}}, "Group sizes differ: 5 to 10 rows. --expect-size N stops at any other size."),
     ],
 )  # fmt: skip

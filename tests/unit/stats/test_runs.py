@@ -315,5 +315,5 @@ def test_python_compares_frames(place: Path) -> None:
 
 def test_runs_with_equal_rewards_are_refused(tmp_path: Path) -> None:
     made = [grpo_cli.inspect(run(tmp_path, f"{name}.jsonl", {"a": [7, 7]})).inspection for name in "ab"]
-    with pytest.raises(DataError, match="all rewards of all runs are equal"):
+    with pytest.raises(DataError, match="all rewards of the runs are equal"):
         compared(dict(zip("ab", made, strict=True)))
