@@ -20,7 +20,6 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine import plan_parts as parts
-
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.estimators.terms import Terms
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED

@@ -40,7 +40,7 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.methods import as_dict as method_facts
 from grpo_cli.render.presets import as_dict as preset_facts
 from grpo_cli.render.schemas import reward_of
-from grpo_cli.runs import export, joined
+from grpo_cli.runs import add, export
 from grpo_cli.schemas.table import LAYOUTS, REFUSED
 from grpo_cli.schemas.table import schemas as known_schemas
 from grpo_cli.stats import inspection
@@ -343,7 +343,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "commands": commands, "options": options, "arguments": arguments, "exits": exits, "plan fields": plan_fields, "group weights": group_weights,
     "methods": methods, "method details": method_details, "presets": presets, "schemas": schemas, "layouts": layouts,
     "readings": reading_outcomes, "audit verdicts": audit_verdicts,
-    "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(audit.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(joined.GATES),
+    "formats": formats, "gates": lambda: names(GATES), "inspect gates": lambda: names(inspection.GATES), "audit gates": lambda: names(audit.GATES), "export gates": lambda: names(export.GATES), "add gates": lambda: names(add.GATES),
     "part options": lambda: names(EVERY[name].flag for name in OF_PART),
     "formula functions": lambda: names(expression.FUNCTIONS), "formula names": formula_names,
     "documents": documents, "rooms": rooms, "browse keys": browse_keys,

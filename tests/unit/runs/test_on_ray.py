@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read import columns, memory
 from grpo_cli.read.tables import Binding
-from grpo_cli.runs import audit, compute_files, on_ray, ray_tasks
+from grpo_cli.runs import audit, compute_files, on_ray
 from tests.support import ray_runs
 from tests.support.drawn import paired, some
 from tests.support.jobs import compute, job, write
@@ -310,11 +310,11 @@ def test_rows_that_are_written_twice(tmp_path: Path) -> None:
 
 def test_texts_travel_once_each(tmp_path: Path) -> None:
     keys = pl.Series("prompt", [f"a question that is long enough to matter, number {at // 8}" for at in range(8000)])
-    sent = ray_tasks.packed(Scanned(pl.DataFrame([keys, keys.str.len_bytes().cast(pl.Float64).alias("reward")])))
+    sent = on_ray.packed(Scanned(pl.DataFrame([keys, keys.str.len_bytes().cast(pl.Float64).alias("reward")])))
     assert len(pickle.dumps(sent)) < 8000 * (8 + 2) + 1000 * 80
-    assert ray_tasks.unpacked(pickle.loads(pickle.dumps(sent))).frame["prompt"].equals(keys)  # noqa: S301
+    assert on_ray.unpacked(pickle.loads(pickle.dumps(sent))).frame["prompt"].equals(keys)  # noqa: S301
     different = pl.DataFrame({"prompt": [None, *map(str, range(99))]})
-    assert ray_tasks.unpacked(ray_tasks.packed(Scanned(different))).frame.equals(different)
+    assert on_ray.unpacked(on_ray.packed(Scanned(different))).frame.equals(different)
 
 
 @pytest.mark.parametrize(("rows", "most", "tasks"), [(200, on_ray.MOST, range(2, 5)), (1, 6, range(1, 7))])
