@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from grpo_cli.errors import DataError, UsageError
@@ -70,7 +69,7 @@ FORMATS: Final = _Formats(
 _BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
 # The suffixes that a directory is searched for, and whether such files may be compressed. Few files of other containers
 # have rows, so such a file has to be named.
-SUFFIXES: Final = MappingProxyType({**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False})
+SUFFIXES: Final = {**{suffix: not row.magic for suffix, row in _BY_SUFFIX.items()}, ".eval": False}
 # Containers that are read as JSON: the function that converts them, and the suffix of their outputs.
 _CONTAINERS: Final = {
     ".eval": ("containers", "inspect_log", ".json"),
@@ -79,7 +78,6 @@ _CONTAINERS: Final = {
 }
 _TABLE: Final = re.compile(rb'\s*\{\s*"columns"\s*:\s*\[[^\]]*\]\s*,\s*"(data|index)"\s*:\s*\[')
 _IS_JSON: Final = re.compile(rb'\s*(\{\s*"[^"]*"\s*:|\[\s*[\[{])')
-_OTHER_PACKERS: Final = (".bz2", ".xz", ".zip")
 _BINARY: Final = dict.fromkeys(
     (".pkl", ".pickle"), "; a pickle runs code when it is opened: write its samples as JSON lines"
 )
@@ -100,8 +98,7 @@ def of(which: str | Input) -> Format:
     if row is None or (suffix_of(name) and row.magic):
         hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
         if isinstance(which, Input):
-            hint += "; a file of another name can be piped in"
-            hint += "; unpack it into a pipe: grpo-adv compute -" * (suffix in _OTHER_PACKERS) + _BINARY.get(suffix, "")
+            hint += "; a file of another name, or unpacked, can be piped in" + _BINARY.get(suffix, "")
         raise UsageError(f"{name}: unknown file format", hint)
     if not isinstance(which, Input) or row.magic:
         return FORMATS[row.name]

@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import BinaryIO, Final
 
 import polars as pl
@@ -24,7 +23,7 @@ from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.json_text import column_texts, items_of, on_one_line
 from grpo_cli.values.slices import joined
 
-_NO_METADATA: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_METADATA: Final[Mapping[str, str]] = {}
 _LIST: Final = r"^\[\s*[\{\]]"  # the JSON text of a list of messages, or of an empty list
 _LIST_IN_TEXT: Final = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
 

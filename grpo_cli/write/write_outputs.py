@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, Protocol, Self, cast
+from typing import Any, BinaryIO, Final, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
@@ -99,11 +99,8 @@ class Writing:
     before: int
 
 
-class Writer(Protocol):
-    """Writes outputs: one after the other in this process (`in_turn`), or in several processes."""
-
-    def __call__(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing], /) -> list[str]:
-        """Write the targets of these `writings`; return notes for the user."""
+# Writes the targets of these writings, one after the other in this process (`in_turn`) or in several; returns notes for the user.
+Writer = Callable[[Output, Sequence[Target], Iterator[Writing]], list[str]]
 
 
 def in_turn(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,6 @@ from grpo_cli.values.slices import Ints, between
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LF, _CR, _QUOTE = b'\n\r"'
-_PIECES: Final = 8  # pieces that a block is cut into for the exact reader, if quotes are unusual
 
 
 class Unsure(Exception):
@@ -32,12 +31,11 @@ class Unsure(Exception):
 
 
 class Positions(NamedTuple):
-    """The records of a block: where each begins, where it ends without its line ending and with it, and its separators."""
+    """The records of a block: where each begins, where it ends without its line ending, and its separators."""
 
     data: bytes
     starts: Ints
     ends: Ints
-    stops: Ints
     marks: np.ndarray[tuple[int, int], np.dtype[np.integer[Any]]]  # a line for each record
     quotes: Ints
     is_utf8: bool
@@ -80,14 +78,14 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     ends[: len(feeds)] = feeds - ((np.take(found, feeds - 1, mode="clip") == _CR) & (feeds > starts[: len(feeds)]))
     if (starts == ends).any():  # blank lines are not records
         filled = starts < ends
-        starts, ends, stops = starts[filled], ends[filled], stops[filled]
+        starts, ends = starts[filled], ends[filled]
     separators = _outside(quotes, offsets_of(found, separator[0]))
     if len(separators) != len(starts) * (width - 1):
         raise Unsure
     marks = separators.reshape(len(starts), width - 1)
     if width > 1 and ((marks[:, 0] < starts).any() or (marks[:, -1] >= ends).any()):
         raise Unsure
-    return Positions(data, starts, ends, stops, marks, quotes, _is_utf8(data))
+    return Positions(data, starts, ends, marks, quotes, _is_utf8(data))
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -117,35 +115,31 @@ def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: 
     rest = b""
     # Larger reads where a record is longer than a block, so that it is not copied once per block.
     while more := handle.read(max(size, len(rest))):
-        data, at = rest + more, 0
-        for cut in _cuts(data, separator, size // _PIECES):
-            yield Block(source.name, start + at, cut - at, partial(BytesIO, data[at:cut]))
-            at = cut
-        start, rest = start + at, data[at:]
+        data = rest + more
+        cut = _cut(data, separator)
+        if cut:
+            yield Block(source.name, start, cut, partial(BytesIO, data[:cut]))
+        start, rest = start + cut, data[cut:]
         source.refuse_long_line(len(rest))
     if rest:
         yield Block(source.name, start, len(rest), partial(BytesIO, rest))
 
 
-def _cuts(data: bytes, separator: bytes, piece: int) -> list[int]:
-    """Where some records end, including the last complete record."""
+def _cut(data: bytes, separator: bytes) -> int:
+    """Where the last complete record ends; 0 if there is none."""
     found = np.frombuffer(data, np.uint8)
     quotes = offsets_of(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
     if not _is_usual(found, quotes, separator):
-        return _exact_cuts(data, separator, piece)
+        return _exact_cut(data, separator)
     at = data.rfind(b"\n")
     while at >= 0 and (before := int(np.searchsorted(quotes, at))) % 2:
         at = data.rfind(b"\n", 0, quotes[before - 1])  # before the cell that this line feed is in
-    return [at + 1] if at >= 0 else []
+    return at + 1
 
 
-def _exact_cuts(data: bytes, separator: bytes, piece: int) -> list[int]:
-    cuts, at = [0], 0
+def _exact_cut(data: bytes, separator: bytes) -> int:
+    at = 0
     with suppress(DataError):  # the last cell continues in the next block
         for record, _ in records(BytesIO(data), separator, "", 1):
-            if not record.endswith(b"\n"):
-                break
-            at += len(record)
-            if at - cuts[-1] >= piece:
-                cuts.append(at)
-    return [*cuts[1:], *([at] if at > cuts[-1] else [])]
+            at += len(record) if record.endswith(b"\n") else 0
+    return at

@@ -22,11 +22,11 @@ _TYPE, _NAME, CHILDREN = 1, 4, 5
 # RowGroup
 CHUNKS, PLAIN_SIZE, ROWS, SORTING, PACKED_SIZE = 1, 2, 3, 4, 6
 # ColumnChunk
-ELSEWHERE, CHUNK_AT, META, OFFSETS_AT, OFFSETS_SIZE, INDEX_AT, INDEX_SIZE = range(1, 8)
+ELSEWHERE, CHUNK_AT, META = range(1, 4)
 CRYPTO: Final = (8, 9)
 # ColumnMetaData
 CODEC, VALUES, PLAIN, PACKED = range(4, 8)
-PAGES_AT, LIST_AT, DICTIONARY_AT, BLOOM_AT, BLOOM_SIZE = 9, 10, 11, 14, 15
+PAGES_AT, DICTIONARY_AT = 9, 11
 
 TAIL: Final = 8  # the length of the footer in 4 bytes, and the magic
 MAGIC: Final = b"PAR1"
@@ -50,13 +50,12 @@ class Column(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A column chunk: its codec, number of values, offset and size of its pages, and whether one is a dictionary."""
+    """A column chunk: its codec, number of values, and the offset and size of its pages."""
 
     codec: int
     values: int
     start: int
     packed: int
-    has_dictionary: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +130,7 @@ def chunk(raw: bytes, at: int) -> Chunk:
     """A column chunk by its metadata. Not from pyarrow, which can end the process on a damaged file."""
     meta = thrift.by_id(raw, thrift.by_id(raw, at)[META].start)
     start = meta[DICTIONARY_AT] if DICTIONARY_AT in meta else meta[PAGES_AT]
-    codec, values, at, packed = (
-        thrift.number(raw, field.start) for field in (meta[CODEC], meta[VALUES], start, meta[PACKED])
-    )
-    return Chunk(codec, values, at, packed, DICTIONARY_AT in meta)
+    return Chunk(*(thrift.number(raw, field.start) for field in (meta[CODEC], meta[VALUES], start, meta[PACKED])))
 
 
 def first_chunks(name: str, handle: BinaryIO, size: int) -> list[Chunk]:

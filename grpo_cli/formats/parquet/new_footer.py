@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -201,7 +200,7 @@ class _Kind(NamedTuple):
     avro: str
 
 
-_KINDS: Final[Mapping[str, _Kind]] = MappingProxyType({
+_KINDS: Final = {
     "double": _Kind("float64", "float64", "float64", "double", "double"),
     "float": _Kind("float32", "float32", "float32", "float", "float"),
     "string": _Kind("unicode", "object", "string", "string", "string"),
@@ -210,7 +209,7 @@ _KINDS: Final[Mapping[str, _Kind]] = MappingProxyType({
     "int16": _Kind("int16", "int16", "int16", "short", "int"),
     "int32": _Kind("int32", "int32", "int32", "integer", "int"),
     "int64": _Kind("int64", "int64", "int64", "long", "long"),
-})  # fmt: skip
+}  # fmt: skip
 
 
 def _kind(field: pa.Field) -> _Kind:
@@ -225,14 +224,14 @@ def _text(parsed: Any) -> bytes:
     return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-_DESCRIBING: Final[Mapping[str, Callable[[bytes, Change], bytes]]] = MappingProxyType({
+_DESCRIBING: Final = {
     _ARROW: arrow_schema,
     "pandas": pandas,
     "huggingface": huggingface,
     "org.apache.spark.sql.parquet.row.metadata": spark,
     "parquet.avro.schema": avro,
     "avro.schema": avro,
-})  # fmt: skip
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,10 +275,10 @@ class MergedColumns:
         self, group: Mapping[int, ThriftField], sizes: tuple[int, int], new: Sequence[bytes]
     ) -> tuple[bytes, int]:
         """A row group with its new chunks (`sizes`: plain and packed), and the number of bytes that stay unread."""
-        raw, plain, packed, unread = self.old.raw, 0, 0, 0
+        raw, plain, packed = self.old.raw, 0, 0
         if self.removed:
             old = _cut(raw, self.old.chunks(group))
-            plain, packed, unread = _sizes([old[leaf] for leaf in self.removed])
+            plain, packed = _sizes([old[leaf] for leaf in self.removed])
             chunks = self._listed(old, new)
         else:  # after all others: the offsets of the old chunks are not needed
             _, count, at = thrift.opened(raw, group[footer.CHUNKS].start)
@@ -290,24 +289,20 @@ class MergedColumns:
                 values[name] = (I64, thrift.whole(thrift.number(raw, group[name].start) + more - less))
         # The columns that rows are sorted by have other numbers once one is removed, and it may be one of them.
         kept = [field for field in group.values() if not (self.removed and field.id == footer.SORTING)]
-        return thrift.changed(raw, kept, values), unread
+        return thrift.changed(raw, kept, values), packed
 
     def _listed(self, old: Sequence[bytes], new: Sequence[bytes]) -> bytes:
         found = [item for is_new, at in self.columns for item in (new if is_new else old)[at.first : at.last]]
         return thrift.listed(STRUCT, len(found), b"".join(found))
 
 
-def _sizes(chunks: Sequence[bytes]) -> tuple[int, int, int]:
-    """Plain and packed size of chunks, and all bytes of a file that are theirs."""
-    plain = packed = beside = 0
-    for chunk in chunks:
-        places = thrift.by_id(chunk, 0)
-        meta = thrift.by_id(chunk, places[footer.META].start)
-        plain += thrift.number(chunk, meta[footer.PLAIN].start)
-        packed += thrift.number(chunk, meta[footer.PACKED].start)
-        indexes = [places.get(footer.OFFSETS_SIZE), places.get(footer.INDEX_SIZE), meta.get(footer.BLOOM_SIZE)]
-        beside += sum(thrift.number(chunk, index.start) for index in indexes if index)
-    return plain, packed, packed + beside
+def _sizes(chunks: Sequence[bytes]) -> tuple[int, int]:
+    """Plain and packed size of chunks."""
+    metas = [(chunk, thrift.by_id(chunk, thrift.by_id(chunk, 0)[footer.META].start)) for chunk in chunks]
+    plain, packed = (
+        sum(thrift.number(chunk, meta[name].start) for chunk, meta in metas) for name in (footer.PLAIN, footer.PACKED)
+    )
+    return plain, packed
 
 
 def _orders(side: Footer) -> list[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 Stepper = Callable[[bytes, int], int]
@@ -18,7 +17,7 @@ LONG_LIST: Final = 15  # instead of a length, which follows as a varint
 SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
 _SHORT: Final = 128  # a string of fewer bytes is stepped over by `_small`
 _DEEPEST: Final = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
-_PLAIN: Final[Mapping[int, Stepper]] = MappingProxyType({})
+_PLAIN: Final[Mapping[int, Stepper]] = {}
 
 
 class ThriftField(NamedTuple):
