@@ -19,30 +19,24 @@ _KEY, _VALUE = 1, 2  # field numbers of a Thrift KeyValue
 _ARROW: Final = "ARROW:schema"
 
 
-class Metadata(NamedTuple):
-    """The encoded list of key-value entries, and a note for each entry that should have changed and could not."""
-
-    encoded: bytes
-    notes: Sequence[str]
-
-
 class UnknownForm(ValueError):
     """The value of an entry does not have the form that its key promises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The names of the columns before, the new fields by name, and our entries."""
+    """The names of the columns before, the new fields, and our entries."""
 
     before: Sequence[str]
-    new: Mapping[str, pa.Field]
+    new: pa.Schema
     ours: Mapping[str, str]
 
     def applied(self, items: Sequence[Any], described: Callable[[pa.Field], Any]) -> list[Any]:
         """A list with one item per column, as it is after the change."""
         if len(items) != len(self.before):
             raise UnknownForm
-        return [described(self.new[name]) if at is None else items[at] for name, at in in_order(self.before, self.new)]
+        order = in_order(self.before, self.new.names)
+        return [described(self.new.field(name)) if at is None else items[at] for name, at in order]
 
 
 def in_order(before: Sequence[str], new: Iterable[str]) -> list[tuple[str, int | None]]:
@@ -52,10 +46,12 @@ def in_order(before: Sequence[str], new: Iterable[str]) -> list[tuple[str, int |
     return list(dict.fromkeys([*old, *((name, None) for name in fresh)]))
 
 
-def edited(merged: MergedColumns, new: pa.Schema, ours: Mapping[str, str]) -> Metadata:
-    """The key-value entries with the new columns in those that describe the schema, and with ours."""
-    raw, old = merged.old.raw, merged.old
-    change = Change([column.name for column in old.columns], {column.name: column for column in new}, ours)
+def edited(old: Footer, new: pa.Schema, ours: Mapping[str, str]) -> tuple[bytes, list[str]]:
+    """The encoded key-value entries with the new columns in those that describe the schema, and with ours.
+
+    And a note for each entry that should have changed and could not.
+    """
+    raw, change = old.raw, Change([column.name for column in old.columns], new, ours)
     marks = thrift.items(raw, old.fields[footer.NOTES].start) if footer.NOTES in old.fields else [0]
     found = [_entry(raw, at, change) for at in marks[:-1]]
     known = {key for key, _, _ in found}
@@ -66,14 +62,7 @@ def edited(merged: MergedColumns, new: pa.Schema, ours: Mapping[str, str]) -> Me
         if key not in known
     ]
     notes = [f"the metadata entry {key!r} is left without the new column: {why}" for key, _, why in found if why]
-    return Metadata(thrift.listed(STRUCT, len(entries), b"".join(entries)), notes)
-
-
-def extended(
-    entries: Mapping[bytes, bytes], before: Sequence[str], new: pa.Schema, ours: Mapping[str, str]
-) -> dict[bytes, bytes]:
-    """The same for a re-encoded file; entries of an unknown form stay."""
-    return _each_edited(entries, Change(before, {column.name: column for column in new}, ours))
+    return thrift.listed(STRUCT, len(entries), b"".join(entries)), notes
 
 
 def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
@@ -102,14 +91,15 @@ def _entry(raw: bytes, at: int, change: Change) -> tuple[str, bytes, str]:
 def arrow_schema(value: bytes, change: Change) -> bytes:
     """Change the Arrow schema, and the entries of the schema's own metadata."""
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value)))
-    inner = _each_edited(schema.metadata or {}, change)
+    inner = each_edited(schema.metadata or {}, change)
     if inner:  # where it has any, pyarrow shows these and not those of the footer
         inner |= {key.encode(): text.encode() for key, text in change.ours.items()}
     fields = change.applied(list(schema), lambda field: field)
     return base64.b64encode(pa.schema(fields, inner or None).serialize())
 
 
-def _each_edited(entries: Mapping[bytes, bytes], change: Change) -> dict[bytes, bytes]:
+def each_edited(entries: Mapping[bytes, bytes], change: Change) -> dict[bytes, bytes]:
+    """The entries after the change; those of an unknown form stay."""
     edits = {name.encode(): edit for name, edit in _DESCRIBING.items()}
     return {key: _or_same(edits[key], value, change) if key in edits else value for key, value in entries.items()}
 
@@ -124,7 +114,7 @@ def _or_same(edit: Callable[[bytes, Change], bytes], value: bytes, change: Chang
 def pandas(value: bytes, change: Change) -> bytes:
     """Change the columns that pandas lists, with the index among them and in an order of its own."""
     parsed = json.loads(value)
-    new = {name: _pandas_column(field) for name, field in change.new.items()}
+    new = {field.name: _pandas_column(field) for field in change.new}
     columns = [new.pop(column["field_name"], column) for column in parsed["columns"]]
     parsed["columns"] = [*columns, *new.values()]
     return _text(parsed)
@@ -252,12 +242,12 @@ class MergedColumns:
         removed = [leaf for column in old.columns if column.name in fresh for leaf in range(column.first, column.last)]
         return cls(old, new, columns, removed)
 
-    def footer(self, groups: Sequence[bytes], metadata: Metadata) -> bytes:
-        """The new footer with these row groups."""
+    def footer(self, groups: Sequence[bytes], metadata: bytes) -> bytes:
+        """The new footer with these row groups and key-value entries."""
         lists = {
             footer.SCHEMA: self.schema(),
             footer.ROW_GROUPS: thrift.listed(STRUCT, len(groups), b"".join(groups)),
-            footer.NOTES: metadata.encoded,
+            footer.NOTES: metadata,
         }
         if footer.ORDERS in self.old.fields:
             lists[footer.ORDERS] = self._listed(_orders(self.old), _orders(self.new))

@@ -17,6 +17,7 @@ from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schem
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, new_footer
 from grpo_cli.formats.parquet.column_chunks import codec
+from grpo_cli.formats.parquet.new_footer import Change
 from grpo_cli.parallel import one_ahead
 
 _MOST_AT_ONCE: Final = 1 << 16
@@ -60,7 +61,7 @@ def _schema(old: pq.ParquetFile, new: pa.Schema, weaving: Weaving) -> pa.Schema:
     schema = old.schema_arrow
     entries = {key: value for key, value in (old.metadata.metadata or {}).items() if key != b"ARROW:schema"}
     entries |= schema.metadata or {}
-    entries = new_footer.extended(entries, schema.names, new, weaving.metadata)
+    entries = new_footer.each_edited(entries, Change(schema.names, new, weaving.metadata))
     return joined_schema(schema.with_metadata(entries), new, weaving.metadata)
 
 

@@ -37,7 +37,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         if max(rows, default=0) > column_chunks.MOST_ROWS:
             raise Unspliceable("a row group is too long to be written at once")
         merged = MergedColumns.of(old, column_chunks.blank(weaving.added))
-        metadata = new_footer.edited(merged, arrow_columns(weaving.added[:0]).schema, weaving.metadata)
+        metadata, odd = new_footer.edited(old, arrow_columns(weaving.added[:0]).schema, weaving.metadata)
         copy_start(source, handle, sink, old.start)
     groups, encoded, unread, at = iter(old.groups), list[bytes](), 0, old.start
     codec = column_chunks.codec([footer.chunk(old.raw, at) for at in old.first_chunks()])
@@ -51,7 +51,7 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         at += len(batch.data)
     body = merged.footer(encoded, metadata)
     sink.write(body + tail(len(body)))
-    notes = [f"{source.name}: {note}" for note in metadata.notes]
+    notes = [f"{source.name}: {note}" for note in odd]
     if merged.removed:
         notes.append(f"{source.name}: {unread:,} bytes of the replaced column stay in the file unread")
     return notes
