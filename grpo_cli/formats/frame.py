@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -33,9 +33,9 @@ class FrameReader(Reader):
 
     name: str = field(default="a frame", kw_only=True)
 
-    holds_lists: ClassVar[bool] = False
-    holds_records: ClassVar[bool] = False
-    typed_cells: ClassVar[bool] = True
+    holds_lists = False
+    holds_records = False
+    typed_cells = True
 
     def columns(self, source: Input) -> list[str]:
         """The frame's columns."""
