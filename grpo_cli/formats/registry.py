@@ -98,7 +98,7 @@ def of(which: str | Input) -> Format:
     if row is None or (suffix_of(name) and row.magic):
         hint = f"the suffixes are {' '.join(_BY_SUFFIX)}"
         if isinstance(which, Input):
-            hint += "; a file of another name, or unpacked, can be piped in" + _BINARY.get(suffix, "")
+            hint += "; a file of another name can be piped in" + _BINARY.get(suffix, "")
         raise UsageError(f"{name}: unknown file format", hint)
     if not isinstance(which, Input) or row.magic:
         return FORMATS[row.name]
