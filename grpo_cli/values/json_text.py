@@ -19,6 +19,8 @@ from grpo_cli.values import token_lists
 from grpo_cli.values.cells import float_texts, nameless
 from grpo_cli.values.paths import splits
 
+Place = Callable[[], str]  # file and row, for a message
+
 ABSENT: Final = object()
 SMALL: Final = 8  # with at most this many rows, Python is faster than polars
 _BLANKS: Final = re.compile(r"[ \t\n\r]*")
@@ -56,34 +58,39 @@ DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
-def value_of(row: Mapping[str, Any], name: str) -> Any:
-    """The value of a column or of a dotted path; a key that has the whole name wins. ABSENT if there is none."""
+def value_of(row: Mapping[str, Any], name: str, place: Place | None = None) -> Any:
+    """The value of a column or of a dotted path; a key that has the whole name wins. ABSENT if there is none.
+
+    With a `place` for the error, an object on the way that names it twice is refused: readers differ in which they take.
+    """
+    _refuse(row, name, place)
     value = row.get(name, ABSENT)
-    return _nested(row, name) if value is ABSENT else value
+    return _nested(row, name, place) if value is ABSENT else value
 
 
-def _nested(row: Mapping[str, Any], name: str) -> Any:
+def _nested(row: Mapping[str, Any], name: str, place: Place | None) -> Any:
     for head, rest in splits(name):
+        _refuse(row, head, place)
         inner = row.get(head)
         if isinstance(inner, dict):
-            value = inner[rest] if rest in inner else _nested(inner, rest)
+            value = value_of(inner, rest, place)
             if value is not ABSENT:
                 return value
     return ABSENT
 
 
-def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Callable[[], str] = str) -> None:
-    """Refuse a row that names one of these fields twice, on any level of a dotted path.
+def _refuse(row: Mapping[str, Any], name: str, place: Place | None) -> None:
+    if place is not None and isinstance(row, Doubled) and name in row.twice:
+        raise named_twice(name, place())
 
-    Which of them counts differs from reader to reader.
-    """
+
+def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Place = str) -> None:
+    """Refuse a row that names one of these fields twice, on any level of a dotted path."""
     for name in names:
-        twice = _twice(row, name)
-        if twice is not None:
-            raise named_twice(twice, place())
+        value_of(row, name, place)
 
 
-def refuse_doubled_inside(value: Any, place: Callable[[], str] = str) -> None:
+def refuse_doubled_inside(value: Any, place: Place = str) -> None:
     """Refuse a value in which an object, however deep, names a field twice: its text would lose one of them."""
     if isinstance(value, Doubled) and value.twice:
         raise named_twice(min(value.twice), place())
@@ -95,21 +102,6 @@ def refuse_doubled_inside(value: Any, place: Callable[[], str] = str) -> None:
 def named_twice(name: str, place: str = "") -> DataError:
     """The error for an object that names a field twice."""
     return DataError(f"{name} is named twice in one object", "write each field once", place=place)
-
-
-def _twice(row: Mapping[str, Any], name: str) -> str | None:
-    """The field on the path to a value that an object names twice; None if there is none."""
-    doubled = row.twice if isinstance(row, Doubled) else ()
-    if name in row:
-        return name if name in doubled else None
-    for head, rest in splits(name):
-        if head in doubled:
-            return head
-        inner = row.get(head)
-        found = _twice(inner, rest) if isinstance(inner, dict) else None
-        if found is not None:
-            return found
-    return None
 
 
 # --- texts -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from grpo_cli.values.json_text import ABSENT, DECODER, Doubled, refuse_doubled, rewritten, skip, value_of
+from grpo_cli.values.json_text import ABSENT, DECODER, Doubled, rewritten, skip, value_of
 
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
 EACH: Final = "[]"
@@ -36,11 +36,8 @@ class Rollout(NamedTuple):
         `place` names the rollout for the error, if one of these objects names the column twice.
         """
         for far, scope in enumerate((self.value, *reversed(self.scopes))):
-            if type(scope) is dict and name in scope:  # nearly always: a plain dict names nothing twice
-                return far, scope[name]
             if isinstance(scope, dict):
-                refuse_doubled(scope, [name], place)
-                found = value_of(scope, name)
+                found = value_of(scope, name, place)
                 if found is not ABSENT:
                     return far, found
         return -1, ABSENT
