@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 import polars as pl
 
@@ -174,27 +174,20 @@ def texts_of(text: str, names: Sequence[str]) -> list[str | None]:
 
     ValueError for a field that the object names twice.
     """
-    spans: dict[str, tuple[int, int]] = {}
-    twice: set[str] = set()
+    fields = Doubled()
     for key, start, end in spans_of(text):
-        if key in spans:
-            twice.add(key)
-        else:
-            spans[key] = start, end
-    return [_text_of(text, name, spans, twice) for name in names]
+        fields.add(key, text[start:end])
+    return [_text_of(fields, name) for name in names]
 
 
-def _text_of(text: str, name: str, spans: Mapping[str, tuple[int, int]], twice: Collection[str]) -> str | None:
-    if name in twice:
+def _text_of(fields: Doubled, name: str) -> str | None:
+    if name in fields.twice:
         raise ValueError(f"{name} is named twice in one object")
-    if name in spans:
-        start, end = spans[name]
-        found = text[start:end]
-        return None if found == "null" else found
+    if name in fields:
+        return None if fields[name] == "null" else cast("str", fields[name])
     for head, rest in splits(name):
-        if head in spans:
-            start, end = spans[head]
-            return texts_of(text[start:end], [rest])[0] if text[start] == "{" else None
+        if head in fields:
+            return texts_of(fields[head], [rest])[0] if fields[head].startswith("{") else None
     return None
 
 
