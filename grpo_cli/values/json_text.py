@@ -64,11 +64,8 @@ def value_of(row: Mapping[str, Any], name: str, place: Place | None = None) -> A
     With a `place` for the error, an object on the way that names it twice is refused: readers differ in which they take.
     """
     _refuse(row, name, place)
-    value = row.get(name, ABSENT)
-    return _nested(row, name, place) if value is ABSENT else value
-
-
-def _nested(row: Mapping[str, Any], name: str, place: Place | None) -> Any:
+    if name in row:
+        return row[name]
     for head, rest in splits(name):
         _refuse(row, head, place)
         inner = row.get(head)

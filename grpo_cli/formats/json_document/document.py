@@ -192,10 +192,9 @@ class Documents(Format):
                     for at, document, row in some
                 ]
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
-            except UnicodeEncodeError:
-                raise DataError(f"{source.name}: not UTF-8") from None
             except ValueError as error:
-                raise DataError(f"{source.name}: {error}") from None
+                wrong = "not UTF-8" if isinstance(error, UnicodeEncodeError) else error
+                raise DataError(f"{source.name}: {wrong}") from None
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The first rollouts of lines, and all of a document that is cached or small enough to be parsed again."""
@@ -204,7 +203,9 @@ class Documents(Format):
         return range(height if source.pin.size <= _AGAIN or (self, source) in _AT_HAND else 0)
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> tuple[str, ...]:
-        take = None if weaving.take is None else _ordered(source, weaving.take)
+        if weaving.take is not None and (np.diff(weaving.take) <= 0).any():
+            raise DataError(f"{source.name}: rows cannot be repeated or moved inside a document", ADD_LONG)
+        take = None if weaving.take is None else frozenset(weaving.take.tolist())
         names, row, new = weaving.added.columns, 0, 0
         cells = json_text.row_texts(weaving.added) if names else repeat(())
 
@@ -338,12 +339,6 @@ def _nearest(rows: Iterable[Rollout]) -> dict[str, int]:
     for far in sorted(names):
         nearest |= {name: far for name in names[far] if name not in nearest}
     return nearest
-
-
-def _ordered(source: Input, take: np.ndarray) -> frozenset[int]:
-    if len(take) > 1 and (np.diff(take) <= 0).any():
-        raise DataError(f"{source.name}: rows cannot be repeated or moved inside a document", ADD_LONG)
-    return frozenset(take.tolist())
 
 
 def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> DataError:

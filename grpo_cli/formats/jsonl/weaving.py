@@ -46,13 +46,10 @@ def weave(
         weave_blocks(source, found, sink, weaving, marked=b"}", newline=newline, spans=_spans, insert=insert)
     except DataError as error:
         if not error.place:  # a line names a field twice; its block does not know its number
-            _refuse_doubled_in(source, weaving.added.columns)
+            refuse = partial(refuse_doubled, names=weaving.added.columns)
+            for _ in rows(raw_lines(source), lambda at: f"{source.name}:{at + 1}", refuse):
+                pass
         raise
-
-
-def _refuse_doubled_in(source: Input, names: Sequence[str]) -> None:
-    for _ in rows(raw_lines(source), lambda at: f"{source.name}:{at + 1}", partial(refuse_doubled, names=names)):
-        pass
 
 
 def _spans(data: bytes, braces: Ints) -> np.ndarray:
