@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 Stepper = Callable[[bytes, int], int]
@@ -15,7 +14,8 @@ _MORE: Final = 0x80  # set in each byte of a number but the last
 _FIXED: Final = {TRUE: 0, FALSE: 0, BYTE: 1, DOUBLE: 8, UUID: 16}
 LONG_LIST: Final = 15  # instead of a length, which follows as a varint
 SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
-_SHORT: Final = 128  # a string of fewer bytes is stepped over by `_small`
+_SHORT: Final = 24  # a string of fewer bytes, and a list of so many items, are stepped over by `_FIELDS`
+_COUNTS: Final = range(4)
 _DEEPEST: Final = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
 _PLAIN: Final[Mapping[int, Stepper]] = {}
 
@@ -128,9 +128,8 @@ def skip(raw: bytes, at: int, kind: int, depth: int = 0) -> int:
 
 
 def _after_struct(raw: bytes, at: int, depth: int) -> int:
-    small = _small()
     while True:
-        if found := small.match(raw, at):  # always: it also matches the empty string
+        if found := _FIELDS.match(raw, at):  # always: it also matches the empty string
             at = found.end()
             if found.lastindex:
                 return at
@@ -143,13 +142,7 @@ def _after_struct(raw: bytes, at: int, depth: int) -> int:
 
 def _after_list(raw: bytes, at: int, depth: int) -> int:
     kind, count, at = opened(raw, at)
-    if kind != STRUCT:
-        return _after_items(raw, at, [kind] * count, depth)
-    small = _small()
-    for _ in range(count):  # without a call for each of 200,000 chunks
-        found = small.match(raw, at)
-        at = found.end() if found and found.lastindex else _after_struct(raw, at, depth + 1)
-    return at
+    return _after_items(raw, at, [kind] * count, depth)
 
 
 def _after_map(raw: bytes, at: int, depth: int) -> int:
@@ -174,36 +167,6 @@ def _after_items(raw: bytes, at: int, kinds: Iterable[int], depth: int) -> int:
     return at
 
 
-def _small() -> re.Pattern[bytes]:
-    """The pattern of small fields of a struct; at first only of its end, which compiles at once."""
-    return _SMALLEST if next(_FIRST, None) is not None else _fields()
-
-
-# Compiling the full pattern takes longer than reading a few small footers without it: it is compiled after this many matches.
-_FIRST: Final = iter(range(2048))
-_SMALLEST: Final = re.compile(b"(\x00)?")
-
-
-@cache
-def _fields() -> re.Pattern[bytes]:
-    """Consecutive fields of a struct that are short throughout, up to three structs deep; the group is its end.
-
-    The alternatives are in the order of their frequency in footers, for speed.
-    """
-    digits = rb"[\x80-\xff]*+[\x00-\x7f]"
-    short = _any(_byte(size) + b".{%d}" % size for size in (8, 4, *range(4), *range(5, 8), *range(9, _SHORT)))
-    numbers, bools, texts = _heads(I16, I32, I64) + digits, _heads(TRUE, FALSE), _heads(BINARY) + short
-    flat = _any([numbers, bools]) + b"*+\x00"
-    lists = [_many((I32, I64, I16), count, digits) for count in (3, 2, 1, 0, *range(4, 9))]
-    lists += [_many((BINARY,), count, short) for count in range(3)]
-    lists += [_many((STRUCT,), count, flat) for count in range(5)]
-    simple = [numbers, texts, bools, _heads(LIST) + _any(lists), _heads(DOUBLE) + b".{8}"]
-    deep = _any(simple) + b"*+"
-    for _ in range(2):
-        deep = _any([*simple, _heads(STRUCT) + deep + b"\x00"]) + b"*+"
-    return re.compile(deep + b"(\x00)?", re.DOTALL)
-
-
 def _any(patterns: Iterable[bytes]) -> bytes:
     return b"(?:" + b"|".join(patterns) + b")"
 
@@ -216,9 +179,18 @@ def _heads(*kinds: int) -> bytes:
     return b"[" + b"".join(_byte(step << 4 | kind) for kind in kinds for step in SHORT_STEP) + b"]"
 
 
-def _many(kinds: Sequence[int], count: int, item: bytes) -> bytes:
-    head = b"[" + b"".join(_byte(count << 4 | kind) for kind in kinds) + b"]"
-    return head + (b"(?:%b){%d}" % (item, count) if count else b"")
+def _short_fields() -> re.Pattern[bytes]:
+    """Consecutive fields of a struct that are numbers, short strings or short lists of them; the group is its end."""
+    digits = rb"[\x80-\xff]*+[\x00-\x7f]"
+    short = _any(_byte(size) + b".{%d}" % size for size in range(_SHORT))
+    numbers, bools, texts = _heads(I16, I32, I64) + digits, _heads(TRUE, FALSE), _heads(BINARY) + short
+    items = {I32: digits, I64: digits, BINARY: short, STRUCT: _any([numbers, bools]) + b"*+\x00"}
+    heads = [(_byte(count << 4 | kind), count, item) for kind, item in items.items() for count in _COUNTS]
+    lists = _heads(LIST) + _any(head + b"(?:%b){%d}" % (item, count) for head, count, item in heads)
+    return re.compile(_any([numbers, texts, bools, lists]) + b"*+(\x00)?", re.DOTALL)
+
+
+_FIELDS: Final = _short_fields()
 
 
 def plain(value: int) -> bytes:

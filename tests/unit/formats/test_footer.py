@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
-from unittest import mock
 
 import polars as pl
 import pyarrow as pa
@@ -22,15 +20,6 @@ from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, DOUBLE, FALSE, I16, I32, I64, LIST, MAP, SET, STRUCT, TRUE, UUID
 from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import in_memory, inserting
-
-
-@pytest.fixture(autouse=True, scope="module", params=["the first footers", "later footers"])
-def _pattern(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs with the pattern of the first footers and with the one that is compiled when there are many."""
-    pattern = thrift._SMALLEST if request.param == "the first footers" else thrift._fields()
-    with mock.patch.object(thrift, "_small", return_value=pattern):
-        yield
-
 
 # --- an oracle: the protocol decoded into plain values, and encoded from them ------------------------------
 
