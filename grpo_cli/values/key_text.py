@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -130,4 +129,6 @@ def cells(text: str) -> int:
     """The cells of a terminal that a text takes: two for a wide character, none for an accent on the character before it."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    from rich.cells import cell_len  # slow to load, and most texts are ASCII
+
+    return cell_len(text)

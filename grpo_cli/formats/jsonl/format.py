@@ -20,8 +20,16 @@ from grpo_cli.files.compression import is_packed
 from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, blocks, end_of_line, raw_lines, wide
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
-from grpo_cli.formats.jsonl.fields import has_plain_spelling
-from grpo_cli.formats.jsonl.lines import blocks_with_rows, is_blank, line_numbers, number_at, parsed, row_starts, rows
+from grpo_cli.formats.jsonl.lines import (
+    blocks_with_rows,
+    has_plain_spelling,
+    is_blank,
+    line_numbers,
+    number_at,
+    parsed,
+    row_starts,
+    rows,
+)
 from grpo_cli.formats.jsonl.reading import PIECE, ColumnPart, Reader, ReadPiece
 from grpo_cli.formats.jsonl.verify import first_difference
 from grpo_cli.formats.jsonl.weaving import weave

@@ -30,6 +30,8 @@ _BLANKS: Final = b" \t\r\n"
 # Bytes that usually precede the last brace of an object that is not empty.
 _USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8))
 
+# A value as this tool writes it.
+VALUE: Final = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*"|\[[-+0-9.eE,nul]*\])'
 _SKIP: Final = "--on-error skip leaves such lines out"
 _ONE_A_LINE: Final = "write one object per line, for example with jq -c '.[]'"
 
@@ -37,6 +39,11 @@ _ONE_A_LINE: Final = "write one object per line, for example with jq -c '.[]'"
 def is_blank(line: bytes) -> bool:
     """Whether a line has nothing but white space and a byte order mark."""
     return not line.startswith(b"{") and not line.removeprefix(BOM).strip()
+
+
+def has_plain_spelling(name: str) -> bool:
+    r"""Whether \u00XX escapes are the only other way to write a name."""
+    return name.isascii() and name.isprintable() and not set(name) & set('"\\/') and name != ""
 
 
 def line_ends(found: np.ndarray) -> Ints:

@@ -28,8 +28,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.formats.blocks import BOM, Block, BlockRows
-from grpo_cli.formats.jsonl.fields import has_plain_spelling
-from grpo_cli.formats.jsonl.lines import last_braces, parsed, rows_at
+from grpo_cli.formats.jsonl.lines import has_plain_spelling, last_braces, parsed, rows_at
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, value_of

@@ -13,7 +13,7 @@ from grpo_cli.files.compression import unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import verify
 from grpo_cli.formats.blocks import blocks, refuse_other_encodings
-from grpo_cli.formats.jsonl.fields import VALUE, has_plain_spelling
+from grpo_cli.formats.jsonl.lines import VALUE, has_plain_spelling
 from grpo_cli.formats.verify import Record, json_record
 from grpo_cli.parallel import ahead
 

@@ -8,10 +8,12 @@ elsewhere is processed line by line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import numpy as np
 import polars as pl
@@ -20,10 +22,9 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, BlockRows, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl.fields import Spot
-from grpo_cli.formats.jsonl.lines import blocks_with_rows, is_blank, line_ends, rows
+from grpo_cli.formats.jsonl.lines import VALUE, blocks_with_rows, has_plain_spelling, is_blank, line_ends, rows
 from grpo_cli.formats.weave_text import weave_blocks
-from grpo_cli.values.json_text import column_texts, refuse_doubled, row_texts
+from grpo_cli.values.json_text import column_texts, refuse_doubled, rewritten, row_texts
 from grpo_cli.values.slices import Buffer, Ints, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
 
@@ -119,3 +120,53 @@ def _cells(added: pl.DataFrame, empty: Ints) -> list[str | pl.Series]:
         name = f",{json.dumps(added.columns[0])}:"
         cells[0] = pl.Series([name]).new_from_index(0, len(added)).scatter(empty, name[1:])
     return cells
+
+
+# --- one line -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where new fields go. The patterns are None for names that can be written in many ways."""
+
+    names: tuple[str, ...]
+    keys: tuple[str, ...]
+    last: str | None  # these fields as they are inserted, after all others
+    anywhere: str | None  # these names, anywhere
+    # An object up to its only new field, with no escape and no nested object before it.
+    plain: re.Pattern[bytes] | None
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Self:
+        """Render the keys once for all lines."""
+        keys = tuple(map(json.dumps, names))
+        if not all(map(has_plain_spelling, names)):
+            return cls(tuple(names), keys, None, None, None)
+        last = "".join(f",{re.escape(key)}:{VALUE}" for key in keys) + "$"
+        anywhere = "|".join((*map(re.escape, keys), r"\\u00[2-7]"))
+        plain = None
+        if len(names) == 1:
+            plain = re.compile(rf"\s*{{[^{{\\]*?{re.escape(keys[0])}[ \t]*:[ \t]*({VALUE})[ \t\r\n]*[,}}]".encode())
+        return cls(tuple(names), keys, last, anywhere, plain)
+
+    def put(self, line: bytes, values: Sequence[str]) -> bytes:
+        """The line with the new fields, all other bytes as they were."""
+        if self.plain is not None and line.count(self.keys[0].encode()) == 1:
+            match = self.plain.match(line)
+            if match is not None and line.find(b"\\u", match.end()) < 0:
+                start, end = match.span(1)
+                return b"".join((line[:start], values[0].encode(), line[end:]))
+        if self.anywhere is not None and not re.search(self.anywhere.encode(), line):
+            return inserted(line, self.keys, values)
+        fresh = dict(zip(self.names, values, strict=True))
+        text, left = rewritten(line.decode("utf-8", "surrogateescape"), fresh)
+        line = text.encode("utf-8", "surrogateescape")
+        return inserted(line, list(map(json.dumps, left)), list(left.values())) if left else line
+
+
+def inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
+    """The line with new fields before its last brace; the keys are JSON texts."""
+    brace = line.rindex(b"}")
+    comma = "" if line[:brace].rstrip(b" \t\r\n").endswith(b"{") else ","
+    text = comma + ",".join([f"{key}:{value}" for key, value in zip(keys, values, strict=True)])
+    return b"".join((line[:brace], text.encode(), line[brace:]))

@@ -26,7 +26,7 @@ from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import blocks, registry
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl import fields, lines, reading, weaving
+from grpo_cli.formats.jsonl import lines, reading, weaving
 from grpo_cli.read import build_table
 from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
@@ -122,7 +122,7 @@ def by_line(data: bytes, added: pl.DataFrame) -> bytes:
     """What the weave by lines makes of it: the specification."""
     keys, values = list(map(json.dumps, added.columns)), iter(added.rows())
     return b"".join(
-        line if lines.is_blank(line) else fields.inserted(line, keys, list(map(json_text.cell_text, next(values))))
+        line if lines.is_blank(line) else weaving.inserted(line, keys, list(map(json_text.cell_text, next(values))))
         for line in io.BytesIO(data)
     )
 
@@ -185,12 +185,12 @@ def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data:
     replace = draw.draw(st.booleans())
     height = len(found) if take is None else len(take)
     added = pl.DataFrame({name: np.arange(height) / 7 for name in names}, schema=dict.fromkeys(names, pl.Float64))
-    spot = dataclasses.replace(fields.Spot.of(names), plain=None)
+    spot = dataclasses.replace(weaving.Spot.of(names), plain=None)
     keys, rows = list(map(json.dumps, names)), iter(added.rows())
 
     def put(line: bytes) -> bytes:
         texts = list(map(json_text.cell_text, next(rows)))
-        return spot.put(line, texts) if replace else fields.inserted(line, keys, texts)
+        return spot.put(line, texts) if replace else weaving.inserted(line, keys, texts)
 
     def by_lines() -> bytes:
         if take is None:

@@ -71,7 +71,7 @@ def test_what_writes_files_is_not_what_verifies_them(
         pytest.fail("the comparison calls the writer")
 
     for writer in (
-        "jsonl.fields.Spot.put", "jsonl.fields.Spot.of", "jsonl.weaving.without_last", "jsonl.weaving.weave",
+        "jsonl.weaving.Spot.put", "jsonl.weaving.Spot.of", "jsonl.weaving.without_last", "jsonl.weaving.weave",
         "json_document.walk.put", "json_document.walk.woven", "delimited.format.Delimited._put",
         "delimited.format.Delimited.weave", "parquet.splice.weave", "parquet.rewrite.write", "arrow.Arrow.weave",
     ):  # fmt: skip
