@@ -14,16 +14,21 @@ import sys
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import MISSING, fields
 from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from grpo_cli.errors import GrpoError, PluginError, UsageError
+from grpo_cli.errors import GrpoError, PluginError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Row = TypeVar("Row")
+T = TypeVar("T")
+TAKES: Final[Mapping[Any, str]] = {
+    str: "a text", bool: "true or false", tuple: "a list of texts", list: "a list of tables", Mapping: "a table"
+}  # fmt: skip
 SLOW: Final = 1.0  # seconds; a longer import is reported
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.+-]*")
 _NO_NAME: Final = "none"  # --schema none
@@ -166,6 +171,55 @@ class Registry(Mapping[str, Row], Generic[Row]):
             broken.__cause__ = error
             return broken
         return row
+
+
+def strict(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:
+    """A dataclass of an entry of a file, whose keys it knows and whose values fit its fields."""
+    refuse_misfits(cls, what, entry)
+    return filled(cls, what, entry)
+
+
+def refuse_misfits(cls: type, what: str, entry: Any) -> None:
+    """Refuse an entry that is no table, has keys that there are not, or values of another type than the fields."""
+    if not isinstance(entry, Mapping):
+        raise UsageError(f"the {what} cannot be {entry!r}", f"it takes {TAKES[Mapping]}")
+    known = _hints(cls)
+    for key, value in entry.items():
+        if key not in known:
+            raise UnknownName.among(f"key of the {what}", key, known)
+        if not _fits(value, known[key]):
+            kind, choices = get_origin(known[key]) or known[key], get_args(known[key])
+            takes = " or ".join(map(repr, choices)) if kind is Literal else TAKES.get(kind, TAKES[str])
+            raise UsageError(f"{key} of the {what} cannot be {value!r}", f"it takes {takes}")
+
+
+def filled(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:
+    """A dataclass of values that fit."""
+    try:
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+    except TypeError:
+        needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]  # type: ignore[arg-type]
+        missing = ", ".join(repr(key) for key in needed if key not in entry)
+        raise UsageError(f"the {what} has no {missing}") from None
+
+
+@cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    """The types of the fields."""
+    return get_type_hints(cls)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a TOML value fits the type of a field."""
+    kind, inner = get_origin(hint) or hint, get_args(hint)
+    if kind is Literal:
+        return value in inner
+    if kind is tuple:
+        return isinstance(value, (list, tuple)) and all(isinstance(item, inner[0]) for item in value)
+    if kind is Mapping:
+        of = (int, float) if inner[1] is float else inner[1]
+        return isinstance(value, Mapping) and all(isinstance(item, of) for item in value.values())
+    return isinstance(value, hint)
 
 
 def in_words(error: BaseException) -> str:

@@ -9,54 +9,52 @@ from __future__ import annotations
 import tomllib
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, Counting, MaskedRows
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.plugins import Registry
+from grpo_cli.plugins import Registry, filled, refuse_misfits
 
-KEYS: Final[Mapping[str, type]] = {
-    "inherits": str,
-    "framework": str,
-    "archive": bool,
-    "estimator": str,
-    "options": Mapping,
-    "source": Mapping,
-    "plan": Mapping,
-    "unequal": str,
-    "rollouts": str,
-    "masked_rows": str,
-    "kl": str,
-    "oddities": list,
-    "refused": str,
-}
 SOURCE: Final = frozenset({"repo", "path", "commit", "version", "date"})
 _MOST: Final = 32  # presets that one inherits from, directly or not
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preset:
-    """One entry: where the arithmetic comes from, and its layers of dotted settings (weak to strong)."""
+class Facts:
+    """Where the arithmetic comes from, and what its tool does beside it."""
 
-    name: str
     framework: str
     estimator: str
-    options: Mapping[str, Any]
     source: Mapping[str, str]
-    layers: tuple[Mapping[str, Any], ...]
+    options: Mapping[str, object] = field(default_factory=dict)
     unequal: str = ""
-    rollouts: Counting = "each"  # how rows of one rollout count in the tool; not inherited
+    rollouts: Counting = "each"  # how rows of one rollout count in the tool
     masked_rows: MaskedRows = ""  # whether rows that are marked as masked or failed count in the tool
-    kl: str = ""  # estimator and reduction of the KL that the tool subtracts from rewards: "k1 sum"; not inherited
+    kl: str = ""  # estimator and reduction of the KL that the tool subtracts from rewards: "k1 sum"
     oddities: tuple[str, ...] = ()
     refused: str = ""
     archive: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Facts):
+    """A preset as a file has it, which may inherit from another: all but `rollouts` and `kl`."""
+
+    inherits: str = ""
+    plan: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset(Facts):
+    """A preset, with its layers of dotted settings (weak to strong)."""
+
+    name: str
+    layers: tuple[Mapping[str, Any], ...]
     parents: tuple[str, ...] = ()
 
     @cached_property
@@ -125,35 +123,23 @@ _PRESETS: Final = Registry("preset", "grpo_adv.presets", _built_in, _of_others, 
 
 def _preset(entries: Mapping[str, Any], name: str) -> Preset:
     chain = _chain(entries, name)
-    merged: dict[str, Any] = {}
+    merged: dict[str, Any] = {"source": {}, "options": {}}
     for ancestor in chain:
-        if "framework" in entries[ancestor]:
+        own = {**entries[ancestor]}
+        if "framework" in own:
             merged.pop("archive", None)  # an archived parent does not archive another framework
-        merged |= {key: value for key, value in entries[ancestor].items() if key not in {"source", "options"}}
-    source = _merged(entries, chain, "source")
-    if unknown := sorted({*source} - SOURCE):
+        for key in ("source", "options"):
+            own[key] = {**merged[key], **own.get(key, {})}
+        for key in ("inherits", "plan", *(() if ancestor == name else ("rollouts", "kl"))):
+            own.pop(key, None)
+        merged |= own
+    if unknown := sorted({*merged["source"]} - SOURCE):
         raise UnknownName.among(f"key of the source of the preset {name}", unknown[0], sorted(SOURCE))
-    missing = [key for key in ("framework", "estimator") if key not in merged] + [
-        f"source.{key}" for key in ("repo", "path", "date") if key not in source
-    ]
+    missing = [f"source.{key}" for key in ("repo", "path", "date") if key not in merged["source"]]
     if missing:
         raise UsageError(f"the preset {name} has no {', '.join(map(repr, missing))}", "every preset names its source")
-    return Preset(
-        name=name,
-        framework=merged["framework"],
-        estimator=merged["estimator"],
-        options=_merged(entries, chain, "options"),
-        source=source,
-        layers=tuple(dict(flat(entries[ancestor].get("plan", {}))) for ancestor in chain),
-        unequal=merged.get("unequal", ""),
-        rollouts=typed(entries[name].get("rollouts", "each"), Counting, f"rollouts of the preset {name}"),
-        masked_rows=typed(merged.get("masked_rows", ""), MaskedRows, f"masked_rows of the preset {name}"),
-        kl=entries[name].get("kl", ""),
-        oddities=tuple(merged.get("oddities", ())),
-        refused=merged.get("refused", ""),
-        archive=merged.get("archive", False),
-        parents=tuple(chain[:-1]),
-    )
+    layers = tuple(dict(flat(entries[ancestor].get("plan", {}))) for ancestor in chain)
+    return filled(Preset, f"preset {name}", {**merged, "name": name, "layers": layers, "parents": tuple(chain[:-1])})
 
 
 def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
@@ -168,28 +154,10 @@ def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
         if len(chain) > _MOST:
             wrong = f"the preset {name} has more than {_MOST} presets before it"
             raise UsageError(wrong, "let it inherit from one of the first")
-        _check(parent, entries[parent])
+        refuse_misfits(Entry, f"preset {parent}", entries[parent])
         chain.insert(0, parent)
         child, parent = parent, entries[parent].get("inherits", "")
     return chain
-
-
-def _check(name: str, entry: Any) -> None:
-    """Refuse an entry with keys that there are not, or with values of another type."""
-    if not isinstance(entry, Mapping):
-        raise UsageError(f"the preset {name} is not a table, but {type(entry).__name__}")
-    for key, value in entry.items():
-        if key not in KEYS:
-            raise UnknownName.among(f"key of the preset {name}", key, sorted(KEYS))
-        if not isinstance(value, KEYS[key]):
-            wanted = "a table" if KEYS[key] is Mapping else f"of the type {KEYS[key].__name__}"
-            raise UsageError(f"{key} of the preset {name} cannot be {value!r}", f"it is {wanted}")
-    if any(not isinstance(oddity, str) for oddity in entry.get("oddities", ())):
-        raise UsageError(f"oddities of the preset {name} cannot be {entry['oddities']!r}", "it is a list of texts")
-
-
-def _merged(entries: Mapping[str, Any], chain: list[str], key: str) -> dict[str, Any]:
-    return {name: value for ancestor in chain for name, value in entries[ancestor].get(key, {}).items()}
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> Mapping[str, Any]:

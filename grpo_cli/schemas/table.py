@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Self, get_args
 
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.plugins import Registry
+from grpo_cli.plugins import TAKES, Registry, strict
 
-T = TypeVar("T")
 NONE: Final = "none"
 LAYOUTS: Final = MappingProxyType({
     "long": "one row per rollout",
@@ -36,9 +35,6 @@ REFUSED: Final = frozenset({"aggregate", "prompts"})
 STATES: Final = frozenset({"null", "filled", "true", "false", "zero"})
 _NUMBER: Final = re.compile(
     r"\s*([-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|nan|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE
-)
-_TAKES: Final[Mapping[Any, str]] = MappingProxyType(
-    {str: "a text", bool: "true or false", tuple: "a list of texts", list: "a list of tables", Mapping: "a table"}
 )
 _WORDS: Final = MappingProxyType({"@parent": "record", "@file": "file"})
 
@@ -100,7 +96,7 @@ class Derived:
     def of(cls, schema: str, name: str, entry: Mapping[str, Any]) -> Self:
         """Read one entry of `[schema.derive]`."""
         given = {"source" if key == "from" else key: value for key, value in entry.items()}
-        return _strict(cls, f"derived column {name} of the schema {schema}", {"name": name, **given})
+        return strict(cls, f"derived column {name} of the schema {schema}", {"name": name, **given})
 
 
 # What a mark may say of a row: it leaves its group before the mean, it counts in its group and is not trained on, or it
@@ -264,15 +260,15 @@ def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
     what = f"schema {name}"
     for key, kind in (("derive", Mapping), ("copies", list), *((kind, Mapping) for kind in get_args(MarkKind))):
         if key in entry and not isinstance(entry[key], kind):
-            raise UsageError(f"{key} of the {what} cannot be {entry[key]!r}", f"it takes {_TAKES[kind]}")
+            raise UsageError(f"{key} of the {what} cannot be {entry[key]!r}", f"it takes {TAKES[kind]}")
     made = {"name": name, **entry}
     made["derive"] = {key: Derived.of(name, key, given) for key, given in entry.get("derive", {}).items()}
     for kind in get_args(MarkKind):
         made[kind] = tuple(_mark(what, kind, column, state) for column, state in entry.get(kind, {}).items())
-    made["copies"] = tuple(_strict(Copies, f"copies of the {what}", copy) for copy in entry.get("copies", ()))
+    made["copies"] = tuple(strict(Copies, f"copies of the {what}", copy) for copy in entry.get("copies", ()))
     if "rewards" in entry:
-        made["rewards"] = _strict(RewardNames, f"rewards of the {what}", entry["rewards"])
-    row = _strict(Schema, what, made)
+        made["rewards"] = strict(RewardNames, f"rewards of the {what}", entry["rewards"])
+    row = strict(Schema, what, made)
     _check(row)
     return row
 
@@ -280,46 +276,11 @@ def _schema(name: str, entry: Mapping[str, Any]) -> Schema:
 def _mark(what: str, kind: MarkKind, column: str, state: Any) -> Mark:
     if isinstance(state, list):
         if not all(isinstance(value, str) for value in state):
-            raise UsageError(f"{kind} of the {what} cannot be {state!r}", f"it takes {_TAKES[tuple]}")
+            raise UsageError(f"{kind} of the {what} cannot be {state!r}", f"it takes {TAKES[tuple]}")
         return Mark(column=column, kind=kind, state="in", values=tuple(state))
     if str(state) not in STATES:
         raise UnknownName.among(f"state of {column} in the {what}", str(state), sorted(STATES))
     return Mark(column=column, kind=kind, state=state)
-
-
-def _strict(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:
-    if not isinstance(entry, Mapping):
-        raise UsageError(f"the {what} cannot be {entry!r}", f"it takes {_TAKES[Mapping]}")
-    known = _hints(cls)  # type: ignore[arg-type]
-    for key, value in entry.items():
-        if key not in known:
-            raise UnknownName.among(f"key of the {what}", key, known)
-        if not _fits(value, known[key]):
-            takes = _TAKES.get(get_origin(known[key]) or known[key], _TAKES[str])
-            raise UsageError(f"{key} of the {what} cannot be {value!r}", f"it takes {takes}")
-    try:
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-    except TypeError:
-        needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]  # type: ignore[arg-type]
-        missing = ", ".join(repr(key) for key in needed if key not in entry)
-        raise UsageError(f"the {what} has no {missing}") from None
-
-
-@cache
-def _hints(cls: type) -> Mapping[str, Any]:
-    """The types of the fields."""
-    return get_type_hints(cls)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a TOML value fits the type of a field."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
-    if kind is tuple:
-        return isinstance(value, (list, tuple)) and all(isinstance(item, inner[0]) for item in value)
-    if kind is Mapping:
-        of = (int, float) if inner[1] is float else inner[1]
-        return isinstance(value, Mapping) and all(isinstance(item, of) for item in value.values())
-    return isinstance(value, hint)
 
 
 def _check(made: Schema) -> None:

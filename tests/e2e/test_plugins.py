@@ -383,7 +383,7 @@ def test_a_table_of_a_package_is_read_as_plain_data(kind: str, table: str, site:
         (
             "presets",
             "{**PRESET, 'oddities': [3]}",
-            "oddities of the preset bad-one cannot be [3]; it is a list of texts",
+            "oddities of the preset bad-one cannot be [3]; it takes a list of texts",
         ),
         ("presets", "{**PRESET, 'inherits': 'bad-one'}", "the preset bad-one inherits from itself"),
         ("schemas", "{**SCHEMA, 'title': 3}", "title of the schema bad-one cannot be 3; it takes a text"),
@@ -527,7 +527,7 @@ WRONG_FILES: list[tuple[str, str, str]] = [
     ("presets", "[trl-grpo]\ninherits = 'trl-grpo'", "ours.toml: the preset trl-grpo is built in; give it another name"),
     ("presets", "ours = 3", "ours.toml: the preset ours is not a table, but int"),
     ("presets", "['a b']\ninherits = 'trl-grpo'", "ours.toml: a preset cannot be named 'a b'"),
-    ("presets", "[ours]\nplan = 3", "ours.toml: plan of the preset ours cannot be 3; it is a table"),
+    ("presets", "[ours]\nplan = 3", "ours.toml: plan of the preset ours cannot be 3; it takes a table"),
     ("presets", "[ours]\ninherits = 'trl-grpoo'", "no preset that ours inherits from named 'trl-grpoo'; did you mean 'trl-grpo'?"),
     ("presets", "[ours]\ninherits = 'trl-grpo'\nplan.divisor.epsilo = 1", "ours.toml: no field of divisor named 'epsilo'"),
     ("presets", "[ours]\ninherits = 'trl-grpo'\nplan.estimator.name = 'mystery'", "ours.toml: no method named 'mystery'"),
