@@ -102,10 +102,8 @@ def _fields(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...]
     at = skip(text, at + 1)
     while text[at] != "}":
         key, at = _key(text, at)
-        if path[0] == EVERY:
-            at = _walk(text, at, path[1:], (*scopes, scope), -1, rows)
-        elif key == path[0]:
-            if entered:
+        if path[0] in {key, EVERY}:
+            if entered and path[0] != EVERY:
                 raise ValueError(f"{key} is named twice in one object")
             entered = True
             at = _walk(text, at, path[1:], (*scopes, scope), -1, rows)

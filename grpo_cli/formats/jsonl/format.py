@@ -21,6 +21,7 @@ from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, blocks, end_of_line, raw_lines, wide
 from grpo_cli.formats.interface import Compared, Format, Scanned, Weaving
 from grpo_cli.formats.jsonl.lines import (
+    Known,
     blocks_with_rows,
     has_plain_spelling,
     is_blank,
@@ -158,7 +159,7 @@ class Jsonl(Format):
     def rows(
         self,
         source: Input,
-        index: Sequence[BlockRows] | None,
+        index: Known,
         numbers: np.ndarray,
         columns: Sequence[str],
         *,
@@ -191,9 +192,7 @@ class Jsonl(Format):
         if found:
             yield cells.frame_of_rows(found, columns, as_json=as_json)
 
-    def lists(
-        self, source: Input, index: Sequence[BlockRows] | None, numbers: np.ndarray, columns: Sequence[str]
-    ) -> Iterator[pl.DataFrame]:
+    def lists(self, source: Input, index: Known, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         """Lists of numbers as polars reads them, block by block; the values of a block that it refuses."""
         reader = Reader(tuple(Field(name, "lists") for name in columns))
 
@@ -216,7 +215,7 @@ class Jsonl(Format):
     def rows_perhaps_with(
         self,
         source: Input,
-        index: Sequence[BlockRows] | None,
+        index: Known,
         numbers: np.ndarray,
         columns: Sequence[str],
         word: bytes,
@@ -243,7 +242,7 @@ class Jsonl(Format):
     def joined_index(self, parts: Sequence[Sequence[BlockRows]]) -> list[BlockRows]:
         return [rows for part in parts for rows in part]
 
-    def cheap_rows(self, source: Input, index: Sequence[BlockRows] | None, height: int) -> range:
+    def cheap_rows(self, source: Input, index: Known, height: int) -> range:
         """All rows of a plain file whose lines are known; otherwise the first rows."""
         return range(height if index is not None and not is_packed(source) else min(height, _FIRST))
 
@@ -260,9 +259,7 @@ class Jsonl(Format):
 
     # --- writing -----------------------------------------------------------------------------------------------
 
-    def weave(
-        self, source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving
-    ) -> Sequence[str]:
+    def weave(self, source: Input, index: Known, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Insert the new fields before the last brace of every line; all other bytes stay."""
         weave(source, index, sink, weaving, self.block_size, self.small)
         return ()
@@ -304,7 +301,7 @@ def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
     return [None if value is ABSENT else value for value in found]
 
 
-def lines_of(source: Input, index: Sequence[BlockRows] | None, rows: np.ndarray) -> Iterator[bytes]:
+def lines_of(source: Input, index: Known, rows: np.ndarray) -> Iterator[bytes]:
     """The lines of some ascending rows: at their known offsets after a scan, otherwise by reading up to them."""
     first = 0
     for block, there in blocks_with_rows(source, index):

@@ -23,6 +23,7 @@ from grpo_cli.values.json_text import DECODER
 from grpo_cli.values.slices import Ints
 
 Row = dict[str, Any]
+Known = Sequence[BlockRows] | None  # the rows of the blocks that a scan found; None without a scan
 Refuse = Callable[[Row], object]
 
 _LF, _CR, _OPEN, _CLOSE = b"\n\r{}"
@@ -86,9 +87,7 @@ def last_braces(data: bytes) -> tuple[Ints, Ints]:
     return last[last >= 0], np.flatnonzero(empty[last >= 0])
 
 
-def blocks_with_rows(
-    source: Input, index: Sequence[BlockRows] | None, size: int = SIZE
-) -> Iterable[tuple[Block, BlockRows]]:
+def blocks_with_rows(source: Input, index: Known, size: int = SIZE) -> Iterable[tuple[Block, BlockRows]]:
     """The blocks that a scan found with their rows; without a scan, blocks of about `size` bytes, each read once."""
     if index is None:
         return ahead(_counted, blocks(source, size))

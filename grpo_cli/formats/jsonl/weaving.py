@@ -22,16 +22,14 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, BlockRows, ending, raw_lines
 from grpo_cli.formats.interface import Weaving
-from grpo_cli.formats.jsonl.lines import VALUE, blocks_with_rows, has_plain_spelling, is_blank, line_ends, rows
+from grpo_cli.formats.jsonl.lines import VALUE, Known, blocks_with_rows, has_plain_spelling, is_blank, line_ends, rows
 from grpo_cli.formats.weave_text import weave_blocks
 from grpo_cli.values.json_text import column_texts, refuse_doubled, rewritten, row_texts
 from grpo_cli.values.slices import Buffer, Ints, between, filled
 from grpo_cli.values.token_lists import is_on_tokens
 
 
-def weave(
-    source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving, size: int, small: int
-) -> None:
+def weave(source: Input, index: Known, sink: BinaryIO, weaving: Weaving, size: int, small: int) -> None:
     """Copy the file with the new fields inserted; with `take` only the lines of these rows, in its order.
 
     Without an index the file is read in blocks of about `size` bytes.
