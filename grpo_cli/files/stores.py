@@ -169,7 +169,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
         with suppress(_NoObject):
             return [Stored.at(url)], []
     prefix = key[: magic.start()].rpartition("/")[0] if magic else key.rstrip("/")
-    pattern = _as_pattern(key) if magic else re.compile(".*", re.DOTALL)
+    pattern = _as_pattern(key)
     files, skipped = list[Stored](), list[str]()
     with _explained(shown(url)):
         objects = sorted(_listed(root, prefix), key=lambda item: natural(PurePosixPath(item["path"])))
@@ -181,7 +181,7 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
             continue
         shards = saved.get(_folder(name)) if name.endswith(".arrow") else None
         inside = name[len(prefix) :].lstrip("/").split("/")
-        if not pattern.fullmatch(name) or (not magic and not is_readable(name, suffixes)):
+        if not (pattern.fullmatch(name) if magic else is_readable(name, suffixes)):
             continue
         if not item["size"] or any(map(is_passed_over, inside)) or is_passed_over(PurePosixPath(name).name, shards):
             skipped.append(f"{root}/{name}")
