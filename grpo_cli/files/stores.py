@@ -203,11 +203,10 @@ def _saved(root: str, objects: list[Mapping[str, Any]], *, named: bool) -> dict[
             shards = shards_named(source.between(0, source.pin.size)) if 0 < source.pin.size <= _MOST else None
             if shards is not None:
                 saved[folder] = shards
-    for folder, shards in saved.items():
-        for name in shards if named else ():
-            if f"{folder}{name}" not in there:
-                wrong = f"{root}/{folder}{name}: no such object, but {STATE} lists it"
-                raise DataError(wrong, "was the copy complete?")
+            for name in (shards or ()) if named else ():
+                if f"{folder}{name}" not in there:
+                    wrong = f"{root}/{folder}{name}: no such object, but {STATE} lists it"
+                    raise DataError(wrong, "was the copy complete?")
     return saved
 
 

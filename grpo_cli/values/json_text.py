@@ -117,10 +117,8 @@ def cell_text(value: object) -> str:
 def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
     """JSON text of a column, the same as `cell_text` gives for each cell."""
     if len(series) > small and series.dtype.is_float():
-        texts, finite = float_texts(series.cast(pl.Float64)), series.is_finite()
-        if finite.all() and not series.null_count():
-            return texts
-        return pl.select(pl.when(finite).then(texts).otherwise(pl.lit("null"))).to_series()
+        finite = pl.when(series.is_finite()).then(float_texts(series))
+        return pl.select(finite.otherwise(pl.lit("null"))).to_series()
     if series.dtype.is_integer() or series.dtype == pl.Boolean:
         return series.cast(pl.String).fill_null("null")
     if token_lists.has_numbers(series):

@@ -42,11 +42,19 @@ PIECE: Final = 256 << 10  # bytes for the exact reader, if polars refuses a bloc
 _FIRST, _EVERY = 8, 1_000  # rows of a block that Python parses as well
 _FIRST_BYTES: Final = 32 << 10
 _MOST_STEPS: Final = 6  # most steps of a dotted path: each further step doubles the ways to read it
-_FAR: Final = 1 << 32
 
 
 class _Unsure(Exception):
     """Why polars may read a block differently from Python's parser."""
+
+
+_DOUBTS: Final = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    DataError,
+    UnicodeEncodeError,  # a name may have half a surrogate pair
+    _Unsure,
+)
 
 
 class ReadPiece(NamedTuple):
@@ -75,8 +83,7 @@ class Reader:
         data = block.read()
         braces, empty = last_braces(data)
         found = list(self._found(data, braces, place))
-        small = braces.astype(np.uint32) if len(data) < _FAR else braces
-        return BlockRows(len(data), small, empty), found
+        return BlockRows(len(data), braces.astype(np.min_scalar_type(len(data))), empty), found
 
     def lists(self, data: bytes) -> pl.DataFrame | None:
         """The columns of a block; None if only the exact reader is sure of it."""
@@ -102,10 +109,8 @@ class Reader:
         """The result of polars, or why it is doubtful."""
         try:
             return self._fast(data, braces)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except _DOUBTS as error:
             return str(error).partition("\n")[0]
-        except (DataError, UnicodeEncodeError, _Unsure) as error:  # a name may have half a surrogate pair
-            return str(error)
 
     def exact(self, data: bytes, place: Place, start: int = 0, why: str = "") -> ReadPiece:
         """Read lines one by one with Python's parser; the first begins at `start` in the block."""
