@@ -83,10 +83,6 @@ class Columns(Located):
         found = self.values.get(name)
         return found if found is not None and found.dtype == pl.Float64 else None
 
-    def compact(self) -> Columns:
-        """The same columns with repeated texts as categories: for rows that are grouped several times."""
-        return replace(self, values={name: _as_categories(column) for name, column in self.values.items()})
-
     def under(self, binding: Binding) -> Columns:
         """The same columns under other flags, which must not need further columns."""
         old = self.request
@@ -197,11 +193,8 @@ class ReadColumns:
                 if wanted.name not in self.optional:
                     raise absent(wanted.name, table.name, table.columns())
                 continue
-            if wanted.kind == "key":
-                texts = [part.cast(pl.String) if part.dtype == pl.Null else part for part in found]
-                columns.append(joined_keys(wanted.name, texts))
-            else:
-                columns.append(joined(found))
+            column = joined_keys(wanted.name, found)
+            columns.append(column if wanted.kind == "key" else column.rechunk())
         return Scanned(
             pl.DataFrame(columns),
             table.format.joined_index([part.index for part in parts]),
@@ -243,13 +236,6 @@ def joined(parts: Sequence[pl.Series]) -> pl.Series:
     return parts[0] if len(parts) == 1 else joined_keys(parts[0].name, parts).rechunk()
 
 
-def _as_categories(column: pl.Series) -> pl.Series:
-    """A text column that stores equal texts once; unchanged if most texts are distinct or it is no text."""
-    if column.dtype != pl.String or 2 * column.to_frame().select(pl.all().approx_n_unique()).item() > len(column):
-        return column
-    return column.cast(pl.Categorical(pl.Categories.random()))
-
-
 def _with_outcomes(columns: Columns) -> Columns:
     """The columns with texts as rewards converted to numbers by --map."""
     outcomes = columns.request.binding.outcomes
@@ -277,10 +263,6 @@ def _counted(columns: Columns, name: str, outcomes: Mapping[str, float | None]) 
             known[text] = outcomes[named] if named in outcomes else as_number(text)
         except ValueError:
             row = (texts == text).arg_max() or 0
-            if text.startswith("["):
-                wrong = f"{columns.place(row)}: {name} is the list {text[:SHOWN]}, but --map only maps texts"
-                cure = f"write one row for each, or a list of objects: --reward '{name}[].outcome'"
-                raise DataError(wrong, cure) from None
             wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
             pair = f'"{text[:SHOWN]}=NUMBER"' if "," in text else f"{text[:SHOWN]}=NUMBER"
             raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None

@@ -245,16 +245,12 @@ def _text(column: pl.Series) -> pl.Series:
 
 def _equal(text: pl.Series, values: Sequence[str]) -> pl.Series:
     """The rows whose number equals a value, however both are written: 0 is 0.0 and false."""
-    numbers = pl.Series([number for value in values if (number := _number(value)) is not None], dtype=pl.Float64)
-    found = text.str.to_lowercase().replace(WORDS).cast(pl.Float64, strict=False)
-    return found.is_in(numbers.implode()).fill_null(value=False)
+    numbers = _numbers(pl.Series(values, dtype=pl.String)).drop_nulls()
+    return _numbers(text).is_in(numbers.implode()).fill_null(value=False)
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(WORDS.get(text.lower(), text))
-    except ValueError:
-        return None
+def _numbers(text: pl.Series) -> pl.Series:
+    return text.str.to_lowercase().replace(WORDS).cast(pl.Float64, strict=False)
 
 
 def _true(column: pl.Series, lower: pl.Series, mark: Mark) -> pl.Series:

@@ -1,7 +1,7 @@
-"""Whether the rows of the inputs fit into memory: checked before anything is read, or as soon as it is certain.
+"""Whether the rows of the inputs fit into memory: checked before anything is read, if their formats state their number of rows.
 
-Some formats state their number of rows; for others it is estimated while they are read. Only what every run needs is
-counted: a run that is accepted may still be too large, but a run that is refused would have been killed.
+Only what every run needs is counted: a run that is accepted may still be too large, but a run that is refused would have been
+killed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import polars as pl
-
 from grpo_cli.errors import DataError
 from grpo_cli.read.tables import Table
 
 ROW: Final = 40  # bytes per row with a key and a reward: less than in any measured run (50 to 90)
 COLUMN: Final = 8  # bytes per row for each further column
-SCORED: Final = 24  # further bytes per row for groups and advantages: less than in any measured run
 MOST: Final = (1 << 32) - 1  # rows: they are numbered with 32 bits
-SURE: Final = 0.02  # share of the bytes from which the estimate is meaningful
 WAYS_OUT: Final = (
     "run it in parts, by step or by file, on a machine with more memory, or as JSON lines that are sorted by group "
     "through --stream"
@@ -40,34 +36,6 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
     if available is not None and needed > available:
         raise DataError(
             f"{rows:,} rows take at least {needed / _GB:.1f} GB of memory, but {available / _GB:.1f} GB are available",
-            WAYS_OUT,
-        )
-
-
-class Growth:
-    """The memory of the rows that have been read, extrapolated to all bytes of the files.
-
-    It stops a run before memory runs out if its files do not state their number of rows. The rest of the files may have
-    fewer rows than their beginning: the less has been read, the larger the margin.
-    """
-
-    def __init__(self, size: int, root: Path = Path("/")) -> None:
-        """Start with files of this total size, none of it read yet."""
-        self._size, self._available = size, available_memory(root)
-        self._read, self._rows, self._bytes = 0, 0, 0.0
-
-    def add(self, size: int, columns: pl.DataFrame) -> None:
-        """Count the rows of the next `size` bytes; stop the run if memory will not suffice."""
-        self._read += size
-        self._rows += len(columns)
-        self._bytes += columns.estimated_size()
-        share = self._read / max(1, self._size)
-        needed = (self._bytes + SCORED * self._rows) / max(share, 1e-9)
-        if self._available is None or share < SURE or needed <= self._available * (2 - share):
-            return
-        raise DataError(
-            f"{self._rows:,} rows were read in {share:.0%} of the bytes: all of them would take at least {needed / _GB:.1f} GB of memory, "
-            f"but {self._available / _GB:.1f} GB were available",
             WAYS_OUT,
         )
 

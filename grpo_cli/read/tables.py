@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -323,13 +322,12 @@ def in_one_type(frames: Sequence[pl.DataFrame], cure: str, *, wide: bool) -> lis
     `wide` allows integers of 128 bits, which no file has.
     """
     made = [*frames]
-    types: dict[str, set[pl.DataType]] = {}
-    for name, dtype in chain.from_iterable(frame.schema.items() for frame in frames):
-        types.setdefault(name, set()).update({dtype} - {pl.Null()})
-    for name, found in types.items():
+    for name in dict.fromkeys(name for frame in frames for name in frame.columns):
+        parts = [frame[name] for frame in frames if name in frame.columns]
+        found = {part.dtype for part in parts} - {pl.Null()}
         if len(found) < 2 or not all(dtype.is_numeric() for dtype in found):  # noqa: PLR2004 - two types differ
             continue
-        common = _common_type([frame[name] for frame in frames if name in frame.columns], wide=wide)
+        common = _common_type(parts, wide=wide)
         if common is None:
             what = f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs"
             raise DataError(f"{what}, and no type of number holds all its values", cure)

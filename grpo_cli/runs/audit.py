@@ -87,7 +87,7 @@ def audited(
 
 def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> Audited:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
-    columns = read_columns(choose(layout(tables, binding), job.said.plan), over).compact()
+    columns = read_columns(choose(layout(tables, binding), job.said.plan), over)
     logged = _logged_in(tables, column, job, over)
     return _audited(job, columns, logged, phase)
 
@@ -128,7 +128,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], ove
     for columns in each:
         value = columns.request.value
         try:
-            own = _audited(jobs[parts.name(value)], columns.compact(), logged, phase)
+            own = _audited(jobs[parts.name(value)], columns, logged, phase)
         except DataError as error:
             error.inside(f"{job.by} = {value}")
             raise

@@ -20,10 +20,8 @@ import polars as pl
 from grpo_cli.errors import DataError, Written
 from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.inputs import Section
-from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.columns import ReadColumns
 from grpo_cli.read.group_keys import encode
-from grpo_cli.read.memory import Growth
 from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
 from grpo_cli.values.token_lists import has_numbers, with_lists
@@ -97,15 +95,11 @@ class Tasks:
 
     def _read(self, work: Callable[[Table], Any], pieces: Sequence[Table], least: int) -> Iterator[Any]:
         """What the work finds in each piece."""
-        growth = Growth(sum(piece.source.pin.size for piece in pieces))
         tasks = list(_together(pieces, _rows_of, least))
         work_there = self.cluster.put(work)
         results = self.cluster.run(work_on, ((work_there, task) for task in tasks))
-        for done, (task, packed) in enumerate(zip(tasks, results, strict=True), 1):
-            for piece, found in zip(task, map(unpacked, packed), strict=True):
-                if isinstance(found, Scanned):
-                    growth.add(piece.source.pin.size, found.frame)
-                yield found
+        for done, packed in enumerate(results, 1):
+            yield from map(unpacked, packed)
             self.phase("reading", done, len(tasks))
 
     def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:

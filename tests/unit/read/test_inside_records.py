@@ -463,14 +463,6 @@ def test_a_text_may_be_a_missing_reward(to: Any, word: str, tmp_path: Path) -> N
     assert f"text values: {word} = missing" in done.err
 
 
-def test_a_list_of_texts_is_refused_with_two_ways_out(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"prompt_id": 1, "results": ["pass", "fail"]}] * 2)
-    with pytest.raises(
-        DataError, match=r"a\.jsonl:1: results is the list .*; write one row for each, or a list of objects"
-    ):
-        look(path, reward=["results"], map="pass=1,fail=0")
-
-
 def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"uid": 1, "result": text} for text in ("pass", "fail", "crash", "crash")])
     cases: list[tuple[dict[str, str], str]] = [

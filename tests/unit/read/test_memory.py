@@ -14,7 +14,7 @@ import pytest
 from pyarrow import ipc
 
 from grpo_cli.errors import DataError
-from grpo_cli.read.memory import WAYS_OUT, Growth, available_memory, refuse_beyond_memory
+from grpo_cli.read.memory import WAYS_OUT, available_memory, refuse_beyond_memory
 from grpo_cli.read.tables import FileTable
 from tests.support.jobs import opened
 
@@ -58,27 +58,6 @@ def test_rows_that_cannot_fit_are_refused_with_both_figures(tmp_path: Path) -> N
 
 def test_ray_is_no_way_out_for_too_many_rows() -> None:
     assert "ray" not in WAYS_OUT
-
-
-def test_a_run_of_files_that_do_not_count_their_rows_stops_as_soon_as_it_is_certain(tmp_path: Path) -> None:
-    """100,000 rows of 16 bytes, and 24 for each to compute with: 4 MB for a tenth of the bytes."""
-    columns = FRAME.with_columns(pl.all().cast(pl.Float64))
-    growth = Growth(1000, machine(tmp_path, available=21 * MB + MB // 2))
-    growth.add(100, columns)  # 40 MB for all, if the rest is like it, and 1.9 times as much as there is
-    with pytest.raises(
-        DataError,
-        match=r"200,000 rows were read in 11% of the bytes: all of them would take at least 0\.1 GB of memory",
-    ):
-        growth.add(10, columns)
-
-
-def test_a_run_goes_on_to_its_end_where_the_rest_has_fewer_rows(tmp_path: Path) -> None:
-    growth = Growth(1000, machine(tmp_path, available=21 * MB + MB // 2))
-    growth.add(10, FRAME)  # too little to judge by
-    growth.add(90, FRAME.with_columns(pl.all().cast(pl.Float64)).head(0))
-    growth.add(900, FRAME.head(0))
-    growth = Growth(1000, machine(tmp_path, available=None))
-    growth.add(1000, FRAME)
 
 
 def test_more_rows_than_have_numbers_are_refused_whatever_the_memory(

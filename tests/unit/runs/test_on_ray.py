@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.errors import InputChanged, UsageError
 from grpo_cli.formats.interface import Scanned
-from grpo_cli.read import columns, memory
+from grpo_cli.read import columns
 from grpo_cli.read.tables import Binding
 from grpo_cli.runs import audit, compute_files, on_ray
 from tests.support import ray_runs
@@ -332,17 +332,6 @@ def test_files_share_a_task_where_they_are_small_or_too_many(
         words = job(folder, group="prompt_id", group_within="input", dry_run=True)
         compute_files.run(words, phase, workers)
     assert totals[-1] in tasks
-
-
-def test_a_run_stops_while_it_reads_when_the_memory_will_not_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(), suffix="jsonl")
-    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
-    monkeypatch.setattr(memory, "available_memory", lambda _: 12_000)  # 600 rows take 24,000 bytes at least
-    with ray_runs.on_tasks() as workers, pytest.raises(DataError, match=r"rows were read in \d+% of the bytes: all of"):
-        compute_files.run(words, workers=workers)
-    assert not (tmp_path / "out").exists()
 
 
 # --- inspect and audit -----------------------------------------------------------------------------------------
