@@ -21,11 +21,10 @@ from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.groups import group
+from grpo_cli.read.groups import counted, group, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
 from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
-from grpo_cli.read.rollouts import counted, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.values.cells import Kind, as_number
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from grpo_cli.errors import printable
-from grpo_cli.read.conversation import Passage
+from grpo_cli.read.texts import Passage
 from grpo_cli.render.text import clean, count
 from grpo_cli.values.chat import is_model
 

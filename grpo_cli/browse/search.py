@@ -12,8 +12,7 @@ import polars as pl
 
 from grpo_cli.browse.model import Model
 from grpo_cli.engine.moments import Index
-from grpo_cli.read.conversation import Reader
-from grpo_cli.read.texts import TextColumns
+from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.render.text import count
 
 # Words that a file contains as they are shown, unless a letter is escaped; JSON may differ in other characters.

@@ -19,11 +19,10 @@ from grpo_cli.errors import DataError, GrpoError, edits
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import encode
-from grpo_cli.read.groups import group
+from grpo_cli.read.groups import group, with_rollouts
 from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
-from grpo_cli.read.rollouts import with_rollouts
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.values.cells import canonical
 from grpo_cli.values.key_text import plain

@@ -31,9 +31,19 @@ from grpo_cli.read.group_keys import (
     usual,
     within,
 )
-from grpo_cli.read.groups import Groups, group, is_one_dataset
-from grpo_cli.read.hints import inside_of_record
+from grpo_cli.read.groups import (
+    Groups,
+    group,
+    is_one_dataset,
+    lone_rollouts,
+    rows_counted,
+    turns_in_order,
+    unequal_siblings,
+    unnamed_rollouts,
+    with_rollouts,
+)
 from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
+from grpo_cli.read.layout import inside_of_record
 from grpo_cli.read.marks import unread, useless
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.prompt_check import is_empty, mixed_error, prompt_of
@@ -44,14 +54,6 @@ from grpo_cli.read.repeated_draws import (
     is_several_rows_a_rollout,
     numberings,
     size_by_samples,
-)
-from grpo_cli.read.rollouts import (
-    lone_rollouts,
-    rows_counted,
-    turns_in_order,
-    unequal_siblings,
-    unnamed_rollouts,
-    with_rollouts,
 )
 from grpo_cli.read.tables import KlField, column_names
 from grpo_cli.read.token_numbers import refuse_kl

@@ -12,9 +12,8 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
-from grpo_cli.read.hints import absent_column
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
-from grpo_cli.read.layout import layout, with_names
+from grpo_cli.read.layout import absent_column, layout, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, united

@@ -91,9 +91,6 @@ def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.
 
 def _numbered_lines(lines: pl.DataFrame, piece: int) -> tuple[Codes, Codes]:
     """The number of every line among distinct lines, in order of first appearance, and the first position of each."""
-    key = lines.to_series()
-    if lines.width == 1 and _is_whole(key):  # an integer is its own word
-        return _numbered(key.to_numpy().astype(np.int64, copy=False).view(np.uint64), piece)
     words, _ = packed(lines.get_columns())
     if words is not None:
         return _numbered(words, piece)

@@ -238,12 +238,12 @@ def rewards_of(schema: Schema, table: Table) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Match:
-    """How well a schema fits: its score, or the reasons against it."""
+    """How well a schema fits a file: its score, or the reasons against it."""
 
-    schema: Schema
+    schema: str
     score: int
-    against: tuple[str, ...] = ()
-    by: tuple[str, ...] = ()  # the reasons for it
+    by: Sequence[str]  # the reasons for it
+    against: Sequence[str]
 
 
 def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) -> list[T]:
@@ -296,7 +296,9 @@ def _schema_of(table: Table, known: Sequence[Schema]) -> Schema | None:
     if not _likely(known, table.columns()):
         return None
     sample = table.sample()
-    return _best([_match(likely, sample) for likely in _likely(known, sample.names)], table.name)
+    likely = {schema_.name: schema_ for schema_ in _likely(known, sample.names)}
+    best = _best([_match(schema_, sample) for schema_ in likely.values()], table.name)
+    return None if best is None else likely[best]
 
 
 def _likely(known: Iterable[Schema], names: Collection[str]) -> list[Schema]:
@@ -310,15 +312,15 @@ def _heads(fields: tuple[str, ...]) -> frozenset[str]:
     return frozenset(re.split(r"[.\[]", field)[0] for field in fields)
 
 
-def _best(candidates: Sequence[Match], name: str) -> Schema | None:
-    """The best match, or None; a tie is an error."""
+def _best(candidates: Sequence[Match], name: str) -> str | None:
+    """The schema that fits best, or None; a tie is an error."""
     fitting = [match for match in candidates if not match.against]
     if not fitting:
         return None
     most = max(match.score for match in fitting)
     best = [match.schema for match in fitting if match.score == most]
     if len(best) > 1:
-        both = " and ".join(f"{known.name} ({known.title})" for known in best)
+        both = " and ".join(f"{known} ({schema(known).title})" for known in best)
         raise DataError(f"{name}: two schemas fit: {both}", "choose with --schema NAME, or --schema none")
     return best[0]
 
@@ -345,24 +347,13 @@ def _can_hold(known: Reader, layout: str) -> bool:
 def nearly(table: Table) -> list[Match]:
     """Schemas with a single mismatch, best first, except those that are refused anyway."""
     sample = table.sample()
-    candidates = (_match(known, sample) for known in _known())
-    fitting = (match for match in candidates if match.schema.layout not in REFUSED and len(match.by) >= _SPEAKING)
-    return _nearly(fitting)
+    candidates = (_match(known, sample) for known in _known() if known.layout not in REFUSED)
+    return _nearly(match for match in candidates if len(match.by) >= _SPEAKING)
 
 
 def _nearly(candidates: Iterable[Match]) -> list[Match]:
     near = [match for match in candidates if len(match.against) == 1 and match.by]
     return sorted(near, key=lambda match: -match.score)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """How a schema fits a file."""
-
-    schema: str
-    score: int
-    by: Sequence[str]
-    against: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -372,8 +363,8 @@ class SchemaMatch:
     file: str
     schema: str | None
     because: Sequence[str]
-    also: Sequence[Fit]
-    nearly: Sequence[Fit]
+    also: Sequence[Match]
+    nearly: Sequence[Match]
 
 
 def explained(name: str) -> SchemaMatch:
@@ -384,14 +375,8 @@ def explained(name: str) -> SchemaMatch:
     candidates = [_match(candidate, sample) for candidate in schemas().values()]  # a listing may import packages
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
-    also, nearly = ([*map(_fit, matches)] for matches in (fitting[1:], _nearly(candidates)[:_NEAR]))
-    if best is None:
-        return SchemaMatch(name, None, (), also, nearly)
-    return SchemaMatch(name, best.name, fitting[0].by, also, nearly)
-
-
-def _fit(match: Match) -> Fit:
-    return Fit(match.schema.name, match.score, match.by, match.against)
+    because = fitting[0].by if fitting else ()
+    return SchemaMatch(name, best, because, fitting[1:], _nearly(candidates)[:_NEAR])
 
 
 # --- matching ----------------------------------------------------------------------------------------------
@@ -417,4 +402,4 @@ def _match(known: Schema, sample: Sample) -> Match:
     # For a nested schema the sample shows the records around the rollouts.
     if not against and known.rewards is not None and known.layout != NESTED and not reward_names(known, sample):
         against.append("no column that could be a reward")
-    return Match(known, score, tuple(against), tuple(by))
+    return Match(known.name, score, by, against)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
-from typing import Any, Final, Self, cast
+from itertools import combinations, groupby, takewhile
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
-from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, TEXTS
+from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import Table, column_names
 from grpo_cli.schemas.table import Schema
+from grpo_cli.values.chat import is_model
+from grpo_cli.values.paths import Absent
 
 Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -179,3 +183,264 @@ class TextStore:
         spans = zip(self._starts[at].tolist(), self._starts[at + 1].tolist(), strict=True)
         read = (os.pread(self._fd, end - start, start) for start, end in spans)
         return pl.Series(column, [text.decode() or None for text in read], dtype=pl.String)
+
+
+# --- what was said -------------------------------------------------------------------------------------------------
+
+_THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
+_TURN: Final = re.compile(
+    r"<\|im_start\|>([\w-]+)\n?(.*?)(?:<\|im_end\|>\n?|(?=<\|im_start\|>)|\Z)"
+    r"|<\|start_header_id\|>([\w-]+)<\|end_header_id\|>\s*(.*?)(?:<\|eot_id\|>|(?=<\|start_header_id\|>)|\Z)"
+    r"|<start_of_turn>([\w-]+)\n?(.*?)(?:<end_of_turn>\n?|(?=<start_of_turn>)|\Z)",
+    re.DOTALL,
+)
+# A chat whose marks were left out when it was decoded, as verl writes it: each speaker on a line.
+_DECODED: Final = re.compile(r"^(system|user|assistant|tool)\n", re.MULTILINE)
+_THINKING: Final = re.compile(
+    r"\A(?P<before>\s*)<(?P<tag>think|thinking|reasoning)>(?P<inside>.*?)</(?P=tag)>", re.DOTALL
+)
+
+_WRITTEN: Final = re.compile(r"\[[^]\n]+]\n")
+
+
+class Passage(NamedTuple):
+    """A piece of a rollout: who said it, and what."""
+
+    speaker: str
+    text: str
+
+
+class Said(NamedTuple):
+    """What was said in a rollout: what the model was asked, and what it and its tools said from then on."""
+
+    prompt: list[Passage]
+    response: list[Passage]
+    stop: str = ""  # why it ended, if the file says so
+
+
+class Reader:
+    """Reads the texts of rows of a narrow table, and their records."""
+
+    def __init__(self, narrow: Narrow, named: TextColumns) -> None:
+        """`named` are the columns that flags name."""
+        self._narrow, self._named = narrow, named
+
+    def columns(self, file: int) -> TextColumns:
+        """The text columns of a file; none if no column looks like one."""
+        return some_texts(self._narrow.tables[file], self._named)
+
+    def said(self, rows: RowNumbers) -> list[Said]:
+        """What was said in these rollouts; empty where no column has a text."""
+        narrow, found = self._narrow, list[Said]()
+        places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
+        for file, here in narrow.by_file(places):
+            columns = self.columns(file)
+            stops = [name for name in STOPS if name in narrow.tables[file].columns()]
+            found += [
+                _laid_out(columns, values)._replace(
+                    stop=next((str(values[name]) for name in stops if values.get(name)), "")
+                )
+                for values in self._values(file, here, [*columns.names, *stops])
+            ]
+        return [found[at] for at in which.tolist()]
+
+    def passages(self, row: int) -> list[Passage]:
+        """What was said in one rollout, from the first to the last."""
+        (said,) = self.said(np.array([row]))
+        return [*said.prompt, *said.response]
+
+    def texts(self, columns: TextColumns, row: Mapping[str, str | None]) -> Iterator[str]:
+        """All that was said in a rollout, from the JSON texts of these columns: as it is stored, then as it is laid out."""
+        values = {name: _value(text) for name, text in row.items()}
+        yield from (value for value in values.values() if isinstance(value, str))
+        said = _laid_out(columns, values)
+        yield from (passage.text for passage in (*said.prompt, *said.response))
+
+    def fields(self, row: int) -> list[Passage]:
+        """Every field of the record by its name, the ground truth first."""
+        file, inside = self._narrow.within(row)
+        (values,) = self._values(file, np.array([inside]), self._narrow.tables[file].columns())
+        names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
+        return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
+
+    def _values(self, file: int, here: RowNumbers, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of ascending rows of a file as values of JSON."""
+        table, index = self._narrow.tables[file], self._narrow.scans[file].index
+        if not names:
+            return [{} for _ in here]
+        table.source.check()
+        try:
+            frames = list(table.rows(index, here, names, as_json=True))
+        except Absent as error:  # only other files have this column
+            return self._values(file, here, [name for name in names if name != error.column])
+        return [{name: _value(text) for name, text in row.items()} for frame in frames for row in frame.to_dicts()]
+
+
+def written(passages: Sequence[Passage]) -> str | None:
+    """The passages as one text, each under its speaker if there are several; None if there are none."""
+    if len(passages) <= 1:
+        return passages[0].text if passages else None
+    return "\n\n".join(f"[{passage.speaker}]\n{passage.text}" for passage in passages)
+
+
+def has_turns(text: str) -> bool:
+    """Whether a text was `written` from several passages."""
+    return _WRITTEN.match(text) is not None
+
+
+def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> Said:
+    """The passages of the texts of a row; a prompt or a response that is there may be empty."""
+
+    def of(name: str, speaker: str) -> list[Passage]:
+        value = values.get(name) if name else None
+        return [*passages_of(value, speaker)] or ([Passage(speaker, "")] if value is not None else [])
+
+    prompt = of(columns.prompt, "prompt")
+    said = of(columns.messages, "message") or of(columns.response, "response")
+    if len(prompt) > 1 and not prompt[-1].text:
+        prompt.pop()  # the beginning of a turn, which a template puts before the response
+    if not prompt:
+        asked = [*takewhile(lambda passage: not is_model(re.split("[ ,]", passage.speaker)[0]), said)]
+    else:  # a conversation begins with its prompt
+        asked = said[: len(prompt)]
+        asked = asked if [each.text for each in asked] == [each.text for each in prompt] else []
+    return Said(prompt or asked, said[len(asked) :])
+
+
+def _value(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _written(value: Any) -> str:
+    """A text as it is, every other value as JSON, indented if it is nested."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
+
+
+def passages_of(value: Any, speaker: str) -> Iterator[Passage]:
+    """The passages of a text, a message, or a list of these; `speaker` is used where a passage names none."""
+    match value:
+        case None:
+            return
+        case str():
+            yield from _of_text(value, speaker)
+        case list():
+            for item in value:
+                yield from passages_of(item, speaker)
+        case dict():
+            yield from _of_message(value, speaker)
+        case _:
+            yield Passage(speaker, _written(value))
+
+
+def _of_text(text: str, speaker: str) -> Iterator[Passage]:
+    """A text may be messages as JSON, a chat in the marks of a template, or begin with reasoning."""
+    if text.startswith(("[{", '{"')):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            if _is_message(value) or (isinstance(value, list) and all(map(_is_message, value))):
+                yield from passages_of(value, speaker)
+                return
+    if _DECODED.match(text) is not None:
+        words = _DECODED.split(text if text.endswith("\n") else f"{text}\n")
+        for who, said in zip(words[1::2], words[2::2], strict=True):
+            yield from _with_thoughts(said.strip("\n"), who)
+        return
+    at = 0
+    for turn in _TURN.finditer(text):
+        if text[at : turn.start()].strip():
+            yield from _with_thoughts(text[at : turn.start()], speaker)
+        who, said = (group for group in turn.groups() if group is not None)
+        yield from _with_thoughts(said, who)
+        at = turn.end()
+    if not at or text[at:].strip():
+        yield from _with_thoughts(text[at:], speaker)
+
+
+def _with_thoughts(text: str, speaker: str) -> Iterator[Passage]:
+    thinking = _THINKING.match(text)
+    if thinking is not None:
+        yield Passage(f"{speaker}, reasoning", thinking["inside"].strip("\n"))
+        text = text[thinking.end() :].lstrip("\n")
+    if text or thinking is None:
+        yield Passage(speaker, text)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and bool({"role", "from", "content", "type"} & {*value})
+
+
+def _of_message(message: Mapping[str, Any], speaker: str) -> Iterator[Passage]:
+    """A message of a chat, or an item of a response: reasoning, text, and calls of tools."""
+    kind, said = message.get("type"), message.get("role") or message.get("from")
+    who = str(said or speaker)
+    if "messages" in message and not said:
+        yield from passages_of(message["messages"], speaker)
+        return
+    if kind in {"function_call", "tool_use", "tool_call"} and "content" not in message:
+        yield _call(message, who)
+        return
+    if kind in {"function_call_output", "tool_result"}:
+        yield from passages_of(message.get("output", message.get("content")), "tool")
+        return
+    if kind in {"reasoning", "thinking"}:
+        content = [message.get(name) for name in ("summary", "content", "text", *_THOUGHTS)]
+        texts = [passage.text for item in content for passage in passages_of(item, who)]
+        yield Passage(f"{who}, reasoning", "\n".join(filter(None, texts)))
+        return
+    if isinstance(message.get("text"), str) and "content" not in message and kind is not None:
+        yield Passage(who, message["text"])  # a part of a content
+        return
+    if not said and not _is_message(message):
+        yield Passage(speaker, _written(message))
+        return
+    name = message.get("name") or message.get("tool_name")
+    who = f"{who} {name}" if isinstance(name, str) and name else who
+    for thought in _THOUGHTS:
+        if isinstance(message.get(thought), str) and message[thought]:
+            yield Passage(f"{who}, reasoning", message[thought])
+            break
+    yield from _content(message, who)
+    for call in message.get("tool_calls") or ():
+        yield _call(_value(call) if isinstance(call, str) else call, who)
+
+
+def _content(message: Mapping[str, Any], who: str) -> Iterator[Passage]:
+    content = message.get("content", message.get("value"))
+    if isinstance(content, list) and content:
+        yield from _joined([passage for item in content for passage in passages_of(item, who)])
+    elif content or not (message.get("tool_calls") or any(message.get(name) for name in _THOUGHTS)):
+        yield from passages_of("" if content is None else content, who)
+
+
+def _joined(passages: Sequence[Passage]) -> Iterator[Passage]:
+    """The passages, with texts of the same speaker after each other as one."""
+    for speaker, same in groupby(passages, key=attrgetter("speaker")):
+        yield Passage(speaker, "\n".join(passage.text for passage in same))
+
+
+def _call(call: Any, who: str) -> Passage:
+    """The call of a tool: its name and its arguments."""
+    if not isinstance(call, dict):
+        return Passage(f"{who}, tool call", _written(call))
+    function = call.get("function", call)
+    inside = function if isinstance(function, dict) else {"name": function, **call}
+    arguments = next((inside[name] for name in ("arguments", "input", "args", "kwargs") if name in inside), None)
+    arguments = _value(arguments) if isinstance(arguments, str) else arguments
+    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), _arguments(arguments))
+
+
+def _arguments(value: Any) -> str:
+    """Arguments as JSON; a script among them is shown as its lines, not as one line with escapes."""
+    if isinstance(value, dict) and any(isinstance(said, str) and "\n" in said for said in value.values()):
+        return "\n".join(
+            f"{name}:\n{said}"
+            if isinstance(said, str) and "\n" in said
+            else f"{name}: {json.dumps(said, ensure_ascii=False)}"
+            for name, said in value.items()
+        )
+    return _written(value)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.errors import UnknownName
-from grpo_cli.read.conversation import has_turns
+from grpo_cli.read.texts import has_turns
 from grpo_cli.render.distribution import distribution_lines
 from grpo_cli.render.text import (
     Sections,

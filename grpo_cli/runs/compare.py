@@ -16,10 +16,10 @@ from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import Given, counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
+from grpo_cli.read.groups import counted
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import columns_of_roles
-from grpo_cli.read.rollouts import counted
 from grpo_cli.read.tables import Table
 from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
 from grpo_cli.schemas.table import items

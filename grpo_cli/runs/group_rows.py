@@ -13,9 +13,8 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read import excerpts
-from grpo_cli.read.conversation import Passage, Reader, Said, written
 from grpo_cli.read.known_names import TRUTHS
-from grpo_cli.read.texts import TextColumns
+from grpo_cli.read.texts import Passage, Reader, Said, TextColumns, written
 from grpo_cli.stats.facts import plain, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups
 from grpo_cli.values.key_text import cut

@@ -18,11 +18,11 @@ from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
-from grpo_cli.read.conversation import written
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, gathered, ids_of, keyed_groups, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
+from grpo_cli.read.texts import written
 from grpo_cli.runs.asked import OnFiles, binding_of
 from grpo_cli.runs.group_rows import ends, said
 from grpo_cli.stats.against import NowAndBefore

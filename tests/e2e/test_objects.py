@@ -18,8 +18,7 @@ from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files import stores
 from grpo_cli.files.installation import install
 from grpo_cli.formats.registry import FORMATS
-from grpo_cli.read.conversation import Reader
-from grpo_cli.read.texts import TextColumns
+from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from grpo_cli.browse.model import Model
 from grpo_cli.errors import GrpoError
-from grpo_cli.read.conversation import Reader
-from grpo_cli.read.texts import TextColumns
+from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.runs.inspect import Job
 from grpo_cli.stats.inspection import View
 from tests.support.command import adv

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from grpo_cli.browse.layout import ENDS, Line, beside, differing, page, wrapped
 from grpo_cli.browse.lines import fitting
-from grpo_cli.read.conversation import Passage
+from grpo_cli.read.texts import Passage
 
 ANY_TEXT = st.text(st.characters(), max_size=200)
 

@@ -15,8 +15,7 @@ import grpo_cli
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files import trials
 from grpo_cli.formats import harbor as harbor_format
-from grpo_cli.read.conversation import Reader
-from grpo_cli.read.texts import TextColumns
+from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.write.verify import verify
 from tests.support import harbor
 from tests.support.command import adv

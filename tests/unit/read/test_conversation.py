@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.read.conversation import Passage, Reader, passages_of
-from grpo_cli.read.texts import TextColumns
+from grpo_cli.read.texts import Passage, Reader, TextColumns, passages_of
 from grpo_cli.runs.group_rows import report_groups
 from tests.support.command import adv
 from tests.support.jobs import write
