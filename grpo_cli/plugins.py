@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -38,6 +38,7 @@ class PluginWarning(UserWarning):
     """A plugin that is slow, broken or in conflict with another; nothing else is affected."""
 
 
+@dataclass(eq=False)
 class Registry(Mapping[str, Row], Generic[Row]):
     """The rows of a table. A package is imported when one of its names is looked up, and by `items` and `values`.
 
@@ -45,23 +46,15 @@ class Registry(Mapping[str, Row], Generic[Row]):
     `made` turns an entry (one of several, each a `like`) into a row; `validate` refuses a row that can be found by its name.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        group: str,
-        built_in: Callable[[], Mapping[str, Row]],
-        made: Callable[[str, dict[str, Any]], Row],
-        like: type,
-    ) -> None:
-        self._kind = kind
-        self._group = group
-        self._built_in = built_in
-        self._made = made
-        self._like = like
-        self._file = ""  # given to this run, and its rows
-        self._of_file: Mapping[str, Row] = {}
-        self._imported: dict[EntryPoint, Row | PluginError] = {}
-        self.validate: Callable[[Row], object] = lambda _: None
+    kind: str
+    group: str
+    built_in: Callable[[], Mapping[str, Row]]
+    made: Callable[[str, dict[str, Any]], Row]
+    like: type
+    validate: Callable[[Row], object] = lambda _: None
+    _file: str = ""  # given to this run, and its rows
+    _of_file: Mapping[str, Row] = field(default_factory=dict)
+    _imported: dict[EntryPoint, Row | PluginError] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Row:
         rows = self.at_hand
@@ -79,7 +72,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
     @property
     def at_hand(self) -> Mapping[str, Row]:
         """The rows that need no import."""
-        return {**self._built_in(), **self._of_file}
+        return {**self.built_in(), **self._of_file}
 
     def items(self) -> ItemsView[str, Row]:
         """All rows except broken ones."""
@@ -87,7 +80,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         for name, points in self._points().items():
             if name in rows:
                 where = self.origin(name) or "built in"
-                warn(f"{_packages(points)}: its {self._kind} {name} is left out: its name is taken ({where})")
+                warn(f"{_packages(points)}: its {self.kind} {name} is left out: its name is taken ({where})")
                 continue
             try:
                 rows[name] = self._of_package(name)
@@ -101,7 +94,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
     def origin(self, name: str) -> str:
         """The file, or the package with its version, that a row comes from; empty if it is built in."""
-        if name in self._built_in():
+        if name in self.built_in():
             return ""
         return self._file if name in self._of_file else _packages(self._points().get(name, ()))
 
@@ -111,8 +104,8 @@ class Registry(Mapping[str, Row], Generic[Row]):
         before = self._file, self._of_file
         try:
             for name in entries:
-                if name in self._built_in():
-                    raise UsageError(f"the {self._kind} {name} is built in", "give it another name")
+                if name in self.built_in():
+                    raise UsageError(f"the {self.kind} {name} is built in", "give it another name")
             self._of_file = {name: self._row(name, entries) for name in entries}
         except GrpoError as error:
             error.inside(file)
@@ -125,20 +118,20 @@ class Registry(Mapping[str, Row], Generic[Row]):
 
     def _row(self, name: str, entries: dict[str, Any]) -> Row:
         if not _NAME.fullmatch(name) or name == _NO_NAME:
-            raise UsageError(f"a {self._kind} cannot be named {name!r}", "names have letters, digits and . _ + -")
-        if not isinstance(entries[name], self._like):
-            what = "a table" if self._like is Mapping else f"of the type {self._like.__name__}"
-            raise UsageError(f"the {self._kind} {name} is not {what}, but {type(entries[name]).__name__}")
-        return self._made(name, entries)
+            raise UsageError(f"a {self.kind} cannot be named {name!r}", "names have letters, digits and . _ + -")
+        if not isinstance(entries[name], self.like):
+            what = "a table" if self.like is Mapping else f"of the type {self.like.__name__}"
+            raise UsageError(f"the {self.kind} {name} is not {what}, but {type(entries[name]).__name__}")
+        return self.made(name, entries)
 
     def _points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
-        return _installed(self._group, tuple(sys.path))
+        return _installed(self.group, tuple(sys.path))
 
     def _of_package(self, name: str) -> Row:
         points = self._points()[name]
         if len(points) > 1:
             listed = _packages(points)
-            raise PluginError(f"several packages have a {self._kind} {name}: {listed}", "uninstall all but one of them")
+            raise PluginError(f"several packages have a {self.kind} {name}: {listed}", "uninstall all but one of them")
         (point,) = points
         if point not in self._imported:
             import polars as pl  # noqa: F401 - the tool's own time, not that of the package
@@ -146,7 +139,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
             began = perf_counter()
             self._imported[point] = self._loaded(point)
             if (seconds := perf_counter() - began) > SLOW:
-                warn(f"{_packages(points)}: importing its {self._kind} {name} took {seconds:.1f} s")
+                warn(f"{_packages(points)}: importing its {self.kind} {name} took {seconds:.1f} s")
         row = self._imported[point]
         if isinstance(row, PluginError):
             raise row.with_traceback(None)
@@ -158,7 +151,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
                 raise UsageError(f"its entry point {point.value!r} is not MODULE:OBJECT")  # noqa: TRY301
             with redirect_stdout(sys.stderr):  # standard output may carry data
                 entry = point.load()
-                if self._like is Mapping:  # plain data, as a file would give: it does not change, and prints
+                if self.like is Mapping:  # plain data, as a file would give: it does not change, and prints
                     entry = json.loads(json.dumps(entry, default=dict))
                 row = self._row(point.name, {point.name: entry})
                 self._imported[point] = row  # `validate` looks it up
@@ -166,7 +159,7 @@ class Registry(Mapping[str, Row], Generic[Row]):
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin may do anything
-            what = f"the {self._kind} {point.name} of {_packages([point])} cannot be used: {in_words(error)}"
+            what = f"the {self.kind} {point.name} of {_packages([point])} cannot be used: {in_words(error)}"
             broken = PluginError(what, "repair the package, or uninstall it")
             broken.__cause__ = error
             return broken

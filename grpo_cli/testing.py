@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
+from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import score
 
@@ -78,10 +79,7 @@ _CONSTANTS: Final = (0.1, 0.7, 0.98, 1e9 + 0.1, -2.3, 0.0, 1.0)
 
 
 def rows_of(*needs: str, rewards: st.SearchStrategy[float] = REWARDS) -> st.SearchStrategy[list[Row]]:
-    """One to five groups of one to six rows, shuffled; what a method needs is drawn as well.
-
-    What it does not read also differs from row to row, but is not drawn: that took most of the time.
-    """
+    """One to five groups of one to six rows, shuffled; what a method needs is drawn as well."""
     row = st.tuples(rewards, *(_EXTRAS[name] for name in needs))
     groups = st.lists(st.lists(row, min_size=1, max_size=6), min_size=1, max_size=5)
     return st.builds(_mixed, groups, st.integers(0, 99), st.just(needs))
@@ -92,25 +90,9 @@ def _mixed(groups: list[list[tuple[object, ...]]], seed: int, needs: tuple[str, 
     if seed:
         random.Random(seed).shuffle(facts)  # noqa: S311 - any order does
     return [
-        Row(group=name, **{**_unread(at), **dict(zip(("reward", *needs), values, strict=True))})  # type: ignore[arg-type]
-        for at, (name, values) in enumerate(facts)
+        Row(group=name, **dict(zip(("reward", *needs), values, strict=True)))  # type: ignore[arg-type]
+        for name, values in facts
     ]
-
-
-def _unread(at: int) -> dict[str, object]:
-    """Extra columns that differ between neighbouring rows."""
-    return {
-        "length": 1 + 7 * at % 40,
-        "logprob": -0.125 * (at % 23),
-        "baseline": 0.5 * (at % 3),
-        "references": (0.25 * (at % 5), 1.0)[: 1 + at % 2],
-        "rollout": "xyz"[at % 3],
-        "step_reward": 0.125 * (at % 7),
-        "state": "st"[at % 2],
-        "role": ("solver", "critic")[at % 2],
-        "input_length": at % 10,
-        "turns": 1 + at % 3,
-    }
 
 
 def narrow(rows: Rows) -> pl.DataFrame:
@@ -134,7 +116,7 @@ def narrow(rows: Rows) -> pl.DataFrame:
                 f"reward.{k}": pl.Series([rewards[k] for rewards in components], dtype=pl.Float64) for k in range(count)
             },
             **{
-                name: pl.Series([float(getattr(row, name)) for row in rows], dtype=pl.Float64)
+                name: pl.Series([getattr(row, name) for row in rows], dtype=pl.Float64, strict=False)
                 for name in ("length", "logprob", "baseline", "step_reward", "input_length", "turns")
             },
             "references": pl.Series([list(row.references) for row in rows], dtype=pl.List(pl.Float64)),
@@ -146,10 +128,9 @@ def advantages(rows: Rows, settings: Settings) -> list[float | None]:
     """The engine's advantages of these rows under these settings of a plan (`estimator.name`, `divisor.level`, ...)."""
     if not rows:
         return []
-    frame = narrow(rows)
     plan = Plan.of(settings)
-    unread = {"rollout", "role"} - set(plan.needs) - ({"role"} if plan.method == "ema" else set())
-    return score(plan, frame.drop(unread)).frame[".advantage"].to_list()
+    undeclared = {*ROLES} - {*plan.needs, *plan.may_read}  # a method that reads one of them fails
+    return score(plan, narrow(rows).drop(undeclared, strict=False)).frame[".advantage"].to_list()
 
 
 def close(got: float | None, wanted: float | None, relative: float = 1e-9) -> bool:

@@ -14,7 +14,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import ORDERED, Counting, MaskedRows
 from grpo_cli.errors import UnknownName, UsageError
@@ -74,13 +73,8 @@ class Preset(Facts):
 
 
 def preset(name: str) -> Preset:
-    """The preset of that name; an error explains if it is unknown or cannot be computed from reward tables."""
-    known = presets()
-    if name not in known:
-        if name in ESTIMATORS:
-            raise UnknownName(f"no preset named {name!r}", f"it is a method: --method {name}")
-        raise UnknownName.among("preset", name, known, lost="grpo-adv presets lists them")
-    chosen = known[name]
+    """The preset of that name; an error explains if it cannot be computed from reward tables."""
+    chosen = presets()[name]
     if chosen.refused:
         raise UsageError(f"the preset {name} cannot be computed: {chosen.refused}", f"see grpo-adv presets {name}")
     return chosen

@@ -416,8 +416,10 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     if plan.centred and not residual.meta.eq(shaped.centred):  # centred equal rewards are 0 already
         residual = pl.when(frames.let(shaped.constant & (shaped.n > 1))).then(0.0 * shaped.r).otherwise(residual)
     if plan.alone.baseline != "formula":
+        mean = pl.when(shaped.n == 1).then(0.0).otherwise(shaped.mean)
+        beside_zero = replace(shaped, centred=shaped.r, mean=mean)
         of_zero = plan.estimator.singleton
-        singleton = of_zero(shaped, **_arguments(plan)) if plan.alone.baseline == "zero" else 0.0 * raw
+        singleton = of_zero(beside_zero, **_arguments(plan)) if plan.alone.baseline == "zero" else 0.0 * raw
         residual = pl.when(frames.let(shaped.n == 1)).then(singleton).otherwise(residual)
     return frames.let(residual, f"{name}.residual")
 

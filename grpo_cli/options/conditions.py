@@ -110,16 +110,14 @@ class Filter:
         written: Written | None = None,
     ) -> None:
         """Raise a gate error with the facts if the condition holds for their quantities, or for those of a part."""
-        plain = isinstance(facts, Mapping)
-        for part in facts.get("parts", [facts]) if plain else getattr(facts, "parts", [facts]):
+        for part in getattr(facts, "parts", [facts]):
             values = gates(part)
             if held := next((gate for gate in self.any_of or [self] if gate.holds(values)), None):
                 shown = ", ".join(f"{name} is {values[name]:.6g}" for name in held.names if values[name] is not None)
                 error = GateError(f"the --fail-on condition {held.text!r} holds", shown, written=written)
                 error.facts = facts
                 if part is not facts:
-                    by, value = (facts["plan_by"], part["value"]) if plain else (facts.plan_by, part.value)
-                    error.inside(f"{by} = {value}")
+                    error.inside(f"{facts.plan_by} = {part.value}")
                 raise error
 
     def expression(self) -> pl.Expr:

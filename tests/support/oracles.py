@@ -755,7 +755,12 @@ def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> list[float]:
     # By name from a dict, since min and max as parameters would hide the builtins.
     low, high = bounds.get("min", 0.0), bounds.get("max", 1.0)
     x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
-    ps = [mean([x[i].reward for i in places]) if len(places) > 1 else 0.0 for places in groups(batch)]
+    # From the means of the rewards: those of x, rounded row by row, may differ between groups of one rate.
+    means = [mean([batch[i].reward for i in places]) for places in groups(batch)]
+    ps = [
+        (middle - low) / (high - low) if len(places) > 1 else 0.0
+        for places, middle in zip(groups(batch), means, strict=True)
+    ]
     pm, pv = mean(ps), variance(ps, 1)
     if pv == 0:
         return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)

@@ -65,18 +65,9 @@ def nonzero_rescaled(t: Terms, *, f_norm: float) -> pl.Expr:
 
     A batch without zeros gives the centred reward over f_norm. Source: GPG arXiv:2504.02546.
     """
-    return t.centred * _nonzero_share(t) / f_norm
-
-
-def nonzero_singleton(t: Terms, *, f_norm: float) -> pl.Expr:
-    """The same for a group of one row, compared with 0."""
-    return t.r * _nonzero_share(t) / f_norm
-
-
-def _nonzero_share(t: Terms) -> pl.Expr:
-    """Rows of the batch per row with a reward other than 0."""
     nonzero = t.batch((t.r != 0).cast(float))
-    return nonzero.weight / (nonzero.mean * nonzero.weight).clip(lower_bound=1.0)
+    share = nonzero.weight / (nonzero.mean * nonzero.weight).clip(lower_bound=1.0)
+    return t.centred * share / f_norm
 
 
 def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:

@@ -72,11 +72,6 @@ def maxrl(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
     return pl.when(t.mean > 0).then(value).otherwise(t.centred * 0.0)
 
 
-def maxrl_singleton(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
-    """The only row of a group, compared with a mean of 0."""
-    return t.r / epsilon if nonpositive == "keep" else 0.0 * t.r
-
-
 def relative_to_mean(t: Terms, *, epsilon: float, baseline: float) -> pl.Expr:
     """The reward relative to its group's mean, minus a constant.
 
@@ -127,17 +122,8 @@ def clipped_mean(t: Terms, *, floor: float) -> pl.Expr:
     Groups of other sizes are divided by the size of the first one, too, as in the published code.
     Source: MaxRL arXiv:2602.02710, clipped_pnorm of its repository.
     """
-    return t.centred / t.mean.clip(lower_bound=floor) / _first_size(t)
-
-
-def clipped_mean_singleton(t: Terms, *, floor: float) -> pl.Expr:
-    """The only row of a group, compared with a mean of 0."""
-    return t.r / floor / _first_size(t)
-
-
-def _first_size(t: Terms) -> pl.Expr:
-    """The size of the first group of the batch that has rows."""
-    return t.let(t.n.filter(t.n > 0).first().over("batch"))
+    first_size = t.let(t.n.filter(t.n > 0).first().over("batch"))
+    return t.centred / t.mean.clip(lower_bound=floor) / first_size
 
 
 def asymmetric(t: Terms, *, epsilon: float) -> pl.Expr:
@@ -150,22 +136,13 @@ def asymmetric(t: Terms, *, epsilon: float) -> pl.Expr:
     Made for rewards 0..1: a negative mean has no root (NaN), means above 1 turn signs.
     Source: A-GRAE github.com/Yu7-code/A-GRAE.
     """
-    return _asymmetric(t, t.centred, epsilon)
-
-
-def asymmetric_singleton(t: Terms, *, epsilon: float) -> pl.Expr:
-    """The only row of a group, compared with a mean of 0."""
-    return _asymmetric(t, t.r, epsilon)
-
-
-def _asymmetric(t: Terms, residual: pl.Expr, epsilon: float) -> pl.Expr:
     import polars as pl
 
     mean = t.let(pl.when(t.n == 1).then(0.0).otherwise(t.mean))
     batch = t.batch_of_groups(mean).mean
     root = t.let(mean.sqrt())
     weight = batch / (2 * (root + epsilon)) + (1 - batch) / (2 * (1 - root + epsilon))
-    value = t.let(weight * residual)
+    value = t.let(weight * t.centred)
     return pl.when(value > 0).then(value * batch.clip(upper_bound=1.0)).otherwise(value)
 
 

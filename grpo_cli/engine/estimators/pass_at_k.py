@@ -25,10 +25,8 @@ def pass_at_k(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
     """
     import polars as pl
 
-    correct = t.sum(t.r == 1)
-    wrong = t.let(t.n - correct)
-    solved = t.let(1 - choose(t, wrong, k) / choose(t, t.n, k))
-    missed = choose(t, wrong - 1, k - 1) / choose(t, t.n - 1, k - 1)
+    _, wrong, solved, missed = _of_sets(t, k)
+    solved = t.let(solved)
     scale = (solved * (1 - solved)).sqrt() + epsilon
     value = (
         pl.when(t.r == 1).then((1 - solved) / scale).when(t.r == 0).then((1 - solved - missed) / scale).otherwise(t.r)
@@ -48,13 +46,20 @@ def pass_at_k_or_rate(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
     """
     import polars as pl
 
-    correct = t.sum(t.r == 1)
-    wrong = t.let(t.n - correct)
-    solved = t.let(pl.when(t.n < k).then(correct / t.n).otherwise(1 - choose(t, wrong, k) / choose(t, t.n, k)))
-    missed = pl.when(t.n < k).then(0.0).otherwise(choose(t, wrong - 1, k - 1) / choose(t, t.n - 1, k - 1))
+    correct, _, solved, missed = _of_sets(t, k)
+    solved = t.let(pl.when(t.n < k).then(correct / t.n).otherwise(solved))
+    missed = pl.when(t.n < k).then(0.0).otherwise(missed)
     value = (1 - solved - pl.when(t.r == 1).then(0.0).otherwise(missed)) / ((solved * (1 - solved)).sqrt() + epsilon)
     failed = pl.when(correct == 0).then(-1 / epsilon).otherwise(value)
     return pl.when(t.r.is_nan()).then(t.r).when(t.r.is_not_null()).then(failed)
+
+
+def _of_sets(t: Terms, k: int) -> tuple[pl.Expr, pl.Expr, pl.Expr, pl.Expr]:
+    """How many rows are right and wrong, the share of the sets with a right one, and of those of a wrong row without one."""
+    correct = t.sum(t.r == 1)
+    wrong = t.let(t.n - correct)
+    solved = 1 - choose(t, wrong, k) / choose(t, t.n, k)
+    return correct, wrong, solved, choose(t, wrong - 1, k - 1) / choose(t, t.n - 1, k - 1)
 
 
 def best_only(t: Terms) -> pl.Expr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from math import log
 from typing import Any, Final, Literal
 
@@ -73,7 +74,7 @@ class Estimator:
 
     `centred`: a constant group gives exactly 0. `shift`: by how much A changes if every reward grows by 1 (None: no rule).
     `linear`: A is multiplied by c > 0 if the rewards are, unless there is a divisor. `singleton`: the formula for a group of
-    one row with a baseline of 0. `nan_reach`: how far a NaN reaches. `rising_state`: the state is the number of the turn,
+    one row, whose mean is taken as 0. `nan_reach`: how far a NaN reaches. `rising_state`: the state is the number of the turn,
     which rises inside a rollout.
     """
 
@@ -119,6 +120,10 @@ class Estimator:
         return self.doc.rpartition("Source:")[2].strip().rstrip(".").replace("\n", " ")
 
 
+# Methods that look at a row alone, and methods that depend on more than the distances between rewards.
+ByRow: Final = partial(Estimator, nan_reach="row", min_group=1, centred=False, shift=1.0)
+OfValues: Final = partial(Estimator, centred=False, shift=None)
+
 _ROWS: Final = (
     Estimator(
         "grpo", baselines.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
@@ -152,7 +157,7 @@ _ROWS: Final = (
         Source: NeMo-RL advantage_estimator.py.
         """,
     ),
-    Estimator("reinforce", outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True),
+    ByRow("reinforce", outcome.raw, linear=True),
     Estimator(
         "reinforce++", outcome.raw, nan_reach="row", min_group=1, centred=False, sets=TOKEN_WHITENING,
         about="""The reward, whitened over all tokens of the batch.
@@ -193,39 +198,39 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        "maxrl", outcome.maxrl, singleton=outcome.maxrl_singleton, scales=("none", "group"), shift=None,
+        "maxrl", outcome.maxrl, singleton=outcome.maxrl, scales=("none", "group"), shift=None,
         params=(
             Param("epsilon", 0.0, "added to the mean", least=0.0),
             Param("nonpositive", "zero", "groups with mean <= 0", type=Literal["zero", "keep"]),
         ),
     ),
-    Estimator(
-        "conditional", outcome.relative_to_mean, centred=False, shift=None,
+    OfValues(
+        "conditional", outcome.relative_to_mean,
         params=(
             Param("epsilon", 1e-6, "added to the mean", above=0.0),
             Param("baseline", 0.0, "subtracted at the end"),
         ),
     ),
-    Estimator(
-        "ngrpo", outcome.virtual_best, singleton=outcome.virtual_best_singleton, centred=False, shift=None,
+    OfValues(
+        "ngrpo", outcome.virtual_best, singleton=outcome.virtual_best_singleton,
         params=(
             Param("best", 1.0, "the best possible reward"),
             Param("count", 1, "how many times it is added to each group", type=int, least=1),
             Param("epsilon", 1e-6, "added to the std", least=0.0),
         ),
     ),
-    Estimator("vr-cond", success_series.conditional_weights, centred=False, shift=None, sets=BINARY),
-    Estimator(
-        "one-sided", outcome.one_sided, centred=False, shift=None,
+    OfValues("vr-cond", success_series.conditional_weights, sets=BINARY),
+    OfValues(
+        "one-sided", outcome.one_sided,
         params=(Param("epsilon", 1e-6, "added to the root of the mean", above=0.0),),
     ),
     Estimator(
-        "clipped-pnorm", outcome.clipped_mean, singleton=outcome.clipped_mean_singleton, batch=True,
+        "clipped-pnorm", outcome.clipped_mean, singleton=outcome.clipped_mean, batch=True,
         order_free=False, shift=None,
         params=(Param("floor", 0.125, "lower bound of the mean", above=0.0),),
     ),
     *(
-        Estimator(name, build, centred=False, shift=None, sets=BINARY, params=(ORDER,))
+        OfValues(name, build, sets=BINARY, params=(ORDER,))
         for name, build in (
             ("maclaurin", success_series.maclaurin),
             ("maclaurin-loo", success_series.maclaurin_others),
@@ -233,9 +238,9 @@ _ROWS: Final = (
             ("oversample-subset", success_series.subset_weights),
         )
     ),
-    Estimator(
-        "a-grae", outcome.asymmetric, singleton=outcome.asymmetric_singleton, nan_reach="batch",
-        scale="group", scales=("none", "group"), centred=False, batch=True, shift=None,
+    OfValues(
+        "a-grae", outcome.asymmetric, singleton=outcome.asymmetric, nan_reach="batch",
+        scale="group", scales=("none", "group"), batch=True,
         params=(Param("epsilon", 1e-6, "added to both roots", above=0.0),),
     ),
     Estimator(
@@ -250,29 +255,27 @@ _ROWS: Final = (
         """,
     ),
     Estimator("opo", baselines.length_weighted, scales=ALL, needs=("length",), linear=True),
-    Estimator(
-        "remax", baselines.given, nan_reach="row", needs=("baseline",), min_group=1, centred=False,
-        shift=1.0,
+    ByRow(
+        "remax", baselines.given, needs=("baseline",),
     ),
     Estimator(
-        "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_singleton, batch=True, shift=None,
+        "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_rescaled, batch=True, shift=None,
         linear=True,
         params=(Param("f_norm", 1.0, "divides the result", above=0.0),),
     ),
-    Estimator(
-        "passk", pass_at_k.pass_at_k, nan_reach="row", centred=False, shift=None,
+    OfValues(
+        "passk", pass_at_k.pass_at_k, nan_reach="row",
         params=(SET_SIZE, Param("epsilon", 1e-6, "added to the std of the set reward", least=0.0)),
     ),
-    Estimator(
-        "passk-or-rate", pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, centred=False,
-        shift=None, sets=BINARY,
+    OfValues(
+        "passk-or-rate", pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, sets=BINARY,
         params=(
             Param("k", 4, "size of the sets", type=int, least=1),
             Param("epsilon", 1e-6, "added to the std of the set reward", above=0.0),
         ),
     ),
     Estimator("passk-best", pass_at_k.best_only, scale="group", scales=ALL, linear=True),
-    Estimator("pkpo", pass_at_k.pkpo, centred=False, shift=None, params=(SET_SIZE,)),
+    OfValues("pkpo", pass_at_k.pkpo, params=(SET_SIZE,)),
     Estimator("max-at-k", pass_at_k.max_at_k, linear=True, params=(SET_SIZE,)),
     Estimator(
         "opmd", exponential.log_mean_exp, scales=ALL,
@@ -347,17 +350,15 @@ _ROWS: Final = (
         "mc-grpo", baselines.median_mad,
         params=(Param("floor", 1e-3, "added to the median distance", least=0.0),),
     ),
-    Estimator(
-        "bnpo", outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch",
-        centred=False, batch=True, shift=None,
+    OfValues(
+        "bnpo", outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch", batch=True,
         params=(
             Param("min", 0.0, "smallest possible reward"),
             Param("max", 1.0, "largest possible reward"),
         ),
     ),
-    Estimator(
-        "kalman", running_baseline.kalman, nan_reach="later", min_group=1, centred=False, order_free=False,
-        shift=None,
+    OfValues(
+        "kalman", running_baseline.kalman, nan_reach="later", min_group=1, order_free=False,
         params=(
             Param("process", 1e-5, "how much the level drifts from row to row", least=0.0),
             Param("noise", 1e-2, "variance of a reward around the level", above=0.0),
@@ -365,17 +366,17 @@ _ROWS: Final = (
             Param("epsilon", 1e-8, "added to the root of P", least=0.0),
         ),
     ),
-    Estimator(
-        "spo", running_baseline.success_tracker, nan_reach="later", min_group=1, centred=False,
-        order_free=False, spans_batches=True, shift=None,
+    OfValues(
+        "spo", running_baseline.success_tracker, nan_reach="later", min_group=1,
+        order_free=False, spans_batches=True,
         sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
         params=(
             Param("rho", 0.96, "how fast old batches are forgotten", least=0.0, most=1.0),
             Param("prior", 0.5, "successes and failures at the start", above=0.0),
         ),
     ),
-    Estimator(
-        "psr", outcome.raw, nan_reach="row", min_group=1, centred=False, shift=1.0, linear=True,
+    ByRow(
+        "psr", outcome.raw, linear=True,
         about="""Positive samples only: the reward itself, meant for rewards 0/1.
 
             A = r
@@ -386,9 +387,9 @@ _ROWS: Final = (
     Estimator(
         "none", outcome.nothing, nan_reach="row", min_group=1, linear=True, sets={"rewards.missing": "as-zero"},
     ),
-    Estimator("nsr", outcome.failures_only, nan_reach="row", min_group=1, centred=False, shift=1.0),
-    Estimator(
-        "w-reinforce", outcome.weighted_reinforce, nan_reach="row", min_group=1, centred=False, shift=None,
+    ByRow("nsr", outcome.failures_only),
+    OfValues(
+        "w-reinforce", outcome.weighted_reinforce, nan_reach="row", min_group=1,
         params=(Param("weight", 0.1, "strength of the successes"),),
     ),
     Estimator(
@@ -410,18 +411,16 @@ _ROWS: Final = (
         Source: prime-rl algo/grpo.py length_penalty.
         """,
     ),
-    Estimator(
-        "reference", baselines.reference_mean, nan_reach="row", needs=("references",), min_group=1,
-        centred=False, shift=1.0,
+    ByRow(
+        "reference", baselines.reference_mean, needs=("references",),
     ),
-    Estimator(
-        "a-star-po", baselines.reference_value, nan_reach="row", needs=("references",), min_group=1,
-        centred=False, shift=1.0,
+    ByRow(
+        "a-star-po", baselines.reference_value, needs=("references",),
         params=(Param("beta", 0.5, "temperature of the value"),),
     ),
-    Estimator(
-        "ema", running_baseline.moving_average, nan_reach="later", min_group=1, centred=False, batch=True,
-        order_free=False, shift=None,
+    OfValues(
+        "ema", running_baseline.moving_average, nan_reach="later", min_group=1, batch=True,
+        order_free=False,
         params=(
             Param("decay", 0.95, "how slowly the baseline moves", least=0.0, most=1.0),
             Param("start", 0.0, "the baseline before the first row"),
@@ -473,8 +472,8 @@ _ROWS: Final = (
         divides each part by its own std. Source: MT-GRPO arXiv:2505.11821.
         """,
     ),
-    Estimator(
-        "expression", expression, min_group=1, centred=False, order_free=False, shift=None,
+    OfValues(
+        "expression", expression, min_group=1, order_free=False,
         params=(
             Param("sql", "(reward - mean) / (std + epsilon)", "the formula, as --expr gives it", type=str),
         ),
