@@ -203,19 +203,15 @@ def kept_advantages(rows: pl.DataFrame | Mapping[str, pl.Series]) -> Vector:
 def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Terms]:
     """From the rewards to the base quantities of each column that the estimator reads, by name."""
     components = sum(name.startswith("reward.") for name in table.columns)
-    columns = frozenset(table.columns)
     rewards(frames, plan, components)
     if plan.rewards.combine != "normalize":
-        return {".reward": base(frames, plan, _shape(frames, plan, pl.col(".reward")), columns)}
+        return {".reward": base(frames, plan, _shape(frames, plan, pl.col(".reward")))}
     names = [f".component.{k}" for k in range(components)]
-    shaped = [
-        terms(frames, frames.let(_shape(frames, plan, pl.col(name)), f"{name}.r"), columns, f"{name}.")
-        for name in names
-    ]
+    shaped = [terms(frames, frames.let(_shape(frames, plan, pl.col(name)), f"{name}.r"), f"{name}.") for name in names]
     # The estimator reads each column: a group is constant only if all columns with a weight are.
     counted = [t for t, weight in zip(shaped, weights(plan, components), strict=True) if weight]
     constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or shaped)
-    base(frames, plan, _shape(frames, plan, pl.col(".reward")), columns, constant)
+    base(frames, plan, _shape(frames, plan, pl.col(".reward")), constant)
     return dict(zip(names, shaped, strict=True))
 
 
@@ -322,12 +318,12 @@ def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Exp
     return (row == chosen.over(ROLLOUT)).fill_null(value=False)
 
 
-def base(frames: Frames, plan: Plan, r: pl.Expr, columns: frozenset[str], constant: pl.Expr | None = None) -> Terms:
+def base(frames: Frames, plan: Plan, r: pl.Expr, constant: pl.Expr | None = None) -> Terms:
     """The quantities of the reward that enters the estimator, and which groups have zero variance.
 
     The summary shows these facts of groups; with one reward column the estimator reads them as well.
     """
-    t = terms(frames, frames.let(r, ".r"), columns, ".", constant)
+    t = terms(frames, frames.let(r, ".r"), ".", constant)
     frames.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
     threshold = plan.groups.std_threshold
     flat = t.constant if threshold is None else t.constant | (pl.col(".std") <= threshold).fill_null(value=False)
@@ -335,7 +331,7 @@ def base(frames: Frames, plan: Plan, r: pl.Expr, columns: frozenset[str], consta
     return t
 
 
-def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, constant: pl.Expr | None = None) -> Terms:
+def terms(frames: Frames, r: pl.Expr, prefix: str, constant: pl.Expr | None = None) -> Terms:
     """The base quantities of one reward column; everything else is computed from them."""
     named = frames.base(r, prefix)
     least, most, mean_d = named["min"], named["max"], named["mean_d"]
@@ -344,7 +340,7 @@ def terms(frames: Frames, r: pl.Expr, columns: frozenset[str], prefix: str, cons
     return Terms(
         frames=frames, r=r, d=d, n=named["n"], mean=frames.let(least + mean_d, f"{prefix}mean"),
         centred=frames.let(d - mean_d, f"{prefix}centred"), squares=named["squares"], least=least, most=most,
-        constant=frames.let(constant, f"{prefix}constant"), columns=columns,
+        constant=frames.let(constant, f"{prefix}constant"),
     )  # fmt: skip
 
 

@@ -233,15 +233,14 @@ def _condition(node: ast.expr) -> pl.Expr:
     import polars as pl
 
     match node:
-        case ast.BoolOp():
-            gather = pl.all_horizontal if isinstance(node.op, ast.And) else pl.any_horizontal
-            return gather(_condition(part) for part in node.values)
+        case ast.BoolOp(op=ast.Or()):
+            return pl.any_horizontal(map(_condition, node.values))
         case ast.UnaryOp(op=ast.Not()):
             return ~_condition(node.operand)
-        case ast.Compare():
-            sides = (node.left, *node.comparators)
-            links = zip(node.ops, sides, sides[1:], strict=False)
-            return pl.all_horizontal(_link(type(op), left, right).fill_null(value=False) for op, left, right in links)
+        case ast.Compare(ops=[op]):
+            return _link(type(op), node.left, node.comparators[0]).fill_null(value=False)
+        case ast.BoolOp() | ast.Compare():
+            return pl.all_horizontal(map(_condition, _conjuncts(node)))
     raise TypeError(node)
 
 

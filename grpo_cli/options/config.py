@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UsageError, reason
@@ -27,13 +27,6 @@ _BY_NAME: Final = "write options by name, for example scale = 'batch'"
 _FORMULA: Final = FORMULA | {"compared_presets", "contenders"}
 
 
-class _File(NamedTuple):
-    name: str  # the name that messages show
-    content: Mapping[str, Any]
-    known: Mapping[str, str]  # the option for each key that it may have
-    hint: str = ""
-
-
 def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable: bool = False) -> dict[str, Any]:
     """The given options, completed by those of a config file; `config` is the file that was read.
 
@@ -51,13 +44,19 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
     name = os.environ.get(VARIABLE)
     if "config" in given:
         keys = _keys((*OPTIONS.values(), *of_tokens, *takes.values()))
-        file = _File(given["config"], _options(given["config"], "--config takes a TOML file"), keys)
+        name, hint = given["config"], "--help-all lists them"
+        content = _options(name, "--config takes a TOML file")
     elif variable and name and "config" in takes and "no_config" not in given:
         keys = _keys((*EVERY.values(), *takes.values()))
-        file = _File(name, _options(name, f"{VARIABLE} names a TOML file"), keys, "--no-config leaves the file out")
+        hint = "--no-config leaves the file out"
+        content = _options(name, f"{VARIABLE} names a TOML file")
     else:
         return dict(given)
-    return _merged(given, file, takes)
+    for key in content:
+        if key not in keys:
+            raise unknown_option(f"option in {name}", key, keys, hint)
+    config = dict(normalized(keys[key], value, f" in {name}") for key, value in content.items())
+    return _merged(given, config, str(name), takes)
 
 
 def _options(path: str, hint: str) -> dict[str, Any]:
@@ -100,18 +99,14 @@ def _keys(rows: tuple[Option, ...]) -> dict[str, str]:
     return {row.flag.removeprefix("--"): row.name for row in rows if row.name not in no_keys and not row.is_argument}
 
 
-def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str, Any]:
+def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str, Option]) -> dict[str, Any]:
     """The given options, and below them those of a file.
 
     A preset, method or formula that is given replaces those of the file.
     """
-    for key in file.content:
-        if key not in file.known:
-            raise unknown_option(f"option in {file.name}", key, file.known, file.hint or "--help-all lists them")
-    config = dict(normalized(file.known[key], value, f" in {file.name}") for key, value in file.content.items())
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
         hint = "use another config file, or --no-config"
-        raise UsageError(f"{file.name} sets plan-by, and this command computes one plan on all rows", hint)
+        raise UsageError(f"{file} sets plan-by, and this command computes one plan on all rows", hint)
     config = _for_command(config, given, takes)
     is_same_method = "method" in given and given["method"] == config.get("method")
     if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):
@@ -121,9 +116,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
     for value, own in config.get("plans", {}).items():
         for name, option in product(given, own):
             if name == option or {name, option} <= FORMULA - {"param"}:
-                wrong = (
-                    f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file.name} sets {option.replace('_', '-')}"
-                )
+                wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
                 raise UsageError(wrong, f"leave one of them out, or give --plan {value}:...")
     # Flags come last: the last setting of a field counts.
     weaker = {name: value for name, value in config.items() if name not in given}
@@ -136,7 +129,7 @@ def _merged(given: Given, file: _File, takes: Mapping[str, Option]) -> dict[str,
         by_flag = settings(given)
         kept = [item for item in config["set"] if item.partition("=")[0].strip() not in by_flag]
         both["set"] = [*kept, *given.get("set", ())]
-    return {**weaker, **given, **both, "config": file.name}
+    return {**weaker, **given, **both, "config": file}
 
 
 def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> dict[str, Any]:

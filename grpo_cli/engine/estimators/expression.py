@@ -71,7 +71,7 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     formula = parsed(sql)
     names = formula.meta.root_names()
     for name in names:
-        if name in COLUMNS and name not in t.columns:
+        if name in COLUMNS and not t.frames.has(name):
             raise UsageError(
                 f"the formula reads {name!r}, but no column is given for it", f"add {ROLES[name].flag} COLUMN"
             )
@@ -116,9 +116,8 @@ def _refuse_more_than_arithmetic(sql: str) -> None:
     if len(tokens) > MOST_TOKENS:
         raise UsageError(f"--expr has {len(tokens):,} tokens", f"a formula has at most {MOST_TOKENS:,}")
     depth = 0
-    for (kind, text), (_, after), (_, second) in zip(
-        tokens, [*tokens[1:], ("", "")], [*tokens[2:], ("", ""), ("", "")], strict=False
-    ):
+    ends = [*tokens, ("", ""), ("", "")]
+    for (kind, text), (_, after), (_, second) in zip(tokens, ends[1:], ends[2:], strict=False):
         word = text.upper()
         depth += (text == "(" or word == "CASE") - (text == ")" or word == "END")
         if depth > MOST_DEPTH:

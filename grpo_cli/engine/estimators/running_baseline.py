@@ -24,7 +24,7 @@ def moving_average(t: Terms, *, decay: float, start: float) -> pl.Expr:
     """
     import polars as pl
 
-    role = t.role("role") if "role" in t.columns else pl.lit(0)
+    role = t.role("role") if t.frames.has("role") else pl.lit(0)
     stream = t.let(pl.struct("batch", role.alias("role")).rank("dense"))
     return t.scan(partial(_moving, decay=decay, start=start), t.r, stream)
 

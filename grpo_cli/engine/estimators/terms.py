@@ -34,7 +34,6 @@ class Terms:
     least: pl.Expr
     most: pl.Expr
     constant: pl.Expr
-    columns: frozenset[str]
 
     def let(self, value: pl.Expr, name: str = "") -> pl.Expr:
         """Name an intermediate column."""
