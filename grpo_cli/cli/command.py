@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, Final, get_origin
 
@@ -132,16 +131,6 @@ class _Command(TyperCommand):
         if not self.params:
             self.params = _parameters(self.row)
         return [_converting(parameter) for parameter in super().get_params(ctx)]
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse `-config`, the full name of an option with one dash, which would be -c with a value."""
-        rows = {flag: EVERY[name] for name in self.row.options for flag in _flags(EVERY[name])}
-        for before, word in pairwise(["", *takewhile("--".__ne__, args)]):
-            whole = f"-{word.partition('=')[0]}"
-            is_value = before in rows and rows[before].type is not bool
-            if whole in rows and word.startswith("-") and not is_value and not ctx.resilient_parsing:
-                raise UnknownName(f"no option named {whole[1:]!r}", f"did you mean {whole!r}?")
-        return super().parse_args(ctx, args)
 
     def _line(self, **given: Any) -> Line:
         return Line(self.row, {name: value for name, value in given.items() if value is not None})

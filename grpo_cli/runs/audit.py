@@ -47,13 +47,15 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """The job of these options; `more` are further fields."""
-        parts = {name: cls._claiming(own) for name, own in parts_of(given).items()}
-        whole = cls(binding=binding_of(given)) if parts else cls._claiming(given)
-        return replace(whole, by=given.get("plan_by", ""), parts=parts, together=together(given), **more)
-
-    @classmethod
-    def _claiming(cls, given: Mapping[str, Any]) -> Job:
-        return cls(binding=binding_of(given), said=said_of(given))
+        parts = {name: cls(binding=binding_of(own), said=said_of(own)) for name, own in parts_of(given).items()}
+        return cls(
+            binding=binding_of(given),
+            said=Said() if parts else said_of(given),
+            by=given.get("plan_by", ""),
+            parts=parts,
+            together=together(given),
+            **more,
+        )
 
 
 def said_of(given: Mapping[str, Any]) -> Said:

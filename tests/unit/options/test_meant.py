@@ -16,7 +16,7 @@ from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.config import with_config
 from grpo_cli.options.meant import MEANT, meant
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.options.table import COMMANDS, EVERY, Command
+from grpo_cli.options.table import COMMANDS, EVERY
 from tests.support.command import adv
 
 ROWS = [(option, name, sentence) for option, names in MEANT.items() for name, sentence in names.items()]
@@ -75,14 +75,6 @@ def test_an_algorithm_that_is_no_method_is_answered_with_what_to_do(name: str, s
         plan_of({"method": name})
     assert says in raised.value.hint
     assert says in adv("methods", name).err
-
-
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_the_whole_name_of_an_option_behind_one_dash_is_not_taken_for_a_letter_with_a_value(command: Command) -> None:
-    for flag in (EVERY[name].flag for name in command.options):
-        for word in (flag[1:], f"{flag[1:]}=x"):
-            with pytest.raises(UnknownName, match=rf"^no option named '{flag[1:]}'; did you mean '{flag}'\?$"):
-                read([command.name, "x", word])
 
 
 @pytest.mark.parametrize("words", ["--expr -reward", "-r -reward", "-mrloo", "-grollout", "-o -", "-- -config"])
