@@ -215,18 +215,16 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     """
     if plan is not None and not isinstance(plan, Plan):
         raise UsageError(f"a plan cannot be {plan!r}", "options have names: method='rloo', scale='batch'")
-    given, with_plan = _checked(options, COMPUTED), plan is not None
+    given = _checked(options, COMPUTED)
     if plan is not None:
         _refuse_arithmetic(given)
-    parts = plan_by_of(given)
-    if plan is None and parts is None:
-        plan = plan_of(given)
-    binding = binding_of(given)
-    tokens = tokens_of(given, [plan] if plan is not None else [own for own, _ in parts.plans.values()] if parts else [])
-    if with_plan:
+    parts, binding = plan_by_of(given), binding_of(given)
+    if plan is not None:
         binding = replace(binding, rollouts="each")
+    whole_plan = plan or (plan_of(given) if parts is None else Plan())
+    tokens = tokens_of(given, [whole_plan] if parts is None else [own for own, _ in parts.plans.values()])
     tables, like_frame = opened(frame, binding)
-    narrows = [read(layout(tables, binding), plan or Plan())] if parts is None else read_parts(tables, parts)[0]
+    narrows = [read(layout(tables, binding), whole_plan)] if parts is None else read_parts(tables, parts)[0]
     refuse_changed(tables)
     if tokens is not None:
         tokens.check(tables)

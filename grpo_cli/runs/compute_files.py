@@ -65,7 +65,7 @@ class Job(OnFiles):
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         if "seed" in given and "duplicate" not in given:
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
-        return made(
+        job = made(
             cls,
             given,
             plan=next(iter(plans.values())),
@@ -75,8 +75,8 @@ class Job(OnFiles):
             gate=condition_of(given, "fail_on", GATES),
             dry_run=given.get("explain", False),
             origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
-            **more,
         )
+        return replace(job, **more)
 
 
 @dataclass(frozen=True)

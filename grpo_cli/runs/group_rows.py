@@ -212,14 +212,9 @@ def _caption(total: int, shown: int, told: int) -> str:
 
 def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
     """The first rows of each of these groups."""
-    group = inspection.narrow.table["group"].to_numpy()
-    wanted = np.zeros(len(inspection.groups), dtype=bool)
-    wanted[codes] = True
-    rows = np.flatnonzero(wanted[group])
-    rows = rows[np.argsort(group[rows], kind="stable")]
-    starts = np.searchsorted(group[rows], codes)
-    ends = np.searchsorted(group[rows], codes, side="right")
-    return [rows[start : min(end, start + ROWS)] for start, end in zip(starts, ends, strict=True)]
+    rows = inspection.narrow.table.select("group").with_row_index("row").filter(pl.col("group").is_in(codes.tolist()))
+    firsts = rows.group_by("group").agg(pl.col("row").head(ROWS)).sort("group")["row"]
+    return [some.to_numpy().astype(np.int64) for some in firsts]
 
 
 def _truth_column(inspection: Inspection) -> str | None:
