@@ -11,12 +11,9 @@ from grpo_cli.errors import GateError
 
 def audit(given: dict[str, Any]) -> None:
     """Find the formula of the advantages, or check a claim."""
-    from grpo_cli.auditing.audit import GATES
-    from grpo_cli.runs.asked import condition_of
     from grpo_cli.runs.audit import Job, run
 
-    gate = condition_of(given, "fail_on", GATES)
-    job = Job.of(given, inputs=given["inputs"], column=given.get("column"), gate=gate)
+    job = Job.of(given)
     try:
         with progress(given) as phase, workers(given) as tasks:
             facts = run(job, phase, tasks)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.audit import audit, gates, no_advantages, what_is_read
+from grpo_cli.auditing.audit import GATES, audit, gates, no_advantages, what_is_read
 from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.facts import Audited, AuditedPart, AuditedParts
 from grpo_cli.auditing.trial import FLOAT32_ERROR
@@ -26,7 +26,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
 from grpo_cli.read.tables import OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
-from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, shape_of
+from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, condition_of, made, shape_of
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Field, number_series
@@ -48,7 +48,10 @@ class Job(OnFiles):
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """The job of these options; `more` are further fields."""
         parts = {name: cls(binding=binding_of(own), said=said_of(own)) for name, own in parts_of(given).items()}
-        return cls(
+        return made(
+            cls,
+            given,
+            gate=condition_of(given, "fail_on", GATES),
             binding=binding_of(given),
             said=Said() if parts else said_of(given),
             by=given.get("plan_by", ""),
