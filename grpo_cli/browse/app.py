@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import PurePath
 from threading import Lock, Thread, current_thread
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -20,11 +20,10 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Input, Static
 
 from grpo_cli.browse import layout
-from grpo_cli.browse.command import KINDS, commands, options_for
 from grpo_cli.browse.keys import KEYS, described, footer
 from grpo_cli.browse.layout import Piece
 from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
-from grpo_cli.browse.model import FACTS, ORDER, Jumps, Model, Rollout
+from grpo_cli.browse.model import FACTS, KINDS, ORDER, Jumps, Model, Rollout, commands, options_for
 from grpo_cli.browse.search import Search
 from grpo_cli.browse.widgets import Choose, Listing, Notice, Page, styled
 from grpo_cli.engine.estimators.registry import ESTIMATORS
@@ -39,9 +38,6 @@ from grpo_cli.render.text import clean, count, number
 
 Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
-PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
-PROMPT: Final = 200  # characters of a prompt that a list may show
-NO_TEXT: Final = "no text column found, so all fields are shown; --response COL names one"
 
 
 class Browser(App[list[str]]):
@@ -172,7 +168,7 @@ class Browser(App[list[str]]):
         def read() -> None:
             firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
             said = Reader(narrow, self.texts).said(firsts)
-            prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
+            prompts = (clean(each.prompt[-1].text[:200]) if each.prompt else "" for each in said)
             lines.learn(dict(zip(codes, prompts, strict=True)))
             self.tell(self.groups.refresh)
 
@@ -230,7 +226,7 @@ class Browser(App[list[str]]):
             stop = said.stop
             passages = [] if self.fields else [*said.prompt, *said.response]
             if not self.fields and not passages:
-                self.tell(self.say, NO_TEXT)
+                self.tell(self.say, "no text column found, so all fields are shown; --response COL names one")
             passages = passages or reader.fields(row)
             if row != self.folds[0]:
                 self.folds = row, {*range(len(passages) - 1)} if self.folding else set()
@@ -458,7 +454,7 @@ class Browser(App[list[str]]):
         for found in search.run():
             if found and len(search.hits) == found:
                 self.tell(self._to_hit, search, 0)
-            if time.monotonic() > said + PROGRESS or not search.going:
+            if time.monotonic() > said + 0.1 or not search.going:
                 self.tell(self.say, search.says)
                 said = time.monotonic()
 

@@ -5,7 +5,7 @@ Nothing here knows a terminal. Numbers come from the narrow table; texts are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self
@@ -19,6 +19,7 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
+from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.group_rows import describe_rows
 from grpo_cli.runs.inspect import Job, scored
@@ -27,6 +28,12 @@ from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, rewar
 from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups
 from grpo_cli.stats.trends import Trend, trend
 
+NEW_FILE: Final = "NEW_FILE"  # the name of an output in a command that is only shown
+# What the groups that are shown can be written as.
+KINDS: Final = {"select": "the rows as they are in their files"} | {
+    f"export --to {kind}": about
+    for kind, about in (part.split(": ") for part in EVERY["to"].help.removesuffix(".").split(". "))
+}
 ORDER: Final = "order"  # groups keep the order of the file
 # What groups can be sorted by, and what it means.
 FACTS: Final = {
@@ -181,11 +188,7 @@ class Model:
     @cached_property
     def trend(self) -> Trend | None:
         """A line for each step; None without steps."""
-        inspection = self.inspection
-        if inspection.by is None:
-            return None
-        first, groups = inspection.narrow.groups.first.to_numpy(), inspection.groups
-        return trend(inspection.columns["by"], inspection.by, inspection.rows, first, groups, reward_range(groups))
+        return trend(self.inspection)
 
 
 class Jumps:
@@ -225,3 +228,26 @@ class Jumps:
     def prepare(self) -> None:
         """Compute what keys will need, on a thread before they are pressed."""
         _ = self._model.trend, self._model.fact("advantage"), self._surprises
+
+
+# --- command lines that repeat what the screen shows -------------------------------------------------------
+
+
+def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
+    """The command that opens this view, and the one that writes its groups; both include the options from --config."""
+    view = {name: value for name, value in given.items() if name not in {"config", "where", "sort", "show"}}
+    view |= {"where": [where]} if where else {}
+    view |= {"sort": sort} if sort != ORDER else {}
+    view |= {"show": show} if show is not None else {}
+    lines = [command_line("browse", view)]
+    if where or kind != "select":
+        lines.append(command_line(*options_for(kind, given, where, NEW_FILE)))
+    return lines
+
+
+def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) -> tuple[str, dict[str, Any]]:
+    """The command that writes the groups as one of `KINDS`, with those options of the view that it accepts."""
+    command, _, to = kind.partition(" --to ")
+    left_out = {"config", "quiet", "debug", "where"}
+    options = {name: given[name] for name in given if name in COMMANDS[command].takes and name not in left_out}
+    return command, options | ({"to": to} if to else {}) | ({"where": [where]} if where else {}) | {"output": output}

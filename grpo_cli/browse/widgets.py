@@ -34,7 +34,6 @@ STYLES: Final = {
     "hit": "bold reverse",
     "differs": "bold underline",
 }
-HERE: Final = "▸"
 
 
 class _Lines(ScrollView, can_focus=True):
@@ -148,7 +147,7 @@ class Listing(_Lines):
     def line(self, at: int, width: int) -> Strip:
         """A line; the one at the place is marked, and reversed if the list has the focus."""
         here = at == self.place
-        pieces = (Piece(f"{HERE if here else ' '} "), *self._make(at, max(width - 2, 1)))
+        pieces = (Piece(f"{'▸' if here else ' '} "), *self._make(at, max(width - 2, 1)))
         return _strip(pieces, width, Style(reverse=here and self.has_focus, bold=here or None))
 
 

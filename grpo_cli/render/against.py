@@ -10,9 +10,6 @@ from grpo_cli.stats.intervals import in_words
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
-KEY = 40
-EXACT = 10
-
 
 def render(facts: Against, console: Console) -> None:
     """Print what changed."""
@@ -22,7 +19,7 @@ def render(facts: Against, console: Console) -> None:
     sheet.row("prompts", f"{facts.prompts:,} in both runs, matched by {clean(', '.join(facts.key))}")
     for word, part in (("only now", facts.only_now), ("only before", facts.only_before)):
         if part.prompts:
-            keys = ", ".join(labels_of(part.keys, KEY))
+            keys = ", ".join(labels_of(part.keys, 40))
             more = ", ..." if part.prompts > len(part.keys) else ""
             sheet.row("", f"{word} {part.prompts:,}: {keys}{more}")
     sheet.blank()
@@ -38,11 +35,11 @@ def render(facts: Against, console: Console) -> None:
     sheet.row("solve rate", lines)
     counts = [
         f"{facts.better:,} better, {facts.worse:,} worse, {facts.same:,} the same",
-        f"(by chance {_many(chance.better)}, {_many(chance.worse)} and {_many(chance.same)})",
+        f"(by chance {chance.better:,.1f}, {chance.worse:,.1f} and {chance.same:,.1f})",
         f"newly solved {facts.solved_first:,}, lost {facts.solved_no_more:,}",
-        f"(by chance {_many(chance.solved_first)} and {_many(chance.solved_no_more)})",
+        f"(by chance {chance.solved_first:,.1f} and {chance.solved_no_more:,.1f})",
         f"crossed a solve rate of 0.5: {flips.up:,} up, {flips.down:,} down",
-        f"(by chance {_many(chance.flips.up)} and {_many(chance.flips.down)})",
+        f"(by chance {chance.flips.up:,.1f} and {chance.flips.down:,.1f})",
     ]
     sheet.row("changes", counts)
     sheet.blank()
@@ -76,12 +73,3 @@ def render(facts: Against, console: Console) -> None:
 
 def _interval(line: Interval | Band) -> str:
     return f"{line.low:+.4f} to {line.high:+.4f}"
-
-
-def _many(expected: float) -> str:
-    """An expected number of prompts, with a decimal where it is small.
-
-    >>> _many(0.04), _many(3.26), _many(1204.3)
-    ('0', '3.3', '1,204')
-    """
-    return number(round(expected, 1) if expected < EXACT else round(expected))

@@ -24,13 +24,6 @@ FLAGS: Final[Mapping[str, str]] = {
     "method": "--method", "rewards.weights": "weights of --reward", "shape.clip": "--reward-clip",
     "shape.overlong": "--overlong", "post.whiten.level": "--whiten", "post.clip": "--clip",
 }  # fmt: skip
-WORDS: Final[Mapping[str, Mapping[Any, str]]] = {
-    "divisor.ddof": {0: "population std (ddof 0)", 1: "sample std (ddof 1)"},
-    "divisor.level": {
-        "none": "only centred, not divided", "group": "divided by the group's std",
-        "batch": "divided by the batch's std", "constant": "divided by a constant",
-    },
-}  # fmt: skip
 
 
 def render(facts: Audited | AuditedParts, console: Console) -> None:
@@ -160,7 +153,7 @@ def _claim(claim: Claim, rows: int) -> list[str]:
 
 
 def _option(part: str, fields: Mapping[str, Any]) -> str:
-    """Fields of one part of a plan, as words or as the options that set them."""
+    """Fields of one part of a plan, as the options that set them."""
     given = {field: value for field, value in fields.items() if value not in {None, ()}}
     if "params.sql" in given:
         return f"--expr '{given['params.sql']}'"
@@ -174,5 +167,5 @@ def _option(part: str, fields: Mapping[str, Any]) -> str:
     for field, value in given.items():
         text = ", ".join(map(exact, value)) if isinstance(value, tuple) else exact(value)
         param = f"--param {field.removeprefix('params.')}={text}" if part == "method" else f"--set {field}={text}"
-        words.append(WORDS.get(field, {}).get(value, f"{FLAGS[field]} {text}" if field in FLAGS else param))
+        words.append(f"{FLAGS[field]} {text}" if field in FLAGS else param)
     return " ".join(words)

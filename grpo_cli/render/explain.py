@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,9 +22,7 @@ from grpo_cli.stats.facts import plain
 from grpo_cli.values.key_text import cut
 
 SHOWN: Final = 12  # this many rows of the group are shown
-PLACE: Final = 24
 MOST: Final = 2_000_000  # rows that are worked out with all intermediate columns
-KEY: Final = 60
 # Extra columns that a reader needs to follow the arithmetic, where they fit.
 EXTRAS: Final = ("length", "logprob", "baseline", "kl", "step_reward")
 DIGITS: Final = 6
@@ -41,38 +38,23 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
     sheet.blank()
     sheet.rows(summary.preset(facts))
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
-    for part, lines in plan_text.full(plan, facts.reward_columns):
-        sheet.row(f"  {part}", lines)
+    sheet.rows((f"  {part}", lines) for part, lines in plan_text.parts(plan, facts.reward_columns))
     sheet.blank()
-    _example(worked_example(plan, scored, narrow), facts.group_key, sheet)
+    example, key = worked_example(plan, scored, narrow), ", ".join(map(clean, facts.group_key))
+    label = cut(clean(narrow.label(int(example.group["group"][0]))), 60)
+    files = {file for file, _ in example.places}
+    where = clean(*files) if len(files) == 1 else f"{len(files)} files"
+    size = count(len(example.group), "row")
+    sheet.row("worked out", [f"{f'{key} = ' if key else ''}{label} ({size})", f"in {where}"])
+    for name, line in _numbers(example):
+        sheet.row(name, line)
+    for title, lines in _tables(example, console.width):
+        sheet.blank()
+        for line in [title] * bool(title) + lines:
+            sheet.text(line)
     sheet.blank()
     sheet.warnings(facts.warnings)
     sheet.text("nothing was written")
-
-
-def _example(example: Example, key_columns: Sequence[str], sheet: Sheet) -> None:
-    """The group's numbers, then a table of its rows."""
-    key = ", ".join(map(clean, key_columns))
-    named = f"{key} = " if key else ""
-    rows = count(len(example.group), "row")
-    sheet.row("worked out", f"{named}{cut(clean(example.key), KEY)} ({rows})")
-    files = {file for file, _ in example.places}
-    sheet.row("", f"in {clean(*files) if len(files) == 1 else f'{len(files)} files'}")
-    for label, line in _numbers(example):
-        sheet.row(label, line)
-    for title, lines in _tables(example, sheet.console.width):
-        sheet.blank()
-        if title:
-            sheet.text(title)
-        for line in lines:
-            sheet.text(line)
-
-
-def _row_names(example: Example) -> list[str]:
-    """The row in its file; with the file's name if the group spans several."""
-    if len({file for file, _ in example.places}) == 1:
-        return [row for _, row in example.places]
-    return [cut(clean(f"{file}:{row}"), PLACE) for file, row in example.places]
 
 
 # --- the group ---------------------------------------------------------------------------------------------
@@ -80,15 +62,22 @@ def _row_names(example: Example) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A group and its batch with all columns of the computation; where its first rows are in the input."""
+    """A group, whose rows know their `.row` in the narrow table, among all rows that were computed with it."""
 
     plan: Plan
+    narrow: Narrow
+    frame: pl.DataFrame
     group: pl.DataFrame
-    batch: pl.DataFrame
-    key: str
-    places: list[tuple[str, str]]  # the file, and the row or line in it
-    reward_names: tuple[str, ...]
-    whitenings: list[tuple[Whiten, float, float]]  # what each whitening subtracts and divides by in this batch
+
+    @property
+    def batch(self) -> pl.DataFrame:
+        """All rows of its batch."""
+        return self.frame.filter(pl.col("batch") == self.group["batch"][0])
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The files of the rows that are shown, and their numbers in these."""
+        return [*map(self.narrow.spot, self.group[".row"].head(SHOWN))]
 
 
 def worked_example(plan: Plan, scored: Scored, narrow: Narrow) -> Example:
@@ -96,12 +85,8 @@ def worked_example(plan: Plan, scored: Scored, narrow: Narrow) -> Example:
     frame = scored.frame
     moved = pl.any_horizontal(pl.col("^.*\\.residual$").fill_nan(0.0) != 0).fill_null(value=False)
     moving = frame.filter((pl.col(".n") > 1) & ~pl.col(".constant").fill_null(value=True) & moved)
-    code = int((moving if len(moving) else frame)["group"][0])
-    group = frame.with_row_index(".row").filter(pl.col("group") == code)
-    rows = group[".row"].head(SHOWN).to_list()
-    spots = [(narrow.spot(row)[0], place) for row, place in zip(rows, narrow.places(rows), strict=True)]
-    first_places = [(file, place.removeprefix(file).removeprefix(":").removeprefix(" row ")) for file, place in spots]
-    return _example_of(plan, frame, group, narrow, first_places)
+    code = (moving if len(moving) else frame)["group"][0]
+    return Example(plan, narrow, frame, frame.with_row_index(".row").filter(pl.col("group") == code))
 
 
 def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
@@ -122,29 +107,11 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     frame = score(plan, table, intermediate=True).frame.with_columns(pl.Series(".row", rows))
     group = frame.filter(pl.Series(codes[rows] == codes[row]))
     first = pl.col(".row") == row
-    group = pl.concat([group.filter(first), group.filter(~first)])
-    # Not its line number, which needs all lines before it counted.
-    places = [(file, str(number)) for file, number in map(narrow.spot, group[".row"].head(SHOWN).to_list())]
-    example = _example_of(plan, frame, group, narrow, places)
+    example = Example(plan, narrow, frame, pl.concat([group.filter(first), group.filter(~first)]))
     lines = [f"{label.strip():<11}{line}" for label, line in _numbers(example)]
     for title, table_lines in _tables(example, width):
-        lines += ["", *([title] if title else []), *table_lines]
+        lines += ["", *[title] * bool(title), *table_lines]
     return lines
-
-
-def _example_of(
-    plan: Plan, frame: pl.DataFrame, group: pl.DataFrame, narrow: Narrow, places: list[tuple[str, str]]
-) -> Example:
-    """The rows of a group, which know their row in the narrow table, with the batch that they are in."""
-    batch = frame.filter(pl.col("batch") == group["batch"][0])
-    first = batch.row(0, named=True)
-    whitenings = [
-        (op, first[f".post.{place}.mean"], first[f".post.{place}.sd"])
-        for place, op in enumerate(plan.post)
-        if isinstance(op, Whiten)
-    ]
-    key = narrow.label(int(narrow.table["group"][group[".row"][0]]))
-    return Example(plan, group, batch, key, places, narrow.reward_names, whitenings)
 
 
 # --- numbers -----------------------------------------------------------------------------------------------
@@ -159,7 +126,9 @@ def _numbers(example: Example) -> list[tuple[str, str]]:
         rewards = example.batch[".r"].drop_nulls()
         batch: dict[str, Any] = {"mean": rewards.mean(), "std": rewards.std(plan.divisor.ddof)}
         lines.append(("  batch", _statistics(plan, len(rewards), batch)))
-        for op, mean, divisor in example.whitenings:
+        whitenings = [(at, op) for at, op in enumerate(plan.post) if isinstance(op, Whiten)]
+        for at, op in whitenings:
+            mean, divisor = first[f".post.{at}.mean"], first[f".post.{at}.sd"]
             divided = f"  divisor {number(divisor, digits=DIGITS)}" if op.divide else ""
             lines.append(("  whitening", f"mu {number(mean, divisor, DIGITS)}{divided}"))
     return lines
@@ -184,7 +153,8 @@ def _tables(example: Example, width: int) -> list[tuple[str, list[str]]]:
     result = {"advantage": column(group[".advantage"].to_list(), scale), "status": group[".status"].cast(str).to_list()}
     if plan.rewards.combine == "normalize":
         parts = [
-            (f"z({clean(name)})", _steps(example, f".component.{k}")) for k, name in enumerate(example.reward_names)
+            (f"z({clean(name)})", _steps(example, f".component.{k}"))
+            for k, name in enumerate(example.narrow.reward_names)
         ]
         return [(title, _table(example, steps, width) + rest) for title, steps in [*parts, ("together", result)]]
     steps = _steps(example, ".reward")
@@ -211,7 +181,8 @@ def _column(example: Example, name: str) -> list[str]:
 
 def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[str]:
     """The rows of the table, with extra columns before the reward if there is room."""
-    row = {"row": _row_names(example)}
+    several = len({file for file, _ in example.places}) > 1
+    row = {"row": [cut(clean(f"{file}:{row}"), 24) if several else str(row) for file, row in example.places]}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):
         left = [at for at, name in enumerate(columns) if name == "status"]

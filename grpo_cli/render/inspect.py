@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
-from rich.cells import cell_len
 from rich.console import Console
 
 from grpo_cli.engine.plan_parts import weighted_sum
@@ -29,6 +28,7 @@ from grpo_cli.render.text import (
     row_count,
     strip,
     text_outcomes,
+    with_texts,
 )
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
@@ -53,16 +53,11 @@ from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
-KEY: Final = 28
 LINES: Final = 20  # a longer trend is thinned out to this many lines
-SPARKS: Final = 60
 ROWS: Final = 64  # at most this many rows of a group are shown
 NARROWEST_BAR: Final = 5  # a shorter one of the share without a gradient shows nothing
-WIDEST_BAR: Final = 20
-NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
 NAMED: Final = 3  # the names of up to this many reward columns fit over a matrix
 RATES: Final = 9  # up to this many solve rates have a line each
-WIDEST: Final = 60  # a histogram of up to this many bars fits on one line
 HEADS: Final = {
     "unscorable": "missing",
     "zero_variance": "no gradient",
@@ -138,14 +133,11 @@ def render_group(group: ShownGroup, console: Console) -> None:
         columns.append(("length", [number(row.length) for row in rows]))
     if any(row.status != "scored" for row in rows):
         columns.append(("status", [str(row.status) for row in rows]))
-    lines = _lines(columns)
+    heads, cells = [head for head, _ in columns], [values for _, values in columns]
     turns = any(has_turns(row.text or "") for row in rows)
-    texts = [clean(row.text or "") for row in rows]
-    room = console.width - max(map(cell_len, lines)) - 2
-    if any(texts) and not turns and room >= NARROWEST:
-        columns.append(("text", [cut(text, room) for text in texts]))
-        lines = _lines(columns)
-    for line in lines:
+    if not turns:
+        with_texts(heads, cells, [row.text for row in rows], console.width)
+    for line in aligned(heads, cells, {at for at, head in enumerate(heads) if head == "text"}):
         sheet.text(line)
     if group.size > len(rows):
         sheet.text(f"{len(rows):,} of {group.size:,} rows; --format csv has all", style="dim")
@@ -154,12 +146,6 @@ def render_group(group: ShownGroup, console: Console) -> None:
         sheet.text(f"row {row.row}, reward {number(row.reward)}", style="bold")
         for line in (row.text or "").splitlines():
             sheet.text(f"  {line}")
-
-
-def _lines(columns: Sequence[tuple[str, list[str]]]) -> list[str]:
-    """A table as lines, its texts to the left."""
-    heads, cells = [head for head, _ in columns], [cells for _, cells in columns]
-    return aligned(heads, cells, [at for at, head in enumerate(heads) if head == "text"])
 
 
 # --- trend and groups --------------------------------------------------------------------------------------
@@ -172,9 +158,7 @@ def _sparklines(lines: Sequence[TrendLine], sheet: Sheet) -> None:
     for key in SPARKED:
         values = [getattr(line, key) for line in lines]
         if any(value is not None for value in values):
-            sheet.row(
-                HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
-            )
+            sheet.row(HEADS.get(key, key), f"{strip(values, 60)}  {_cell(key, values[0])} to {_cell(key, values[-1])}")
     sheet.blank()
 
 
@@ -200,7 +184,7 @@ def _table_by(by: Trend, sheet: Sheet) -> None:
     wide = sheet.console.width - max(map(len, table)) - 2
     for at, text in enumerate(table):
         share = shown[at - 1].zero_variance if at and categories and wide >= NARROWEST_BAR else None
-        bar = "█" * round((share or 0.0) * min(wide, WIDEST_BAR))
+        bar = "█" * round((share or 0.0) * min(wide, 20))
         sheet.text(f"{text}  {bar}" if bar else text)
     if len(lines) > LINES:
         sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
@@ -221,7 +205,7 @@ def _cell(key: str, value: Any) -> str:
         return percent(value)
     if isinstance(value, float):
         return number(value)
-    return cut(clean(str(value)), KEY) if key == "value" else f"{value:,}"
+    return cut(clean(str(value)), 28) if key == "value" else f"{value:,}"
 
 
 def _most_and_least(listed: Listed, sheet: Sheet) -> None:
@@ -261,7 +245,7 @@ def _groups(facts: Inspected) -> Sections:
     if size.min < size.max:
         sizes = f"of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
         counts = list(size.counts.values())
-        step = -(-len(counts) // WIDEST)
+        step = -(-len(counts) // 60)
         sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
         histogram = [f"{size.min:,} |{blocks(sums)}| {size.max:,}   number of groups by size"]
     singletons = f", {count(facts.singletons, 'group')} with a single reward" if facts.singletons else ""
@@ -294,7 +278,7 @@ def _components(facts: Inspected) -> Sections:
     if coefficients is None:
         return
     names = list(coefficients.correlation)
-    heads = rows = [cut(clean(name), NARROWEST) for name in names]
+    heads = rows = [cut(clean(name), 12) for name in names]
     if len(names) > NAMED:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]

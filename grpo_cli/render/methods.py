@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, get_args
 
 from rich.console import Console
 
@@ -20,7 +20,6 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, count, exact, marked
 
 NAME: Final = 17
-LABEL: Final = 13
 EXAMPLE: Final = "grpo-adv compute rewards.jsonl"
 SQL: Final = "(reward - mean) / (std + epsilon)"
 TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
@@ -37,7 +36,7 @@ def listing(console: Console, *, archive: bool = False) -> None:
     origins = {row.name: ESTIMATORS.origin(row.name) for row in every}
     rows = [row for row in every if archive or row.build in shipped or row.name == "expression" or origins[row.name]]
     for row in rows:
-        sheet.row(row.name, _clauses(_formula(row), sheet.width))
+        sheet.row(row.name, _formula(row))
         scales = f"scale {', '.join(_scales(row))}" if len(row.scales) > 1 else ""
         needs = " ".join(ROLES[need].flag for need in _plan(row).needs)
         facts = [f"from {origins[row.name]}" if origins[row.name] else "", needs, scales, row.source]
@@ -49,7 +48,7 @@ def listing(console: Console, *, archive: bool = False) -> None:
 
 def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
-    row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
+    row, sheet = ESTIMATORS[name], Sheet(console, 13)
     sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
     for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # the sheet wraps paragraphs
         sheet.text(line)
@@ -81,7 +80,7 @@ def as_dict(name: str) -> dict[str, Any]:
         "levels": _levels(row),
         "needs": [{"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in plan.needs],
         "params": [
-            asdict(p) | {"type": "choice" if _choices(p.type) else TYPES[p.type], "choices": list(_choices(p.type))}
+            asdict(p) | {"type": "choice" if get_args(p.type) else TYPES[p.type], "choices": list(get_args(p.type))}
             for p in row.params
         ],
         "sets": dict(row.sets),
@@ -110,18 +109,6 @@ def _formula(row: Estimator) -> str:
     return ";  ".join(plan_text.quotient(_plan(row))).replace(",;", ",")
 
 
-def _clauses(text: str, width: int) -> list[str]:
-    """The formula on as few lines as possible, broken between clauses only."""
-    first, *rest = re.split(r"(?<=;)  ", text)
-    lines = [first]
-    for clause in rest:
-        if len(lines[-1]) + 2 + len(clause) <= width:
-            lines[-1] += f"  {clause}"
-        else:
-            lines.append(clause)
-    return lines
-
-
 def _scales(row: Estimator) -> list[str]:
     """The scales that the method allows, its default first."""
     return [row.scale, *(scale for scale in row.scales if scale != row.scale)]
@@ -133,14 +120,9 @@ def _levels(row: Estimator) -> list[str]:
     return [default, *(level for level in row.levels if level != default)]
 
 
-def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal; none of any other type."""
-    return get_args(kind) if get_origin(kind) is Literal else ()
-
-
 def _parameter(param: Any) -> list[str]:
     """The flag, then its meaning."""
-    choices = _choices(param.type)
+    choices = get_args(param.type)
     kind = f"one of {', '.join(map(str, choices))}" if choices else TYPES[param.type]
     field = f"; same as {param.field}" if param.field else ""
     default = f"={exact(param.default)}" if param.default != "" else "=..."

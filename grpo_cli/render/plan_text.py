@@ -30,15 +30,6 @@ from grpo_cli.render.text import clean, exact
 
 LISTS: Final = " --per-token --token-logprobs STUDENT --teacher-logprobs TEACHER"
 STATES: Final = {"group": "", "batch": " anywhere in the batch"}
-# What to say of a part that changes nothing.
-NOTHING: Final = {
-    "unit": "each row is a rollout",
-    "rewards": "a row without a finite reward stops the run",
-    "shape": "rewards are not shaped",
-    "divisor": "none",
-    "groups": "groups without a gradient are kept",
-    "post": "none",
-}
 ROLLOUT_REWARD: Final = {
     "first": "the reward of its first row",
     "last": "the reward of its last row",
@@ -77,7 +68,6 @@ STD_TAKEN: Final = {"zero": "0", "one": "1", "nan": "NaN"}
 STD_OF_SINGLETON: Final = {"group": "std", "batch": "std of a batch of one row"}
 ZERO_VARIANCE: Final = {"drop": "groups without a gradient are dropped", "null": "groups without a gradient get null"}
 SMALL: Final = {"null": "get null", "zero": "get 0", "drop": "are dropped"}
-WHITENED: Final = {"sample": "rows", "token": "tokens"}
 # A formula with a single term after "A =", which can be divided on the same line.
 ONE_TERM: Final = re.compile(r"A = ([^=;,]+)")
 OF_BATCH: Final = {"mean": "batch mean", "sum": "batch sum", "n": "N"}
@@ -122,11 +112,6 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
         ("distill", distilled(plan)),
         ("not used", _without_effect(plan)),
     ]
-
-
-def full(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
-    """The same, with a line for parts that change nothing."""
-    return [(name, lines or [NOTHING[name]]) for name, lines in parts(plan, rewards) if lines or name in NOTHING]
 
 
 def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
@@ -234,7 +219,7 @@ def _rank(op: Rank) -> str:
 
 def _whiten(op: Whiten) -> str:
     masked = {"count": ", masked rows count", "skip": ", masked rows do not count"}.get(op.masked, "")
-    over = f"over the {WHITENED[op.level]} of the batch{masked}"
+    over = f"over the {'rows' if op.level == 'sample' else 'tokens'} of the batch{masked}"
     if not op.divide:
         return f"then A - mu {over}"
     return f"then (A - mu)/{_bracketed(_root(op, ''))} {over}, ddof {op.ddof}"

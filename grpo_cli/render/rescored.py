@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.cells import cell_len
 from rich.console import Console
 
-from grpo_cli.render.text import Sections, Sheet, clean, count, file_list, markdown_table, number
+from grpo_cli.render.text import Sections, Sheet, clean, count, file_list, markdown_table, number, with_texts
 from grpo_cli.stats.rescored import ByComponent, ChangesAt, ChangesBetween, DependsOn, DisagreeingRow, Rescored, Sides
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
-from grpo_cli.values.key_text import cut, labels_of
+from grpo_cli.values.key_text import labels_of
 
 KEY: Final = 28
-LINES: Final = 6  # a longer trend is thinned out to this many lines, and more flips are a table
-NARROWEST: Final = 12  # a text beside its numbers is at least this many characters wide
+LINES: Final = 6  # a longer trend is thinned out to this many lines
 
 Table = tuple[list[str], list[list[str]]]  # its heads (the first is its title) and its lines
 
@@ -52,12 +50,6 @@ def _sections(facts: Rescored) -> Sections:
     known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]
     changes = f"{reward.up:,} up, {reward.down:,} down, mean change {reward.mean_change:+.4g}"
     yield "agreement", [f"{percent(agree.share)} exactly{''.join(known)}", changes]
-    if facts.flips is not None and len(facts.flips) <= LINES:
-        stays = [flip for flip in facts.flips if flip.before == flip.now]
-        flips = [flip for flip in facts.flips if flip not in stays]
-        moved = "   ".join(f"{number(flip.before)} to {number(flip.now)}: {flip.rows:,}" for flip in flips)
-        same = "   ".join(f"{number(flip.now)} stays: {flip.rows:,}" for flip in stays)
-        yield "flips", [line for line in (moved, same) if line]
     has, total = groups.with_gradient, advantage.total
     gradient = [f"{has.before:,} of {count(groups.groups, 'group')} with the old rewards, {has.now:,} with the new"]
     for word, part in (("gained by", groups.gained), ("lost by", groups.lost)):
@@ -103,7 +95,7 @@ def _correlations(depends: DependsOn) -> Iterator[str]:
 
 def _tables(facts: Rescored, width: int | None) -> Iterator[Table]:
     """How often the reward changes by length and by step, and the rows that disagree most."""
-    if facts.flips is not None and len(facts.flips) > LINES:
+    if facts.flips is not None:
         rows = {(flip.before, flip.now): f"{flip.rows:,}" for flip in facts.flips}
         old, new = (sorted({*side}) for side in zip(*rows, strict=True))
         heads = ["old", *(f"new {number(value)}" for value in new)]
@@ -129,17 +121,14 @@ def _largest(rows: Sequence[DisagreeingRow], width: int | None) -> Table:
     """The rows that disagree most; both ends of their texts if the screen is wide enough."""
     heads = ["largest", "row", "reward", "advantage"]
     keys = labels_of([row.key for row in rows], KEY)
-    lines = [
-        [f"#{row.number} {key}", str(row.row), _from_to(row), _from_to(row.advantage)]
-        for row, key in zip(rows, keys, strict=True)
+    columns = [
+        [f"#{row.number} {key}" for row, key in zip(rows, keys, strict=True)],
+        [str(row.row) for row in rows],
+        [_from_to(row) for row in rows],
+        [_from_to(row.advantage) for row in rows],
     ]
-    texts = [clean(row.text or "") for row in rows]
-    if not any(texts):
-        return heads, lines
-    if width is not None:
-        used = sum(max(map(cell_len, column)) + 2 for column in zip(heads, *lines, strict=True))
-        texts = [cut(text, max(width - used, NARROWEST)) for text in texts]
-    return [*heads, "text"], [[*cells, text] for cells, text in zip(lines, texts, strict=True)]
+    with_texts(heads, columns, [row.text for row in rows], width)
+    return heads, [*map(list, zip(*columns, strict=True))]
 
 
 def _from_to(sides: Sides | DisagreeingRow) -> str:

@@ -30,7 +30,7 @@ from grpo_cli.render.text import (
     text_outcomes,
 )
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
-from grpo_cli.stats.facts import Reason, Skipped, SkippedGroup, ZeroVariance, every_group, marks_of
+from grpo_cli.stats.facts import Reason, Skipped, SkippedGroup, ZeroVariance, every_group, marked_lines
 from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.write.token_lists import OnTokens
@@ -40,28 +40,6 @@ Section = Callable[[Facts], Sections]
 
 SCREEN: Final = 23  # lines of a small terminal, below the command
 LEAST: Final = 3  # lines of a formula that are always shown
-REST: Final = "  ... (--explain shows all of it)"
-KEY: Final = 32
-SKIPPED: Final = {"drop": "their rows are dropped", "null": "their rows get null"}
-SINGLETONS: Final = {
-    "zero": "advantage 0",
-    "raw": "advantage r",
-    "nan": "advantage NaN",
-    "null": "advantage null",
-    "drop": "rows dropped",
-}
-UNSCORABLE: Final = {
-    "exclude": "left out, advantage null",
-    "zero": "left out, advantage 0",
-    "as-zero": "counted as reward 0",
-    "error": "left out",
-}
-PROPAGATED: Final = {
-    "row": "their advantages are NaN",
-    "later": "their advantages and those of later rows that build on them are NaN",
-    "group": "their groups are NaN",
-    "batch": "their batches are NaN",
-}
 
 
 def render(facts: Facts | FactsOfParts, console: Console) -> None:
@@ -82,14 +60,14 @@ def render(facts: Facts | FactsOfParts, console: Console) -> None:
 
 def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, screen: int | None = None) -> None:
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
-    skipped = [_labelled(skip, sheet.width) for skip in (*facts.skipped, *facts.kept)]
+    skipped = [_labelled(skip) for skip in (*facts.skipped, *facts.kept)]
     blocks = [rows(block, replace(facts, skipped=skipped)) for block in parts]
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
         *_, (label, lines) = blocks[0]
         while sheet.height(blocks[0]) > screen - sum(map(sheet.height, blocks[1:])) and len(lines) > LEAST:
-            lines = [*lines[:-2], REST]
+            lines = [*lines[:-2], "  ... (--explain shows all of it)"]
             blocks[0][-1] = label, lines
     for i, block in enumerate(blocks):
         if i and spaced:
@@ -182,8 +160,6 @@ def zero_variance(facts: Facts) -> Sections:
     if skipped.groups > constant.groups:
         more = count(skipped.groups - constant.groups, "group")
         lines.insert(1, f"{more} more with std <= {number(rule.std_threshold)}")
-    if skipped.groups and rule.zero_variance in SKIPPED:
-        lines.append(SKIPPED[rule.zero_variance])
     yield label, lines
 
 
@@ -198,33 +174,19 @@ def _constant(constant: ZeroVariance, plan: Plan) -> str:
 
 
 def others(facts: Facts) -> Sections:
-    """Singletons, small groups and rows without a reward, if there are any."""
-    plan = facts.plan
+    """Singletons, small groups and rows without a reward or with a mark; what they get is among the rules of the method."""
     if facts.singletons:
-        result = SINGLETONS.get(plan.alone.result) or plan_text.singletons(plan)[0].removeprefix("singletons: ")
-        groups = f"{count(facts.singletons, 'group')} with a single scored row: {result}"
+        groups = f"{count(facts.singletons, 'group')} with a single scored row"
         yield "singletons", [groups, *_keys(_skipped(facts, "singleton"), "reward")]
     small = _skipped(facts, "small-group")
     if small.groups:
-        fewer = f"with fewer than {plan.groups.min_size} scored rows {plan_text.SMALL[plan.groups.small]}"
+        fewer = f"with fewer than {facts.plan.groups.min_size} scored rows"
         yield "small groups", [f"{count(small.groups, 'group')} {fewer}", *_keys(small, "mean")]
-    if facts.left_out:
-        why = clean(marks_of(facts.marks, "left_out"))
-        yield "left out", [f"{count(facts.left_out, 'row')}, advantage null ({why})"]
-    if facts.masked:
-        why = clean(marks_of(facts.marks, "masked"))
-        yield "masked", [f"{count(facts.masked, 'row')} not trained on, the rewards count in their groups ({why})"]
-    if why := clean(marks_of(facts.marks, "foreign")):
-        rows = sum(line.rows for line in facts.marks if line.kind == "foreign")
-        yield "no rollouts", [f"{count(rows, 'row')} of no group, advantage null ({why})"]
+    yield "marked", [*map(clean, marked_lines(facts.marks))]
     if without := facts.unscorable - facts.left_out:
-        result = UNSCORABLE.get(plan.rewards.missing, PROPAGATED[plan.nan_reach])
-        lines = [f"{count(without, 'row')} without a finite reward: {result}"]
         empty = _skipped(facts, "unscorable")
-        if empty.groups:
-            lines.append(
-                f"{count(empty.groups, 'group')} {'has' if empty.groups == 1 else 'have'} no reward that counts"
-            )
+        none = f"{count(empty.groups, 'group')} {'has' if empty.groups == 1 else 'have'} no reward that counts"
+        lines = [f"{count(without, 'row')} without a finite reward", *[none] * bool(empty.groups)]
         yield "unscorable", [*lines, *_keys(empty, "")]
 
 
@@ -272,10 +234,9 @@ BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
 BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 
 
-def _labelled(skip: Skipped, width: int) -> Skipped:
-    """The skipped groups with labels instead of keys, short enough for one line if the terminal is wide."""
-    room = width // max(len(skip.keys), 1) - len(" (reward 0.5); ")
-    labels = labels_of([group.key for group in skip.keys], max(KEY, room))
+def _labelled(skip: Skipped) -> Skipped:
+    """The skipped groups with labels instead of keys."""
+    labels = labels_of([group.key for group in skip.keys], 32)
     groups = [SkippedGroup(label, group.reward) for group, label in zip(skip.keys, labels, strict=True)]
     return replace(skip, keys=groups)
 

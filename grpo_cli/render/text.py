@@ -12,18 +12,17 @@ from rich.console import Console
 from rich.text import Text
 
 from grpo_cli.errors import printable
+from grpo_cli.values.key_text import cut
 
 Sections = Iterator[tuple[str, list[str]]]  # labels with their lines
 
 # A value below this share of the largest number beside it is a rounding error, shown as 0.
 ROUNDING: Final = 1e-12
-LISTED: Final = 3
 UNITS: Final = 1e15  # larger numbers are shown with an exponent: a float does not have all of their digits
 SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
 LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
-MARKDOWN_DIGITS: Final = 6
-HALF: Final = 0.4  # height of the blocks if all values are equal
+SHORTEST: Final = 12  # a text beside its numbers is at least this many characters wide
 
 TEN: Final = 10.0
 
@@ -92,7 +91,7 @@ def marked(name: str, origin: str) -> str:
     return f"{name} (from {clean(origin)})" if origin else name
 
 
-def listing(items: Iterable[str], shown: int = LISTED) -> str:
+def listing(items: Iterable[str], shown: int = 3) -> str:
     """The first few, and how many more there are."""
     texts = list(items)
     more = f", ... {len(texts) - shown:,} more" if len(texts) > shown else ""
@@ -117,7 +116,6 @@ def duration(seconds: float) -> str:
 # --- labelled lines and tables -----------------------------------------------------------------------------
 
 LABEL: Final = 15
-HANG: Final = 2  # indent of the continuation lines of a value
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -197,7 +195,7 @@ class Sheet:
         """An empty line before what comes next."""
         self.between = True
 
-    def _wrap(self, line: str, width: int, hang: int = HANG) -> list[str]:
+    def _wrap(self, line: str, width: int, hang: int = 2) -> list[str]:
         """The line, or its pieces; they keep its own indentation.
 
         Without control characters, and with only what the terminal's encoding can show.
@@ -234,6 +232,17 @@ def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: Collec
     return lines
 
 
+def with_texts(heads: list[str], columns: list[list[str]], texts: Sequence[str | None], width: int | None) -> None:
+    """Add a column of texts, cut to what the others leave of the width, to a table; nothing if all are empty."""
+    shown = [clean(text or "") for text in texts]
+    if any(shown):
+        if width is not None:
+            used = sum(max(map(cell_len, [head, *cells])) + 2 for head, cells in zip(heads, columns, strict=True))
+            shown = [cut(text, max(width - used, SHORTEST)) for text in shown]
+        heads.append("text")
+        columns.append(shown)
+
+
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
     """A Markdown table; the columns of numbers are right-aligned."""
     lines = [heads, ["--:" if head in numbers else "---" for head in heads], *rows]
@@ -244,7 +253,7 @@ def _markdown_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return number(value, digits=MARKDOWN_DIGITS)
+        return number(value, digits=6)
     return clean(str(value)).replace("|", "\\|")
 
 
@@ -261,15 +270,13 @@ def rescaled(worst: float | None, best: float | None) -> str:
 
 # --- histograms --------------------------------------------------------------------------------------------
 
-LONGEST: Final = 30
-
 
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
     """A line for each name, with its count and a bar; names are right-aligned, or left-aligned."""
     sizes = [f"{count:,}" for count in counts]
     wide, high, top = max(map(len, names)), max(map(len, sizes)), max(counts)
     return [
-        f"{name:{'<' if left else '>'}{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, top, LONGEST)}"
+        f"{name:{'<' if left else '>'}{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, top, 30)}"
         for name, size, count in zip(names, sizes, counts, strict=True)
     ]
 
@@ -289,7 +296,7 @@ def strip(
     means = [sum(part) / len(part) if part else None for part in parts]
     known = [mean for mean in means if mean is not None]
     low, high = ends or (min(known), max(known))
-    heights = [(mean - low) / (high - low) if mean is not None and high > low else HALF for mean in means]
+    heights = [(mean - low) / (high - low) if mean is not None and high > low else 0.4 for mean in means]
     drawn = [BLOCKS[round(min(max(height, 0), 1) * (len(BLOCKS) - 1))] for height in heights]
     return "".join(missing if mean is None else block for mean, block in zip(means, drawn, strict=True))
 

@@ -23,9 +23,8 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
-from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.difficulty import BANDS, DIGITS, Level, bands
-from grpo_cli.stats.facts import reward_range
+from grpo_cli.stats.facts import Change, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.intervals import (
     OF_CHANGE,
@@ -43,7 +42,6 @@ from grpo_cli.stats.intervals import (
 from grpo_cli.stats.verdicts import percent, with_verdicts
 from grpo_cli.values.paths import PARENT
 
-LEVEL: Final = 0.95
 ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
@@ -257,7 +255,7 @@ def against(now: Inspection, before: Inspection, *, called: tuple[str, str] = ("
         only_now=Only.of(*scored),
         only_before=Only.of(*scored[::-1]),
         rows=NowAndBefore(int(now_run.n.sum()), int(before_run.n.sum())),
-        solve_rate=Interval(float(rates.mean()), float(rates_before.mean()), seen.mean, seen.low, seen.high, LEVEL),
+        solve_rate=Interval(float(rates.mean()), float(rates_before.mean()), seen.mean, seen.low, seen.high, 0.95),
         p=p,
         detectable=detectable(change, None),
         changes=count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import Numbers, each, few
+from grpo_cli.engine.column_stats import few
 from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.read.group_keys import encode
@@ -206,19 +206,14 @@ def effective_rows(advantages: pl.Series) -> float | None:
 
     None without a finite advantage. Advantages are divided by the largest |A| first, so that no square overflows.
     """
-    numbers = Numbers.of(advantages)
-    if not numbers.count:
+    sizes = np.abs(advantages.filter(advantages.is_finite()).to_numpy())
+    if not len(sizes):
         return None
-    largest = max(abs(numbers.least), abs(numbers.most))
+    largest = float(sizes.max())
     if largest == 0.0:
         return largest
-
-    def sums(piece: pl.Series) -> tuple[float, float]:
-        sizes = np.abs(piece.filter(piece.is_finite()).to_numpy()) / largest
-        return float(sizes.sum()), float((sizes * sizes).sum())
-
-    total, squares = (sum(column) for column in zip(*each(sums, advantages), strict=True))
-    return plain(total**2 / squares)
+    sizes /= largest
+    return plain(float(sizes.sum()) ** 2 / float((sizes * sizes).sum()))
 
 
 # --- equal by luck -----------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from itertools import pairwise
+from typing import Any, Final, Literal, NotRequired, TypedDict
 
 import numpy as np
 import polars as pl
@@ -23,6 +24,7 @@ from grpo_cli.engine.score import STATUSES, Scored, Status
 from grpo_cli.read.narrow import Narrow
 
 Number = float | None
+Lines = list[Any]  # of dictionaries, as Vega takes them
 RewardRange = tuple[Number, Number]  # the worst and the best reward
 Reason = Literal["zero-variance", "singleton", "small-group", "unscorable"]
 Unit = Literal["row", "rollout"]
@@ -41,6 +43,8 @@ COUNTED: Final = (
     "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
 )  # fmt: skip
 BINS: Final = FEW
+BARS: Final = 40  # bins of a figure
+VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
 STEPPED: Final = 4  # numbers are on a grid if at least one in this many of its steps has a value
 COMB: Final = 50  # with this many steps per bin, one more or less is invisible
 NEARLY_CONSTANT: Final = 1e-9  # relative spread up to which differences are rounding
@@ -283,6 +287,44 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
     return scaled, np.linspace(low, high, most + 1)  # faster than the search of np.histogram
 
 
+class Change(TypedDict("BinFrom", {"from": NotRequired[float]})):
+    """How many prompts or rows changed by this much: for a value, or for a bin if there are many values."""
+
+    value: NotRequired[float]
+    to: NotRequired[float]
+    kind: str
+    count: int
+
+
+def count_by_kind(values: pl.Series, places: Any, kinds: Sequence[str], times: pl.Series | None = None) -> Lines:
+    """Counts of values, or of bins if there are many, for each kind; `places` is the index in `kinds` of each value.
+
+    `times` is how often each value occurs, if not once.
+    """
+    known = values.is_finite().fill_null(value=False).to_numpy()
+    numbers, weights = values.to_numpy(), None if times is None else times.to_numpy()
+    if not known.all():
+        numbers, places, weights = numbers[known], places[known], None if weights is None else weights[known]
+    if not len(numbers):
+        return []
+    across, bins = bins_of(numbers)
+    counts = np.bincount(across * len(kinds) + places, weights, len(bins) * len(kinds)).reshape(len(bins), -1)
+    return [
+        {**of_bin, "kind": kind, "count": int(counts[i, k])}
+        for i, of_bin in enumerate(bins) for k, kind in enumerate(kinds) if counts[i, k]
+    ]  # fmt: skip
+
+
+def bins_of(numbers: Any, most: int = BARS, few: int = VALUES) -> tuple[Any, Lines]:
+    """The bin of each number, and the bins: single values if there are few."""
+    some = numbers[:SAMPLE]  # if these have many values, the others do not matter
+    values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
+    if len(values) <= few:
+        return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
+    bins, edges = even_bins(numbers, most)
+    return bins(numbers), [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
+
+
 def zero_variance_share(groups: pl.DataFrame) -> float | None:
     """The share of groups without a gradient, among those with two rewards to compare."""
     comparable = int((groups["scored"] > 1).sum())
@@ -316,12 +358,10 @@ def worst_and_best(low: float | None, high: float | None) -> RewardRange:
 
 def sizes(counts: Mapping[int, int]) -> GroupSizes:
     """The distribution of group sizes, from the number of groups of each size."""
-    numbers, groups = sorted(counts), np.cumsum([counts[size] for size in sorted(counts)])
-    middle = [
-        numbers[int(np.searchsorted(groups, place, side="right"))] for place in ((groups[-1] - 1) // 2, groups[-1] // 2)
-    ]
-    named = {str(size): counts[size] for size in numbers}
-    return GroupSizes(min=numbers[0], median=sum(middle) / 2, max=numbers[-1], counts=named)
+    ordered = dict(sorted(counts.items()))
+    every = np.repeat([*ordered], [*ordered.values()])
+    named = {str(size): groups for size, groups in ordered.items()}
+    return GroupSizes(min=min(ordered), median=float(np.median(every)), max=max(ordered), counts=named)
 
 
 def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:

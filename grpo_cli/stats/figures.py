@@ -19,8 +19,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.against import Since
-from grpo_cli.stats.binned import Lines, bins_of, count_by_kind
-from grpo_cli.stats.facts import ValueCounts, at_ends, reward_range
+from grpo_cli.stats.facts import Lines, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate
 from grpo_cli.stats.off_policy import Drift
@@ -33,7 +32,6 @@ from grpo_cli.values.key_text import labels_of
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
-TILES: Final = (32, 20)
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
@@ -116,8 +114,15 @@ def _rewards(inspection: Inspection) -> Figure:
     size = inspection.facts.group_sizes
     same = f" Every group has {size.max:,} rows." if size.min == size.max else ""
     caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups with a gradient.{same}"
-    return Figure("rewards", "stacked", "Rewards", caption=caption, lines=lines,
-                  x=weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights), y="rows")  # fmt: skip
+    return Figure(
+        "rewards",
+        "stacked",
+        "Rewards",
+        caption,
+        lines,
+        x=weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights),
+        y="rows",
+    )
 
 
 def _components(inspection: Inspection) -> list[Figure]:
@@ -127,10 +132,17 @@ def _components(inspection: Inspection) -> list[Figure]:
         return []
     outcomes = _row_outcomes(inspection)
     return [
-        Figure(f"component_{k}", "stacked", f"Rewards, {name}", caption=_component_says(name, inspection.facts.rewards[name]),
-               lines=count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES), x=name, y="rows")
+        Figure(
+            f"component_{k}",
+            "stacked",
+            f"Rewards, {name}",
+            _component_says(name, inspection.facts.rewards[name]),
+            count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES),
+            x=name,
+            y="rows",
+        )
         for k, name in enumerate(names)
-    ]  # fmt: skip
+    ]
 
 
 def _component_says(name: str, column: RewardColumn) -> str:
@@ -156,8 +168,15 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     ends = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
     lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
     caption = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
-    return Figure("solve_rates", "stacked", "Solve rates", caption=caption, lines=lines,
-                  x="mean reward of a group, from worst to best", y="groups")  # fmt: skip
+    return Figure(
+        "solve_rates",
+        "stacked",
+        "Solve rates",
+        caption,
+        lines,
+        x="mean reward of a group, from worst to best",
+        y="groups",
+    )
 
 
 def _sizes(inspection: Inspection) -> Figure | None:
@@ -165,27 +184,39 @@ def _sizes(inspection: Inspection) -> Figure | None:
         return None  # a single bar: the caption of the rewards says it
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
     lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
-    return Figure("sizes", "stacked", "Group sizes", caption=f"Groups by number of {inspection.facts.unit}s.",
-                  lines=lines, x="group size", y="groups")  # fmt: skip
+    return Figure(
+        "sizes",
+        "stacked",
+        "Group sizes",
+        f"Groups by number of {inspection.facts.unit}s.",
+        lines,
+        x="group size",
+        y="groups",
+    )
 
 
 def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     outcomes = _row_outcomes(inspection)
     return [
-        Figure(f"advantages_{name}", "stacked", f"Advantages, {name}",
-               caption=f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
-               lines=count_by_kind(values, outcomes, OUTCOMES), x="advantage", y="rows")
+        Figure(
+            f"advantages_{name}",
+            "stacked",
+            f"Advantages, {name}",
+            f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
+            count_by_kind(values, outcomes, OUTCOMES),
+            x="advantage",
+            y="rows",
+        )
         for name, values in advantages.items()
-    ]  # fmt: skip
+    ]
 
 
 def _trends(inspection: Inspection) -> list[Figure]:
     if inspection.facts.by is None:
         return []
-    by, lines = inspection.facts.by.column, inspection.facts.by.lines
+    by, lines = inspection.facts.by.column, thinned(inspection.facts.by.lines, POINTS)
     if len(lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
-    lines = thinned(lines, POINTS)
     where = {at: f"{by} == {at}" for line in lines if isinstance(at := line.value, int) and by.isidentifier()}
     shares = []
     for line in lines:
@@ -193,10 +224,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
         for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True):
             shares.append({"value": _axis_value(line.value), "kind": kind, "share": share})
     bands = _bands(inspection)
-    means = [
-        {"value": _axis_value(line.value), "mean": line.mean, **bands.get(str(line.value), {})}
-        for line in lines if line.mean is not None
-    ]  # fmt: skip
+    means = [{**line, **bands.get(str(line["value"]), {})} for line in _means(lines, "mean")]
     banded = any("low" in line for line in means)
     other = inspection.before.by if isinstance(inspection, Since) else None
     if other is not None and other.column == by:
@@ -206,19 +234,52 @@ def _trends(inspection: Inspection) -> list[Figure]:
     band = " The band is the 95% interval, by groups." if banded else ""
     ended = _ended(inspection, lines)
     drawn = [
-        Figure("mean_reward", "line", f"Mean reward over {by}", lines=means,
-               caption=f"{_course(lines, 'mean', 'The mean reward')}{band}", x=by, y="mean reward"),
-        Figure("zero_variance", "shares", f"Groups without a gradient over {by}", lines=shares if some else [],
-               caption=_course(lines, "zero_variance", "The share of groups without a gradient", percent),
-               x=by, y="share of groups"),
-        Figure("length_over", "line", f"Length over {by}", lines=_means(lines, "length"),
-               caption=_course(lines, "length", "The mean length"), x=by, y="mean length"),
-        Figure("spread_over", "line", f"Spread within groups over {by}", lines=_means(lines, "group_std"),
-               caption=f"{_course(lines, 'group_std', 'The standard deviation within groups')} Where it is 0 there is nothing to learn.",
-               x=by, y="mean std of a group"),
-        Figure("ended", "lines", f"Truncated or failed over {by}", lines=ended,
-               caption="The share of responses that were cut off, and of rows without a reward.", x=by, y="share of rows"),
-    ]  # fmt: skip
+        Figure(
+            "mean_reward",
+            "line",
+            f"Mean reward over {by}",
+            f"{_course(lines, 'mean', 'The mean reward')}{band}",
+            means,
+            x=by,
+            y="mean reward",
+        ),
+        Figure(
+            "zero_variance",
+            "shares",
+            f"Groups without a gradient over {by}",
+            _course(lines, "zero_variance", "The share of groups without a gradient", percent),
+            shares if some else [],
+            x=by,
+            y="share of groups",
+        ),
+        Figure(
+            "length_over",
+            "line",
+            f"Length over {by}",
+            _course(lines, "length", "The mean length"),
+            _means(lines, "length"),
+            x=by,
+            y="mean length",
+        ),
+        Figure(
+            "spread_over",
+            "line",
+            f"Spread within groups over {by}",
+            f"{_course(lines, 'group_std', 'The standard deviation within groups')} Where it is 0 there is nothing to learn.",
+            _means(lines, "group_std"),
+            x=by,
+            y="mean std of a group",
+        ),
+        Figure(
+            "ended",
+            "lines",
+            f"Truncated or failed over {by}",
+            "The share of responses that were cut off, and of rows without a reward.",
+            ended,
+            x=by,
+            y="share of rows",
+        ),
+    ]
     for figure in drawn:
         for line in figure.lines:
             if line["value"] in where:
@@ -236,15 +297,23 @@ def _off_policy(inspection: Inspection) -> list[Figure]:
     """How the policy drifts from the one that sampled, by step and by version."""
     known = inspection.facts.off_policy
     return [
-        Figure("off_policy" + "_" * at, "line", f"Off-policy over {by.column}", lines=_means(by.lines, "k3"), x=by.column, y="KL (k3) of a token",
-               caption=_course(by.lines, "k3", "KL(old, new) of a token"))
-        for at, by in enumerate(() if known is None else known.by) if len(by.lines) > 1
-    ]  # fmt: skip
+        Figure(
+            "off_policy" + "_" * at,
+            "line",
+            f"Off-policy over {by.column}",
+            _course(by.lines, "k3", "KL(old, new) of a token"),
+            _means(by.lines, "k3"),
+            x=by.column,
+            y="KL (k3) of a token",
+        )
+        for at, by in enumerate(() if known is None else known.by)
+        if len(by.lines) > 1
+    ]
 
 
 def _means(lines: Sequence[TrendLine | Drift], name: str) -> Lines:
-    known = [(line.value, getattr(line, name)) for line in lines]
-    return [{"value": _axis_value(value), "mean": mean} for value, mean in known if mean is not None]
+    means = [(line.value, getattr(line, name)) for line in lines]
+    return [{"value": _axis_value(value), "mean": mean} for value, mean in means if mean is not None]
 
 
 def _bands(inspection: Inspection) -> dict[str, dict[str, float]]:
@@ -277,8 +346,10 @@ def _ended(inspection: Inspection, lines: Sequence[TrendLine]) -> Lines:
         shares["truncated"] = {str(value): share for value, share in of_values.iter_rows()}
     return [
         {"value": _axis_value(line.value), "kind": kind, "share": of[str(line.value)]}
-        for kind, of in shares.items() if any(of.values()) for line in lines
-    ]  # fmt: skip
+        for kind, of in shares.items()
+        if any(of.values())
+        for line in lines
+    ]
 
 
 def _axis_value(value: Any) -> Any:
@@ -288,10 +359,22 @@ def _axis_value(value: Any) -> Any:
 
 
 # Vega uses the values of an axis as property names of a JavaScript object, where these already mean something.
-_OF_EVERY_OBJECT: Final = frozenset({
-    "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor",
-    "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf",
-})  # fmt: skip
+_OF_EVERY_OBJECT: Final = frozenset(
+    {
+        "__defineGetter__",
+        "__defineSetter__",
+        "__lookupGetter__",
+        "__lookupSetter__",
+        "__proto__",
+        "constructor",
+        "hasOwnProperty",
+        "isPrototypeOf",
+        "propertyIsEnumerable",
+        "toLocaleString",
+        "toString",
+        "valueOf",
+    }
+)
 
 
 def _lengths(inspection: Inspection) -> Figure | None:
@@ -302,7 +385,7 @@ def _lengths(inspection: Inspection) -> Figure | None:
     if not len(known):
         return None
     (across, columns), (up, levels) = (
-        bins_of(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), TILES, strict=True)
+        bins_of(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), (32, 20), strict=True)
     )
     counts = np.bincount(across * len(levels) + up, minlength=len(columns) * len(levels))
     lines = []
@@ -310,8 +393,7 @@ def _lengths(inspection: Inspection) -> Figure | None:
         x, y = columns[i // len(levels)], levels[i % len(levels)]
         lines.append({**{f"x_{name}": value for name, value in x.items()}, **y, "count": int(counts[i])})
     caption = _length_says(length.within_groups)
-    return Figure("lengths", "tiles", "Reward and length", caption=caption, lines=lines,
-                  x=length.column, y="reward")  # fmt: skip
+    return Figure("lengths", "tiles", "Reward and length", caption, lines, x=length.column, y="reward")
 
 
 def _length_says(within: float | None) -> str:
@@ -326,9 +408,15 @@ def _other_sizes(inspection: Inspection) -> Figure:
     sizes = inspection.facts.at_size
     lines = [{"value": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
     seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
-    return Figure("other_sizes", "lines", "Other group sizes", lines=lines,
-                  caption=f"The share of groups that would have a gradient with another number of rows: {seen}.",
-                  x="group size", y="share of groups")  # fmt: skip
+    return Figure(
+        "other_sizes",
+        "lines",
+        "Other group sizes",
+        f"The share of groups that would have a gradient with another number of rows: {seen}.",
+        lines,
+        x="group size",
+        y="share of groups",
+    )
 
 
 def _changes(inspection: Inspection) -> list[Figure]:
@@ -342,8 +430,9 @@ def _changes(inspection: Inspection) -> list[Figure]:
     }
     bands = [
         {"value": band.difficulty, "kind": run, "share": rate, "prompts": band.prompts}
-        for band in changes.by_difficulty for run, rate in zip(RUNS, (band.before, band.now), strict=True)
-    ]  # fmt: skip
+        for band in changes.by_difficulty
+        for run, rate in zip(RUNS, (band.before, band.now), strict=True)
+    ]
     moves = [("gained", prompt) for prompt in changes.gained] + [("lost", prompt) for prompt in changes.lost[::-1]]
     labels = labels_of([prompt.key for _, prompt in moves], LABEL)
     moved = [
@@ -351,16 +440,34 @@ def _changes(inspection: Inspection) -> list[Figure]:
         for (kind, one), label in zip(moves, labels, strict=True)
     ]
     return [
-        Figure("changes", "stacked", "Change by prompt", lines=[*changes.changes],
-               caption=f"Prompts that improved: {counts['better']}; got worse: {counts['worse']}; newly solved: {counts['solved_first']}; lost: {counts['solved_no_more']}.",
-               x="change of the solve rate", y="prompts"),
-        Figure("by_difficulty", "estimates", "Change by difficulty", lines=bands,
-               caption="Mean solve rates of prompts by difficulty: their solve rate in both runs together.",
-               x="difficulty", y="solve rate"),
-        Figure("gained_and_lost", "moves", "Gained and lost", lines=moved,
-               caption="The prompts that changed most after shrinkage for noise, from before (hollow) to now (filled).",
-               x="solve rate", y=""),
-    ]  # fmt: skip
+        Figure(
+            "changes",
+            "stacked",
+            "Change by prompt",
+            f"Prompts that improved: {counts['better']}; got worse: {counts['worse']}; newly solved: {counts['solved_first']}; lost: {counts['solved_no_more']}.",
+            [*changes.changes],
+            x="change of the solve rate",
+            y="prompts",
+        ),
+        Figure(
+            "by_difficulty",
+            "estimates",
+            "Change by difficulty",
+            "Mean solve rates of prompts by difficulty: their solve rate in both runs together.",
+            bands,
+            x="difficulty",
+            y="solve rate",
+        ),
+        Figure(
+            "gained_and_lost",
+            "moves",
+            "Gained and lost",
+            "The prompts that changed most after shrinkage for noise, from before (hollow) to now (filled).",
+            moved,
+            x="solve rate",
+            y="",
+        ),
+    ]
 
 
 def _of_runs(inspection: Inspection) -> list[Figure]:
@@ -377,11 +484,25 @@ def _of_runs(inspection: Inspection) -> list[Figure]:
     change = f"change from {runs[0].name}"
     apart = [_estimate(one.name, change, one.change) for one in differences]
     return [
-        Figure("run_rates", "estimates", "Solve rates of the runs", lines=rates,
-               caption="The mean over the prompts of each run, with its 95% interval.", x="", y="share of prompts"),
-        Figure("run_changes", "estimates", f"Less {runs[0].name}", lines=apart,
-               caption="The change over the prompts of both runs, with its 95% interval: one that holds 0 may be chance.", x="", y="change"),
-    ]  # fmt: skip
+        Figure(
+            "run_rates",
+            "estimates",
+            "Solve rates of the runs",
+            "The mean over the prompts of each run, with its 95% interval.",
+            rates,
+            x="",
+            y="share of prompts",
+        ),
+        Figure(
+            "run_changes",
+            "estimates",
+            f"Less {runs[0].name}",
+            "The change over the prompts of both runs, with its 95% interval: one that holds 0 may be chance.",
+            apart,
+            x="",
+            y="change",
+        ),
+    ]
 
 
 def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
@@ -395,10 +516,16 @@ def _rescored(inspection: Inspection) -> list[Figure]:
     said = inspection.rescored
     reward, length, by = said.reward, said.depends_on.length, said.depends_on.by
     drawn = [
-        Figure("rescored", "stacked", "Reward before, and what became of it", lines=[*reward.changes],
-               caption=f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
-               x="reward before", y="rollouts"),
-    ]  # fmt: skip
+        Figure(
+            "rescored",
+            "stacked",
+            "Reward before, and what became of it",
+            f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
+            [*reward.changes],
+            x="reward before",
+            y="rollouts",
+        ),
+    ]
     parts = list[tuple[str, str, list[tuple[str, ChangesAt | ChangesBetween]]]]()
     if length is not None:
         parts.append(("length", length.column, [(f"{band.low:g} to {band.high:g}", band) for band in length.bands]))
@@ -410,17 +537,36 @@ def _rescored(inspection: Inspection) -> list[Figure]:
             for value, one in named
         ]
         drawn.append(
-            Figure(f"rescored_{name}", "estimates", f"Changed rewards by {column}", lines=lines,
-                   caption=f"The share of rollouts whose reward changes, by {column}.", x="", y="share of rollouts")
-        )  # fmt: skip
+            Figure(
+                f"rescored_{name}",
+                "estimates",
+                f"Changed rewards by {column}",
+                f"The share of rollouts whose reward changes, by {column}.",
+                lines,
+                x="",
+                y="share of rollouts",
+            )
+        )
     moved = [
-        {"value": _axis_value(f"#{row.number} row {row.row}: {row.key[:LABEL]}"), "kind": "gained" if row.now > row.before else "lost",
-         "before": row.before, "now": row.now, "change": row.now - row.before, "text": row.text}
+        {
+            "value": _axis_value(f"#{row.number} row {row.row}: {row.key[:LABEL]}"),
+            "kind": "gained" if row.now > row.before else "lost",
+            "before": row.before,
+            "now": row.now,
+            "change": row.now - row.before,
+            "text": row.text,
+        }
         for row in said.largest
-    ]  # fmt: skip
+    ]
     drawn.append(
-        Figure("disagreements", "moves", "Largest disagreements", lines=moved,
-               caption="The rollouts whose reward changes most, from before (hollow) to now (filled); their texts are among the numbers.",
-               x="reward", y="")
-    )  # fmt: skip
+        Figure(
+            "disagreements",
+            "moves",
+            "Largest disagreements",
+            "The rollouts whose reward changes most, from before (hollow) to now (filled); their texts are among the numbers.",
+            moved,
+            x="reward",
+            y="",
+        )
+    )
     return drawn

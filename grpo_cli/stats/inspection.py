@@ -14,7 +14,6 @@ import polars as pl
 
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.engine.group_stats import finite_means, group_extremes
-from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
@@ -32,7 +31,6 @@ from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
 from grpo_cli.stats.trends import Trend, over_steps, trend
 from grpo_cli.values.cells import Kind
 
-TOP: Final = 3
 SORT: Final = "std"
 FILE: Final = "file"
 # What groups can be sorted by, and what a line of the list shows.
@@ -195,7 +193,7 @@ class View:
     by: str | None = None
     by_steps: bool = False  # a trend over the steps, if there are any
     trend: bool = False  # the same, unless a group has rows of several steps
-    top: int = TOP
+    top: int = 3
     sort: str = SORT
     length: str | None = None
     text: str | None = None
@@ -443,20 +441,18 @@ def _length(narrow: Narrow, columns: Mapping[str, str]) -> pl.Series | None:
 def with_facts(inspection: Inspection, view: View) -> Inspection:
     """The inspection with its facts: the summary of a run without its advantages, and further facts."""
     groups, narrow, columns = inspection.groups, inspection.narrow, inspection.columns
-    rows, by, plan = inspection.rows, inspection.by, inspection.scored.plan
+    rows, plan, trend_by = inspection.rows, inspection.scored.plan, trend(inspection)
     summary = facts.summarize(inspection.raw, narrow, groups)
     reward = _with_ends(summary.reward, inspection.raw.rows[".reward"])
-    extremes = facts.worst_and_best(reward.min, reward.max)
     ties = difficulty.count_ties(*_compared(inspection, rows))
-    length = duplicates = trend_by = None
+    length = duplicates = None
     warnings = summary.warnings
     if "length" in rows.columns:
-        length = correlations.with_lengths(columns["length"], rows, extremes)
+        length = correlations.with_lengths(columns["length"], rows, facts.reward_range(groups))
     if view.duplicates and "text" in columns:
         duplicates = _repeated_responses(columns["text"], rows["group"], narrow.carried[columns["text"]])
-    if by is not None:
-        trend_by = trend(columns["by"], by, rows, narrow.groups.first.to_numpy(), groups, extremes)
-        several = len(spanning(narrow.groups, by))
+    if trend_by is not None and inspection.by is not None:
+        several = len(spanning(narrow.groups, inspection.by))
         if not (view.by or view.by_steps) and (several or not over_steps(trend_by.lines)):
             trend_by = None
         elif several:
@@ -578,34 +574,21 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     if sort not in known:
         raise UnknownName.among("fact of a group", sort, known)
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
-    keys = [groups[name].cast(pl.Float64).to_numpy() for name in (sort, "scored")]
-    most = first_by([-key for key in keys], top)
-    from_end = first_by([key[::-1] for key in keys], max(min(top, len(groups) - top), 0))
-    least = len(groups) - 1 - from_end[::-1]
-    if (
-        sort == SORT
-        and len(groups) >= 2 * top
-        and not groups["constant"][most].any()
-        and groups["constant"].sum() > top
-    ):
+    size = pl.col(sort).cast(pl.Float64).fill_nan(None)
+    ordered = groups.lazy().sort(size, "scored", "code", descending=[True, True, False], nulls_last=True)
+    most, least = ordered.head(top).collect(), ordered.tail(max(min(top, len(groups) - top), 0)).collect()
+    many = len(groups) >= 2 * top and groups["constant"].sum() > top
+    if sort == SORT and many and not most["constant"].any():
         least = _without_gradient(groups, top)  # all of them have a std of 0
-    return Listed(sort, len(groups), describe_groups(groups[most], label), describe_groups(groups[least], label))
+    return Listed(sort, len(groups), describe_groups(most, label), describe_groups(least, label))
 
 
-def _without_gradient(groups: pl.DataFrame, top: int) -> Index:
+def _without_gradient(groups: pl.DataFrame, top: int) -> pl.DataFrame:
     """Groups to read first where many have no gradient: those never solved with the longest texts, and one always solved."""
-    numbered = groups.with_row_index("place").filter("constant")
-    never = numbered.filter(pl.col("solve_rate") == 0)
+    constant, rate = groups.filter("constant"), pl.col("solve_rate")
+    never, always = constant.filter(rate == 0), constant.filter(rate == 1)
     if "length" in groups.columns:
         never = never.sort("length", descending=True, nulls_last=True, maintain_order=True)
-    always = numbered.filter(pl.col("solve_rate") == 1)
-    others = numbered.filter(~pl.col("place").is_in([*never["place"], *always["place"]]))
+    others = constant.filter(~rate.is_in([0.0, 1.0]).fill_null(value=False))
     first = pl.concat([never.head(top - min(len(always), 1)), always.head(1), others, never, always])
-    return first["place"].unique(maintain_order=True).head(top).to_numpy().astype(np.int64)
-
-
-def first_by(keys: Sequence[Vector], number: int) -> Index:
-    """The first `number` places in the order of these keys; polars does not sort the others."""
-    frame = pl.DataFrame([pl.Series(str(at), key) for at, key in enumerate(keys)]).with_row_index("place")
-    first = frame.lazy().sort(pl.exclude("place"), "place").head(number).collect()
-    return first["place"].to_numpy().astype(np.int64)
+    return first.unique("code", maintain_order=True).head(top)

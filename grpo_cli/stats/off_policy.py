@@ -13,7 +13,7 @@ import polars as pl
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.token_numbers import ESTIMATORS, TokenPart
 from grpo_cli.stats.document import ABSENT, members
-from grpo_cli.stats.facts import Number, plain
+from grpo_cli.stats.facts import Number, only_finite
 from grpo_cli.stats.trends import in_order
 
 FARTHEST: Final = 300.0  # a larger log-ratio counts as this one: no sum of squares is infinite, and a gate sees it
@@ -153,9 +153,7 @@ def off_policy(
         if name in codes:
             found = _with_quantiles(found, np.stack([bins[name, code] for code in found["code"]]))
         values = columns_by[name].gather(known.first).gather(found["code"])
-        lines: list[dict[str, Any]] = [
-            {key: plain(number) for key, number in line.items()} for line in found.drop("code").to_dicts()
-        ]
+        lines = only_finite(found.drop("code")).to_dicts()
         drifts = [Drift(**lines[at], **({"value": values[at]} if name else {})) for at in in_order(values)]
         trends.append(DriftTrend(name, drifts))
     return OffPolicy(columns, asked - len(sums), trends[0].lines[0], trends[1:])

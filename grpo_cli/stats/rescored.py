@@ -16,24 +16,19 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
 from grpo_cli.errors import DataError
 from grpo_cli.stats.against import KINDS, NowAndBefore
-from grpo_cli.stats.binned import Change, count_by_kind
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.facts import Number, plain
-from grpo_cli.stats.inspection import Inspection, first_by, score_groups
+from grpo_cli.stats.facts import Change, Number, count_by_kind, plain
+from grpo_cli.stats.inspection import Inspection, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
-LISTED: Final = 3  # groups named of each kind
-LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
 LARGE: Final = 1000  # sums of advantages this large are shown without decimals
 EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
 OLD: Final = "rescored."  # prefix of the columns of the other reward
-
-RowIndex = Index | slice  # the rows that have both rewards; a slice of all
 
 
 @dataclass(frozen=True)
@@ -264,8 +259,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
     new, old = (side.raw.rows[".reward"] for side in (now, before))
     scored, had = (rewards.is_finite().fill_null(value=False) for rewards in (new, old))
     both = scored & had
-    rows = slice(None) if both.all() else both.arg_true().to_numpy().astype(np.int64)
-    x, y = (rewards if both.all() else rewards.filter(both) for rewards in (old, new))
+    rows = both.arg_true().to_numpy().astype(np.int64)
+    x, y = old.filter(both), new.filter(both)
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = (y - x).to_numpy()
@@ -358,7 +353,7 @@ def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
     varies, varied = (able & ~side.groups["constant"].to_numpy() for able, side in ((can, now), (could, before)))
 
     def which(codes: Index) -> Gradients:
-        return Gradients(len(codes), [now.narrow.label(int(code)) for code in codes[:LISTED]])
+        return Gradients(len(codes), [now.narrow.label(int(code)) for code in codes[:3]])
 
     gained, lost = which(np.flatnonzero(varies & ~varied)), which(np.flatnonzero(varied & ~varies))
     return GroupsOfTwo(len(can), NowAndBefore(now=int(varies.sum()), before=int(varied.sum())), gained, lost)
@@ -383,7 +378,7 @@ def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     )
 
 
-def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector) -> DependsOn:
+def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Index, change: Vector) -> DependsOn:
     table = now.rows
     length = by = components = None
     if "length" in table.columns:
@@ -425,7 +420,7 @@ def _with_lengths(column: str, lengths: Vector, change: Vector) -> ByLength:
 
 
 def _component(
-    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: RowIndex, change: Vector
+    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Index, change: Vector
 ) -> ByComponent:
     part = values.fill_null(float("nan")).to_numpy()[rows]
     differs = None
@@ -437,21 +432,23 @@ def _component(
     return ByComponent(name, differs, correlation(part[known], change[known]))
 
 
-def _largest(now: Inspection, before: Inspection, rows: RowIndex, change: Vector) -> list[DisagreeingRow]:
+def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -> list[DisagreeingRow]:
     """The rows whose reward changes most, ties broken by the change of the advantage."""
     at = np.flatnonzero(change)
     size = np.abs(change[at])
     if len(at) > TOP:  # leave out rows that cannot be among them
         kept = size >= np.partition(size, -TOP)[-TOP]
         at, size = at[kept], size[kept]
-    at_rows = at if isinstance(rows, slice) else rows[at]
+    at_rows = rows[at]
     old, new = (kept_advantages(side.scored.rows[[".advantage", ".kept"]][at_rows]) for side in (before, now))
-    first = first_by([-size, -np.abs(np.nan_to_num(old) - np.nan_to_num(new))], TOP)
+    moved = np.abs(np.nan_to_num(old) - np.nan_to_num(new))
+    changed = pl.LazyFrame({"size": size, "moved": moved}).with_row_index("at")
+    first = changed.sort("size", "moved", "at", descending=[True, True, False]).head(TOP).collect()["at"].to_numpy()
     top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
     codes = now.narrow.table["group"].gather(top).to_list()
     return [
         DisagreeingRow(
-            cut(now.narrow.label(code), LABEL),
+            cut(now.narrow.label(code), 120),
             code + 1,
             row,
             *now.narrow.spot(row),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means, finite_stds
-from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import Number, RewardRange, at_ends, only_finite
+from grpo_cli.stats.facts import Number, at_ends, only_finite, reward_range
 from grpo_cli.values.cells import JSON_TEXT, canonical
+
+if TYPE_CHECKING:
+    from grpo_cli.stats.inspection import Inspection
 
 Line = TypeVar("Line")
 
@@ -60,19 +62,17 @@ def student(freedom: int) -> float:
     return float(T.get(freedom, Z + sum(term / freedom**power for power, term in enumerate(series, 1))))
 
 
-def trend(
-    column: str, by: pl.Series, rows: pl.DataFrame, first: Index, groups: pl.DataFrame, extremes: RewardRange
-) -> Trend:
-    """One line for each value of `by`, a column of all rows; `rows` have `.reward`, `.scorable` and maybe `length`.
-
-    A group belongs to the value of its `first` row.
-    """
+def trend(of: Inspection) -> Trend | None:
+    """One line for each value of the trend column; None without one. A group belongs to the value of its first row."""
+    by, rows, groups = of.by, of.rows, of.groups
+    if by is None:
+        return None
     coded = encode([by], len(by))
     codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
-    value_of_group = codes[first]
+    value_of_group = codes[of.narrow.groups.first.to_numpy()]
     mean = finite_means(codes, rows[".reward"], size)
     two, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
-    worst, best = at_ends(groups["max"].to_numpy(), extremes)
+    worst, best = at_ends(groups["max"].to_numpy(), reward_range(groups))
     sums = {
         "group_std": np.where(two, groups["std"].to_numpy(), 0.0),
         "zero_variance": constant,
@@ -94,7 +94,7 @@ def trend(
     lines = only_finite(lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable"))
     ordered = in_order(values)
     named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
-    return Trend(column, [TrendLine(value=values[at], **line) for at, line in named])
+    return Trend(of.columns["by"], [TrendLine(value=values[at], **line) for at, line in named])
 
 
 def over_steps(lines: Sequence[TrendLine]) -> bool:

@@ -26,7 +26,6 @@ from grpo_cli.stats.runs import Among
 if TYPE_CHECKING:
     from grpo_cli.render.report.page import Section
 
-WRAPPED: Final = 130  # characters of a line over the charts of a picture
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
 MOST: Final = 3_000_000  # a page has at most about this many bytes
 KINDS: Final = ("html", "png", "svg", "pdf")
@@ -58,20 +57,16 @@ def shown_methods(given: Mapping[str, Any]) -> list[str]:
     return [name.strip() for name in given.get("methods", ",".join(METHODS)).split(",") if name.strip()]
 
 
-def _drawn(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl.Series]]) -> list[list[Figure]]:
-    """The figures of each part, which name it where there are several."""
-    each = [figures(part, columns) for part, columns in zip(inspection.parts, advantages, strict=True)]
-    if isinstance(inspection, Inspection):
-        return each
-    return [
-        [replace(one, name=f"{one.name}-{at}", title=f"{printable(part.head)}: {one.title}") for one in drawn]
-        for at, (part, drawn) in enumerate(zip(inspection.parts, each, strict=True))
-    ]
-
-
 def _sections(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl.Series]]) -> list[Section]:
-    """Each part with its figures."""
-    return [*zip(inspection.parts, _drawn(inspection, advantages), strict=True)]
+    """Each part with its figures, which name it where there are several."""
+    sections = list[tuple[Inspection, list[Figure]]]()
+    for at, (part, columns) in enumerate(zip(inspection.parts, advantages, strict=True)):
+        drawn = figures(part, columns)
+        if part.head:
+            head = printable(part.head)
+            drawn = [replace(one, name=f"{one.name}-{at}", title=f"{head}: {one.title}") for one in drawn]
+        sections.append((part, drawn))
+    return [*sections]
 
 
 def cell_of(inspection: Inspection | Parted, groups: str) -> str:
@@ -107,13 +102,13 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
 
     rows = f"{count(inspection.facts.rows, 'row')} in {count(inspection.facts.groups, 'group')}"
     rows += "".join(f", {other}" for other in _others(inspection))
-    each = _drawn(inspection, [advantages_by_method(part, methods) for part in inspection.parts])
+    sections = _sections(inspection, [advantages_by_method(part, methods) for part in inspection.parts])
     lines = [rows]
-    for part in inspection.parts:
+    for part, _ in sections:
         says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]
         numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part).items()))
-        lines += [*wrap(says, WRAPPED), numbers]
-    return picture([figure for drawn in each for figure in drawn], _title(inspection), lines, kind)
+        lines += [*wrap(says, 130), numbers]
+    return picture([figure for _, drawn in sections for figure in drawn], _title(inspection), lines, kind)
 
 
 def _title(inspection: Inspection | Parted) -> str:

@@ -12,7 +12,6 @@ import vl_convert
 from grpo_cli.stats.against import KINDS as CHANGES
 from grpo_cli.stats.figures import OUTCOMES, RUNS, Figure
 
-HEIGHT: Final = 220
 # Each has at least three times the contrast of the paper, and differs from the others without colour vision; a page by
 # dark has the second ones.
 SHADES: Final = {
@@ -28,12 +27,6 @@ KINDS: Final = dict(
     zip((*OUTCOMES, *CHANGES, "gained", "lost"), (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 0, 1))), strict=True)
 )
 LABEL: Final = 220  # a label is at most this many pixels wide
-SHAPES: Final = ("circle", "square", "triangle-up")
-TICKS: Final = 12  # up to this many steps have a tick each
-PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
-PICTURE_COLUMNS: Final = 2
-WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
-PNG_SCALE: Final = 2.0
 INK: Final = "#20242a"
 ON_TOP: Final = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL)
 SHARE: Final = alt.Tooltip("share:Q", format=".1%")
@@ -42,18 +35,16 @@ SHARE: Final = alt.Tooltip("share:Q", format=".1%")
 def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
-    return DRAWN[figure.kind](figure, base).properties(height=HEIGHT)
+    return DRAWN[figure.kind](figure, base).properties(height=220)
 
 
 def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
     """All figures in two columns under a title and lines that say what was found, as png, svg or pdf."""
     charts = [
-        chart(one).properties(
-            width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=wrap(one.caption, WRAPPED))
-        )
+        chart(one).properties(width=380, title=alt.TitleParams(one.title, subtitle=wrap(one.caption, 68)))
         for one in figures
     ]
-    combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
+    combined = alt.concat(*charts, columns=2, spacing=40)
     combined = combined.resolve_scale(color="independent", shape="independent", size="independent")
     combined = combined.properties(title=alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20))
     combined = combined.configure(background="white", font="sans-serif", padding=20)
@@ -61,7 +52,7 @@ def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind
     specification = dict(combined.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
     match kind:
         case "png":
-            return bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
+            return bytes(vl_convert.vegalite_to_png(specification, scale=2.0))
         case "pdf":
             return bytes(vl_convert.vegalite_to_pdf(specification))
     return vl_convert.vegalite_to_svg(specification).encode()
@@ -105,8 +96,6 @@ def _x_of_trend(figure: Figure) -> alt.X:
     """The horizontal axis of a trend: a scale for numbers, else the values in their order."""
     values = [line["value"] for line in figure.lines]
     whole: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if all(isinstance(value, int) for value in values) else {}
-    if whole and len({*values}) <= TICKS:  # else there would be ticks between whole numbers
-        whole = {"values": sorted({*values}), "format": "d"}
     axis = _axis(figure.x, labelOverlap=True, **whole)
     if all(isinstance(value, (int, float)) for value in values):
         return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
@@ -161,7 +150,7 @@ def _line(figure: Figure, base: Any) -> Any:
 
 
 def _lines(figure: Figure, base: Any) -> Any:
-    shape = _of_kinds(figure, alt.Shape, SHAPES)
+    shape = _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
     base = base.encode(
         x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=_of_kinds(figure),
         tooltip=[_tooltip(figure), "kind:N", SHARE],

@@ -9,9 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 import grpo_cli
-from grpo_cli.browse.command import commands
 from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
-from grpo_cli.browse.model import FACTS, Jumps, Model
+from grpo_cli.browse.model import FACTS, Jumps, Model, commands
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.table import command_line

@@ -21,7 +21,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since, against
-from grpo_cli.stats.binned import BINS, count_by_kind
+from grpo_cli.stats.facts import BARS, count_by_kind
 from grpo_cli.stats.figures import OUTCOMES, Figure, advantages_by_method, figures
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
@@ -170,7 +170,7 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
 def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) -> None:
     lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int), OUTCOMES)
     *counts, last = [line["count"] for line in lines]
-    assert len(counts) < BINS and {*counts} == {counts[0]} and 0.7 * counts[0] <= last <= counts[0]
+    assert len(counts) < BARS and {*counts} == {counts[0]} and 0.7 * counts[0] <= last <= counts[0]
     widths = [line["to"] - line["from"] for line in lines]
     assert max(widths) == pytest.approx(min(widths))
     for line in lines:
@@ -185,7 +185,7 @@ def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
 def test_many_values_are_counted_in_bins_that_cover_them_all() -> None:
     values = np.random.default_rng(3).normal(size=500)
     lines = count_by_kind(pl.Series(values), np.zeros(500, dtype=int), OUTCOMES)
-    assert len(lines) <= BINS
+    assert len(lines) <= BARS
     for line in lines:
         last = line["to"] == values.max()
         assert line["count"] == sum((line["from"] <= v < line["to"]) or (last and v == line["to"]) for v in values)

@@ -221,8 +221,8 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
     check_rewards(lines, rows)
     counts = [len(found) for found in rows.of_groups.values()]
     assert times(r"^(\d+) groups? with a single scored row", lines, "singletons") == counts.count(1)
-    assert times(r"^(\d+) rows?, advantage null", lines, "left out") == rows.out
-    assert times(r"^(\d+) rows? not trained on, the rewards count", lines, "masked") == rows.masked
+    assert times(r"(\d+) (?:more )?left out of their groups", lines, "marked") == rows.out
+    assert times(r"(\d+) (?:more )?masked: not trained on, the rewards count", lines, "marked") == rows.masked
     assert times(r"^(\d+) rows? without a finite reward", lines, "unscorable") == rows.missing
     none = counts.count(0) if rows.missing else 0
     assert times(r"^(\d+) groups? ha(?:s|ve) no reward that counts", lines, "unscorable") == none

@@ -180,9 +180,10 @@ def test_a_formula_that_is_not_centred_does_not_claim_a_lost_gradient() -> None:
     assert "3 of 5 groups have zero variance" in flat(summed({"estimator.name": "reinforce"}))
 
 
-def test_unscorable_rows_are_shown_with_what_they_get() -> None:
+def test_unscorable_rows_are_counted_and_what_they_get_is_among_the_rules() -> None:
     text = flat(summed({"rewards.missing": "exclude"}, frame(["a"] * 3 + ["b"] * 3, [0, 1, None, 1, None, 0])))
-    assert "2 rows without a finite reward: left out, advantage null" in text
+    assert "rows without a finite reward are left out" in text
+    assert "2 rows without a finite reward" in text
 
 
 def test_there_is_a_summary_even_if_no_row_could_be_scored() -> None:

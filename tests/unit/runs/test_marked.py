@@ -65,9 +65,7 @@ def test_a_sample_that_slime_removes_from_the_loss_counts_in_its_group(tmp_path:
     assert advantages(file, "--preset", preset) == [WIN, LOSS, LOSS, WIN]
     done = adv("compute", str(file), "-o", "-", "--facts", "--preset", preset)
     assert [row["advantage_status"] for row in done.rows] == ["scored", "scored", "masked", "scored"]
-    assert "1 row not trained on, the rewards count in their groups (remove_sample is true" in " ".join(
-        done.err.split()
-    )
+    assert "1 masked: not trained on, the rewards count (remove_sample is true" in " ".join(done.err.split())
 
 
 def test_slime_does_not_look_at_the_status_of_a_sample(tmp_path: Path) -> None:

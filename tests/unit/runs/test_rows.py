@@ -205,7 +205,7 @@ def test_a_stream_takes_it_group_by_group() -> None:
     flags = ("compute", "--stream", "-", "--group", "p", "-o", "-", "--scale", "none", "--rows")
     done = adv(*flags, "failure is null", stdin=text)
     assert [row["advantage"] for row in done.rows] == [-0.5, 0.5, -0.5, 0.5, None, 0.0]
-    assert "1 row, advantage null (--rows failure is null)" in done.err
+    assert "1 left out of their groups (--rows failure is null)" in done.err
     assert "every row is left out of its group" in adv(*flags, "failure == 'x'", stdin=text).err
 
 
