@@ -63,7 +63,7 @@ FORMATS: Final = _Formats(
     _Row("parquet", "parquet.format", "Parquet", suffixes=(".parquet", ".pq"), magic=(b"PAR1", b"PARE")),
     _Row(
         "arrow", "arrow", "Arrow",
-        suffixes=(".arrow", ".ipc", ".feather"), magic=(b"ARROW1", b"\xff\xff\xff\xff"),
+        suffixes=(".arrow", ".ipc", ".feather"), magic=(b"ARROW1", b"FEA1", b"\xff\xff\xff\xff"),
     ),
 )  # fmt: skip
 _BY_SUFFIX: Final = {suffix: row for row in FORMATS.rows.values() for suffix in row.suffixes}
