@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final
 
 import polars as pl
 from rich.console import Console
@@ -12,8 +11,6 @@ from rich.console import Console
 from grpo_cli.render.text import Sheet, clean, count, rescaled
 from grpo_cli.stats.intervals import Estimate, in_words
 from grpo_cli.stats.runs import Difference, Run, Runs
-
-DIGITS: Final = 1  # of a rate in per cent; an interval is never that narrow
 
 
 def render(facts: Runs, console: Console) -> None:
@@ -25,7 +22,11 @@ def render(facts: Runs, console: Console) -> None:
     if (facts.worst, facts.best) != (0, 1):
         sheet.row("solve rate", rescaled(facts.worst, facts.best))
     sheet.blank()
-    sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], [_rates(run) for run in facts.runs])
+    rates = [
+        [run.name, f"{run.prompts:,}", f"{run.rollouts:,}", f"{run.solve_rate.mean:.1%}", _between(run.solve_rate)]
+        for run in facts.runs
+    ]
+    sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
     if facts.runs[0].passes:
         sheet.blank()
         sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], [*_passes(facts.runs)])
@@ -40,7 +41,11 @@ def render(facts: Runs, console: Console) -> None:
     sheet.text(f"less {clean(base)}, over the prompts of both", style="bold")
     heads = ["run", "prompts", "points", "95% interval", "p", "better (by chance)", "worse"]
     sheet.table(heads, [_difference(one) for one in facts.differences])
-    apart = [_apart(one, base) for one in facts.differences if one.only_here or one.only_base]
+    apart = [
+        f"prompts only in {clean(one.name)} {one.only_here:,}, only in {clean(base)} {one.only_base:,}"
+        for one in facts.differences
+        if one.only_here or one.only_base
+    ]
     if apart:
         sheet.row("not in both", apart)
     lines = [_shown(one) for one in facts.differences if one.detectable is not None]
@@ -51,16 +56,11 @@ def render(facts: Runs, console: Console) -> None:
     sheet.row("verdict", clean(facts.verdict), style="cyan")
 
 
-def _rates(run: Run) -> list[str]:
-    rate = run.solve_rate
-    return [clean(run.name), f"{run.prompts:,}", f"{run.rollouts:,}", _share(rate.mean), _between(rate)]
-
-
 def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:
     for run in runs:
         for one in run.passes:
             found = (one.pass_at, one.pass_all)
-            cells = [("-", "-") if share is None else (_share(share.mean), _between(share)) for share in found]
+            cells = [("-", "-") if share is None else (f"{share.mean:.1%}", _between(share)) for share in found]
             yield [clean(run.name), f"{one.k}", *chain(*cells)]
 
 
@@ -70,11 +70,6 @@ def _difference(one: Difference) -> list[str]:
     worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
     p = in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
     return [clean(one.name), f"{one.prompts:,}", f"{100 * change.mean:+.1f}", _between(change), p, better, worse]
-
-
-def _apart(one: Difference, base: str) -> str:
-    only = (f"{clean(one.name)} {one.only_here:,}", f"{clean(base)} {one.only_base:,}")
-    return f"prompts only in {only[0]}, only in {only[1]}"
 
 
 def _shown(one: Difference) -> str:
@@ -88,14 +83,10 @@ def _shown(one: Difference) -> str:
     )
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.{DIGITS}f}%"
-
-
 def _between(found: Estimate) -> str:
     if found.low is None or found.high is None:
         return "-"
-    return f"{100 * found.low:.{DIGITS}f} to {100 * found.high:.{DIGITS}f}"
+    return f"{100 * found.low:.1f} to {100 * found.high:.1f}"
 
 
 def table(facts: Runs) -> pl.DataFrame:

@@ -60,7 +60,7 @@ def render(facts: Facts | FactsOfParts, console: Console) -> None:
 
 def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, screen: int | None = None) -> None:
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
-    skipped = [_labelled(skip) for skip in (*facts.skipped, *facts.kept)]
+    skipped = [_labelled(skip, sheet.width) for skip in (*facts.skipped, *facts.kept)]
     blocks = [rows(block, replace(facts, skipped=skipped)) for block in parts]
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
@@ -234,9 +234,10 @@ BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
 BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 
 
-def _labelled(skip: Skipped) -> Skipped:
-    """The skipped groups with labels instead of keys."""
-    labels = labels_of([group.key for group in skip.keys], 32)
+def _labelled(skip: Skipped, width: int) -> Skipped:
+    """The skipped groups with labels instead of keys, short enough for one line if the terminal is wide."""
+    room = width // max(len(skip.keys), 1) - len(" (reward 0.5); ")
+    labels = labels_of([group.key for group in skip.keys], max(32, room))
     groups = [SkippedGroup(label, group.reward) for group, label in zip(skip.keys, labels, strict=True)]
     return replace(skip, keys=groups)
 

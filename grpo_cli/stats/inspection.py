@@ -461,6 +461,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
             warnings = [*warnings, warning]
     if plan.distill.coef:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
+    others = Numbers.of(inspection.raw.rows[".reward"].filter(~narrow.masked))
     of_summary = {**vars(summary), "reward": reward, "warnings": warnings}
     said = Inspected(
         **of_summary,
@@ -468,7 +469,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         combine=plan.rewards.combine,
         rewards=_by_column(inspection, summary, reward),
         components=_components(inspection, rows),
-        mean_without_masked=_mean_without_masked(inspection),
+        mean_without_masked=others.facts()["mean"] if narrow.masked.any() else None,
         difficulty=difficulty.difficulty(groups),
         spread=difficulty.spread(groups, Plan().divisor.ddof),
         at_size=difficulty.other_sizes(ties),
@@ -483,12 +484,6 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         verdicts=(),
     )
     return replace(inspection, described=said)
-
-
-def _mean_without_masked(inspection: Inspection) -> float | None:
-    """The mean reward of the other rows, if some are masked."""
-    masked, rewards = inspection.narrow.masked, inspection.raw.rows[".reward"]
-    return Numbers.of(rewards.filter(~masked)).facts()["mean"] if masked.any() else None
 
 
 def _of_units(inspection: Inspection) -> pl.Series:
