@@ -20,6 +20,7 @@ import polars as pl
 from grpo_cli.errors import DataError, Written
 from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.inputs import Section
+from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.columns import ReadColumns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.tables import FileTable, Found, Table
