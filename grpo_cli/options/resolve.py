@@ -243,7 +243,9 @@ def unknown_preset(name: str) -> UnknownName:
         )
     near = near_names(name, presets())
     if len(near) > 1 and not meant("method", name):
-        ways = f"did you mean {', '.join(near[:PRESETS_LISTED])}?; grpo-adv presets {name} explains all {len(near)}"
+        listed = ", ".join(near[:PRESETS_LISTED])
+        how_many = "both" if len(near) == 2 else f"all {len(near)}"  # noqa: PLR2004
+        ways = f"names like it: {listed}; grpo-adv presets {name} lists {how_many}"
         return UnknownName(f"no preset named {name!r}", ways)
     return _unknown("preset", name, presets())
 

@@ -165,8 +165,8 @@ def _merge_error(columns: Columns, what: str, rows: Sequence[int], cures: str) -
     """The error for keys that occur in several files, steps or batches; `rows` has a row of each key."""
     shown = ", ".join(columns.label(row) for row in rows[:SHOWN])
     more = f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""
-    keys = f"{len(rows)} group keys have" if len(rows) > 1 else "a group key has"
-    return DataError(f"{keys} rows in several {what} ({shown}{more})", cures)
+    keys, have = (f"{len(rows)} group keys", "have") if len(rows) > 1 else ("a group key", "has")
+    return DataError(f"{keys} ({shown}{more}) {have} rows in several {what}", cures)
 
 
 def comparable_steps(columns: Columns) -> list[str]:

@@ -154,8 +154,11 @@ def refuse_kl(columns: Located, field: KlField, row: int) -> None:
     """Say why this row has no KL."""
     (part,) = token_numbers(columns, np.array([row]), field.columns, field.mask)
     first, second = field.columns
-    what = f"without a list in {first} or {second}" if part.missing else "no token counts, so there is no mean"
-    raise DataError(what, f"--rows '{first} is not null' leaves rows without one out", place=columns.place(row))
+    what, cure = "no token counts, so there is no mean", "--kl-reduce sum gives such rows a KL of 0"
+    if part.missing:
+        what = f"without a list in {first} or {second}"
+        cure = f"--rows '{first} is not null and {second} is not null' leaves rows without one out"
+    raise DataError(what, cure, place=columns.place(row))
 
 
 def _part(

@@ -219,6 +219,14 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     return draws
 
 
+def refuse_idle_seed(given: Given) -> None:
+    """Refuse a seed of no random choice; a file of options serves several commands."""
+    draws = {"limit", "control", "max_pairs", "config"} & {*given} or given.get("pick") == "random"
+    if "seed" in given and not draws:
+        last = "--max-pairs" if "to" in given else "--pick random"
+        raise UsageError("--seed has no effect here", f"it draws for --limit, --control and {last}")
+
+
 def condition_of(given: Given, option: str, known: Collection[str] = (), *, of_rows: bool = False) -> Filter | None:
     """The condition that an option gives, on these quantities, on facts of groups or on columns of rows."""
     return Filter.parse(given[option], known, rows=of_rows) if option in given else None

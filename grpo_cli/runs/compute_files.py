@@ -63,7 +63,7 @@ class Job(OnFiles):
         """What options ask for; `more` are further fields."""
         parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
-        if "seed" in given and "duplicate" not in given:
+        if "seed" in given and not {"duplicate", "config"} & {*given}:  # a file of options serves several commands
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
         job = made(
             cls,

@@ -21,11 +21,12 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError, Written
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, plan_of
+from grpo_cli.options.table import DIVISOR, METHOD, OPTIONS, POST, SHAPE, SKIPPED
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.read.texts import TextColumns, TextStore, refuse_same_column, text_columns, text_hashes
 from grpo_cli.read.token_numbers import TokenPart, reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.document import ABSENT, Absent
@@ -39,6 +40,7 @@ from grpo_cli.write.write_outputs import one_of_several, sink
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
 WEIGH: Final = ("weights", "tokens")  # the kinds with advantages
+ARITHMETIC: Final = (SHAPE, METHOD, DIVISOR, SKIPPED, POST)  # options of advantages alone
 GATES: Final = ("records", "rows", "groups")  # what --fail-on may name
 PIECE_BYTES: Final = 8 << 20  # bytes of texts that are read at once
 PIECE_ROWS: Final = 4096
@@ -61,10 +63,11 @@ class Job(OnFiles):
         plan.refuse_distill("an export")
         if to == "weights" and "mask" in given and not {"ratio_cap", "kl_from"} & {*given}:
             raise UsageError("--mask has no effect on --to weights alone", "add --ratio-cap or --kl-from")
-        is_flag = "config" not in given  # a file of options serves several commands
-        if to not in WEIGH and is_flag and (idle := {"kl_coef", "kl_from"} & {*given}):
-            flag = f"--{min(idle).replace('_', '-')}"
-            raise UsageError(f"{flag} does not apply to --to {to}", "it is for --to weights and tokens")
+        idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
+        idle = [name for name in idle if name not in {"preset", "presets", "set"}]  # they may say which rows count
+        if idle and to not in WEIGH and "config" not in given:  # a file of options serves several commands
+            raise UsageError(f"{OPTIONS[idle[0]].flag} does not apply to --to {to}", "it is for --to weights and tokens")
+        refuse_idle_seed(given)
         return made(
             cls,
             given,

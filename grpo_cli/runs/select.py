@@ -26,7 +26,7 @@ from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, refuse_idle_seed
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -59,6 +59,7 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
+        refuse_idle_seed(given)
         return made(
             cls,
             given,

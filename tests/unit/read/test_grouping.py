@@ -264,7 +264,7 @@ def test_a_key_in_several_files_stops_with_three_keys_and_both_cures(tmp_path: P
     restarted = [write(tmp_path / f"{name}.jsonl", rows(0, 0, 1, 1, 2, 2, 3, 3)) for name in "ab"]
     with pytest.raises(DataError) as raised:
         groups(restarted)
-    assert "4 group keys have rows in several files (0, 1, 2 and 1 more)" in raised.value.message
+    assert "4 group keys (0, 1, 2 and 1 more) have rows in several files" in raised.value.message
     assert "--group-within file" in raised.value.hint and "--group-within input" in raised.value.hint
     assert groups(restarted, group_within="file") == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7]
     assert groups(restarted, group_within="input") == [0, 0, 1, 1, 2, 2, 3, 3] * 2
@@ -281,7 +281,7 @@ def test_a_key_in_several_steps_stops_with_both_cures(name: str, tmp_path: Path)
     path = write(tmp_path / "a.jsonl", rows("p", "p", "p", "p", **{name: [1, 1, 2, 2]}))
     with pytest.raises(DataError) as raised:
         groups(path)
-    assert f"a group key has rows in several values of {name!r} (p)" in raised.value.message
+    assert f"a group key (p) has rows in several values of {name!r}" in raised.value.message
     assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
     cured = look(path, group=f"prompt_id,{name}").narrow
     assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1], ())
@@ -294,7 +294,7 @@ def test_a_key_in_several_draws_stops_with_both_cures(name: str, tmp_path: Path)
     path = write(tmp_path / "a.jsonl", rows(*"ppqqppq", **{name: [1, 1, 2, 2, 3, 3, 4]}))
     with pytest.raises(DataError) as raised:
         groups(path)
-    assert f"2 group keys have rows in several values of {name!r} (p, q)" in raised.value.message
+    assert f"2 group keys (p, q) have rows in several values of {name!r}" in raised.value.message
     assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
     cured = look(path, group=f"prompt_id,{name}").narrow
     assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1, 2, 2, 3], ())
@@ -326,7 +326,7 @@ def test_what_numbers_the_rows_or_parts_of_a_draw_does_not_stop(
 
 def test_a_draw_that_only_a_late_line_names_is_seen(tmp_path: Path) -> None:
     late = [*rows(*"ppqq" * 40), *rows(*"rrssrrss", round=[1, 1, 1, 1, 2, 2, 2, 2])]
-    with pytest.raises(DataError, match="2 group keys have rows in several values of 'round'"):
+    with pytest.raises(DataError, match=r"2 group keys \(.*\) have rows in several values of 'round'"):
         groups(write(tmp_path / "a.jsonl", late))
 
 
@@ -504,7 +504,7 @@ def test_each_way_to_say_the_batch(two_steps: Path, tmp_path: Path) -> None:
 def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
     with pytest.raises(DataError) as raised:
         groups(two_steps, group_within="input", batch_by="step")
-    assert "a group key has rows in several batches of 'step' (p)" in raised.value.message
+    assert "a group key (p) has rows in several batches of 'step'" in raised.value.message
     assert "add step to --group" in raised.value.hint and "--batch-by input" in raised.value.hint
 
 
