@@ -19,7 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, kept_advantages, score
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.request import columns_of_roles
+from grpo_cli.read.request import columns_of_roles, unread_columns
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, worst_and_best
@@ -153,6 +153,7 @@ def compare(narrow: Narrow, plans: Mapping[str, Plan], tables: Mapping[str, pl.D
         refuse_singletons(result.plan, result.frame[".n"], narrow)
     values = {name: kept_advantages(result.rows) for name, result in scored.items()}
     first, *others = scored
+    read = {role for plan in plans.values() for role in (*plan.needs, *plan.may_read)}
     compared = Compared(
         version=VERSION,
         inputs=[table.name for table in narrow.tables],
@@ -165,7 +166,7 @@ def compare(narrow: Narrow, plans: Mapping[str, Plan], tables: Mapping[str, pl.D
         plans=[ComparedPlan(name, result.plan, _advantages(values[name])) for name, result in scored.items()],
         against=first,
         differences=[_difference(name, scored[first], values[first], values[name], narrow) for name in others],
-        warnings=narrow.warnings,
+        warnings=[*narrow.warnings, *unread_columns(narrow.request.roles, read, "these plans")],
     )
     return Comparison(scored=scored, narrow=narrow, compared=compared)
 

@@ -168,8 +168,7 @@ def plan_of(given: Given) -> Plan:
         raise UsageError("the method expression needs a formula", f"give --expr '{plan.params['sql']}'")
     if plan.method == "expression":  # before an output that exists is refused: --force would not help
         expression.parsed(str(plan.params["sql"]))
-    for error in _without_effect(given).values():
-        raise error
+    refuse_without_effect(given)
     if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
         wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
         raise UsageError(wrong, "add --set distill.form=reweight")
@@ -386,6 +385,13 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = {
     "whiten": _whiten,
     "singleton": SINGLETON.__getitem__,
 }
+
+
+def refuse_without_effect(given: Given, *names: str) -> None:
+    """Refuse options that have no effect here, or those of them with these names."""
+    for name, error in _without_effect(given).items():
+        if not names or name in names:
+            raise error
 
 
 def _without_effect(given: Given) -> dict[str, UsageError]:

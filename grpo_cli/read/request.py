@@ -6,7 +6,7 @@ A column is named by a flag, by the schema, or found by a well-known name; some 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -267,6 +267,12 @@ def columns_of_roles(layout: Layout, *plans: Plan) -> dict[str, str]:
         equal = ", or --length-column equal when every response counts the same" if [*missing] == ["length"] else ""
         raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return roles
+
+
+def unread_columns(roles: Mapping[str, str], read: Collection[str], by: str = "this plan") -> list[str]:
+    """Warnings about columns of quantities that are named and not read."""
+    unread = {role: name for role, name in roles.items() if role not in read}
+    return [f"{ROLES[role].flag} {name} is not read by {by}" for role, name in unread.items()]
 
 
 def _check_weights(plan: Plan, rewards: Sequence[str]) -> None:

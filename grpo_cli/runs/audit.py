@@ -18,7 +18,7 @@ from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.engine.plan import OTHERS
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import parts_of, together, weights_of
+from grpo_cli.options.resolve import parts_of, refuse_without_effect, together, weights_of
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
@@ -63,6 +63,8 @@ class Job(OnFiles):
 
 def said_of(given: Mapping[str, Any]) -> Said:
     """What options say about the formula."""
+    if "config" not in given:  # a file of options serves several commands
+        refuse_without_effect(given, "mask", "kl_estimator", "kl_reduce")
     return Said(
         weights=weights_of(given), shape=shape_of(given), claim=claim_of(given), claimed=given.get("preset", "")
     )

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
@@ -25,6 +24,7 @@ from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
+from grpo_cli.read.request import unread_columns
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.progress import HERE, Workers
@@ -228,11 +228,8 @@ def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[st
     narrow, scored, output = part.narrow, part.scored, job.output
     summary, kept = summarize(scored, narrow), int(scored.rows[".kept"].sum())
     used = set() if output.tokens is None else {output.tokens.length}
-    unread = {role: name for role, name in summary.role_columns.items() if role not in read and name not in used}
-    warnings = [
-        *summary.warnings,
-        *(f"{ROLES[role].flag} {name} is not read by this plan" for role, name in unread.items()),
-    ]
+    named = {role: name for role, name in summary.role_columns.items() if name not in used}
+    warnings = [*summary.warnings, *unread_columns(named, read)]
     if not kept:
         warnings.append("no row is left: every group was dropped")
     warnings += skipped if job.parts is None else ()

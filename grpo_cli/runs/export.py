@@ -66,7 +66,9 @@ class Job(OnFiles):
         idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
         idle = [name for name in idle if name not in {"preset", "presets", "set"}]  # they may say which rows count
         if idle and to not in WEIGH and "config" not in given:  # a file of options serves several commands
-            raise UsageError(f"{OPTIONS[idle[0]].flag} does not apply to --to {to}", "it is for --to weights and tokens")
+            raise UsageError(
+                f"{OPTIONS[idle[0]].flag} does not apply to --to {to}", "it is for --to weights and tokens"
+            )
         refuse_idle_seed(given)
         return made(
             cls,
