@@ -29,7 +29,7 @@ _COMMAND: Final[ContextVar[_Command | None]] = ContextVar("command", default=Non
 @contextmanager
 def keeping(*, prints: bool = False) -> Iterator[None]:
     """Around a command: what it reads is kept. With `prints`, reading the file behind standard output is an error."""
-    before = _COMMAND.set(_Command(set(), open_file(1) if prints else None))
+    before = _COMMAND.set(_Command(set(), identity_of(1) if prints else None))
     try:
         yield
     finally:
@@ -59,17 +59,10 @@ def is_input(target: Path | str) -> bool:
     return command is not None and identity in command.read
 
 
-def identity_of(path: Path) -> Identity | None:
-    """What a file is known by; None if there is no such file."""
+def identity_of(file: Path | int) -> Identity | None:
+    """What a file, or the file behind a descriptor, is known by; None if there is none, or if it is a pipe or a device."""
     with suppress(OSError):
-        return _identity(path.stat())
-    return None
-
-
-def open_file(descriptor: int) -> Identity | None:
-    """What the file behind a descriptor is known by; None for a pipe, a device or a closed descriptor."""
-    with suppress(OSError):
-        return _identity(os.fstat(descriptor))
+        return _identity(os.stat(file))  # noqa: PTH116 - also takes a descriptor
     return None
 
 

@@ -19,7 +19,7 @@ from grpo_cli.values import token_lists
 from grpo_cli.values.cells import float_texts, nameless
 from grpo_cli.values.paths import splits
 
-Place = Callable[[], str]  # file and row, for a message
+Where = Callable[[], str]  # gives file and row, for a message
 
 ABSENT: Final = object()
 SMALL: Final = 8  # with at most this many rows, Python is faster than polars
@@ -58,7 +58,7 @@ DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 
-def value_of(row: Mapping[str, Any], name: str, place: Place | None = None) -> Any:
+def value_of(row: Mapping[str, Any], name: str, place: Where | None = None) -> Any:
     """The value of a column or of a dotted path; a key that has the whole name wins. ABSENT if there is none.
 
     With a `place` for the error, an object on the way that names it twice is refused: readers differ in which they take.
@@ -76,18 +76,18 @@ def value_of(row: Mapping[str, Any], name: str, place: Place | None = None) -> A
     return ABSENT
 
 
-def _refuse(row: Mapping[str, Any], name: str, place: Place | None) -> None:
+def _refuse(row: Mapping[str, Any], name: str, place: Where | None) -> None:
     if place is not None and isinstance(row, Doubled) and name in row.twice:
         raise named_twice(name, place())
 
 
-def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Place = str) -> None:
+def refuse_doubled(row: Mapping[str, Any], names: Iterable[str], place: Where = str) -> None:
     """Refuse a row that names one of these fields twice, on any level of a dotted path."""
     for name in names:
         value_of(row, name, place)
 
 
-def refuse_doubled_inside(value: Any, place: Place = str) -> None:
+def refuse_doubled_inside(value: Any, place: Where = str) -> None:
     """Refuse a value in which an object, however deep, names a field twice: its text would lose one of them."""
     if isinstance(value, Doubled) and value.twice:
         raise named_twice(min(value.twice), place())

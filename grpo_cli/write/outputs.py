@@ -19,7 +19,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.atomic import ELSEWHERE
 from grpo_cli.files.compression import suffix_of
 from grpo_cli.files.inputs import is_readable
-from grpo_cli.files.kept import identity_of, is_input, open_file
+from grpo_cli.files.kept import identity_of, is_input
 from grpo_cli.files.stores import is_url, refuse_url
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Format
@@ -284,7 +284,7 @@ def refuse_summary(path: Path | None, outputs: Sequence[Target], *, force: bool)
         raise UsageError("--summary takes a file", "--json prints the summary")
     real = os.path.realpath(path)
     for output in (target.path for target in outputs):
-        shared = os.path.realpath(output) == real if output else identity_of(path) in {open_file(1)} - {None}
+        shared = os.path.realpath(output) == real if output else identity_of(path) in {identity_of(1)} - {None}
         if shared:
             raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
     refuse_path(path, force=force, flag="--summary")

@@ -7,7 +7,7 @@ up in the rollout first, then in the objects around it. New fields go into the r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from io import IOBase
@@ -240,7 +240,7 @@ class Documents(Format):
         refuse_broken_names(names, source.name)
         yield pl.DataFrame({name: series_of(name, [row.get(name) for row in found]) for name in names})
 
-    def _flat(self, row: Rollout, nearest: Mapping[str, int], place: Callable[[], str]) -> dict[str, Any]:
+    def _flat(self, row: Rollout, nearest: Mapping[str, int], place: json_text.Where) -> dict[str, Any]:
         around: dict[str, Any] = {}
         for far, scope in zip(range(len(row.scopes), 0, -1), row.scopes, strict=True):
             refuse_doubled(scope, scope.twice, place)
@@ -276,7 +276,7 @@ class Documents(Format):
 
 
 def _cell(
-    document: _Text, row: Rollout, name: str, nearest: int | None, place: Callable[[], str], *, as_json: bool
+    document: _Text, row: Rollout, name: str, nearest: int | None, place: json_text.Where, *, as_json: bool
 ) -> Any:
     """A column of a rollout, or of the nearest object around it that has it, as a value or as JSON text; None without one."""
     far, value = row.value_of(name, place)

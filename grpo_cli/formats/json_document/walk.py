@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from grpo_cli.values.json_text import ABSENT, DECODER, Doubled, rewritten, skip, value_of
+from grpo_cli.values.json_text import ABSENT, DECODER, Doubled, Where, rewritten, skip, value_of
 
 _SCAN: Final[Callable[[str, int], tuple[Any, int]]] = DECODER.scan_once  # type: ignore[attr-defined]
 EACH: Final = "[]"
 EVERY: Final = "*"
 
-Scope = Doubled
+Steps = tuple[str, ...]
+Scopes = tuple[Doubled, ...]  # the fields of the objects around a rollout, farthest first
 
 
 class Rollout(NamedTuple):
@@ -27,10 +28,10 @@ class Rollout(NamedTuple):
     start: int
     end: int
     value: Any
-    scopes: tuple[Scope, ...]  # farthest first
+    scopes: Scopes
     list_at: int  # the number of its list in the document, as if each record without rollouts had one; -1 for none
 
-    def value_of(self, name: str, place: Callable[[], str]) -> tuple[int, Any]:
+    def value_of(self, name: str, place: Where) -> tuple[int, Any]:
         """The value of a column, in the rollout or the nearest object around it, and how far out it was found.
 
         `place` names the rollout for the error, if one of these objects names the column twice.
@@ -46,7 +47,7 @@ class Rollout(NamedTuple):
 class Rollouts(list[Rollout]):
     """The rollouts of a document in order, the number of lists that could have some, and of empty records."""
 
-    def __init__(self, path: tuple[str, ...]) -> None:
+    def __init__(self, path: Steps) -> None:
         super().__init__()
         lists = [at for at, step in enumerate(path) if step == EACH]
         # The steps from a record to its rollouts.
@@ -54,12 +55,12 @@ class Rollouts(list[Rollout]):
         self.lists = self.empty = 0
 
 
-def steps(path: str) -> tuple[str, ...]:
+def steps(path: str) -> Steps:
     """The steps of a path: `results[].completions[]` goes through two lists, `eval.*[]` through the list in each field."""
     return tuple(re.findall(r"\[\]|[^.\[\]]+", path))
 
 
-def rows_of(text: str, path: tuple[str, ...]) -> Rollouts:
+def rows_of(text: str, path: Steps) -> Rollouts:
     """All rollouts of a document; JSONDecodeError if it is not JSON."""
     rows = Rollouts(path)
     try:
@@ -72,7 +73,7 @@ def rows_of(text: str, path: tuple[str, ...]) -> Rollouts:
     return rows
 
 
-def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], list_at: int, rows: Rollouts) -> int:
+def _walk(text: str, at: int, path: Steps, scopes: Scopes, list_at: int, rows: Rollouts) -> int:
     if not path:
         value, end = _SCAN(text, at)
         rows.append(Rollout(at, end, value, scopes, list_at))
@@ -88,7 +89,7 @@ def _walk(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], 
     return end
 
 
-def _items(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
+def _items(text: str, at: int, path: Steps, scopes: Scopes, rows: Rollouts) -> int:
     number, at = rows.lists, skip(text, at + 1)
     rows.lists += EACH not in path[1:]
     while text[at] != "]":
@@ -97,7 +98,7 @@ def _items(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...],
     return at + 1
 
 
-def _fields(text: str, at: int, path: tuple[str, ...], scopes: tuple[Scope, ...], rows: Rollouts) -> int:
+def _fields(text: str, at: int, path: Steps, scopes: Scopes, rows: Rollouts) -> int:
     scope, entered = Doubled(), False
     at = skip(text, at + 1)
     while text[at] != "}":
