@@ -103,7 +103,7 @@ def test_places_of_several_rows_are_found_in_one_reading() -> None:
     data = b"".join((b"\n \r\n" if at % 1000 == 3 else b"") + b'{"a":12}\n' for at in range(400_000))
     numbers = [number for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
     source = in_memory(data, "x.jsonl")
-    with mock.patch.object(lines, "raw_lines", wraps=blocks.raw_lines) as read:
+    with mock.patch("grpo_cli.formats.jsonl.lines.raw_lines", wraps=blocks.raw_lines) as read:
         found = LINES.places(source, [*some, 0, some[0]])
     assert found == [f"x.jsonl:{numbers[row]}" for row in (*some, 0, some[0])]
     read.assert_called_once()
