@@ -31,8 +31,7 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
 from grpo_cli.files.stores import is_url
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.read.excerpts import Labels, code_of, key_of
-from grpo_cli.read.texts import Passage, Reader, TextColumns
+from grpo_cli.read.texts import Labels, Passage, Reader, TextColumns, code_of, key_of
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, number
 

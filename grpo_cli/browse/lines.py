@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from grpo_cli.browse.layout import Line, Piece, Style
 from grpo_cli.browse.model import GroupLine, Model, Rollout
 from grpo_cli.engine.moments import Index
-from grpo_cli.read.excerpts import Labels
+from grpo_cli.read.texts import Labels
 from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import percent

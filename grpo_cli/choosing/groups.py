@@ -16,12 +16,11 @@ from grpo_cli.engine.group_stats import Mask, Matrix, Segments
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.read.excerpts import texts
 from grpo_cli.read.group_keys import spanning
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import key_texts
-from grpo_cli.read.texts import TextColumns, some_texts, text_lengths
+from grpo_cli.read.texts import TextColumns, plain_texts, some_texts, text_lengths
 from grpo_cli.schemas.table import words
 from grpo_cli.stats import facts
 from grpo_cli.stats.difficulty import pass_at, solved_counts
@@ -398,7 +397,7 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
         keys: list[str | None] = key_texts(narrow, narrow, names)[0]["words"].to_list()
     else:
         text = (schema and schema.prompt) or inspection.columns.get("prompt")
-        keys = texts(narrow, narrow.groups.first.cast(pl.Int64).to_numpy(), text) if text else [None]
+        keys = plain_texts(narrow, narrow.groups.first.cast(pl.Int64).to_numpy(), text) if text else [None]
         if None in keys:
             key = ", ".join(narrow.key_words) or "blocks of rows"
             cure = "name the column of the prompt with --group"

@@ -15,7 +15,6 @@ from difflib import SequenceMatcher
 from typing import Any, Final
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.read.derived_columns import FILE, OWN, PATH
 from grpo_cli.read.known_names import (
     GROUP_TIERS,
     LIKELY_GROUP,
@@ -30,7 +29,7 @@ from grpo_cli.read.known_names import (
 )
 from grpo_cli.read.marks import applied
 from grpo_cli.read.recognise import nearly, rewards_of
-from grpo_cli.read.tables import Binding, Table, column_names
+from grpo_cli.read.tables import FILE, OWN, PATH, Binding, Table, column_names
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import SHAPES, Mark, Schema, schema
 from grpo_cli.values.chat import is_message

@@ -13,13 +13,12 @@ from grpo_cli.engine.extra_columns import APART, LEFT_OUT, MASKED, ROLES
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
-from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.groups import Groups
 from grpo_cli.read.groups import note as rollout_note
 from grpo_cli.read.marks import Marked
 from grpo_cli.read.request import Request, Rule
-from grpo_cli.read.tables import Located, label
+from grpo_cli.read.tables import FILE, Located, label
 from grpo_cli.schemas.table import MarkKind, words
 from grpo_cli.values.key_text import LONGEST
 

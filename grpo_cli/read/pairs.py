@@ -16,12 +16,11 @@ import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
-from grpo_cli.read.derived_columns import FILE
-from grpo_cli.read.excerpts import as_text
 from grpo_cli.read.group_keys import encode, packed
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import SHOWN, Binding, Table
+from grpo_cli.read.tables import FILE, SHOWN, Binding, Table
+from grpo_cli.read.texts import as_text
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import JSON_TEXT, canonical

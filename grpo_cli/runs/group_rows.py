@@ -12,9 +12,8 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.read import excerpts
 from grpo_cli.read.known_names import TRUTHS
-from grpo_cli.read.texts import Passage, Reader, Said, TextColumns, written
+from grpo_cli.read.texts import Labels, Passage, Reader, Said, TextColumns, code_of, plain_texts, written
 from grpo_cli.stats.facts import plain, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups
 from grpo_cli.values.key_text import cut
@@ -57,7 +56,7 @@ class GroupTable:
 def show_group(inspection: Inspection, key: str, most: int | None = None) -> ShownGroup:
     """A group with its facts and its rows: the first `most`, or all."""
     narrow = inspection.narrow
-    code = excerpts.code_of(narrow, key)
+    code = code_of(narrow, key)
     rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
     (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
     texts = said(inspection, rows)
@@ -131,7 +130,7 @@ def report_groups(
 def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
     """What says which groups these are: labels, numbers, the value of --plan-by and the step."""
     narrow, by, step = inspection.narrow, inspection.narrow.request.by, inspection.columns.get("by")
-    columns: dict[str, Sequence[Any]] = {"key": excerpts.Labels(narrow)(codes.tolist(), LABEL)}
+    columns: dict[str, Sequence[Any]] = {"key": Labels(narrow)(codes.tolist(), LABEL)}
     columns["number"] = (codes + 1).tolist()
     own = {"label", "number", *GROUP_FACTS}
     if by and by not in own:
@@ -227,7 +226,7 @@ def texts_of(inspection: Inspection, column: str | None, rows: Index, room: int 
     """The texts of these rows, cut to `room` characters; None without a column or text."""
     if column is None or not len(rows):
         return [None] * len(rows)
-    return [ends(text, room) for text in excerpts.texts(inspection.narrow, rows, column)]
+    return [ends(text, room) for text in plain_texts(inspection.narrow, rows, column)]
 
 
 def _shortened(passages: Sequence[Passage], room: int) -> list[Passage]:

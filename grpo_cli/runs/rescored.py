@@ -16,13 +16,12 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.read import excerpts
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.pairs import Pairs, gathered, ids_of, keyed_groups, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
-from grpo_cli.read.texts import written
+from grpo_cli.read.texts import plain_texts, written
 from grpo_cli.runs.asked import OnFiles, binding_of
 from grpo_cli.runs.group_rows import ends, said
 from grpo_cli.stats.against import NowAndBefore
@@ -145,8 +144,8 @@ def _refuse_other_texts(now: Inspection, before: Narrow, places: Index, by: Sequ
     text = _text_of_both(now, before.tables)
     if not text:
         return
-    mine = excerpts.texts(now.narrow, places, text)
-    theirs = excerpts.texts(before, now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64), text)
+    mine = plain_texts(now.narrow, places, text)
+    theirs = plain_texts(before, now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64), text)
     known = [(now, then) for now, then in zip(mine, theirs, strict=True) if now is not None and then is not None]
     same = sum(now == then for now, then in known)
     if known and same < ALIKE * len(known):
@@ -167,7 +166,7 @@ def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> 
         rows = np.flatnonzero(np.isin(keys, shared))
         if not 1 < len(rows) <= COMPARED:
             return False
-        found.append(Counter(zip(keys[rows].tolist(), excerpts.texts(side, rows, text), strict=True)))
+        found.append(Counter(zip(keys[rows].tolist(), plain_texts(side, rows, text), strict=True)))
     texts_now, texts_before = found
     complete = all(text is not None for _, text in texts_now)
     return texts_now == texts_before and complete and len(texts_now) >= ALIKE * texts_now.total()

@@ -18,10 +18,10 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.read import known_names
-from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
+from grpo_cli.read.texts import code_of
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.correlations import Lengths
 from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread

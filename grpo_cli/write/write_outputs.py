@@ -23,9 +23,8 @@ from grpo_cli.files.compression import packing
 from grpo_cli.files.stores import uploading
 from grpo_cli.formats.convert import convert
 from grpo_cli.formats.interface import Format, Index, Weaving
-from grpo_cli.read.derived_columns import FILE
 from grpo_cli.read.narrow import Narrow, RowNumbers
-from grpo_cli.read.tables import FileTable
+from grpo_cli.read.tables import FILE, FileTable
 from grpo_cli.values.token_lists import Tokens, portions, with_lists
 from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
 

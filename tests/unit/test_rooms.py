@@ -43,7 +43,7 @@ RULES: dict[str, str] = {
 READ_OF_ENGINE = {"plan", "plan_parts", "extra_columns", "column_stats", "group_stats", "moments"}
 # `stats` takes the tables that have been read, and the keys in them; it opens no file.
 STATS_OF_READ = {
-    "group_keys", "known_names", "narrow", "excerpts.code_of", "pairs.key_texts", "prompt_check.SeveralPrompts", "request.Rule",
+    "group_keys", "known_names", "narrow", "texts.code_of", "pairs.key_texts", "prompt_check.SeveralPrompts", "request.Rule",
     "tables.Binding", "token_numbers.ESTIMATORS", "token_numbers.TokenPart",
 }  # fmt: skip
 DOORS = {"__init__", "__main__"}  # they load the rooms, and nothing loads them

@@ -22,8 +22,8 @@ from grpo_cli.cli.export import export
 from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
-from grpo_cli.read.excerpts import code_of
 from grpo_cli.read.tables import Binding
+from grpo_cli.read.texts import code_of
 from tests.support.pictures import NAMES, PICTURE, browsed, drawn
 from tests.unit.browse.files import browser, driven, model_of, rollouts, settled, walked
 

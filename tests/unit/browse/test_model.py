@@ -14,7 +14,7 @@ from grpo_cli.browse.model import FACTS, Jumps, Model, commands
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.table import command_line
-from grpo_cli.read.excerpts import Labels
+from grpo_cli.read.texts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
 from grpo_cli.runs.inspect import Job

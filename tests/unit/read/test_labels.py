@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from grpo_cli.engine.plan import Plan
 from grpo_cli.formats.frame import FRAME, FrameReader
 from grpo_cli.read.build_table import read
-from grpo_cli.read.excerpts import Labels
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding, Table
+from grpo_cli.read.texts import Labels
 from grpo_cli.values.key_text import plain, shared, told_apart
 
 TEXTS = st.lists(st.text(st.sampled_from("ab cdé日"), max_size=60), min_size=1, max_size=12)
