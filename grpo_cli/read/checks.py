@@ -222,7 +222,7 @@ def several_draws(groups: Groups) -> Sequence[str]:
             some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
             key = ",".join((*request.key, name))
             return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
-    draws, suspicion = Draws.of(groups.coded), None
+    draws, suspicion = Draws(groups.coded), None
     # The logged advantages may reveal their baseline.
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:
         logged = columns.logged_advantages(schema.advantage)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, gcd, lgamma, log
 from typing import Final, Literal, NamedTuple
 
@@ -51,38 +50,26 @@ class Suspicion(NamedTuple):
         return f"{self.reason}: several draws of a prompt, or one draw that was written in parts (ranks, servers)? If several, {cure}"
 
 
-@dataclass(frozen=True)
 class Draws:
     """How the rows of groups are ordered in the input, which can show that a group merges several draws of a prompt.
 
     A stretch is a run of consecutive rows of a group.
     """
 
-    sizes: Counter[int]  # groups by their number of rows
-    last_group: int  # rows of the group that starts last
-    stretches: Counter[int]  # stretches by their number of rows
-    first: int  # rows of the first stretch
-    last: int  # rows of the last stretch
-    stretches_of_last: int  # stretches in the group of the last stretch
-    split: int  # groups with several stretches
-    returning: Counter[int]  # the stretches of these groups by their number of rows
-
-    @classmethod
-    def of(cls, coded: Coded) -> Draws:
-        """Measure the groups."""
+    def __init__(self, coded: Coded) -> None:
         rows = sizes(coded)
         codes, lengths = (np.arange(coded.size), rows) if coded.together else coded.runs()
         stretches = np.bincount(codes, minlength=coded.size)
-        return cls(
-            sizes=_counter(rows),
-            last_group=int(rows[-1]),
-            stretches=_counter(lengths),
-            first=int(lengths[0]),
-            last=int(lengths[-1]),
-            stretches_of_last=int(stretches[codes[-1]]),
-            split=int((stretches > 1).sum()),
-            returning=_counter(lengths[stretches[codes] > 1]),
-        )
+        self.sizes = _counter(rows)  # groups by their number of rows
+        self.last_group = int(rows[-1])  # rows of the group that starts last
+        self.stretches = _counter(lengths)  # stretches by their number of rows
+        self.first = int(lengths[0])  # rows of the first stretch
+        self.last = int(lengths[-1])  # rows of the last stretch
+        self.stretches_of_last = int(stretches[codes[-1]])  # stretches in the group of the last stretch
+        self.split = int((stretches > 1).sum())  # groups with several stretches
+        self.returning = _counter(
+            lengths[stretches[codes] > 1]
+        )  # the stretches of these groups by their number of rows
 
     def suspicion(self) -> Suspicion | None:
         """The best evidence that groups merge several draws, if any."""

@@ -205,7 +205,7 @@ def natural(order: str, sizes: str, seed: int) -> Keys:
 def warned(keys: Keys) -> bool:
     """Whether rows with these keys are warned about."""
     coded = encode([pl.Series("key", keys)], len(keys))
-    return Draws.of(coded).suspicion() is not None
+    return Draws(coded).suspicion() is not None
 
 
 def warned_drawn(way: str, files: int = FILES) -> int:
