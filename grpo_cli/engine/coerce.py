@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import types
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -25,56 +26,57 @@ def typed(value: object, hint: Any, where: str) -> Any:
         if value not in get_args(hint):
             raise UsageError(f"{where} cannot be {value!r}", f"choose from {', '.join(map(str, get_args(hint)))}")
         return value
-    if get_origin(hint) is tuple:
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, (list, tuple)):
-            raise _wrong(value, "a list of numbers", where)
-        return tuple(typed(item, get_args(hint)[0], where) for item in items)
-    return _PLAIN[hint](value, where)
+    try:
+        if get_origin(hint) is tuple:
+            return tuple(typed(item, get_args(hint)[0], where) for item in _items(value))
+        return _PLAIN[hint](value)
+    except TypeError as wanted:
+        raise UsageError(f"{where} cannot be {value!r}", f"it takes {wanted}") from None
 
 
-def _number(value: object, where: str) -> float:
+def _items(value: object) -> Sequence[object]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)):
+        raise TypeError("a list of numbers")
+    return items
+
+
+def _number(value: object) -> float:
     odd = isinstance(value, str) and ("_" in value or not value.isascii())  # no reward is written so either
     if odd or isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        raise _wrong(value, "a number", where)
+        raise TypeError("a number")
     try:
         number = float(value)
     except (ValueError, OverflowError):
-        raise _wrong(value, "a number", where) from None
+        raise TypeError("a number") from None
     if not math.isfinite(number):
-        raise _wrong(value, "a finite number", where)
+        raise TypeError("a finite number")
     return number
 
 
-def _integer(value: object, where: str) -> int:
+def _integer(value: object) -> int:
     with suppress(ValueError):
         if isinstance(value, (int, str)) and not isinstance(value, bool):
             return int(value)  # exact, where a float is not
-    try:
-        number = _number(value, where)
-    except UsageError:
-        raise _wrong(value, "a whole number", where) from None
-    if not number.is_integer():
-        raise _wrong(value, "a whole number", where)
-    return int(number)
+    with suppress(TypeError):
+        number = _number(value)
+        if number.is_integer():
+            return int(number)
+    raise TypeError("a whole number")
 
 
-def _flag(value: object, where: str) -> bool:
+def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in _WORDS:
         return _WORDS[value.lower()]
-    raise _wrong(value, "true or false", where)
+    raise TypeError("true or false")
 
 
-def _text(value: object, where: str) -> str:
+def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise _wrong(value, "text", where)
-
-
-def _wrong(value: object, wanted: str, where: str) -> UsageError:
-    return UsageError(f"{where} cannot be {value!r}", f"it takes {wanted}")
+    raise TypeError("text")
 
 
 _PLAIN = {float: _number, int: _integer, bool: _flag, str: _text}

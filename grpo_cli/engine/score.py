@@ -38,7 +38,6 @@ OF_GROUPS: Final = (".n", ".mean", ".std", ".min", ".max", ".constant", ".zero_v
 NULL: Final = pl.lit(None, dtype=pl.Float64)
 NAN: Final = float("nan")
 SD_ALONE: Final = {"zero": 0.0, "one": 1.0, "nan": NAN}  # the std of a singleton
-MOST: Final = sys.float_info.max
 ROUNDING: Final = 8 * sys.float_info.epsilon
 NO_SPREAD: Final = 1e-8  # a std or mean up to this counts as 0 in a weight
 LARGEST_STD: Final = 1e-6  # added to the largest std of a batch, which may be 0
@@ -282,9 +281,7 @@ def weighted(frames: Frames, values: Sequence[pl.Expr], weights: Sequence[float]
 def rewards(frames: Frames, plan: Plan, components: int) -> None:
     """Name `.component.k` (null = missing), `.scorable`, `.unit` and `.reward`, the raw reward of each unit."""
     raw = [pl.col(f"reward.{k}") for k in range(components)]
-    known = [
-        frames.let(pl.when(value.is_between(-MOST, MOST)).then(value), f".known.{k}") for k, value in enumerate(raw)
-    ]
+    known = [frames.let(pl.when(value.is_finite()).then(value), f".known.{k}") for k, value in enumerate(raw)]
     rule = plan.rewards
     zeros = rule.component_missing == "zero" and components > 1
     filled = [value.fill_null(0.0) for value in known] if zeros else known
