@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
-from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.estimators.registry import ESTIMATORS, Estimator
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import preset
 from grpo_cli.engine.score import score
+from grpo_cli.errors import PluginError
 from grpo_cli.render import methods, plan_text
 from grpo_cli.testing import Row, advantages, narrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
+
+    from grpo_cli.engine.estimators.terms import Terms
 
 NAN = float("nan")
 
@@ -124,3 +130,21 @@ def test_the_other_limits_that_methods_name_are_true() -> None:
     same = advantages([Row(group="a", reward=2.0, references=(0.5,))], {"estimator.name": "reference"})
     assert same == advantages([Row(group="a", reward=2.0, baseline=0.5)], {"estimator.name": "remax"}) == [1.5]
     assert advantages([Row(group="a", reward=2.0, references=())], {"estimator.name": "reference"}) == [None]
+
+
+def test_a_method_that_reads_a_column_without_declaring_it_fails_its_check() -> None:
+    def by_length(t: Terms) -> pl.Expr:
+        """Reward over length.
+
+            A = r / L
+
+        Source: this test.
+        """
+        return t.r / t.role("length")
+
+    row, rows = Estimator("by-length", by_length, centred=False, shift=None), [Row("a", 1.0, length=2), Row("a", 3.0)]
+    with ESTIMATORS.beside("a test", {"by-length": row}), pytest.raises(PluginError, match="length"):
+        advantages(rows, {"estimator.name": "by-length"})
+    declared = replace(row, needs=("length",))
+    with ESTIMATORS.beside("a test", {"by-length": declared}):
+        assert advantages(rows, {"estimator.name": "by-length"}) == [0.5, 3.0]
