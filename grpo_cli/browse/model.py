@@ -25,8 +25,8 @@ from grpo_cli.runs.group_rows import describe_rows
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, reward_range, rows_of
-from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups
-from grpo_cli.stats.trends import Trend, trend
+from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups, trend
+from grpo_cli.stats.trends import Trend
 
 NEW_FILE: Final = "NEW_FILE"  # the name of an output in a command that is only shown
 # What the groups that are shown can be written as.

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import Numbers
-from grpo_cli.engine.group_stats import finite_means, group_extremes
+from grpo_cli.engine.group_stats import finite_means, finite_stds, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
 from grpo_cli.errors import DataError, UnknownName, UsageError
@@ -28,7 +28,7 @@ from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Number
 from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
-from grpo_cli.stats.trends import Trend, over_steps, trend
+from grpo_cli.stats.trends import Trend, TrendLine, in_order, over_steps
 from grpo_cli.values.cells import Kind
 
 SORT: Final = "std"
@@ -587,3 +587,38 @@ def _without_gradient(groups: pl.DataFrame, top: int) -> pl.DataFrame:
     others = constant.filter(~rate.is_in([0.0, 1.0]).fill_null(value=False))
     first = pl.concat([never.head(top - min(len(always), 1)), always.head(1), others, never, always])
     return first.unique("code", maintain_order=True).head(top)
+
+
+def trend(of: Inspection) -> Trend | None:
+    """One line for each value of the trend column; None without one. A group belongs to the value of its first row."""
+    by, rows, groups = of.by, of.rows, of.groups
+    if by is None:
+        return None
+    coded = encode([by], len(by))
+    codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
+    value_of_group = codes[of.narrow.groups.first.to_numpy()]
+    mean = finite_means(codes, rows[".reward"], size)
+    two, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
+    worst, best = facts.at_ends(groups["max"].to_numpy(), facts.reward_range(groups))
+    sums = {
+        "group_std": np.where(two, groups["std"].to_numpy(), 0.0),
+        "zero_variance": constant,
+        "all_best": constant & best,
+        "all_worst": constant & worst,
+    }
+    lines = pl.DataFrame(
+        {
+            "groups": np.bincount(value_of_group, minlength=size),
+            "rows": np.bincount(codes, minlength=size),
+            "unscorable": np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size),
+            "mean": mean,
+            "std": finite_stds(codes, rows[".reward"], mean),
+            **{name: np.bincount(value_of_group, of_groups, size) for name, of_groups in sums.items()},
+            "length": finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan),
+            "comparable": np.bincount(value_of_group[two], minlength=size),
+        }
+    )
+    lines = facts.only_finite(lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable"))
+    ordered = in_order(values)
+    named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
+    return Trend(of.columns["by"], [TrendLine(value=values[at], **line) for at, line in named])

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import finite_means, finite_stds
-from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.facts import Number, at_ends, only_finite, reward_range
+from grpo_cli.stats.facts import Number
 from grpo_cli.values.cells import JSON_TEXT, canonical
-
-if TYPE_CHECKING:
-    from grpo_cli.stats.inspection import Inspection
 
 Line = TypeVar("Line")
 
@@ -60,41 +55,6 @@ def student(freedom: int) -> float:
     """The quantile of Student's t for an interval of 95 %."""
     series = ((Z**3 + Z) / 4, (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96, (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384)
     return float(T.get(freedom, Z + sum(term / freedom**power for power, term in enumerate(series, 1))))
-
-
-def trend(of: Inspection) -> Trend | None:
-    """One line for each value of the trend column; None without one. A group belongs to the value of its first row."""
-    by, rows, groups = of.by, of.rows, of.groups
-    if by is None:
-        return None
-    coded = encode([by], len(by))
-    codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
-    value_of_group = codes[of.narrow.groups.first.to_numpy()]
-    mean = finite_means(codes, rows[".reward"], size)
-    two, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
-    worst, best = at_ends(groups["max"].to_numpy(), reward_range(groups))
-    sums = {
-        "group_std": np.where(two, groups["std"].to_numpy(), 0.0),
-        "zero_variance": constant,
-        "all_best": constant & best,
-        "all_worst": constant & worst,
-    }
-    lines = pl.DataFrame(
-        {
-            "groups": np.bincount(value_of_group, minlength=size),
-            "rows": np.bincount(codes, minlength=size),
-            "unscorable": np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size),
-            "mean": mean,
-            "std": finite_stds(codes, rows[".reward"], mean),
-            **{name: np.bincount(value_of_group, of_groups, size) for name, of_groups in sums.items()},
-            "length": finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan),
-            "comparable": np.bincount(value_of_group[two], minlength=size),
-        }
-    )
-    lines = only_finite(lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable"))
-    ordered = in_order(values)
-    named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
-    return Trend(of.columns["by"], [TrendLine(value=values[at], **line) for at, line in named])
 
 
 def over_steps(lines: Sequence[TrendLine]) -> bool:
