@@ -38,8 +38,8 @@ KNOWN = {
     "read/narrow.py": {"col(pl.String)"},
     "read/pairs.py": {"drop(FILE)", "select(columns)"},
     "render/inspect.py": {"sort(sort)", "select(names)"},
-    "stats/inspection.py": {"col(sort)", "select(*names)"},
-    "stats/trends.py": {"col(*sums)"},
+    "stats/against.py": {"sort(size)"},  # an expression
+    "stats/inspection.py": {"col(*sums)", "col(sort)", "select(*names)", "sort(size)"},
     "values/cells.py": {"select(whole)", "struct(fields)"},
     "write/records.py": {"col(name)"},
     "write/write_outputs.py": {"drop(FILE)"},

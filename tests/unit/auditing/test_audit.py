@@ -385,7 +385,7 @@ def test_the_command_prints_the_match_and_obeys_the_gate(tmp_path: Path) -> None
     text = said(rows(GROUPS, STANDARD), tmp_path)
     assert "matches trl-grpo" in text and "scale group, epsilon 0.0001, ddof 1" in text
     failed = adv("audit", "a.jsonl", "--ddof", "0", "--fail-on", "mismatched_rows > 0", cwd=tmp_path)
-    assert failed.status == 3 and "population" in failed.out
+    assert failed.status == 3 and "claimed: --ddof 0" in " ".join(failed.out.split())
 
 
 def test_a_tool_whose_table_it_is_comes_first_with_its_options(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_no_file_is_opened_again_for_a_grouping(tmp_path: Path, monkeypatch: pyt
     phases: list[str] = []
     run(Job(inputs=[str(tmp_path)]), lambda name, *_: phases.append(name))
     assert len([name for name in phases if name.startswith("trying formulas")]) > 2
-    assert sorted(looked) == sorted([str(tmp_path / f"{at}.jsonl") for at in range(3)] * 2)
+    assert sorted(looked) == [str(tmp_path / f"{at}.jsonl") for at in range(3)]
 
 
 # --- what a log can show ----------------------------------------------------------------------------------------

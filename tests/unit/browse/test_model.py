@@ -174,10 +174,10 @@ def test_a_group_has_all_rows_of_its_rollouts(order: str, tmp_path: Path) -> Non
 def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goes_back(
     tmp_path: Path, name: str
 ) -> None:
-    said: list[tuple[str, int, int]] = []
+    said: list[tuple[str, int, int]] = []  # text, done, of
     flat = [{"prompt_id": "a", "reward": reward} for reward in (1, 0)]
     path = write(tmp_path / name, flat if name == "rows.csv" else rollouts())
-    Model.of(Job(inputs=[str(path)]), lambda *words: said.append(words))
+    Model.of(Job(inputs=[str(path)]), lambda text, done, of, *_: said.append((text, done, of)))
     shares = [done for _, done, _ in said]
     assert shares == sorted(shares)
     assert (said[0], said[-1]) == (("finding files", 0, 100), ("grouping and computing", 70, 100))

@@ -508,7 +508,7 @@ def test_of_several_files_one_that_changes_stops_all(victim: int, here: Path) ->
 def test_the_phases_of_a_run_come_in_order(source: Path) -> None:
     seen: list[tuple[str, int]] = []
 
-    def phase(text: str, done: int = 0, _total: int | None = None) -> None:
+    def phase(text: str, done: int = 0, *_: Any) -> None:
         seen.append((text.partition(":")[0], done))
 
     compute(source, phase=phase)
