@@ -1,7 +1,7 @@
 """Why some groups disagree with the formula that explains the others.
 
 Each test of a likely cause returns the groups that it explains; the first such test counts. One cause may concern a whole log: advantages
-were shifted, batches have rows that are not here, lengths were penalised. Nearly every row differs then, and it replaces those of the groups.
+were shifted, batches or groups have rows that are not here, lengths were penalised. Nearly every row differs then, and it replaces those of the groups.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import polars as pl
 from grpo_cli.auditing.candidates import Candidate, plain_method
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.solve import INSIDE
-from grpo_cli.auditing.trial import SAMPLE, Trial, evidence, slopes
+from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence, slopes
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
+from grpo_cli.engine.group_stats import AnyCodes, Mask, Matrix, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
@@ -37,6 +37,9 @@ LINE: Final = 3  # rows of a group, at least: fewer are always on a line
 # Of a whole log:
 SHIFTS: Final = 64  # rows by which advantages may be shifted
 MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
+LARGEST: Final = 64  # rows of a group that was cut
+WHOLE: Final = 0.05  # how far the number of higher rewards of a whole group may be from an integer
+TWO: Final = 2  # distinct rewards: otherwise the missing rows of a group cannot be solved
 PAIRS: Final = 20  # rows beside a shorter one of equal reward and another advantage, at least
 GROUPS: Final = 3  # groups with such pairs, at least
 STEPS: Final = 3  # that have a mean or std of their own, at least
@@ -292,7 +295,7 @@ def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause 
 
     Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
     """
-    return _shift(log, tried, parts) or _partial(log, tried, parts) or _length(log)
+    return _shift(log, tried, parts) or _partial(log, tried, parts) or _cut(log, tried) or _length(log)
 
 
 def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
@@ -355,6 +358,68 @@ def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | No
             says = f"part of each batch is missing: in every file or step the advantages are those of {candidate.name} {by}, as a mean or std of more rows makes them"
             return _of_log("partial batch", says, codes)
     return None
+
+
+def _cut(log: Trial, tried: Sequence[Candidate]) -> Cause | None:
+    """Groups with two distinct rewards that were cut after advantages were computed: all had the same size before.
+
+    The missing rows are solved from the advantages, so several different groups have to confirm them.
+    """
+    reward, codes = log.table["reward.0"].to_numpy(), log.table["group"].to_numpy()
+    rewards, is_high = np.unique(reward), reward == np.nanmax(reward)
+    is_finite = np.isfinite(rewards).all() and np.isfinite(log.logged).all()
+    if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
+        return None
+    allowed = float(log.tolerance.of(log.logged).max())
+    seen = _of_both(codes, log.logged, is_high)
+    if (np.abs(seen[codes, is_high.astype(int)] - log.logged) > allowed).any():
+        return None
+    # Groups with the same rewards and advantages count once.
+    kinds = np.column_stack([seen, np.bincount(codes, is_high), np.bincount(codes)])
+    kinds = np.unique(np.nan_to_num(kinds, nan=np.inf), axis=0)
+    seen, high, kept = kinds[:, :TWO], kinds[:, 2], kinds[:, 3]
+    both = np.isfinite(seen).all(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = np.where(both, seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
+    largest = int(kept.max())
+    sizes = range(largest, LARGEST + 1) if np.isfinite(rate).all() else ()
+    n = next((n for n in sizes if (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()), largest)
+    # Groups of this size with 0, 1, ... n higher rewards.
+    whole, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
+    table = pl.DataFrame({"group": whole, "reward.0": rewards[(place < whole).astype(int)]})
+    formulas = Formulas(table.with_columns(batch=pl.lit(0, pl.UInt32)))
+    plain = [one for one in _plain(tried) if one.plan.estimator.order_free and n > largest]
+    formulas.compute(one.plan for one in plain)
+    more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
+    for one in plain:
+        given = _of_both(whole, formulas.advantages(one.plan), place < whole)
+        same = (np.abs(given - seen[:, None]) <= allowed) | ~np.isfinite(seen)[:, None]
+        fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
+        if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, TWO:], fits.argmax(axis=1)):
+            sizes_ = f"{kept.min():g}" if kept.min() == largest else f"{kept.min():g} to {largest}"
+            return _of_log(
+                "cut",
+                f"groups were cut to {sizes_} of {n}: with the missing rows {one.name} gives every advantage",
+                codes,
+            )
+    return None
+
+
+def _of_both(codes: AnyCodes, values: Vector, is_high: Mask) -> Matrix:
+    """For each group, the value of one of its rows with the lower and with the higher reward; NaN if it has none."""
+    found = np.full((int(codes.max()) + 1, TWO), np.nan)
+    found[codes, is_high.astype(int)] = values
+    return found
+
+
+def _is_confirmed(seen: Matrix, here: Matrix, solved: Index) -> bool:
+    """Whether distinct groups confirm the solved numbers of higher rewards.
+
+    If the rows `here` determined the missing ones, a formula of the rows here alone would explain the log.
+    """
+    free = len(np.unique(np.column_stack([here, solved]), axis=0)) - len(np.unique(here, axis=0))
+    equations = sum(len(np.unique(solved[np.isfinite(column)])) for column in seen.T)
+    return equations >= 1 + len(np.unique(solved)) + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
 
 
 def _length(log: Trial) -> Cause | None:

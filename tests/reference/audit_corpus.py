@@ -213,7 +213,7 @@ def _of_whole_logs() -> list[Log]:
         made = Plan.of({"estimator.name": method})
         logs.append(Log("two rewards", rewards, made, frozenset({method}), fault="weights"))
         logs.append(Log("a fault", rewards, made, frozenset({"shift"}), fault="shifted by a row"))
-        logs.append(Log("a fault", "zero or one", made, frozenset(), fault="cut to half"))
+        logs.append(Log("a fault", "zero or one", made, frozenset({"cut"}), fault="cut to half"))
         logs.append(Log("a fault", "zero or one", made, frozenset({"length"}), fault="a length penalty"))
     for low, high in ((-0.4, 1.8), (-1.0, 1.0), (-0.13, 0.71)):
         logs.append(Log("unknown: two values", "zero or one", _two_values(low, high), frozenset()))

@@ -685,8 +685,21 @@ def test_advantages_of_other_rows_of_each_step_are_the_headline(files: int, tmp_
     assert "no match shifted by 1 row within each file or step: every row has the advantage that trl-grpo gives" in text
 
 
+@pytest.mark.parametrize(("sizes", "method"), some(product([(4, 8), (6, 16)], ["centred", "standard"]), 3))
+def test_groups_that_were_cut_are_the_headline(sizes: tuple[int, int], method: str) -> None:
+    (kept, whole), made = sizes, centred if method == "centred" else standard(stdev, 1e-4)
+    draw = random.Random(3)  # noqa: S311 - any numbers do
+    groups = []
+    for _ in range(60):
+        rate = draw.random()
+        groups.append([float(draw.random() < rate) for _ in range(whole)])
+    logged = [made(group)[:kept] if stdev(group) else [0.0] * kept for group in groups]
+    facts = found(rows([group[:kept] for group in groups], logged), group=KEY)
+    assert facts["headline"].startswith(f"groups were cut to {kept} of {whole}: ")
+
+
 @pytest.mark.parametrize("share", some([0.5, 0.25, 0.9], 3))
-def test_a_part_of_the_mean_as_baseline_has_no_headline(share: float) -> None:
+def test_another_baseline_of_the_rows_that_are_here_is_no_cut(share: float) -> None:
     groups = [*MIXED, *MIXED[::-1]]
     facts = found(rows(groups, [[r - share * fmean(group) for r in group] for group in groups]), group=KEY)
     assert facts["headline"] is None
