@@ -100,7 +100,7 @@ def audit(
     if (other := _other_treatment(columns)) is not None:
         ways += _ways_to_group(other, binding)
     best = audited.best(ways)
-    odd = best.fits[0].mismatched > ODD * len(best.grouping.logged)
+    odd = best.fits[0].unexplained > ODD * len(best.grouping.logged)
     if odd and np.nan_to_num(best.grouping.logged).any() and not binding.group:
         best = audited.best(_ways_to_cut(best.grouping.columns, best.grouping), best)
     phase("looking for causes")
@@ -153,7 +153,7 @@ class Audit:
             result = Result(grouping, *search(grouping.narrow, grouping.logged, self.said, self.known))
             if best is None or result.fits[0].rank < best.fits[0].rank:
                 best = result
-            if not best.fits[0].mismatched:
+            if best.fits[0].explains_all:
                 break
         if best is None:
             raise refusal or DataError(

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, plain_method
+from grpo_cli.auditing.float32 import constant_groups, noise_of
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.solve import INSIDE
 from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence, slopes
@@ -23,7 +24,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.group_stats import AnyCodes, Mask, Matrix, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import Clip, Divisor
+from grpo_cli.engine.plan_parts import Clip
 from grpo_cli.engine.score import advantages
 from grpo_cli.read.group_keys import blocks, encode
 
@@ -31,8 +32,6 @@ SPIKE: Final = 2.0**-10  # relative float32 error of the std of equal rewards, c
 MEAN_ERROR: Final = 2.0**-22  # relative float32 error of a mean
 SPLITS: Final = (2, 4, 8, 16, 32, 64)
 FRAGMENTS: Final = "every row of a rollout was counted, so its reward weighs more; by its id, a rollout counts once"
-ULPS: Final = 4  # the largest error of a float32 mean, in last bits
-BITS: Final = 24  # bits of a float32 mantissa: a sum that needs no more is exact
 LINE: Final = 3  # rows of a group, at least: fewer are always on a line
 # Of a whole log:
 SHIFTS: Final = 64  # rows by which advantages may be shifted
@@ -149,44 +148,18 @@ def _distinct(values: Vector) -> int:
     return len(np.unique(np.round(values, 5)))
 
 
+def noise_cause(noisy: Mask, table: pl.DataFrame) -> Cause:
+    """The cause of advantages that differ only by the float32 noise of these groups, which whitening spread."""
+    says = (
+        "the float32 mean of equal rewards is off in its last bits; divided by epsilon and spread over the batch by whitening, "
+        "this noise explains every difference"
+    )
+    return cause("float32 noise", says, table["group"].to_numpy(), noisy)
+
+
 def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> Cause:
     """A cause, with the number of the groups and of their rows."""
     return Cause(cause=name, says=says, groups=int(groups.sum()), rows=int(groups[codes].sum()))
-
-
-# --- float32 noise of constant groups ------------------------------------------------------------------------
-
-
-def noise_of(value: float, size: int, divisor: Divisor) -> Vector:
-    """The advantages that float32 may give to a group of equal rewards, including 0.
-
-    The float32 mean of equal values is often off by a few last bits. Divided by a tiny epsilon, the error becomes as large as an advantage.
-    How many bits depends on the order in which a trainer adds, so a few are tried.
-    """
-    single = np.float32(value)
-    if not np.isfinite(single) or single == 0:
-        return np.zeros(1)
-    mantissa = int(abs(np.frexp(single)[0]) * (1 << BITS))
-    bits = BITS - ((mantissa & -mantissa).bit_length() - 1)
-    if bits + (size - 1).bit_length() <= BITS:
-        return np.zeros(1)
-    off = np.arange(1, ULPS + 1) * float(np.spacing(abs(single)))
-    # The std is taken around the same mean, or computed with more digits.
-    stds = off * np.sqrt(size / max(size - divisor.ddof, 1)), 0 * off
-    with np.errstate(divide="ignore"):  # without an epsilon it is infinite
-        noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
-    return np.concatenate([np.zeros(1), *noise, *(-values for values in noise)])
-
-
-def constant_groups(table: pl.DataFrame) -> list[Vector]:
-    """For each reward column, the value of every group that is constant in it; NaN for the other groups."""
-    codes = table["group"].to_numpy()
-    values = []
-    for name in (name for name in table.columns if name.startswith("reward.")):
-        reward = table[name].fill_null(float("nan")).to_numpy()
-        low, high = group_extremes(codes, reward, int(codes.max()) + 1)  # a group with a NaN is not constant
-        values.append(np.where(low == high, low, np.nan))
-    return values
 
 
 # --- tests -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import EPSILONS, Candidate, Said, candidates, plain_method, untried
-from grpo_cli.auditing.causes import Cause, cause_of_log, causes, counted_per_fragment
+from grpo_cli.auditing.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.solve import rule_of, starts_of
 from grpo_cli.auditing.trial import FAR, Fit, Intervals, Log, Precision, Tolerance, Trial, differences, evidence
@@ -47,7 +47,7 @@ INVENTED: Final[Mapping[str, Sequence[float]]] = {
     "higher rewards": [0, 1, 1, 4],
     "lower rewards": [-3, 0, 0, 1],
 }
-Verdict = Literal["match", "few", "nothing", "near", "none"]
+Verdict = Literal["match", "noise", "few", "nothing", "near", "none"]
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
     result, explained = _explained(result)
     best = result.fits[0]
     plan = best.candidate.plan
-    cause = _cause_of_log(result, said, plan) if best.mismatched else None
+    cause = None if best.explains_all else _cause_of_log(result, said, plan)
     judged = Judged.of(result.log, best.candidate)
     if cause is not None:
         explained = [cause]
-    elif not (best.mismatched or judged.wrong.any()):
+    elif best.explains_all and not judged.wrong.any():
         allowed = judged.tolerance.of(judged.log.logged)
         explained = counted_per_fragment(plan, judged.log.table, judged.computed, allowed)
     return Audited(
@@ -219,7 +219,7 @@ def _match(result: Result, judged: Judged) -> Match:
         tolerance=judged.tolerance.largest,
         equations=evidence(plan, part).equations,
         constants=candidate.constants,
-        epsilon=None if best.mismatched else epsilon_of(candidate, result.log),
+        epsilon=epsilon_of(candidate, result.log) if best.explains_all else None,
         weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
         preset_names=list(candidate.presets),
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
@@ -233,13 +233,13 @@ def _verdict(result: Result, judged: Judged) -> Verdict:
     known = evidence(best.candidate.plan, part)
     if not np.nan_to_num(judged.log.logged).any():
         return "nothing"
-    if best.mismatched:
+    if not best.explains_all:
         return "near" if judged.wrong.sum() <= FAR * judged.log.size else "none"
     if not known.groups:
         return "nothing"
     if not known.suffices(judged.tolerance, best.candidate.constants):
         return "few"
-    return "match"
+    return "noise" if best.mismatched else "match"
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +291,8 @@ class Judged:
 def _explained(result: Result) -> tuple[Result, list[Cause]]:
     """The result, the formula first whose causes leave the fewest rows unexplained, and these causes."""
     table, logged, first = result.grouping.narrow.table, result.grouping.logged, result.fits[0]
+    if first.noisy is not None:
+        return result, [noise_cause(first.noisy, table)]
     if not first.mismatched or first.mismatched > FAR * len(logged):
         return result, []
     ties = [first, *(fit for fit in result.fits if fit.is_tied_with(first) and fit.candidate.presets), *result.fits]

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method
+from grpo_cli.auditing.float32 import noisy_groups
 from grpo_cli.auditing.formulas import Known, formula_key
 from grpo_cli.auditing.solve import (
     Start,
@@ -75,6 +76,8 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
             for tolerance in (exact, *tolerances):
                 read_again(with_weights, tolerance)
+    if best[0].mismatched:
+        best = [*_noisy_fit(tried, reading), *best]
     return best, reading
 
 
@@ -172,6 +175,16 @@ def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
     budget = max(FEWEST, min(CONFIRMED // log.whole.size, MOST))
     open_ = [fit for fit in likely if not log.settles(fit.candidate.plan)]
     return [*settled, *log.whole.fits(fit.candidate for fit in _first_formulas(open_, budget))]
+
+
+def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
+    """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
+    for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
+        if log.is_small or noisy_groups(candidate.plan, log.part, is_part=True) is not None:
+            noisy = noisy_groups(candidate.plan, log.whole, is_part=False)
+            if noisy is not None:
+                return [replace(log.whole.fits([candidate])[0], noisy=noisy)]
+    return []
 
 
 def _readings_of_rewards(narrow: Narrow) -> list[Tolerance]:

@@ -96,15 +96,26 @@ class Fit:
     mismatched: int  # rows that differ
     typical: float  # root mean square error of the other rows
     rows: int
+    noisy: Mask | None = None  # groups whose float32 noise, spread by whitening, explains all differences
+
+    @property
+    def explains_all(self) -> bool:
+        """Whether the formula explains every row, apart from float32 noise."""
+        return not self.mismatched or self.noisy is not None
+
+    @property
+    def unexplained(self) -> int:
+        """How many rows differ and are not explained by float32 noise."""
+        return 0 if self.explains_all else self.mismatched
 
     @property
     def rank(self) -> tuple[int, int, float]:
-        """Fewer rows that differ first, then the smaller error.
+        """Fewer unexplained rows first, then the smaller error.
 
         Among formulas that miss most rows, those without solved constants come first.
         """
-        solved = self.candidate.constants if self.mismatched > FAR * self.rows else 0
-        return solved, self.mismatched, self.typical
+        solved = self.candidate.constants if self.unexplained > FAR * self.rows else 0
+        return solved, self.unexplained, self.typical
 
     def is_tied_with(self, best: Fit) -> bool:
         """Whether the rows cannot distinguish it from the best; formulas that are far off are never tied."""

@@ -17,7 +17,7 @@ from grpo_cli.values.key_text import cut
 
 KEY: Final = 60
 TIES: Final = 8
-LABELS: Final = {"match": "match", "few": "too few", "nothing": "nothing"}
+LABELS: Final = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
 # The option that sets a field of a plan, or a part of it.
 FLAGS: Final[Mapping[str, str]] = {
     **{option.sets: option.flag for option in OPTIONS.values() if option.sets},
@@ -46,7 +46,7 @@ def _print(facts: Audited, sheet: Sheet) -> None:
         sheet.row("claimed", _claim(facts.claim, facts.rows))
         sheet.blank()
     verdict = match.verdict
-    fits = verdict == "match"
+    fits = verdict in {"match", "noise"}
     says_formula = verdict not in {"few", "nothing"} and facts.headline is None
     constants = [f"  {_constants(facts)}"] if says_formula else []
     constants += [f"  {match.epsilon.says}"] if says_formula and match.epsilon and match.epsilon.says else []
@@ -119,6 +119,7 @@ def _verdict(facts: Audited) -> str:
     equations = f"{count(match.equations, 'distinct pair')} of a group's rewards and an advantage"
     return {
         "match": f"matches {name}: max abs difference {number(match.max_difference, digits=1)} over {rows}",
+        "noise": f"matches {name} as float32 computes it; {wrong} differ from the exact formula",
         "few": f"too few different values to tell: {equations} in {count(facts.groups, 'group')}; {name} fits, but others may too",
         "nothing": "nothing to tell: every advantage is 0, or every group is constant or has one row",
         "near": f"{wrong} differ from the nearest formula, {name}",

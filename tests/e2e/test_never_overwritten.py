@@ -321,7 +321,11 @@ def test_the_summary_of_a_stream_is_an_output_like_others(place: Path) -> None:
 def test_an_output_that_exists_stays_whatever_column_is_named(words: list[str], place: Path) -> None:
     (place / "out.jsonl").write_text("precious")
     (place / "late.jsonl").write_text((place / "in.jsonl").read_text() * 2000 + '{"prompt_id": 99, "score": 1}\n')
-    for reward, file in (("scoer", "in.jsonl"), ("reward", "in.jsonl"), ("score", "late.jsonl")):  # late: in the last line
+    for reward, file in (
+        ("scoer", "in.jsonl"),
+        ("reward", "in.jsonl"),
+        ("score", "late.jsonl"),
+    ):  # late: in the last line
         done = adv(words[0], file, *words[1:], "--reward", reward, "-o", "out.jsonl", cwd=place)
         assert done.status == 2 and "out.jsonl exists; add --force" in done.err
         assert (place / "out.jsonl").read_text() == "precious"

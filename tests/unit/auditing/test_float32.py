@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.auditing.causes import constant_groups, noise_of
+from grpo_cli.auditing.float32 import constant_groups, noise_of
 from grpo_cli.engine.plan_parts import Divisor
 
 TINY = Divisor(level="group", ddof=1, epsilon=1e-8)

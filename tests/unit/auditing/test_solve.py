@@ -66,7 +66,7 @@ def test_what_is_left_beside_a_std_is_no_epsilon_unless_it_is_a_usual_one(consta
     rewards = drawn(30, 1)
     for rounded in (np.float32, np.float16):
         logged = (centred(rewards) / constant).astype(rounded).astype(np.float32)
-        assert match(rewards, logged)["verdict"] != "match"
+        assert match(rewards, logged)["verdict"] not in {"match", "noise"}
 
 
 @pytest.mark.parametrize("seed", some(range(6), 3))
