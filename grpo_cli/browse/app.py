@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import PurePath
 from threading import Lock, Thread, current_thread
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import polars as pl
@@ -37,6 +37,8 @@ from grpo_cli.render.text import clean, count, number
 
 Given = Mapping[str, Any]
 Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
+PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
+PROMPT: Final = 200  # characters of a prompt that a list may show
 
 
 class Browser(App[list[str]]):
@@ -167,7 +169,7 @@ class Browser(App[list[str]]):
         def read() -> None:
             firsts = narrow.groups.first.gather(codes).to_numpy().astype(np.int64)
             said = Reader(narrow, self.texts).said(firsts)
-            prompts = (clean(each.prompt[-1].text[:200]) if each.prompt else "" for each in said)
+            prompts = (clean(each.prompt[-1].text[:PROMPT]) if each.prompt else "" for each in said)
             lines.learn(dict(zip(codes, prompts, strict=True)))
             self.tell(self.groups.refresh)
 
@@ -453,7 +455,7 @@ class Browser(App[list[str]]):
         for found in search.run():
             if found and len(search.hits) == found:
                 self.tell(self._to_hit, search, 0)
-            if time.monotonic() > said + 0.1 or not search.going:
+            if time.monotonic() > said + PROGRESS or not search.going:
                 self.tell(self.say, search.says)
                 said = time.monotonic()
 

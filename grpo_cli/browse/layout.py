@@ -19,6 +19,7 @@ ENDS: Final = 2_000  # characters shown at either end of a long text at first
 WHOLE: Final = 1_000_000  # characters shown at either end when the whole text is asked for
 LEAST: Final = 500  # a cut leaves out at least this many characters; as many are shown around a hit
 COMPARED: Final = 4_000  # longer texts are compared by lines, not by words
+TAB: Final = 4  # spaces that a tab is shown as
 
 Style = str  # how a piece of a line looks, a name in `widgets.STYLES`
 # What Markdown marks: code, headings, strong words. The marks stay, since the model wrote them.
@@ -176,7 +177,7 @@ def _breaks(text: str, width: int) -> Iterator[tuple[int, int]]:
 
 def _shown(text: str) -> str:
     """A text with its control characters escaped."""
-    return text if text.isprintable() else printable(text.replace("\t", " " * 4))
+    return text if text.isprintable() else printable(text.replace("\t", " " * TAB))
 
 
 def _head(speaker: str, width: int) -> Line:

@@ -20,6 +20,7 @@ from grpo_cli.stats.verdicts import percent
 
 Column = tuple[str, Callable[[GroupLine], str]]  # its head, and its text for a group
 BLOCK: Final = 64  # groups whose lines are made together
+CACHED: Final = 64  # blocks kept
 SHORTEST: Final = 8  # the beginning of a prompt has at least this many cells
 MISSING: Final = "·"
 # A status in one character, where there is no room for its word: a sign that needs no colour.
@@ -35,6 +36,7 @@ SIGNS: Final = {
 _WIDE: Final = 72  # cells from which the words of the status and more numbers have room
 # Equal rewards, in words that are true under every plan.
 EQUAL: Final[Mapping[float | None, tuple[str, Style]]] = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
+_STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and in a wide one
 
 
 class GroupLines:
@@ -46,7 +48,7 @@ class GroupLines:
         self._ends = model.ends
         self._size = max(3, len(str(model.inspection.groups["size"].max())))
         self._prompts: dict[int, str] = {}
-        self._block = lru_cache(64)(self._make_block)
+        self._block = lru_cache(CACHED)(self._make_block)
 
     def learn(self, prompts: Mapping[int, str]) -> None:
         """Know the prompts of some groups."""
@@ -94,7 +96,7 @@ class GroupLines:
     def _columns(self, width: int) -> list[Column]:
         """The head of each column, as wide as the column, and its text for a group."""
         wide = width >= _WIDE
-        room = (6, 16)[wide]
+        room = _STRIP[wide]
 
         def rewards(facts: GroupLine) -> str:
             return strip(ordered(facts.rewards), room, self._ends, MISSING).ljust(room)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.console import Console
 
 from grpo_cli.render.text import Sheet, clean, file_list, number, rescaled
@@ -9,6 +11,8 @@ from grpo_cli.stats.against import Against, Band, Interval
 from grpo_cli.stats.intervals import in_words
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
+
+KEY: Final = 40  # characters of the key of a prompt that is in one run only
 
 
 def render(facts: Against, console: Console) -> None:
@@ -19,7 +23,7 @@ def render(facts: Against, console: Console) -> None:
     sheet.row("prompts", f"{facts.prompts:,} in both runs, matched by {clean(', '.join(facts.key))}")
     for word, part in (("only now", facts.only_now), ("only before", facts.only_before)):
         if part.prompts:
-            keys = ", ".join(labels_of(part.keys, 40))
+            keys = ", ".join(labels_of(part.keys, KEY))
             more = ", ..." if part.prompts > len(part.keys) else ""
             sheet.row("", f"{word} {part.prompts:,}: {keys}{more}")
     sheet.blank()

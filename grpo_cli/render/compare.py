@@ -14,6 +14,7 @@ from grpo_cli.stats.facts import marked_lines
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
+KEY: Final = 60  # characters of the key of a row that changed
 SHOWN: Final = 12  # a table by size has at most this many lines
 
 
@@ -81,4 +82,4 @@ def _where(sheet: Sheet, first: str, difference: Difference) -> None:
 
 def _change(row: ChangedRow) -> str:
     values = f"{number(row.first, digits=6)} becomes {number(row.other, digits=6)}"
-    return f"{cut(row.key, 60)}: reward {number(row.reward)}, {values} ({clean(row.place)})"
+    return f"{cut(row.key, KEY)}: reward {number(row.reward)}, {values} ({clean(row.place)})"

@@ -22,7 +22,9 @@ from grpo_cli.stats.facts import plain
 from grpo_cli.values.key_text import cut
 
 SHOWN: Final = 12  # this many rows of the group are shown
+PLACE: Final = 24  # characters of the file and row of a row, if its group is in several files
 MOST: Final = 2_000_000  # rows that are worked out with all intermediate columns
+KEY: Final = 60  # characters of the key of the group
 # Extra columns that a reader needs to follow the arithmetic, where they fit.
 EXTRAS: Final = ("length", "logprob", "baseline", "kl", "step_reward")
 DIGITS: Final = 6
@@ -41,7 +43,7 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
     sheet.rows((f"  {part}", lines) for part, lines in plan_text.parts(plan, facts.reward_columns))
     sheet.blank()
     example, key = worked_example(plan, scored, narrow), ", ".join(map(clean, facts.group_key))
-    label = cut(clean(narrow.label(int(example.group["group"][0]))), 60)
+    label = cut(clean(narrow.label(int(example.group["group"][0]))), KEY)
     files = {file for file, _ in example.places}
     where = clean(*files) if len(files) == 1 else f"{len(files)} files"
     size = count(len(example.group), "row")
@@ -182,7 +184,7 @@ def _column(example: Example, name: str) -> list[str]:
 def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[str]:
     """The rows of the table, with extra columns before the reward if there is room."""
     several = len({file for file, _ in example.places}) > 1
-    row = {"row": [cut(clean(f"{file}:{row}"), 24) if several else str(row) for file, row in example.places]}
+    row = {"row": [cut(clean(f"{file}:{row}"), PLACE) if several else str(row) for file, row in example.places]}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):
         left = [at for at, name in enumerate(columns) if name == "status"]

@@ -53,11 +53,16 @@ from grpo_cli.stats.verdicts import equal_at, key_note, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
+KEY: Final = 28  # characters of a value that a trend is over
 LINES: Final = 20  # a longer trend is thinned out to this many lines
+SPARKS: Final = 60  # characters of a sparkline
 ROWS: Final = 64  # at most this many rows of a group are shown
 NARROWEST_BAR: Final = 5  # a shorter one of the share without a gradient shows nothing
+WIDEST_BAR: Final = 20  # a bar of all groups has at most this many characters
+NAME: Final = 12  # characters of the name of a reward column at a matrix
 NAMED: Final = 3  # the names of up to this many reward columns fit over a matrix
 RATES: Final = 9  # up to this many solve rates have a line each
+WIDEST: Final = 60  # a histogram of up to this many bars fits on one line
 HEADS: Final = {
     "unscorable": "missing",
     "zero_variance": "no gradient",
@@ -158,7 +163,9 @@ def _sparklines(lines: Sequence[TrendLine], sheet: Sheet) -> None:
     for key in SPARKED:
         values = [getattr(line, key) for line in lines]
         if any(value is not None for value in values):
-            sheet.row(HEADS.get(key, key), f"{strip(values, 60)}  {_cell(key, values[0])} to {_cell(key, values[-1])}")
+            sheet.row(
+                HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
+            )
     sheet.blank()
 
 
@@ -184,7 +191,7 @@ def _table_by(by: Trend, sheet: Sheet) -> None:
     wide = sheet.console.width - max(map(len, table)) - 2
     for at, text in enumerate(table):
         share = shown[at - 1].zero_variance if at and categories and wide >= NARROWEST_BAR else None
-        bar = "█" * round((share or 0.0) * min(wide, 20))
+        bar = "█" * round((share or 0.0) * min(wide, WIDEST_BAR))
         sheet.text(f"{text}  {bar}" if bar else text)
     if len(lines) > LINES:
         sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
@@ -205,7 +212,7 @@ def _cell(key: str, value: Any) -> str:
         return percent(value)
     if isinstance(value, float):
         return number(value)
-    return cut(clean(str(value)), 28) if key == "value" else f"{value:,}"
+    return cut(clean(str(value)), KEY) if key == "value" else f"{value:,}"
 
 
 def _most_and_least(listed: Listed, sheet: Sheet) -> None:
@@ -245,7 +252,7 @@ def _groups(facts: Inspected) -> Sections:
     if size.min < size.max:
         sizes = f"of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
         counts = list(size.counts.values())
-        step = -(-len(counts) // 60)
+        step = -(-len(counts) // WIDEST)
         sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
         histogram = [f"{size.min:,} |{blocks(sums)}| {size.max:,}   number of groups by size"]
     singletons = f", {count(facts.singletons, 'group')} with a single reward" if facts.singletons else ""
@@ -278,7 +285,7 @@ def _components(facts: Inspected) -> Sections:
     if coefficients is None:
         return
     names = list(coefficients.correlation)
-    heads = rows = [cut(clean(name), 12) for name in names]
+    heads = rows = [cut(clean(name), NAME) for name in names]
     if len(names) > NAMED:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]

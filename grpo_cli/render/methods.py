@@ -20,6 +20,7 @@ from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, count, exact, marked
 
 NAME: Final = 17
+LABEL: Final = 13  # characters of a label of one method
 EXAMPLE: Final = "grpo-adv compute rewards.jsonl"
 SQL: Final = "(reward - mean) / (std + epsilon)"
 TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
@@ -48,7 +49,7 @@ def listing(console: Console, *, archive: bool = False) -> None:
 
 def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
-    row, sheet = ESTIMATORS[name], Sheet(console, 13)
+    row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
     sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
     for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # the sheet wraps paragraphs
         sheet.text(line)

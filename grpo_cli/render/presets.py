@@ -18,7 +18,9 @@ from grpo_cli.engine.presets import presets as known
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, exact, marked
 
+LABEL: Final = 13  # characters of a label of one preset
 NAME: Final = 31
+COMMIT: Final = 12  # this many digits of a commit are shown
 # How a rollout of several rows counts; empty where each row counts.
 ROLLOUTS: Final[Mapping[Counting, str]] = {
     "once": "a rollout of several rows counts once: its rows have equal rewards",
@@ -64,7 +66,7 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
 
 def explain(name: str, console: Console) -> None:
     """One preset: what it computes, its rules, the framework's options, its source and equivalent presets."""
-    row, sheet = known()[name], Sheet(console, 13)
+    row, sheet = known()[name], Sheet(console, LABEL)
     sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()
     if row.refused:
@@ -153,7 +155,7 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
 def _facts(row: Preset) -> Mapping[str, str | list[str]]:
     source = row.source
     version = " ".join(source[key] for key in ("version", "date") if key in source)
-    commit = f" at {source['commit'][:12]}" if "commit" in source else ""
+    commit = f" at {source['commit'][:COMMIT]}" if "commit" in source else ""
     usable = not row.refused
     divided = usable and row.plan.divisor.level in {"group", "batch"}
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 import polars as pl
 from rich.console import Console
@@ -11,6 +12,8 @@ from rich.console import Console
 from grpo_cli.render.text import Sheet, clean, count, rescaled
 from grpo_cli.stats.intervals import Estimate, in_words
 from grpo_cli.stats.runs import Difference, Run, Runs
+
+DIGITS: Final = 1  # of a rate in per cent; an interval is never that narrow
 
 
 def render(facts: Runs, console: Console) -> None:
@@ -23,7 +26,13 @@ def render(facts: Runs, console: Console) -> None:
         sheet.row("solve rate", rescaled(facts.worst, facts.best))
     sheet.blank()
     rates = [
-        [run.name, f"{run.prompts:,}", f"{run.rollouts:,}", f"{run.solve_rate.mean:.1%}", _between(run.solve_rate)]
+        [
+            run.name,
+            f"{run.prompts:,}",
+            f"{run.rollouts:,}",
+            f"{run.solve_rate.mean:.{DIGITS}%}",
+            _between(run.solve_rate),
+        ]
         for run in facts.runs
     ]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
@@ -60,7 +69,7 @@ def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:
     for run in runs:
         for one in run.passes:
             found = (one.pass_at, one.pass_all)
-            cells = [("-", "-") if share is None else (f"{share.mean:.1%}", _between(share)) for share in found]
+            cells = [("-", "-") if share is None else (f"{share.mean:.{DIGITS}%}", _between(share)) for share in found]
             yield [clean(run.name), f"{one.k}", *chain(*cells)]
 
 
@@ -86,7 +95,7 @@ def _shown(one: Difference) -> str:
 def _between(found: Estimate) -> str:
     if found.low is None or found.high is None:
         return "-"
-    return f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+    return f"{100 * found.low:.{DIGITS}f} to {100 * found.high:.{DIGITS}f}"
 
 
 def table(facts: Runs) -> pl.DataFrame:

@@ -40,6 +40,7 @@ Section = Callable[[Facts], Sections]
 
 SCREEN: Final = 23  # lines of a small terminal, below the command
 LEAST: Final = 3  # lines of a formula that are always shown
+KEY: Final = 32  # at least this many characters of the key of a skipped group are shown
 
 
 def render(facts: Facts | FactsOfParts, console: Console) -> None:
@@ -237,7 +238,7 @@ BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 def _labelled(skip: Skipped, width: int) -> Skipped:
     """The skipped groups with labels instead of keys, short enough for one line if the terminal is wide."""
     room = width // max(len(skip.keys), 1) - len(" (reward 0.5); ")
-    labels = labels_of([group.key for group in skip.keys], max(32, room))
+    labels = labels_of([group.key for group in skip.keys], max(KEY, room))
     groups = [SkippedGroup(label, group.reward) for group, label in zip(skip.keys, labels, strict=True)]
     return replace(skip, keys=groups)
 

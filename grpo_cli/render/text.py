@@ -18,10 +18,13 @@ Sections = Iterator[tuple[str, list[str]]]  # labels with their lines
 
 # A value below this share of the largest number beside it is a rounding error, shown as 0.
 ROUNDING: Final = 1e-12
+LISTED: Final = 3  # items of a list that are named
 UNITS: Final = 1e15  # larger numbers are shown with an exponent: a float does not have all of their digits
 SMALLEST: Final = 1e-3  # smaller numbers need more than four decimals
 LARGEST: Final = 1e4  # larger numbers need fewer than four decimals
 MINUTE: Final = 60
+MARKDOWN_DIGITS: Final = 6  # of a number in a Markdown table
+HALF: Final = 0.4  # height of the blocks if all values are equal
 SHORTEST: Final = 12  # a text beside its numbers is at least this many characters wide
 
 TEN: Final = 10.0
@@ -91,7 +94,7 @@ def marked(name: str, origin: str) -> str:
     return f"{name} (from {clean(origin)})" if origin else name
 
 
-def listing(items: Iterable[str], shown: int = 3) -> str:
+def listing(items: Iterable[str], shown: int = LISTED) -> str:
     """The first few, and how many more there are."""
     texts = list(items)
     more = f", ... {len(texts) - shown:,} more" if len(texts) > shown else ""
@@ -116,6 +119,7 @@ def duration(seconds: float) -> str:
 # --- labelled lines and tables -----------------------------------------------------------------------------
 
 LABEL: Final = 15
+HANG: Final = 2  # indent of the continuation lines of a value
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -195,7 +199,7 @@ class Sheet:
         """An empty line before what comes next."""
         self.between = True
 
-    def _wrap(self, line: str, width: int, hang: int = 2) -> list[str]:
+    def _wrap(self, line: str, width: int, hang: int = HANG) -> list[str]:
         """The line, or its pieces; they keep its own indentation.
 
         Without control characters, and with only what the terminal's encoding can show.
@@ -253,7 +257,7 @@ def _markdown_cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return number(value, digits=6)
+        return number(value, digits=MARKDOWN_DIGITS)
     return clean(str(value)).replace("|", "\\|")
 
 
@@ -270,13 +274,15 @@ def rescaled(worst: float | None, best: float | None) -> str:
 
 # --- histograms --------------------------------------------------------------------------------------------
 
+LONGEST: Final = 30  # characters of the bar of the largest count
+
 
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
     """A line for each name, with its count and a bar; names are right-aligned, or left-aligned."""
     sizes = [f"{count:,}" for count in counts]
     wide, high, top = max(map(len, names)), max(map(len, sizes)), max(counts)
     return [
-        f"{name:{'<' if left else '>'}{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, top, 30)}"
+        f"{name:{'<' if left else '>'}{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, top, LONGEST)}"
         for name, size, count in zip(names, sizes, counts, strict=True)
     ]
 
@@ -296,7 +302,7 @@ def strip(
     means = [sum(part) / len(part) if part else None for part in parts]
     known = [mean for mean in means if mean is not None]
     low, high = ends or (min(known), max(known))
-    heights = [(mean - low) / (high - low) if mean is not None and high > low else 0.4 for mean in means]
+    heights = [(mean - low) / (high - low) if mean is not None and high > low else HALF for mean in means]
     drawn = [BLOCKS[round(min(max(height, 0), 1) * (len(BLOCKS) - 1))] for height in heights]
     return "".join(missing if mean is None else block for mean, block in zip(means, drawn, strict=True))
 

@@ -42,6 +42,8 @@ from grpo_cli.stats.intervals import (
 from grpo_cli.stats.verdicts import percent, with_verdicts
 from grpo_cli.values.paths import PARENT
 
+VERSION: Final = 2
+LEVEL: Final = 0.95  # of the interval of the change
 ONE_SIDED: Final = 1.6448536269514722  # standard deviations from 0 at which the sign of a number is 95 % certain
 LISTED: Final = 5
 KINDS: Final = ("better", "same", "worse")
@@ -247,7 +249,7 @@ def against(now: Inspection, before: Inspection, *, called: tuple[str, str] = ("
     )
     seen, p = estimate(change, OF_CHANGE), p_value(now_run, before_run)
     return Against(
-        version=2,
+        version=VERSION,
         key=pair.names,
         worst=worst,
         best=best,
@@ -255,7 +257,7 @@ def against(now: Inspection, before: Inspection, *, called: tuple[str, str] = ("
         only_now=Only.of(*scored),
         only_before=Only.of(*scored[::-1]),
         rows=NowAndBefore(int(now_run.n.sum()), int(before_run.n.sum())),
-        solve_rate=Interval(float(rates.mean()), float(rates_before.mean()), seen.mean, seen.low, seen.high, 0.95),
+        solve_rate=Interval(float(rates.mean()), float(rates_before.mean()), seen.mean, seen.low, seen.high, LEVEL),
         p=p,
         detectable=detectable(change, None),
         changes=count_by_kind(pl.Series(change), 1 - np.sign(change).astype(np.int8), KINDS),

@@ -30,6 +30,7 @@ Reason = Literal["zero-variance", "singleton", "small-group", "unscorable"]
 Unit = Literal["row", "rollout"]
 Marked = Literal["left_out", "masked", "foreign"]
 
+VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
 MARKED: Final[Mapping[Marked, str]] = {
     "left_out": "left out of their groups",
@@ -504,7 +505,7 @@ class Tally:
         kept = {reason for reason, rule in rules.items() if rule == "keep"}
         advantage = self.advantage
         return Summary(
-            version=1,
+            version=VERSION,
             batches=1 if self.reading["batch_key"] == "input" else counts["batches"],
             group_sizes=sizes(self.sizes),
             marks=marked_rows(self.marks),

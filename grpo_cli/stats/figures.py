@@ -32,6 +32,7 @@ from grpo_cli.values.key_text import labels_of
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
+TILES: Final = (32, 20)  # bins of the length and of the reward
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
@@ -385,7 +386,7 @@ def _lengths(inspection: Inspection) -> Figure | None:
     if not len(known):
         return None
     (across, columns), (up, levels) = (
-        bins_of(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), (32, 20), strict=True)
+        bins_of(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), TILES, strict=True)
     )
     counts = np.bincount(across * len(levels) + up, minlength=len(columns) * len(levels))
     lines = []

@@ -31,6 +31,7 @@ from grpo_cli.stats.off_policy import NUMBERS, OffPolicy
 from grpo_cli.stats.trends import Trend, TrendLine, in_order, over_steps
 from grpo_cli.values.cells import Kind
 
+TOP: Final = 3  # groups listed at either end
 SORT: Final = "std"
 FILE: Final = "file"
 # What groups can be sorted by, and what a line of the list shows.
@@ -193,7 +194,7 @@ class View:
     by: str | None = None
     by_steps: bool = False  # a trend over the steps, if there are any
     trend: bool = False  # the same, unless a group has rows of several steps
-    top: int = 3
+    top: int = TOP
     sort: str = SORT
     length: str | None = None
     text: str | None = None
@@ -280,7 +281,7 @@ class Parted:
         """The parts, which have facts, and totals."""
         each = [InspectedPart(**vars(part.facts)) for part in parts]
         found = InspectedParts(
-            version=1,
+            version=facts.VERSION,
             plan_by=parts[0].narrow.request.by,
             **{name: sum(getattr(part, name) for part in each) for name in ("rows", "rollouts", "groups")},
             parts=each,

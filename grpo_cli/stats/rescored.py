@@ -22,8 +22,11 @@ from grpo_cli.stats.inspection import Inspection, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
+VERSION: Final = 1
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
+LISTED: Final = 3  # groups named of each kind
+LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
 LARGE: Final = 1000  # sums of advantages this large are shown without decimals
@@ -279,7 +282,7 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
     )
     groups, advantage = _groups(now, before), _advantages(now, before)
     return Rescored(
-        version=1,
+        version=VERSION,
         rows=len(new),
         compared=len(x),
         unscored=NowAndBefore(now=int((had & ~scored).sum()), before=int((scored & ~had).sum())),
@@ -353,7 +356,7 @@ def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
     varies, varied = (able & ~side.groups["constant"].to_numpy() for able, side in ((can, now), (could, before)))
 
     def which(codes: Index) -> Gradients:
-        return Gradients(len(codes), [now.narrow.label(int(code)) for code in codes[:3]])
+        return Gradients(len(codes), [now.narrow.label(int(code)) for code in codes[:LISTED]])
 
     gained, lost = which(np.flatnonzero(varies & ~varied)), which(np.flatnonzero(varied & ~varies))
     return GroupsOfTwo(len(can), NowAndBefore(now=int(varies.sum()), before=int(varied.sum())), gained, lost)
@@ -448,7 +451,7 @@ def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -
     codes = now.narrow.table["group"].gather(top).to_list()
     return [
         DisagreeingRow(
-            cut(now.narrow.label(code), 120),
+            cut(now.narrow.label(code), LABEL),
             code + 1,
             row,
             *now.narrow.spot(row),

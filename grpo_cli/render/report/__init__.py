@@ -26,6 +26,7 @@ from grpo_cli.stats.runs import Among
 if TYPE_CHECKING:
     from grpo_cli.render.report.page import Section
 
+WRAPPED: Final = 130  # characters of a line over the charts of a picture
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
 MOST: Final = 3_000_000  # a page has at most about this many bytes
 KINDS: Final = ("html", "png", "svg", "pdf")
@@ -107,7 +108,7 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
     for part, _ in sections:
         says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]
         numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part).items()))
-        lines += [*wrap(says, 130), numbers]
+        lines += [*wrap(says, WRAPPED), numbers]
     return picture([figure for _, drawn in sections for figure in drawn], _title(inspection), lines, kind)
 
 

@@ -12,6 +12,7 @@ import vl_convert
 from grpo_cli.stats.against import KINDS as CHANGES
 from grpo_cli.stats.figures import OUTCOMES, RUNS, Figure
 
+HEIGHT: Final = 220  # pixels of a chart
 # Each has at least three times the contrast of the paper, and differs from the others without colour vision; a page by
 # dark has the second ones.
 SHADES: Final = {
@@ -27,6 +28,10 @@ KINDS: Final = dict(
     zip((*OUTCOMES, *CHANGES, "gained", "lost"), (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 0, 1))), strict=True)
 )
 LABEL: Final = 220  # a label is at most this many pixels wide
+PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
+PICTURE_COLUMNS: Final = 2  # charts beside each other in a picture
+WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
+PNG_SCALE: Final = 2.0  # pixels of a PNG for each pixel of the chart
 INK: Final = "#20242a"
 ON_TOP: Final = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL)
 SHARE: Final = alt.Tooltip("share:Q", format=".1%")
@@ -35,16 +40,18 @@ SHARE: Final = alt.Tooltip("share:Q", format=".1%")
 def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
-    return DRAWN[figure.kind](figure, base).properties(height=220)
+    return DRAWN[figure.kind](figure, base).properties(height=HEIGHT)
 
 
 def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
     """All figures in two columns under a title and lines that say what was found, as png, svg or pdf."""
     charts = [
-        chart(one).properties(width=380, title=alt.TitleParams(one.title, subtitle=wrap(one.caption, 68)))
+        chart(one).properties(
+            width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=wrap(one.caption, WRAPPED))
+        )
         for one in figures
     ]
-    combined = alt.concat(*charts, columns=2, spacing=40)
+    combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
     combined = combined.resolve_scale(color="independent", shape="independent", size="independent")
     combined = combined.properties(title=alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20))
     combined = combined.configure(background="white", font="sans-serif", padding=20)
@@ -52,7 +59,7 @@ def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind
     specification = dict(combined.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
     match kind:
         case "png":
-            return bytes(vl_convert.vegalite_to_png(specification, scale=2.0))
+            return bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
         case "pdf":
             return bytes(vl_convert.vegalite_to_pdf(specification))
     return vl_convert.vegalite_to_svg(specification).encode()

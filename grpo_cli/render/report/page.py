@@ -23,7 +23,9 @@ from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
 LISTED: Final = 200  # the table of a chart has at most this many lines; the chart itself shows all values
+KEY: Final = 60  # the table of a chart shows this many characters of a key
 INPUTS: Final = 3  # the subtitle names at most this many inputs
+CELL_FIGURES: Final = 2  # figures in a cell of a notebook
 
 Section = tuple[Inspection, Sequence[Figure]]  # all rows, or a part, and its figures
 
@@ -61,7 +63,8 @@ def page(
 def cell(sections: Sequence[Section], groups: str) -> str:
     """What a notebook shows of each part: the verdict, its numbers and its first two figures; then the table of groups."""
     drawn = [
-        _meaning(part) + picture(figures[:2], "", [], "svg").decode(errors="replace") for part, figures in sections
+        _meaning(part) + picture(figures[:CELL_FIGURES], "", [], "svg").decode(errors="replace")
+        for part, figures in sections
     ]
     tiles_in_a_row = ".tiles { display: flex; flex-wrap: wrap; gap: 1.5em } .tiles dd { margin: 0; font-weight: bold }"
     return f"<style>{tiles_in_a_row}</style>{''.join(drawn)}{groups}"
@@ -173,4 +176,4 @@ def _figure(figure: Figure) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else number(value) if isinstance(value, float) else cut(str(value), 60)
+    return "" if value is None else number(value) if isinstance(value, float) else cut(str(value), KEY)
