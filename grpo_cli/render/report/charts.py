@@ -25,15 +25,20 @@ SHADES: Final = {
 COLOURS: Final = (*SHADES,)
 # How kinds are coloured, and in which order they are stacked.
 KINDS: Final = dict(
-    zip((*OUTCOMES, *CHANGES, "gained", "lost"), (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 0, 1))), strict=True)
+    zip(
+        (*OUTCOMES, *CHANGES, "gained", "lost", *RUNS),
+        (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 0, 1, 3, 0))),
+        strict=True,
+    )
 )
 LABEL: Final = 220  # a label is at most this many pixels wide
+TICKS: Final = 12  # up to this many steps have a tick each
 PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
 PICTURE_COLUMNS: Final = 2  # charts beside each other in a picture
 WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
 PNG_SCALE: Final = 2.0  # pixels of a PNG for each pixel of the chart
 INK: Final = "#20242a"
-ON_TOP: Final = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL)
+ON_TOP: Final = alt.Legend(title=None, orient="top", columns=3, labelLimit=LABEL, symbolOpacity=1)
 SHARE: Final = alt.Tooltip("share:Q", format=".1%")
 
 
@@ -81,6 +86,8 @@ def _axis(title: str, **more: Any) -> alt.Axis:
 def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = COLOURS) -> Any:
     """A colour or a shape for each kind of line."""
     kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
+    if channel is alt.Color and {*kinds} <= {*RUNS}:  # a run has one colour in all figures
+        return _colours(figure)
     return channel("kind:N", scale=alt.Scale(domain=kinds, range=[*among[: len(kinds)]]), legend=ON_TOP)
 
 
@@ -103,6 +110,8 @@ def _x_of_trend(figure: Figure) -> alt.X:
     """The horizontal axis of a trend: a scale for numbers, else the values in their order."""
     values = [line["value"] for line in figure.lines]
     whole: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if all(isinstance(value, int) for value in values) else {}
+    if whole and len({*values}) <= TICKS:  # else there would be ticks between whole numbers
+        whole = {"values": sorted({*values}), "format": "d"}
     axis = _axis(figure.x, labelOverlap=True, **whole)
     if all(isinstance(value, (int, float)) for value in values):
         return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))

@@ -141,7 +141,7 @@ def tiles(part: Inspection) -> dict[str, str]:
     if isinstance(part, Since):
         was_zero, was_mean = part.before.zero_variance.share, part.before.reward.mean
         if zero is not None and was_zero is not None:
-            shares = f" <small>{100 * (zero - was_zero):+.1f} points</small>"
+            shares = f" <small>{100 * (zero - was_zero):+.1f}&nbsp;points</small>"
         if mean is not None and was_mean is not None:
             means = f" <small>{mean - was_mean:+.4g}</small>"
     return {
