@@ -218,10 +218,11 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     given = _checked(options, COMPUTED)
     if plan is not None:
         _refuse_arithmetic(given)
-    parts, binding = plan_by_of(given), binding_of(given)
+    parts = plan_by_of(given)
+    whole_plan = plan or (plan_of(given) if parts is None else Plan())
+    binding = binding_of(given)
     if plan is not None:
         binding = replace(binding, rollouts="each")
-    whole_plan = plan or (plan_of(given) if parts is None else Plan())
     tokens = tokens_of(given, [whole_plan] if parts is None else [own for own, _ in parts.plans.values()])
     tables, like_frame = opened(frame, binding)
     narrows = [read(layout(tables, binding), whole_plan)] if parts is None else read_parts(tables, parts)[0]

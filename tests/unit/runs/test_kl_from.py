@@ -216,7 +216,7 @@ def test_a_row_that_is_left_out_needs_no_kl(tmp_path: Path) -> None:
     ("changed", "options", "said"),
     [
         ({}, ("--kl-from", "s,r", *SUM), "--kl-from has no effect without --kl-coef"),
-        ({"s": None}, FROM + SUM, "a.jsonl:1: without a list in s or r; --rows 's is not null'"),
+        ({"s": None}, FROM + SUM, "a.jsonl:1: without a list in s or r; --rows 's is not null and r is not null'"),
         ({"s": [None, 0, 0]}, FROM + SUM, "a.jsonl:1: s is null at token 1"),
         ({"mask": [0, 0, 0]}, (*FROM, *SUM[:3], "mean", "--mask", "mask"), "a.jsonl:1: no token counts"),
         ({"mask": [None, 1, 1]}, (*FROM, *SUM, "--mask", "mask"), "mask is null at token 1; write 0 or 1"),

@@ -165,22 +165,23 @@ def test_a_mark_that_nothing_reads_is_named_with_its_flags(tmp_path: Path) -> No
 
 def test_a_masked_row_has_zeros_on_its_tokens_and_is_in_no_data_to_train_on(tmp_path: Path) -> None:
     file = lines(tmp_path / "in.jsonl", TABLE)
-    flags = ["-m", "rloo", "--masked-column", "bad"]
-    done = adv("compute", str(file), "-o", "-", "--quiet", *flags, "--per-token", "--length-column", "n")
+    flags = ["--masked-column", "bad"]
+    done = adv("compute", str(file), "-m", "rloo", "-o", "-", "--quiet", *flags, "--per-token", "--length-column", "n")
     assert [row["advantage"] for row in done.rows] == [[1.0, 1.0], [0.0, 0.0], [-0.5, -0.5]]
-    tokens = adv("export", str(file), "--to", "tokens", "--length-column", "n", "-o", str(tmp_path / "t.jsonl"), *flags)
+    target = str(tmp_path / "t.jsonl")
+    tokens = adv("export", str(file), "--to", "tokens", "-m", "rloo", "--length-column", "n", "-o", target, *flags)
     assert tokens.status == 0, tokens.err
     records = pl.read_ndjson(tmp_path / "t.jsonl")["advantages"].to_list()
     assert records == [[1.0, 1.0], [0.0, 0.0], [-0.5, -0.5]]
     for kind, texts in (("sft", {"x", "z"}), ("pairs", {"x", "z"}), ("weights", {"x", "z"})):
-        target = tmp_path / f"{kind}.jsonl"
+        records_of_kind = tmp_path / f"{kind}.jsonl"
         more = ["--pick", "all-above", "--min-reward", "0"] if kind == "sft" else []
-        done = adv("export", str(file), "--to", kind, "-o", str(target), *flags, *more)
+        done = adv("export", str(file), "--to", kind, "-o", str(records_of_kind), *flags, *more)
         assert done.status == 0, done.err
         assert texts == {
             text
             for name in ("completion", "chosen", "rejected")
-            for row in map(json.loads, target.open())
+            for row in map(json.loads, records_of_kind.open())
             if (text := row.get(name))
         }
 
