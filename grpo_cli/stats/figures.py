@@ -32,6 +32,7 @@ from grpo_cli.values.key_text import labels_of
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
+ZERO_WIDTH: Final = "\N{ZERO WIDTH SPACE}"  # behind a name that Vega has a use for
 TILES: Final = (32, 20)  # bins of the length and of the reward
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
@@ -225,7 +226,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
         for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True):
             shares.append({"value": _axis_value(line.value), "kind": kind, "share": share})
     bands = _bands(inspection)
-    means = [{**line, **bands.get(str(line["value"]), {})} for line in _means(lines, "mean")]
+    means = [{**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} for line in _means(lines, "mean")]
     banded = any("low" in line for line in means)
     other = inspection.before.by if isinstance(inspection, Since) else None
     if other is not None and other.column == by:
@@ -356,7 +357,7 @@ def _ended(inspection: Inspection, lines: Sequence[TrendLine]) -> Lines:
 def _axis_value(value: Any) -> Any:
     """A value of a trend as an axis takes it: a number or a text."""
     value = value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
-    return f"{value}\N{ZERO WIDTH SPACE}" if value in _OF_EVERY_OBJECT else value
+    return f"{value}{ZERO_WIDTH}" if value in _OF_EVERY_OBJECT else value
 
 
 # Vega uses the values of an axis as property names of a JavaScript object, where these already mean something.
