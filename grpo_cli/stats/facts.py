@@ -359,10 +359,13 @@ def worst_and_best(low: float | None, high: float | None) -> RewardRange:
 
 def sizes(counts: Mapping[int, int]) -> GroupSizes:
     """The distribution of group sizes, from the number of groups of each size."""
-    ordered = dict(sorted(counts.items()))
-    every = np.repeat([*ordered], [*ordered.values()])
-    named = {str(size): groups for size, groups in ordered.items()}
-    return GroupSizes(min=min(ordered), median=float(np.median(every)), max=max(ordered), counts=named)
+    numbers = sorted(counts)
+    ends = np.cumsum(
+        [counts[size] for size in numbers]
+    )  # not one number for each group: a stream has any number of them
+    middle = [numbers[int(np.searchsorted(ends, at, side="right"))] for at in ((ends[-1] - 1) // 2, ends[-1] // 2)]
+    named = {str(size): counts[size] for size in numbers}
+    return GroupSizes(min=numbers[0], median=sum(middle) / 2, max=numbers[-1], counts=named)
 
 
 def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:

@@ -113,9 +113,10 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
 
 def _rewards(inspection: Inspection) -> Figure:
     lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection), OUTCOMES)
-    size = inspection.facts.group_sizes
-    same = f" Every group has {size.max:,} rows." if size.min == size.max else ""
-    caption = f"{inspection.facts.live_rows:,} of {inspection.facts.rows:,} rows are in groups with a gradient.{same}"
+    facts, size = inspection.facts, inspection.facts.group_sizes
+    units, every = f"{facts.unit}s", facts.rows if facts.unit == "row" else facts.rollouts
+    same = f" Every group has {size.max:,} {units}." if size.min == size.max else ""
+    caption = f"{facts.live_rows:,} of {every:,} {units} are in groups with a gradient.{same}"
     return Figure(
         "rewards",
         "stacked",

@@ -155,7 +155,7 @@ def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path:
     now = Since(**vars(now), against=found.against, before=before)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, METHODS, "grpo-adv report <a>")
-    assert "<small>+0.25</small>" in page and "<small>+10.0 points</small>" in page
+    assert "<small>+0.25</small>" in page and "<small>+10.0&nbsp;points</small>" in page
     assert "grpo-adv report &lt;a&gt; · grpo-adv " in page and " UTC</p>" in page
 
 
@@ -196,6 +196,19 @@ def test_the_advantages_are_those_of_each_method_and_the_runs_own_comes_first(fo
     assert list(facts) == ["grpo", "rloo"]
     alive = [value for value, row in zip(facts["rloo"], rows(), strict=True) if row["prompt_id"] == "p05"]
     assert alive == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
+
+
+def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
+    rewards = {"a": [1, 0], "b": [1, 1]}  # of a row of each rollout; each has three
+    rows = [
+        {"prompt_id": prompt, "id": f"{prompt}{at}", "reward": reward}
+        for prompt, each in rewards.items()
+        for at, reward in enumerate(each)
+        for _ in range(3)
+    ]
+    look = grpo_cli.inspect(pl.DataFrame(rows), rollout="id")
+    caption = drawn(look.inspection)["rewards"].caption
+    assert caption == "2 of 4 rollouts are in groups with a gradient. Every group has 2 rollouts."
 
 
 def test_rollouts_of_several_rows_count_once_under_every_method() -> None:
