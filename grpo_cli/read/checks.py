@@ -74,7 +74,11 @@ LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay fini
 
 
 def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
-    """The warnings of all checks, in their order; they look at the rows that meet --rows, as if the input had no others."""
+    """The warnings of all checks, in their order.
+
+    They look at the rows that meet --rows, as if the input had no others; those that ask whether marks or groups are of any use at all
+    look at all rows.
+    """
     marked, others = groups.columns.marked, groups
     if marked is not None and not marked.met.all():
         checks = sorted(checks, key=lambda function: function is not useless_marks)

@@ -291,7 +291,10 @@ class Located:
             yield at, places[cuts[at] : cuts[at + 1]] - (int(self.ends[at]) - self.lengths[at])
 
     def texts_at(self, rows: Index, columns: Sequence[str], *, as_json: bool = True) -> Iterator[pl.DataFrame]:
-        """The JSON texts, or the values, of columns at ascending rows, a few rows at a time; null if missing."""
+        """The JSON texts, or the values, of columns at ascending rows, a few rows at a time.
+
+        A line of JSON that lacks one has null; a Parquet file that lacks one is an error.
+        """
         for at, here in self.by_file(rows if self.rows is None else self.rows[rows]):
             yield from self.tables[at].rows(self.scans[at].index, here, columns, as_json=as_json)
 

@@ -79,8 +79,8 @@ def reduced(
 ) -> Found:
     """What `work` makes of the parts of `token_numbers`, merged; `over` has it done where the files are read."""
     tables = {at: _Rows(here, placed, narrow.scans[at].index) for at, here, placed in _by_table(narrow, rows)}
-    of_table = _Reduced(work, merged, {narrow.tables[at].name: some for at, some in tables.items()}, columns, mask)
-    return merged(over(of_table, [narrow.tables[at] for at in tables]))
+    by_name = {narrow.tables[at].name: some for at, some in tables.items()}
+    return merged(over(_Reduced(work, merged, by_name, columns, mask), [narrow.tables[at] for at in tables]))
 
 
 def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[int, Index, Index]]:
@@ -121,7 +121,7 @@ class _Reduced(Generic[Found]):
 def of_table(
     table: Table, index: Any, rows: Index, columns: Sequence[str], mask: str = "", *, strict: bool = True
 ) -> Iterator[TokenPart]:
-    """The same for ascending rows of a table; unless `strict`, a token without a number is NaN and no error."""
+    """The numbers in these columns of ascending rows of a table; unless `strict`, a token without a number is NaN and no error."""
     names = list(dict.fromkeys([*columns, mask] if mask else columns))
     unseen, done = {*names}, 0
     for frame in table.lists(index, rows, names):

@@ -312,7 +312,7 @@ def rewards_of(run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple
 
 
 def named(counts: Sequence[Any]) -> dict[str, Any]:
-    """Such counts by their names; the last two are flips up and down."""
+    """What `counts_of` counts, by its names; the last two are flips up and down."""
     *others, up, down = counts
     return dict(zip(COUNTED, [*others, UpAndDown(up, down)], strict=True))
 

@@ -96,7 +96,7 @@ class GroupLine:
 
 @dataclass(frozen=True)
 class Listed:
-    """The groups with the largest and the smallest values of a fact, and the number of groups with two rewards to compare."""
+    """The groups with the largest and the smallest values of a fact, and the number of groups that have the fact."""
 
     sort: str
     groups: int
