@@ -263,12 +263,15 @@ def _checked(
     options: Mapping[str, Any], known: Collection[str], keywords: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Options with values as the command line would give them; None counts as not given. `keywords` have names of their own."""
-    options = {(keywords or {}).get(name, name): value for name, value in options.items()}
+    inside = keywords or {}
+    spelled = {name: keyword for keyword, name in inside.items()}
+    allowed = [spelled.get(name, name) for name in known]
     for name in options:
-        if known in {ON_FRAMES, COMPUTED} and name in OPTIONS and name not in known:
+        if known in {ON_FRAMES, COMPUTED} and name in OPTIONS and name not in allowed:
             raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
-        if name not in known:
-            raise unknown_option("option", name, known)
+        if name not in allowed:
+            raise unknown_option("option", name, allowed)
+    options = {inside.get(name, name): value for name, value in options.items()}
     runs = options.get("before")
     if not all(isinstance(run, (*PATH, type(None))) for run in (runs if isinstance(runs, (list, tuple)) else [runs])):
         raise UsageError("against takes paths", "write the other run to a file, such as before.parquet")
@@ -377,7 +380,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
         raise UsageError(f"plans cannot be {plans!r}", hint)
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
-    given = _checked(options, [name for name in ON_FRAMES if name not in BY_VALUE])
+    given = _checked(options, tuple(name for name in ON_FRAMES if name not in BY_VALUE))
     job = runs.Job(plans=plans, binding=binding_of(given))
     tables, _ = opened(frame, job.binding)
     found = runs.compared(job, tables)

@@ -449,6 +449,8 @@ def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
         return UnknownName(f"no fact of a group named {shown!r}", f"did you mean 'pass@{int(draws[1]) or 1}'?")
     if name in OF_RUNS:
         return UnknownName(f"{name} counts runs, and there is one", "add --against INPUT for each other")
+    if name == "length":
+        return UnknownName("no length is known", "name the column with --length-column")
     if "reward" in name.lower():
         return UnknownName(f"no fact of a group named {name!r}", "use mean, std, min, max or spread")
     listed = [*(fact for fact in known if not fact.startswith("pass_at_")), "pass@K"]

@@ -74,7 +74,7 @@ class Arrow(Format):
     def read_to_compare(self, source: Input) -> pl.DataFrame:
         with _opened(source) as reader:
             table = reader.read_all()
-        return frame_of(table.rename_columns(once_each(table.schema.names)))
+            return frame_of(table.rename_columns(once_each(table.schema.names)))
 
     def sample(self, source: Input) -> Sequence[Mapping[str, Any]]:
         return [row_of(_schema(source))]

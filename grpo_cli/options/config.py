@@ -14,7 +14,7 @@ from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.kept import note
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, settings
-from grpo_cli.options.table import EVERY, OPTIONS, OUTPUT, TOKENS, Option
+from grpo_cli.options.table import EVERY, OPTIONS, OUTPUT, PAIRS, PROMPTS, SFT, TOKENS, WEIGHTS, Option
 from grpo_cli.schemas.table import schemas
 
 LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
@@ -53,6 +53,9 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
     else:
         return dict(given)
     for key in content:
+        if key not in keys and key in _keys((*EVERY.values(),)):
+            cure = f"{VARIABLE}={name} reads options of every command, --config those of this one and of compute"
+            raise UsageError(f"{key} in {name} is an option of another command", cure)
         if key not in keys:
             raise unknown_option(f"option in {name}", key, keys, hint)
     config = dict(normalized(keys[key], value, f" in {name}") for key, value in content.items())
@@ -140,6 +143,8 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> di
     writes = "write" not in takes or "write" in given or "write" in config
     own = {name: value for name, value in config.items() if name in takes and (writes or takes[name].panel != OUTPUT)}
     to = given.get("to", own.get("to"))
+    of_other_kinds = {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"} if to else set()
+    own = {name: value for name, value in own.items() if takes[name].panel not in of_other_kinds}
     beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & {*own, *given})
     unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
     return {name: value for name, value in own.items() if name not in unread}

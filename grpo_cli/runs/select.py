@@ -60,15 +60,32 @@ class Job(OnFiles):
     def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
         refuse_idle_seed(given)
+        choice = choice_of(given)
+        if "config" not in given:  # a file of options serves several commands
+            _refuse_idle(given, choice)
         return made(
             cls,
             given,
-            choice=choice_of(given),
+            choice=choice,
             plan=plan_of(given),
             binding=binding_of(given),
             length=given.get("length_column"),
             output=output_of(given, "selected"),
             **more,
+        )
+
+
+def _refuse_idle(given: Given, choice: Choice) -> None:
+    """Refuse options about rollouts that nothing here reads."""
+    if choice.pick == "shortest":
+        return
+    named = {*choice.names}
+    if "solved_from" in given and "solved_runs" not in named and not any(name.startswith("pass_at_") for name in named):
+        cure = "it is for pass@K and solved_runs in --where and --by, and for --pick shortest"
+        raise UsageError("--solved-at has no effect here", cure)
+    if "length_column" in given and "length" not in named:
+        raise UsageError(
+            "--length-column has no effect here", "it is for length in --where and --by, and for --pick shortest"
         )
 
 

@@ -227,3 +227,11 @@ def test_a_text_of_the_map_that_occurs_in_no_row_is_a_warning(tmp_path: Path) ->
     facts = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))
     assert facts["map"] == {"pass": 1.0, "fail": 0.0, "pas": 2.0}
     assert not [one for one in facts["warnings"] if "--map" in one]  # a group of a stream need not have every text
+
+
+def test_verify_names_an_arrow_file_whose_texts_are_spoiled(tmp_path: Path) -> None:
+    pl.DataFrame({"prompt_id": ["multiply", "multiply"], "reward": [0.0, 1.0]}).write_ipc(tmp_path / "a.arrow")
+    spoiled = (tmp_path / "a.arrow").read_bytes().replace(b"multiply", b"\xffultiply", 1)
+    (tmp_path / "b.arrow").write_bytes(spoiled)
+    done = adv("verify", "b.arrow", "--against", "a.arrow", cwd=tmp_path)
+    assert done.status == 1 and done.err.startswith("error: b.arrow: not readable as Arrow IPC: ")

@@ -303,6 +303,26 @@ def test_a_file_for_lists_of_compute_stops_no_other_command(line: str, options: 
     assert (done.status, done.err) == (0, "")
 
 
+def test_a_file_for_one_kind_of_export_stops_no_other_kind(tmp_path: Path) -> None:
+    rows = '{"prompt_id": 1, "reward": 0, "prompt": "p", "response": "r"}\n{"prompt_id": 1, "reward": 1, "prompt": "p", "response": "s"}\n'
+    (tmp_path / "a.jsonl").write_text(rows)
+    (tmp_path / "o.toml").write_text(
+        'beta = 0.5\nweight = "exp"\npairs = "all"\nmin-margin = 0.1\npick = "best"\npool = true\n'
+    )
+    for kind in ("sft", "pairs", "weights", "prompts"):
+        done = adv(
+            "export", "a.jsonl", "--to", kind, "-o", "out.jsonl", "--force", cwd=tmp_path, GRPO_ADV_CONFIG="o.toml"
+        )
+        assert done.status == 0, done.err
+
+
+def test_an_option_of_another_command_in_a_file_of_options_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "o.toml").write_text('where = "std > 0"\n')
+    done = adv("compute", "a.jsonl", "--config", "o.toml", cwd=tmp_path)
+    assert done.status == 2
+    assert "where in o.toml is an option of another command; GRPO_ADV_CONFIG=o.toml reads options of every" in done.err
+
+
 def test_as_flags_what_no_record_has_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", [{"prompt_id": 1, "prompt": "q", "completion": "a", "reward": 1, "kl": 0.5}])
     done = adv("export", "in.jsonl", "--to", "sft", "-o", "out.jsonl", "--kl-coef", "0.1", cwd=tmp_path)

@@ -209,6 +209,14 @@ def test_a_path_is_taken_where_a_frame_is(suffix: str, kind: Any, tmp_path: Path
     look = grpo_cli.inspect(path)
     assert look.facts["inputs"] == [str(path)] and look.facts["rows"] == 4
     assert grpo_cli.compare(path, {"a": Plan(), "b": Plan.of({"divisor.level": "none"})}).facts["rows"] == 4
+    assert grpo_cli.compare(path, {"a": Plan(), "b": Plan()}, group="prompt_id").facts["groups"] == 2
+
+
+def test_a_keyword_that_there_is_not_is_answered_with_those_that_there_are() -> None:
+    for name in ("output", "most"):  # `top` is known as `most` inside
+        with pytest.raises(UnknownName, match=r"where, solved_at, top, by, .*against") as error:
+            grpo_cli.select(FRAME, **cast("Any", {name: 2}))
+        assert f"no option named {name!r}" in str(error.value)
 
 
 @pytest.mark.parametrize(
