@@ -38,6 +38,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.stats import against as changes
+from grpo_cli.stats import intervals
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.document import document
@@ -218,6 +219,8 @@ def test_two_samples_of_one_policy_are_no_change(
 ) -> None:
     """In the verdict, in each count, in every difficulty, and in the prompts that are listed."""
     monkeypatch.setattr(changes, "DEALS", (60, 60))
+    monkeypatch.setattr(intervals, "DEALS", 999)
+    monkeypatch.setattr(intervals, "AT_ONCE", 999 * 60)
     times, seen, listed = 60 if is_nightly() else 30, list[dict[str, Any]](), 0
     for seed in range(times):
         p = policy(100 + seed, 60, 0.5, 0.5)
