@@ -169,17 +169,8 @@ def test_columns_of_an_object_are_joined_by_key_into_an_object(s3: Any, tmp_path
         ("judge.parquet", [{"id": f"r{at}", "judge": at} for at in range(30)][::-1]),
     ):
         put(s3, name, write(tmp_path / name, data))
-    done = adv(
-        "add",
-        "s3://bucket/in.jsonl",
-        "--from",
-        "s3://bucket/judge.parquet",
-        "--on",
-        "id",
-        "-o",
-        "s3://bucket/out.jsonl",
-        cwd=tmp_path,
-    )
+    line = "add s3://bucket/in.jsonl --from s3://bucket/judge.parquet --on id -o s3://bucket/out.jsonl"
+    done = adv(*line.split(), cwd=tmp_path)
     assert done.status == 0, done
     added = [json.loads(line) for line in content(s3, "out.jsonl").splitlines()]
     assert added == [{**row, "judge": at} for at, row in enumerate(rows)]
@@ -451,9 +442,17 @@ UPLOADS: Final = [
 @pytest.mark.parametrize(("request_", "answers", "words"), some(UPLOADS, 2))
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_an_upload_that_fails_in_the_middle_leaves_no_object(
-    s3: Any, server: Proxy, tmp_path: Path, suffix: str, request_: str, answers: list[str], words: str
+    s3: Any,
+    server: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    suffix: str,
+    request_: str,
+    answers: list[str],
+    words: str,
 ) -> None:
-    rows = [{**row, "text": np.random.default_rng(at).bytes(MB // 2).hex()} for at, row in enumerate(ROWS)]
+    monkeypatch.setitem(stores._Upload.__init__.__kwdefaults__, "part", 5 * MB)
+    rows = [{**row, "text": np.random.default_rng(at).bytes(MB // 6).hex()} for at, row in enumerate(ROWS)]
     frame, path = pl.DataFrame(rows), tmp_path / f"in.{suffix}"
     if suffix == "jsonl":
         frame.write_ndjson(path)

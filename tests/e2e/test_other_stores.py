@@ -108,7 +108,7 @@ def test_a_busy_store_is_retried_and_a_refusal_is_one_line_without_credentials(s
     assert "c2VjcmV0" not in done.err
 
 
-@pytest.mark.parametrize(("force", "size"), [(False, 1), (True, 1 << 24)])
+@pytest.mark.parametrize(("force", "size"), [(False, 1), (True, 6 << 20)])
 @pytest.mark.parametrize(("status", "words"), [(403, "access denied"), (503, "unexpected answer from the store")])
 def test_an_output_that_the_store_does_not_take_is_named_and_leaves_no_object(
     store: Store, tmp_path: Path, status: int, words: str, *, force: bool, size: int
