@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import adv, process
+from tests.support.command import adv, in_time
 from tests.support.documents import DOCS
 from tests.support.samples import samples_in
 
@@ -82,7 +82,8 @@ def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "skills" / "grpo-adv").mkdir(parents=True)
     os.mkfifo(tmp_path / "skills" / "grpo-adv" / "SKILL.md")
     for more in ([], ["--force"]):
-        done = process("skill", "--install", "skills", *more, cwd=tmp_path, timeout=60)
+        with in_time(60):
+            done = adv("skill", "--install", "skills", *more, cwd=tmp_path)
         assert done.status == 2
         assert "skills/grpo-adv/SKILL.md: is not a file; remove it, or choose another folder" in done.err
 

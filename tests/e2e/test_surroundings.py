@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, process, taken
+from tests.support.command import adv, in_time, taken
 from tests.support.jobs import compute, rows_of, write
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
@@ -119,7 +119,8 @@ def test_a_named_pipe_is_written_like_a_file_if_it_is_read(name: str, place: Pat
 @pytest.mark.parametrize("name", INTO_A_PIPE)
 def test_a_named_pipe_that_nothing_reads_is_refused_at_once(name: str, place: Path) -> None:
     os.mkfifo(place / name)
-    done = process(*(name if word == "TO" else word for word in INTO_A_PIPE[name]), cwd=place, timeout=60)
+    with in_time(60):
+        done = adv(*(name if word == "TO" else word for word in INTO_A_PIPE[name]), cwd=place)
     assert done.status == 1
     assert f"{name}" in done.err and "a pipe that nothing reads" in done.err
 

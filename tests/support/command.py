@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import gc
 import io
@@ -62,6 +63,16 @@ def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -
             __main__.main()
     assert isinstance(end.value.code, int), end.value.code
     return Done(end.value.code, *(_text(stream) for stream in streams.values()))
+
+
+@contextmanager
+def in_time(seconds: int) -> Iterator[None]:
+    """What waits for longer, as for a pipe, ends the tests of this process and shows where: no exception ends a call in C."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _text(stream: io.TextIOWrapper) -> str:

@@ -15,7 +15,7 @@ import pytest
 from grpo_cli.errors import DataError
 from grpo_cli.files.named import inside
 from tests.support import harbor
-from tests.support.command import Done, adv, process
+from tests.support.command import Done, adv, in_time
 from tests.support.jobs import look, rows_of
 from tests.unit.files.test_datasets_on_disk import shards
 
@@ -70,7 +70,8 @@ def job(tmp_path: Path) -> Path:
 
 
 def exported(job: Path) -> Done:
-    return process("export", job.name, "--to", "sft", "-o", "out.jsonl", "-q", cwd=job.parent, timeout=100)
+    with in_time(100):
+        return adv("export", job.name, "--to", "sft", "-o", "out.jsonl", "-q", cwd=job.parent)
 
 
 @pytest.mark.parametrize("climbing", ["../../../private", "/{}/private", "a/../../../../private"])
@@ -179,7 +180,8 @@ def test_notes_that_are_no_files_are_no_notes(note: str, kind: Callable[[Path], 
     saved = shards(tmp_path / "saved", 1)
     (saved / note).unlink(missing_ok=True)
     kind(saved / note)
-    assert process("inspect", "saved", "-q", cwd=tmp_path, timeout=100).status == 0
+    with in_time(100):
+        assert adv("inspect", "saved", "-q", cwd=tmp_path).status == 0
 
 
 # --- databases ---------------------------------------------------------------------------------------------------
@@ -218,5 +220,6 @@ def test_a_journal_that_names_a_file_deletes_nothing(database: Path) -> None:
 @pytest.mark.parametrize("kind", [pipe, zeros, folder])
 def test_what_is_beside_a_database_is_a_file(end: str, kind: Callable[[Path], None], database: Path) -> None:
     kind(Path(f"{database}{end}"))
-    done = process("inspect", "x.db", cwd=database.parent, timeout=100)
+    with in_time(100):
+        done = adv("inspect", "x.db", cwd=database.parent)
     assert (done.status, f"x.db{end}: {SAID[kind.__name__]}" in done.err) == (1, True), done
