@@ -28,10 +28,7 @@ from tests.unit.test_rooms import loaded_by
 if TYPE_CHECKING:
     from grpo_cli.options.table import Command, Option
 
-PAIRS = [(command, EVERY[name]) for command in COMMANDS.values() for name in command.options]
-EACH_OPTION = pytest.mark.parametrize(
-    ("command", "option"), PAIRS, ids=[f"{command.name} {option.name}" for command, option in PAIRS]
-)
+EACH_COMMAND = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 # A text for each type of option, and its value.
 TEXTS: dict[Any, tuple[str, Any]] = {
     str: ("a b",) * 2,
@@ -45,6 +42,10 @@ def given(*words: str) -> dict[str, Any]:
     line = read(words)
     assert isinstance(line, Line)
     return line.given
+
+
+def options_of(command: Command) -> list[Option]:
+    return [EVERY[name] for name in command.options]
 
 
 def value_of(option: Option) -> str:
@@ -68,32 +69,33 @@ def line(command: Command, *more: str) -> list[str]:
     return [command.name, *(["in.jsonl"] if command.argument else []), *needed, *more]
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@EACH_COMMAND
 def test_what_is_not_given_is_not_there(command: Command) -> None:
     assert given(*line(command)) == least(command)
 
 
-@EACH_OPTION
-def test_every_spelling_of_an_option_gives_its_value(command: Command, option: Option) -> None:
-    text, value = (
-        ("", True) if option.type is bool else TEXTS.get(option.type, (get_args(option.type) or ("",))[:1] * 2)
-    )
-    for flag in filter(None, (option.flag, option.other, option.short)):
-        words = [flag] if option.type is bool else [flag, text]
-        assert given(*line(command, *words))[option.name] == value
-        if option.type is not bool and flag.startswith("--"):
-            assert given(*line(command, f"{flag}={text}"))[option.name] == value
+@EACH_COMMAND
+def test_every_spelling_of_an_option_gives_its_value(command: Command) -> None:
+    for option in options_of(command):
+        text, value = (
+            ("", True) if option.type is bool else TEXTS.get(option.type, (get_args(option.type) or ("",))[:1] * 2)
+        )
+        for flag in filter(None, (option.flag, option.other, option.short)):
+            words = [flag] if option.type is bool else [flag, text]
+            assert given(*line(command, *words))[option.name] == value, flag
+            if option.type is not bool and flag.startswith("--"):
+                assert given(*line(command, f"{flag}={text}"))[option.name] == value, flag
 
 
-@EACH_OPTION
-def test_a_value_of_another_type_is_a_usage_error_that_names_the_option(command: Command, option: Option) -> None:
-    if option.type in {str, bool, list[str]}:
-        return
-    with pytest.raises(UsageError) as error:
-        read(line(command, option.flag, "nonsense"))
-    wanted = {int: "a whole number", float: "a number"}.get(option.type, ", ".join(get_args(option.type)))
-    assert str(error.value).startswith(f"{option.flag} cannot be 'nonsense'; ")
-    assert error.value.hint.endswith(wanted)
+@EACH_COMMAND
+def test_a_value_of_another_type_is_a_usage_error_that_names_the_option(command: Command) -> None:
+    for option in options_of(command):
+        if option.type in {str, bool, list[str]}:
+            continue
+        with pytest.raises(UsageError, match=f"^{option.flag} cannot be 'nonsense'; ") as error:
+            read(line(command, option.flag, "nonsense"))
+        wanted = {int: "a whole number", float: "a number"}.get(option.type, ", ".join(get_args(option.type)))
+        assert error.value.hint.endswith(wanted), option
 
 
 def test_what_may_be_repeated_is_a_list_in_the_order_of_the_line() -> None:
@@ -106,19 +108,20 @@ def two_values(option: Option) -> tuple[str, str]:
     return (choices[0], choices[1]) if len(choices) > 1 else ("1:2", "2:3") if ":" in option.takes else ("1", "2")
 
 
-@EACH_OPTION
-def test_no_value_of_an_option_that_is_given_twice_is_lost(command: Command, option: Option) -> None:
-    one, two = two_values(option)
-    if option.type is bool:
-        assert given(*line(command, option.flag, option.flag))[option.name] is True
-        return
-    words = [option.flag, one, f"{option.flag}={two}"]
-    if get_origin(option.type) is list:
-        assert given(*line(command, *words))[option.name] == [one, two]
-        return
-    with pytest.raises(UsageError) as error:
-        read(line(command, *words))
-    assert str(error.value) == f"{option.flag} is given more than once: {one!r} and {two!r}; it takes one value"
+@EACH_COMMAND
+def test_no_value_of_an_option_that_is_given_twice_is_lost(command: Command) -> None:
+    for option in options_of(command):
+        one, two = two_values(option)
+        words = [option.flag, one, f"{option.flag}={two}"]
+        if option.type is bool:
+            assert given(*line(command, option.flag, option.flag))[option.name] is True, option
+        elif get_origin(option.type) is list:
+            assert given(*line(command, *words))[option.name] == [one, two], option
+        else:
+            with pytest.raises(UsageError) as error:
+                read(line(command, *words))
+            wrong = f"{option.flag} is given more than once: {one!r} and {two!r}; it takes one value"
+            assert str(error.value) == wrong
 
 
 def test_the_two_spellings_of_an_option_are_one_option() -> None:
@@ -128,7 +131,7 @@ def test_the_two_spellings_of_an_option_are_one_option() -> None:
     assert given("select", "a", "-w", "mean > 0", "--where", "std > 0")["where"] == ["mean > 0", "std > 0"]
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@EACH_COMMAND
 def test_what_is_given_once_on_the_line_wins_over_the_config_file(command: Command, tmp_path: Path) -> None:
     """A file is one more giver of a value, and weaker than the line: it is no second time."""
     rows = [EVERY[name] for name in command.options if get_origin(EVERY[name].type) is not list]
@@ -216,7 +219,7 @@ def test_color_wins_over_the_environment(choice: str, surroundings: dict[str, st
 # --- the table of commands -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@EACH_COMMAND
 def test_a_command_has_a_body_of_its_name_an_example_and_options_that_are_there_once(command: Command) -> None:
     body = getattr(import_module(f"grpo_cli.cli.{command.name}"), command.name)
     assert list(inspect.signature(body).parameters) == ["given"]
@@ -231,7 +234,7 @@ def test_every_option_belongs_to_a_command() -> None:
     assert {name for command in COMMANDS.values() for name in command.options} == {*EVERY}
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@EACH_COMMAND
 def test_the_whole_help_of_a_command_shows_its_example_and_the_full_text_of_all_its_options(command: Command) -> None:
     done = adv(command.name, "--help-all")
     words = " ".join(done.out.split())
@@ -243,7 +246,7 @@ def test_the_whole_help_of_a_command_shows_its_example_and_the_full_text_of_all_
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@EACH_COMMAND
 @pytest.mark.parametrize("word", ["-h", "--help"])
 def test_the_help_of_a_command_is_one_screen_with_a_line_for_each_option(command: Command, word: str) -> None:
     done = adv(command.name, word)
