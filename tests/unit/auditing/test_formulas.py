@@ -62,6 +62,7 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
     trial = Trial.of(formulas, np.zeros(len(table)))
     log = Log(trial, trial, np.arange(len(table)), shows_all=True)
     tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
+    formulas.compute([candidate.plan for candidate in tried])
     for start in starts_of(tried, log):
         for candidate in some(start.members, 2):
             expected = formulas.advantages(candidate.plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import UsageError
 from tests.support.command import adv
+from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
 
 Run = dict[str, list[float]]
@@ -46,12 +48,11 @@ def counted(runs: list[Run], bar: float) -> dict[str, tuple[int, int]]:
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("bar", [None, 0.5])
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
+@pytest.mark.parametrize(("seed", "case"), paired(range(4), [*product([None, 0.5], [".jsonl", ".csv"])]))
 def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
-    seed: int, bar: float | None, suffix: str, tmp_path: Path
+    seed: int, case: tuple[float | None, str], tmp_path: Path
 ) -> None:
+    bar, suffix = case
     runs = runs_of(seed)
     *before, now = [in_file(tmp_path / f"{at}{suffix if at < 2 else '.jsonl'}", run) for at, run in enumerate(runs)]
     found = counted(runs, 1.0 if bar is None else bar)
@@ -78,19 +79,8 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
         done = adv("select", str(now), *flags, "-o", f"{tmp_path}/out.jsonl")
         assert done.status == 0
         assert {row["prompt_id"] for row in rows_of(tmp_path / "out.jsonl")} == wanted
-        done = adv(
-            "export",
-            str(now),
-            *flags,
-            "--to",
-            "prompts",
-            "--prompt",
-            "prompt_id",
-            "--pool",
-            "--json",
-            "-o",
-            f"{tmp_path}/list.jsonl",
-        )
+        pool = ["--to", "prompts", "--prompt", "prompt_id", "--pool", "--json"]
+        done = adv("export", str(now), *flags, *pool, "-o", f"{tmp_path}/list.jsonl")
         assert {row["prompt"] for row in rows_of(tmp_path / "list.jsonl")} == wanted
         assert json.loads(done.out)["records"] == len(wanted)
 

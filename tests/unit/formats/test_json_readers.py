@@ -220,10 +220,13 @@ def test_both_readers_say_the_same_of_any_file(kind: str, data: st.DataObject) -
     ],
 )
 @pytest.mark.parametrize("before", [0, 1, 20])
-def test_an_odd_line_is_read_as_python_reads_it_wherever_it_stands(line: bytes, before: int) -> None:
+def test_an_odd_line_is_read_as_python_reads_it_wherever_it_stands(
+    line: bytes, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = b'{"id":"a","n":1,"reward":0.5,"meta":{"kl":1}}\n'
     if line.count(b'"reward"') + line.count(b'"kl"') > 2 and before > 8:
-        before = 1000  # beyond the first rows a rare double is looked for in samples
+        before = 50  # beyond the first rows a rare double is looked for in samples
+        monkeypatch.setattr(reading, "_EVERY", before)
     agrees(whole * before + line + b"\n" + whole)
 
 
