@@ -13,7 +13,6 @@ from grpo_cli.engine.score import score
 from grpo_cli.testing import Row, narrow
 
 NAN = math.nan
-EPSILON = 1e-6
 
 
 def computed(name: str, *groups: list[float], **flags: Any) -> list[float]:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from tests.unit.auditing.test_solve import centred
 
 RNG = np.random.default_rng(7)
 REWARDS = RNG.binomial(1, RNG.uniform(0.2, 0.8, (48, 1)), (48, 8)).astype(float)  # a line for each group
@@ -17,10 +18,6 @@ REWARDS = RNG.binomial(1, RNG.uniform(0.2, 0.8, (48, 1)), (48, 8)).astype(float)
 def log(advantages: Any, rewards: Any = REWARDS, **columns: Any) -> pl.DataFrame:
     keys = np.repeat(np.arange(len(rewards)), rewards.shape[1])
     return pl.DataFrame({"prompt_id": keys, "reward": rewards.ravel(), "advantage": advantages.ravel(), **columns})
-
-
-def centred(rewards: Any) -> Any:
-    return rewards - rewards.mean(axis=1, keepdims=True)
 
 
 def divided(rewards: Any, epsilon: float) -> Any:
