@@ -451,7 +451,7 @@ def test_an_upload_that_fails_in_the_middle_leaves_no_object(
     answers: list[str],
     words: str,
 ) -> None:
-    monkeypatch.setitem(stores._Upload.__init__.__kwdefaults__, "part", 5 * MB)
+    monkeypatch.setitem(stores._Upload.__init__.__kwdefaults__ or {}, "part", 5 * MB)
     rows = [{**row, "text": np.random.default_rng(at).bytes(MB // 6).hex()} for at, row in enumerate(ROWS)]
     frame, path = pl.DataFrame(rows), tmp_path / f"in.{suffix}"
     if suffix == "jsonl":

@@ -67,8 +67,8 @@ def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -
 
 @contextmanager
 def in_time(seconds: int) -> Iterator[None]:
-    """What waits for longer, as for a pipe, ends the tests of this process and shows where: no exception ends a call in C."""
-    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)
+    """What waits for longer, as for a pipe, ends this process, and xdist names the test: no exception ends a call in C."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=2)
     try:
         yield
     finally:
