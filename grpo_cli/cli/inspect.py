@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
-from grpo_cli.runs.asked import condition_of, draws_of, earlier, name_of
+from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
 
 if TYPE_CHECKING:
-    from grpo_cli.stats.against import Against
+    from grpo_cli.stats.against import Since
     from grpo_cli.stats.inspection import Inspected
     from grpo_cli.stats.rescored import Rescoring
-    from grpo_cli.stats.runs import Runs
-
-SAME_ROLLOUTS: Final = (
-    "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
-)
-
+    from grpo_cli.stats.runs import Among
 
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
@@ -82,43 +77,40 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
     if given.get("rescored") == "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
-        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
-        earlier(given)  # what is wrong with their names is said before a file is read
+        return compared(given, **more)
     job = Job.of(given, **more)
     with progress(given) as phase, workers(given) as tasks:
         return run(job, phase, tasks)
 
 
-def _inspected(given: dict[str, Any], **more: Any) -> Inspection:
-    """As `looked_at`, for options that cannot be combined with --plan-by."""
-    return cast("Inspection", looked_at(given, **more))
+def compared(given: dict[str, Any], **more: Any) -> Since | Among:
+    """Read the files and those of earlier runs, and compare them; `more` are further fields of the job."""
+    from grpo_cli.runs import against
+
+    job = against.Job.of(given, **more)
+    with progress(given) as phase, workers(given) as tasks:
+        return against.run(job, phase, tasks)
 
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
-    refuse_beside("before", given, "show", "by", "where", "sort", "top", "token_logprobs")
-    if not (is_of_runs(given) or {"format", "fail_on"} & {*given}):
-        show(given, compared(_inspected(given), given)[0], "against.render")
-        return
-    from grpo_cli.stats.runs import gate_names, gates
+    from grpo_cli.stats.runs import Among, gate_names, gates
 
+    refuse_beside("before", given, "show", "by", "where", "sort", "top", "token_logprobs")
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
-    found = runs_of(_inspected(given), given)
-    if "format" in given:
+    found = compared(given)
+    if not isinstance(found, Among):
+        show(given, found.against, "against.render")
+    elif "format" in given:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS
 
         refuse_beside("format", given, "json")
-        sys.stdout.write(WRITERS[given["format"]](view.table(found)))
+        sys.stdout.write(WRITERS[given["format"]](view.table(found.compared)))
     else:
-        show(given, found, "runs.render")
-    if gate is not None:
-        gate.check(dict, gates(found))
-
-
-def is_of_runs(given: dict[str, Any]) -> bool:
-    """Whether a table of runs is asked for, and not one earlier run prompt by prompt."""
-    return len(given["before"]) > 1 or bool({"pass_at", "cluster"} & {*given})
+        show(given, found.compared, "runs.render")
+    if gate is not None and isinstance(found, Among):
+        gate.check(dict, gates(found.compared))
 
 
 def refuse_without_runs(given: dict[str, Any]) -> None:
@@ -126,25 +118,6 @@ def refuse_without_runs(given: dict[str, Any]) -> None:
     lost = {"cluster", "pass_at"} & {*given}
     if lost and "before" not in given:
         raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
-
-
-def runs_of(now: Inspection, given: dict[str, Any], **more: Any) -> Runs:
-    """The newest run and the earlier ones, compared with the first of them."""
-    from grpo_cli.stats.runs import compared as compared_runs
-
-    named = {name: _before(given, name, path, **more) for name, path in earlier(given).items()}
-    return compared_runs({**named, name_of(given["inputs"]): now}, draws_of(given) or (), given.get("cluster"))
-
-
-def _before(given: dict[str, Any], name: str, path: str, **more: Any) -> Inspection:
-    """An earlier run, read like this one."""
-    shared = {option: value for option, value in given.items() if option != "before"}
-    try:
-        return _inspected({**shared, "inputs": [path]}, **more)
-    except DataError as error:
-        if path not in error.message:
-            error.inside(f"--against {name}")
-        raise
 
 
 def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
@@ -159,20 +132,6 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
     else:
         show(given, said, "rescored.render")
     return found.described
-
-
-def compared(now: Inspection, given: dict[str, Any], **more: Any) -> tuple[Against, Inspection]:
-    """What changed from the run that --against names to this one, and that run; `more` are further fields of its job."""
-    from grpo_cli.runs.rescored import same_rollouts
-    from grpo_cli.stats.against import against
-
-    ((name, path),) = earlier(given).items()
-    before = _before(given, name, path, **more)
-    facts = against(now, before, called=(name_of(given["inputs"]), name))
-    changed = facts.same < facts.prompts  # otherwise it may be the same file twice
-    if changed and same_rollouts(now, before, facts.key):
-        facts = replace(facts, warnings=[SAME_ROLLOUTS, *facts.warnings])
-    return facts, before
 
 
 def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:

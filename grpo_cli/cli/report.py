@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from grpo_cli.cli.inspect import compared, is_of_runs, looked_at, refuse_without_runs, runs_of
+from grpo_cli.cli.inspect import looked_at, refuse_without_runs
 from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
@@ -23,9 +23,6 @@ UNSEEN: Final = frozenset({"--force", "--quiet", "-q", "--debug"})
 def report(given: dict[str, Any]) -> None:
     """Plot what `inspect` finds into a file; its suffix chooses the kind."""
     from grpo_cli.render.report import kind_of, write_report
-    from grpo_cli.stats.against import Since
-    from grpo_cli.stats.inspection import Inspection
-    from grpo_cli.stats.runs import Among
 
     target = file_of(given, "output") or _beside(given["inputs"][0])
     kind_of(target)
@@ -33,16 +30,8 @@ def report(given: dict[str, Any]) -> None:
         from grpo_cli.files.installation import missing_extra
 
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
-    written = {"report": target, "force": given.get("force", False)}
     refuse_without_runs(given)
-    inspection = looked_at(given, **written)
-    if "before" in given:
-        now = cast("Inspection", inspection)  # runs are not compared by parts
-        if is_of_runs(given):
-            inspection = Among.of(now, runs_of(now, given, **written))
-        else:
-            changes, other = compared(now, given, **written)
-            inspection = Since.of(now, other, changes)
+    inspection = looked_at(given, report=target, force=given.get("force", False))
     from grpo_cli.render.text import count
 
     size = write_report(inspection, given, target, _command(sys.argv[1:]))

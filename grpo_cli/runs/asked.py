@@ -49,16 +49,34 @@ class OnFiles:
     binding: Binding = field(default_factory=Binding)
 
     @property
-    def others(self) -> list[str]:
-        """The inputs of other runs, without their names."""
-        return [*earlier({"before": self.before, "inputs": self.inputs or [""]}).values()]
+    def name(self) -> str:
+        """What the newest run is called."""
+        first, *more = self.inputs or [""]
+        return f"{first} and {len(more)} more" if more else first
+
+    @property
+    def earlier(self) -> dict[str, str]:
+        """The inputs of --against by their names; a path that exists as it is written has no name."""
+        named = dict[str, str]()
+        for text in self.before:
+            name, sign, path = text.partition("=")
+            if not sign or is_url(text) or Path(text).exists():
+                name = path = text
+            if not (name and path):
+                raise UsageError(f"--against {text!r} needs a name and an input", "write --against step200=ckpt200/")
+            if name in named or (len(self.before) > 1 and name == self.name):
+                raise UsageError(f"two runs are called {name}", f"give them names: --against NAME={path}")
+            if path == STDOUT and STDOUT in self.inputs:
+                raise UsageError("both runs are read from standard input", "only one of them can be")
+            named[name] = path
+        return named
 
     def opened(self, over: OverTables = map, output_folder: str | None = None) -> tuple[list[FileTable], list[str]]:
         """The files as tables, and warnings of those that are skipped.
 
         The files of other runs are found as well: no output is written over one of them.
         """
-        for path in self.others:
+        for path in self.earlier.values():
             if path != STDOUT:  # standard input is read once
                 find_inputs([path])
         inputs, skipped = find_inputs(self.inputs, output_folder)
@@ -231,24 +249,3 @@ def condition_of(given: Given, option: str, known: Collection[str] = (), *, of_r
     """The condition that an option gives, on these quantities, on facts of groups or on columns of rows."""
     return Filter.parse(given[option], known, rows=of_rows) if option in given else None
 
-
-def earlier(given: Given) -> dict[str, str]:
-    """The inputs of --against by their names; a path that exists as it is written has no name."""
-    named, inputs = dict[str, str](), given.get("inputs", [""])
-    for text in given.get("before", ()):
-        name, sign, path = text.partition("=")
-        if not sign or is_url(text) or Path(text).exists():
-            name = path = text
-        if not (name and path):
-            raise UsageError(f"--against {text!r} needs a name and an input", "write --against step200=ckpt200/")
-        if name in named or (len(given["before"]) > 1 and name == name_of(inputs)):
-            raise UsageError(f"two runs are called {name}", f"give them names: --against NAME={path}")
-        if path == STDOUT and STDOUT in inputs:
-            raise UsageError("both runs are read from standard input", "only one of them can be")
-        named[name] = path
-    return named
-
-
-def name_of(inputs: Sequence[str]) -> str:
-    """What the newest run is called."""
-    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"

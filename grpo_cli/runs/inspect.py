@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class Job(OnFiles):
     whole: bool = True  # if `other` is given: also the facts of an inspection without it
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
         """What options ask for; `more` are further fields."""
         parts, other = plan_by_of(given), None
         for name in ("rescored", "rescored_column"):
@@ -119,7 +119,7 @@ def view_of(given: Given, **steps: bool) -> View:
 def other_runs(job: OnFiles, plan: Plan) -> list[Inspection]:
     """The runs of --against, read like this one."""
     runs = []
-    for path in job.others:
+    for path in job.earlier.values():
         tables, _ = replace(job, inputs=[path], before=()).opened()
         runs.append(scored(tables, job.binding, plan, View(), warn=False))
         refuse_changed(tables)

@@ -1,0 +1,65 @@
+"""`inspect --against` and `report --against`: earlier runs are read like the newest one, and compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self, cast
+
+from grpo_cli.errors import DataError
+from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.runs import inspect
+from grpo_cli.runs.asked import draws_of
+from grpo_cli.runs.progress import HERE, Workers
+from grpo_cli.runs.rescored import same_rollouts
+from grpo_cli.stats.against import Since, against
+from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.runs import Among, compared
+
+SAME_ROLLOUTS: Final = (
+    "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(inspect.Job):
+    """Which runs to compare, and how: several in a table, or one prompt by prompt."""
+
+    as_table: bool
+    draws: Sequence[int] = ()
+    cluster: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
+        """What options ask for; `more` are further fields."""
+        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
+        of_tables = {"pass_at", "cluster", "format", "fail_on"}
+        as_table = len(given["before"]) > 1 or bool(of_tables & {*given})
+        job = super().of(given, as_table=as_table, draws=draws_of(given) or (), **more)
+        _ = job.earlier  # what is wrong with the names of runs is said before a file is read
+        return job
+
+
+def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Since | Among:
+    """Inspect the newest run, and say how it differs from the earlier ones."""
+    now = cast("Inspection", inspect.run(job, phase, workers))
+    runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
+    if job.as_table:
+        return Among.of(now, compared({**runs, job.name: now}, job.draws, job.cluster))
+    ((name, before),) = runs.items()
+    changes = against(now, before, called=(job.name, name))
+    # All prompts are the same if it is the same file twice.
+    if changes.same < changes.prompts and same_rollouts(now, before, changes.key):
+        changes = replace(changes, warnings=[SAME_ROLLOUTS, *changes.warnings])
+    return Since.of(now, before, changes)
+
+
+def _earlier(job: Job, name: str, phase: Callable[..., None], workers: Workers) -> Inspection:
+    """An earlier run, read like the newest one."""
+    path = job.earlier[name]
+    try:
+        return cast("Inspection", inspect.run(replace(job, inputs=[path], before=()), phase, workers))
+    except DataError as error:
+        if path not in error.message:
+            error.inside(f"--against {name}")
+        raise
