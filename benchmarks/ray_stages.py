@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
@@ -106,7 +107,7 @@ def main() -> None:
 
     Thread(target=watch, daemon=True).start()
     output = Output(to=f"{folder}.scored/", force=True)
-    job = Job.of({"group_within": "input", **options}, inputs=[str(folder)], output=output)
+    job = replace(Job.of({"group_within": "input", **options, "inputs": [str(folder)]}), output=output)
     marks = list[tuple[str, float, float]]()
 
     def mark(name: str, done: int = 0, _: int | None = None) -> None:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import PurePath
 from threading import Lock, Thread, current_thread
 from typing import Any, ClassVar, Final
@@ -36,7 +37,6 @@ from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import clean, count, number
 
 Given = Mapping[str, Any]
-Writers = Mapping[str, Callable[[dict[str, Any]], None]]  # the function of each command
 PROGRESS: Final = 0.1  # seconds between two updates of a search's progress
 PROMPT: Final = 200  # characters of a prompt that a list may show
 
@@ -64,10 +64,10 @@ class Browser(App[list[str]]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding(key.key, key.action, key.help, show=False) for key in KEYS]
 
-    def __init__(self, model: Model, given: Given, writers: Writers) -> None:
-        """`given` are the options of the command; `writers` are select and export. Raises what is wrong with the first view."""
+    def __init__(self, model: Model, given: Given) -> None:
+        """`given` are the options of the command. Raises what is wrong with the first view."""
         super().__init__(ansi_color=True)
-        self.model, self.given, self.writers = model, given, writers
+        self.model, self.given = model, given
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
         self.where, self.sort = given.get("where", ""), given.get("sort", ORDER)
@@ -494,7 +494,8 @@ class Browser(App[list[str]]):
 
     def _write(self, command: str, given: dict[str, Any]) -> None:
         shown = count(len(self.shown), "group")
-        self.writers[command]({**given, "quiet": True})
+        steps = import_module(f"grpo_cli.runs.{command}")
+        steps.run(steps.Job.of({**given, "quiet": True}))
         self.tell(self.say, f"{command}: wrote {shown} to {given['output']}")
 
     def action_command(self) -> None:

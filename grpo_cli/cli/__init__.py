@@ -1,1 +1,1 @@
-"""The command line: options as a table, one file per command, bodies of a few lines."""
+"""The command line: from words to options, and the body of each command that does more than run and print."""

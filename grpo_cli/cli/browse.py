@@ -31,8 +31,6 @@ def browse(given: dict[str, Any]) -> None:
         raise UsageError("browse needs a terminal", "inspect --show KEY prints a group")
     Thread(target=import_module, args=["textual.app"]).start()  # takes 0.2 s, while the files are read
     from grpo_cli.browse.model import Model
-    from grpo_cli.cli.export import export
-    from grpo_cli.cli.select import select
     from grpo_cli.options.conditions import Filter
     from grpo_cli.read.known_names import STEP_LIKE
     from grpo_cli.runs.inspect import Job
@@ -46,7 +44,7 @@ def browse(given: dict[str, Any]) -> None:
 
     if "where" in given:
         given["where"] = Filter.parse(given["where"]).text
-    browser = Browser(model, given, {"select": select, "export": export})
+    browser = Browser(model, given)
     Thread(target=_leave_with_terminal, args=[browser.finish], daemon=True).start()
     for line in browser.run() or ():
         print(line)

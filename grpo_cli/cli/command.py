@@ -48,7 +48,12 @@ class Line:
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
         try:
             with _plugins_said(quiet=given.get("quiet", False)), beside(given):
-                getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
+                if self.command.shown_by:
+                    from grpo_cli.cli.output import run
+
+                    run(self.command, given)
+                else:
+                    getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
         except DataError as error:
             if "on_error" not in self.command.takes:
                 flag = EVERY["on_error"].flag

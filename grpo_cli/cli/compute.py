@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from grpo_cli.cli.engine import refuse_engine, workers
-from grpo_cli.cli.output import file_of, is_silent, progress, screen, show
+from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import GateError, UsageError
 from grpo_cli.runs.compute_files import Facts, FactsOfParts, Job, run
 from grpo_cli.write.write_outputs import Computed
@@ -16,7 +16,7 @@ from grpo_cli.write.write_outputs import Computed
 
 def compute(given: dict[str, Any]) -> None:
     """Compute advantages and write them, or explain what would be computed."""
-    job = Job.of(given, summary=file_of(given, "summary"), silent=is_silent(given))
+    job = Job.of(given)
     refuse_engine(given)
     if given.get("stream"):
         show(given, _streamed(job), "summary.render", aside=True)

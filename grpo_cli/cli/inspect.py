@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from grpo_cli.stats.rescored import Rescoring
     from grpo_cli.stats.runs import Among
 
+
 def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
     from grpo_cli.stats.inspection import GATES, gates

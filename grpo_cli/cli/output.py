@@ -14,8 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import DataError, UsageError, reason
-from grpo_cli.files.stores import is_url
-from grpo_cli.options.table import EVERY
+from grpo_cli.options.table import Command
 from grpo_cli.plugins import Registry
 from grpo_cli.stats.document import plain_data
 
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
 
 Given = Mapping[str, Any]
 Facts = Any  # a dataclass, or plain data
-
-
-def file_of(given: Given, name: str) -> Path | None:
-    """The path of an option that names a file to write; None if it is not given. It must be a local file."""
-    if name not in given:
-        return None
-    if is_url(given[name]):
-        wrong = f"{EVERY[name].flag} {given[name]}: only a local file can be written here"
-        raise UsageError(wrong, "give a local path")
-    return Path(given[name])
 
 
 def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: Any) -> None:
@@ -56,17 +45,13 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
         getattr(import_module(f"grpo_cli.render.{module}"), function)(facts, screen(stream), **more)
 
 
-def written(given: Given, runs: Any, view: str, **more: Any) -> None:
-    """Run the job of a module of `runs` that writes files, and show its facts; `more` are further fields of the job."""
-    job = runs.Job.of(given, summary=file_of(given, "summary"), **more)
+def run(command: Command, given: Given) -> None:
+    """Run the job of a command that `runs` has a module for, and show its facts."""
+    steps = import_module(f"grpo_cli.runs.{command.name}")
+    job = steps.Job.of(given)
     with progress(given) as phase:
-        facts = runs.run(job, phase)
-    show(given, facts, view)
-
-
-def is_silent(given: Given) -> bool:
-    """Whether no result is shown."""
-    return "quiet" in given and not {"json", "summary", "explain"} & {*given}
+        facts = steps.run(job, phase)
+    show(given, facts, command.shown_by)
 
 
 def screen(stream: IO[str] | None = None) -> Console:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from grpo_cli.cli.inspect import looked_at, refuse_without_runs
-from grpo_cli.cli.output import file_of
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
+from grpo_cli.runs.asked import file_of
 
 NEEDS: Final = ("altair", "vl_convert")
 # They do not change the page: a run with them writes the same bytes as one without.

@@ -1,8 +1,8 @@
 """The options and the commands, each declared once: the command line, `--config`, the Python API and the documents read these tables.
 
-An option's panel is its heading in `--help`; commands list the panels that they take. The body of command NAME is the
-function NAME in `cli/NAME.py`, which is loaded when the command is called. To add a command, add a row to `_COMMANDS` and
-that module. Importing these tables loads neither polars nor typer.
+An option's panel is its heading in `--help`; commands list the panels that they take. The steps of command NAME are in
+`runs/NAME.py`, and `shown_by` prints what they found; a command that does more has a function NAME in `cli/NAME.py`. They
+are loaded when the command is called. Importing these tables loads neither polars nor typer.
 """
 
 from __future__ import annotations
@@ -461,6 +461,7 @@ class Command:
     argument: Option | None = _INPUTS
     common: tuple[str, ...] = ()
     more: str = ""
+    shown_by: str = ""  # MODULE.FUNCTION of the room `render`
 
     @property
     def takes(self) -> dict[str, Option]:
@@ -550,6 +551,7 @@ _COMMANDS: Final = (
             "where", "limit", "per_group", "pick", "most", "most_by", "top_p", *_GROUPED, *_REWARDED, "output", "force",
             "json", "quiet",
         ),
+        shown_by="written.select",
         example="grpo-adv select rewards.jsonl --where '0.1 <= mean <= 0.9' -o alive.jsonl",
     ),
     Command(
@@ -563,6 +565,7 @@ _COMMANDS: Final = (
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",
             "pool", "method", "group", "group_within", "reward", "output", "force", "json",
         ),
+        shown_by="written.export",
         example="grpo-adv export rewards.jsonl --to sft -o sft.jsonl",
         more="--method, --scale and the other plan options set the advantages of --to weights and --to tokens.",
     ),
@@ -587,6 +590,7 @@ _COMMANDS: Final = (
             "compared_presets", "contenders", "vs_reward", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
             "quiet",
         ),
+        shown_by="compare.render",
         example="grpo-adv compare rewards.jsonl --preset trl-grpo --preset verl-grpo",
         more="Other options apply to all plans; append options to a name to set them for one plan: --method grpo,scale=batch.",
     ),
@@ -628,6 +632,7 @@ _COMMANDS: Final = (
             ADDED, "schema", "output", "force", "in_place", "replace", "max_line", "config", "no_config", "fail_on", "json",
             "summary", *_SHOWN,
         ),
+        shown_by="written.add",
         example="grpo-adv add rewards.jsonl --from judge.parquet --on rollout_id",
     ),
     Command(

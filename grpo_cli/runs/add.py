@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -66,7 +65,6 @@ class Job:
     gate: Filter | None = None
     schema: str | None = None  # the schema, named as in a Binding; "none": rows are records
     output: Output = field(default_factory=lambda: Output(word="added"))
-    summary: Path | None = None
     max_line: int = MAX_LINE
 
     @classmethod
@@ -95,7 +93,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
     output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
     (target,) = choose_targets([table], output)
-    refuse_summary(job.summary, [target], force=output.force)
+    refuse_summary(output, [target])
     there = {*table.columns()} - table.format.outer_columns(table.source)
     free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
     if free and taken and not (job.chosen or output.replace):

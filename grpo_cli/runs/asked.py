@@ -195,8 +195,23 @@ def shape_of(given: Given) -> Sequence[ShapeOp]:
 
 def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | None = None) -> Output:
     """How to write."""
-    to = given.get("output")
-    return made(Output, given, to=STDOUT if to in _STDOUTS else to, word=word, tokens=tokens)
+    to, summary = given.get("output"), file_of(given, "summary")
+    return made(Output, given, to=STDOUT if to in _STDOUTS else to, word=word, tokens=tokens, summary=summary)
+
+
+def file_of(given: Given, name: str) -> Path | None:
+    """The path of an option that names a file to write; None if it is not given. It must be a local file."""
+    if name not in given:
+        return None
+    if is_url(given[name]):
+        wrong = f"{EVERY[name].flag} {given[name]}: only a local file can be written here"
+        raise UsageError(wrong, "give a local path")
+    return Path(given[name])
+
+
+def is_silent(given: Given) -> bool:
+    """Whether no result is shown."""
+    return "quiet" in given and not {"json", "summary", "explain"} & {*given}
 
 
 def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
@@ -248,4 +263,3 @@ def refuse_idle_seed(given: Given) -> None:
 def condition_of(given: Given, option: str, known: Collection[str] = (), *, of_rows: bool = False) -> Filter | None:
     """The condition that an option gives, on these quantities, on facts of groups or on columns of rows."""
     return Filter.parse(given[option], known, rows=of_rows) if option in given else None
-

@@ -24,7 +24,7 @@ from grpo_cli.read.tables import Table
 from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
 from grpo_cli.schemas.table import items
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
-from grpo_cli.write.write_outputs import Computed, write
+from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,9 @@ class Job(OnFiles):
         )
 
 
-def run(job: Job) -> Compared:
+def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
     """Compare, write if there is an output, and return the facts."""
+    phase("reading and computing")
     tables, skipped = job.opened()
     if job.output is None:
         facts = compared(job, tables).compared
@@ -80,7 +81,7 @@ def run(job: Job) -> Compared:
     refuse_read_columns(comparison.narrow.request.read_names, output)
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
-    notes = write(output, [computed], tables, targets)
+    notes = write(output, [computed], tables, targets, phase)
     facts, names = comparison.compared, {name: column for column, name in columns.items()}
     warnings = [*facts.warnings, *skipped, *notes]
     return replace(facts, warnings=warnings, columns=names, outputs=[target.name for target in targets])

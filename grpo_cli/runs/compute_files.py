@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -26,7 +25,7 @@ from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.request import unread_columns
 from grpo_cli.read.tables import FileTable, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, plan_by_of, tokens_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.facts import GATES, Summary, gates, summarize
 from grpo_cli.write.outputs import (
@@ -52,20 +51,19 @@ class Job(OnFiles):
     parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     output: Output = field(default_factory=Output)
     gate: Filter | None = None
-    summary: Path | None = None
     dry_run: bool = False
     silent: bool = False  # nobody sees the facts: they are computed for a gate only
     # The preset of each part's plan; "": of the plan for all rows.
     origins: Mapping[str, Origin | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
-        """What options ask for; `more` are further fields."""
+    def of(cls, given: Mapping[str, Any]) -> Job:
+        """What options ask for."""
         parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
         if "seed" in given and not {"duplicate", "config"} & {*given}:  # a file of options serves several commands
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
-        job = made(
+        return made(
             cls,
             given,
             plan=next(iter(plans.values())),
@@ -74,9 +72,9 @@ class Job(OnFiles):
             output=output_of(given, tokens=tokens_of(given, plans.values())),
             gate=condition_of(given, "fail_on", GATES),
             dry_run=given.get("explain", False),
+            silent=is_silent(given),
             origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
         )
-        return replace(job, **more)
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     if output.duplicate:
         _refuse_duplicates(job, tables)
     targets = [] if job.dry_run else choose_targets(tables, output)
-    refuse_summary(job.summary, targets, force=output.force)
+    refuse_summary(output, targets)
     tables = refuse_columns(tables, output)
     if output.tokens is not None:
         refuse_token_lists(tables, targets, output.tokens)

@@ -43,7 +43,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     started = time.perf_counter()
     _refuse(job)
     note_standard_input()
-    refuse_summary(job.summary, [Target(None, registry.lines())], force=job.output.force)
+    refuse_summary(job.output, [Target(None, registry.lines())])
     tally = Tally()
     for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
         with _explained():

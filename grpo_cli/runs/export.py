@@ -53,7 +53,6 @@ class Job(OnFiles):
     wanted: Wanted
     plan: Plan = field(default_factory=Plan)
     output: Output = field(default_factory=Output)
-    summary: Path | None = None
     gate: Filter | None = None
 
     @classmethod
@@ -137,7 +136,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     columns = _columns(tables, job)
     targets = [choose_target(job.output)]
     targets += choose_beside(targets, wanted.choice.beside, job.output)
-    refuse_summary(job.summary, targets, force=job.output.force)
+    refuse_summary(job.output, targets)
 
     watching = Watching(tables, phase)
     view = View(named=() if where is None else where.names)

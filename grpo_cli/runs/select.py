@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -26,7 +25,7 @@ from grpo_cli.formats.interface import PartOfRecord, Scanned, Weaving
 from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FileTable, OverTables, Table, in_one_type, refuse_changed
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, output_of, refuse_idle_seed
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, refuse_idle_seed
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
@@ -53,12 +52,11 @@ class Job(OnFiles):
     plan: Plan = field(default_factory=Plan)
     length: str | None = None  # the column of lengths, None: found by name
     output: Output = field(default_factory=Output)
-    summary: Path | None = None
     silent: bool = False  # nobody sees the warnings
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
-        """What options ask for; `more` are further fields."""
+    def of(cls, given: Mapping[str, Any]) -> Job:
+        """What options ask for."""
         refuse_idle_seed(given)
         choice = choice_of(given)
         if "config" not in given:  # a file of options serves several commands
@@ -71,7 +69,7 @@ class Job(OnFiles):
             binding=binding_of(given),
             length=given.get("length_column"),
             output=output_of(given, "selected"),
-            **more,
+            silent=is_silent(given),
         )
 
 
@@ -112,7 +110,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
     targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
     targets += choose_beside(targets, job.choice.beside, job.output)
-    refuse_summary(job.summary, targets, force=job.output.force)
+    refuse_summary(job.output, targets)
 
     watching = Watching(tables, phase)
     groups, kept = selected(job, tables, over=watching)

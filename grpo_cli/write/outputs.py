@@ -53,6 +53,7 @@ class Output:
     long: bool = False  # one row per rollout, whatever the layout of the input
     tokens: TokenColumns | None = None  # write the advantage of every token that these columns count
     word: str = "advantages"  # part of the name of an output next to its input
+    summary: Path | None = None  # the caller writes it; its name is checked like that of an output
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -276,18 +277,21 @@ def _refuse_checksums(path: Path, name: str, cure: str) -> None:
             raise DataError(wrong, f"remove it, or {cure}", place=name)
 
 
-def refuse_summary(path: Path | None, outputs: Sequence[Target], *, force: bool) -> None:
-    """Check the path of the summary, if there is one, like any output; it must not be one of the `outputs`."""
+def refuse_summary(output: Output, targets: Sequence[Target]) -> None:
+    """Check the path of the summary, if there is one, like that of any output; it must not be one of the targets."""
+    path = output.summary
     if path is None:
         return
     if str(path) == STDOUT:
         raise UsageError("--summary takes a file", "--json prints the summary")
     real = os.path.realpath(path)
-    for output in (target.path for target in outputs):
-        shared = os.path.realpath(output) == real if output else identity_of(path) in {identity_of(1)} - {None}
+    for target in targets:
+        shared = (
+            os.path.realpath(target.path) == real if target.path else identity_of(path) in {identity_of(1)} - {None}
+        )
         if shared:
             raise UsageError(f"--summary and an output are both {path}", "give the summary another name")
-    refuse_path(path, force=force, flag="--summary")
+    refuse_path(path, force=output.force, flag="--summary")
 
 
 # --- columns -----------------------------------------------------------------------------------------------

@@ -40,7 +40,8 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def job(*inputs: Path | str, gate: str | None = None, dry_run: bool = False, **options: Any) -> Job:
     condition = Filter.parse(gate) if gate else None
-    return Job.of(given(options), inputs=[str(path) for path in inputs], gate=condition, dry_run=dry_run)
+    made = Job.of({**given(options), "inputs": [*map(str, inputs)]})
+    return replace(made, gate=condition, dry_run=dry_run)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def inspected(path: Path, **options: Any) -> Inspection:
 def selected(path: Path, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
     with keeping():
-        return document(select.run(select.Job.of(given(options), inputs=[str(path)])))
+        return document(select.run(select.Job.of({**given(options), "inputs": [str(path)]})))
 
 
 def meanwhile(

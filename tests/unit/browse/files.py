@@ -10,7 +10,7 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from grpo_cli.browse.app import Browser, Writers
+from grpo_cli.browse.app import Browser
 from grpo_cli.browse.model import Model
 from grpo_cli.read.known_names import STEP_LIKE
 from grpo_cli.runs.inspect import Job
@@ -52,8 +52,8 @@ def model_of(folder: Path, rows: Sequence[dict[str, Any]], name: str = "rows.jso
     return model(write(folder / name, rows), **more)
 
 
-def browser(made: Model, writers: Writers | None = None, **given: Any) -> Browser:
-    return Browser(made, {"inputs": list(made.job.inputs), **given}, writers or {})
+def browser(made: Model, **given: Any) -> Browser:
+    return Browser(made, {"inputs": list(made.job.inputs), **given})
 
 
 def screen(app: Browser) -> str:

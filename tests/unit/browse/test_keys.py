@@ -18,8 +18,6 @@ from grpo_cli.browse import layout
 from grpo_cli.browse.app import Browser
 from grpo_cli.browse.keys import KEYS
 from grpo_cli.browse.model import Model
-from grpo_cli.cli.export import export
-from grpo_cli.cli.select import select
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.read.tables import Binding
@@ -146,7 +144,7 @@ def test_the_groups_shown_are_written_by_select_or_export_and_nothing_is_overwri
     small: Model, tmp_path: Path
 ) -> None:
     alive, best = tmp_path / "alive.jsonl", tmp_path / "best.jsonl"
-    app = browser(small, {"select": select, "export": export})
+    app = browser(small)
     steps = [
         ("w", ":0 < mean < 1", "enter", "e", "enter", f":{alive}", "enter"),
         ("e", "enter", f":{alive}", "enter"),

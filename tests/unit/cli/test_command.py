@@ -221,8 +221,16 @@ def test_color_wins_over_the_environment(choice: str, surroundings: dict[str, st
 
 @EACH_COMMAND
 def test_a_command_has_a_body_of_its_name_an_example_and_options_that_are_there_once(command: Command) -> None:
-    body = getattr(import_module(f"grpo_cli.cli.{command.name}"), command.name)
-    assert list(inspect.signature(body).parameters) == ["given"]
+    if command.shown_by:
+        steps = import_module(f"grpo_cli.runs.{command.name}")
+        assert list(inspect.signature(steps.Job.of).parameters)[:1] == ["given"]
+        assert list(inspect.signature(steps.run).parameters) == ["job", "phase"]
+        module, _, function = command.shown_by.partition(".")
+        shown = inspect.signature(getattr(import_module(f"grpo_cli.render.{module}"), function))
+        assert len(shown.parameters) == 2
+    else:
+        body = getattr(import_module(f"grpo_cli.cli.{command.name}"), command.name)
+        assert list(inspect.signature(body).parameters) == ["given"]
     assert command.example.startswith(f"grpo-adv {command.name} ")
     assert command.help.endswith(".")
     assert len(command.options) == len(set(command.options))
