@@ -747,8 +747,8 @@ def add_columns(
     job = add.Job.of(given, file=str(path))
     if not isinstance(frame, PATH):
         job = replace(job, columns=_reader(frame)[0])
-    (target,) = add.run(job)["outputs"]
-    return str(target)
+    (target,) = add.run(job).outputs
+    return target
 
 
 # --- kinds of frames ---------------------------------------------------------------------------------------------

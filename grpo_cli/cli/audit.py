@@ -18,6 +18,6 @@ def audit(given: dict[str, Any]) -> None:
         with progress(given) as phase, workers(given) as tasks:
             facts = run(job, phase, tasks)
     except GateError as error:
-        show(given, error.facts or {}, "audit.render")
+        show(given, error.facts, "audit.render")
         raise
     show(given, facts, "audit.render")

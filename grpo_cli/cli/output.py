@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Given = Mapping[str, Any]
-Facts = Any  # a dataclass, or plain data
+Facts = Any  # a frozen dataclass
 
 
 def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: Any) -> None:
@@ -31,11 +31,9 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
     went to standard output although the facts do not list it.
     """
-    plain = isinstance(facts, Mapping)
     if "config" in given:
-        facts = {**facts, "config": given["config"]} if plain else replace(facts, config=given["config"])
-    outputs = facts.get("outputs") if plain else getattr(facts, "outputs", None)
-    stream = sys.stderr if aside or "stdout" in (outputs or ()) else sys.stdout
+        facts = replace(facts, config=given["config"])
+    stream = sys.stderr if aside or "stdout" in (getattr(facts, "outputs", None) or ()) else sys.stdout
     if "summary" in given:
         _save(Path(given["summary"]), as_json(facts), force=given.get("force", False))
     if given.get("json"):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from rich.console import Console
 
@@ -21,6 +21,7 @@ from grpo_cli.render.text import (
     rescaled,
     text_outcomes,
 )
+from grpo_cli.runs.add import Added, Joined
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.facts import Dropped
 from grpo_cli.stats.verdicts import key_note, percent
@@ -39,9 +40,9 @@ def export(facts: Exported, console: Console) -> None:
     _print(_exported(facts, console.width), facts.warnings, console)
 
 
-def add(facts: Mapping[str, Any], console: Console) -> None:
+def add(facts: Added, console: Console) -> None:
     """Print the summary of `add`."""
-    _print(_added(facts), facts["warnings"], console)
+    _print(_added(facts), facts.warnings, console)
 
 
 def _print(sections: Sections, warnings: Iterable[str], console: Console) -> None:
@@ -86,26 +87,27 @@ def _exported(facts: Exported, width: int) -> Sections:
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 
-def _added(facts: Mapping[str, Any]) -> Sections:
-    typed = {name: f"{name} ({dtype})" for name, dtype in facts["columns"].items()}
-    replaced = [typed.pop(name) for name in facts["replaced"]]
-    yield "input", [file_list(facts["inputs"]), count(facts["rows"], "row")]
+def _added(facts: Added) -> Sections:
+    typed = {name: f"{name} ({dtype})" for name, dtype in facts.columns.items()}
+    replaced = [typed.pop(name) for name in facts.replaced]
+    yield "input", [file_list(facts.inputs), count(facts.rows, "row")]
     for word, names in (("added", [*typed.values()]), ("replaced", replaced)):
         if names:
-            yield word, [clean(", ".join(names)), clean(f"from {facts['from']}")]
-    if (rows := facts["joined"]) is not None:
-        by = ", ".join(here if here == there else f"{here} = {there}" for here, there in rows["on"].items())
-        yield "matched", [f"{rows['matched']:,} of {count(rows['rows'], 'row')} by {clean(by)}", *_unmatched(rows)]
-    yield "written", [file_list(facts["outputs"]), duration(facts["seconds"])]
+            yield word, [clean(", ".join(names)), clean(f"from {facts.from_}")]
+    if facts.joined is not None:
+        yield "matched", [*_matched(facts.joined)]
+    yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 
-def _unmatched(rows: Mapping[str, Any]) -> Iterator[str]:
-    if rows["unmatched"]:
-        yield f"{count(rows['unmatched'], 'row')} without a match: null"
-    if rows["unused"]:
-        yield f"{count(rows['unused'], 'row')} of the other file not used"
-    if rows["repeated"]:
-        yield f"{count(rows['repeated'], 'key')} in several rows: {rows['take']} taken"
+def _matched(rows: Joined) -> Iterator[str]:
+    by = ", ".join(here if here == there else f"{here} = {there}" for here, there in rows.on.items())
+    yield f"{rows.matched:,} of {count(rows.rows, 'row')} by {clean(by)}"
+    if rows.unmatched:
+        yield f"{count(rows.unmatched, 'row')} without a match: null"
+    if rows.unused:
+        yield f"{count(rows.unused, 'row')} of the other file not used"
+    if rows.repeated:
+        yield f"{count(rows.repeated, 'key')} in several rows: {rows.take} taken"
 
 
 def _kept(kept: int, total: int) -> str:

@@ -78,7 +78,40 @@ class Job:
         return made(cls, given, columns=given["source"], output=output_of(given, "added"), gate=gate, **more)
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Joined:
+    """How rows matched by key: `unused` are rows of the other file that belong to none, `repeated` keys that several of its rows have."""
+
+    on: Mapping[str, str]
+    take: Take | None
+    rows: int
+    matched: int
+    unmatched: int
+    unmatched_share: float
+    unused: int
+    unused_share: float
+    repeated: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Added:
+    """The summary of `add`."""
+
+    version: Literal[1]
+    inputs: Sequence[str]
+    from_: str
+    schema: str | None
+    rows: int
+    columns: Mapping[str, str]
+    replaced: Sequence[str]
+    joined: Joined | None
+    outputs: Sequence[str]
+    warnings: Sequence[str]
+    seconds: float
+    config: str | None = None
+
+
+def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Added:
     """Insert the columns; return the facts."""
     started = time.perf_counter()
     phase("reading")
@@ -106,13 +139,14 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if not has_types and (target.format.has_types or job.take == "mean"):
         frame = frame.with_columns(map(_typed, frame))
     if on:
-        frame, scanned, counts = joined(table, other, on, frame, job.take)
+        frame, scanned, matched = joined(table, other, on, frame, job.take)
     else:
         scanned = _same_rows(table, other, frame, checked=not job.by_position)
-        counts = {**dict.fromkeys(GATES, 0), "rows": len(frame), "matched": len(frame)}
+        matched = Joined({}, None, len(frame), len(frame), 0, 0.0, 0, 0.0, 0)
     refuse_changed([other])
     frame = frame.with_columns(_addable(series, target) for series in frame)
     if job.gate is not None:
+        counts = {name: vars(matched)[name] for name in GATES}
         job.gate.check(lambda _: counts, counts, Written())
 
     weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
@@ -121,19 +155,19 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> dict[str, Any
     if is_folder(output.to):
         make_folders([target])
     notes = in_turn(output, [target], iter([writing]), phase)
-    return {
-        "version": VERSION,
-        "inputs": [table.name],
-        "from": job.columns if isinstance(job.columns, str) else "frame",
-        "schema": table.schema.name if table.schema else None,
-        "rows": len(frame),
-        "columns": {series.name: str(series.dtype).lower() for series in frame},
-        "replaced": taken,
-        "joined": {"on": on, "take": job.take, **counts} if on else None,
-        "outputs": [target.name],
-        "warnings": [*_lost(frame, target), *notes],
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+    return Added(
+        version=VERSION,
+        inputs=[table.name],
+        from_=job.columns if isinstance(job.columns, str) else "frame",
+        schema=table.schema.name if table.schema else None,
+        rows=len(frame),
+        columns={series.name: str(series.dtype).lower() for series in frame},
+        replaced=taken,
+        joined=matched if on else None,
+        outputs=[target.name],
+        warnings=[*_lost(frame, target), *notes],
+        seconds=round(time.perf_counter() - started, 3),
+    )
 
 
 def _only(name: str) -> Input:
@@ -323,7 +357,7 @@ def has(table: Table, name: str) -> bool:
 
 def joined(
     table: Table, other: Table, on: Mapping[str, str], frame: pl.DataFrame, take: Take | None
-) -> tuple[pl.DataFrame, Scanned, dict[str, float]]:
+) -> tuple[pl.DataFrame, Scanned, Joined]:
     """The rows of `frame`, which are those of the other table, in the order of the file; the scan of the file, and what matched."""
     scanned = table.scan([Field(name, "key") for name in on])
     fields = [Field(name, "key") for name in dict.fromkeys(on.values())]
@@ -345,12 +379,18 @@ def joined(
     matched, rows = int(there.sum()), len(places)
     if rows and not matched:
         raise _none(table, other, on, scanned.frame, theirs)
-    unused = len(used) - int(used.sum())
-    facts = {
-        "rows": rows, "matched": matched, "unmatched": rows - matched,
-        "unmatched_share": (rows - matched) / rows if rows else 0.0,
-        "unused": unused, "unused_share": unused / len(used) if len(used) else 0.0, "repeated": int(repeated.sum()),
-    }  # fmt: skip
+    unmatched, unused = rows - matched, len(used) - int(used.sum())
+    facts = Joined(
+        on=on,
+        take=take,
+        rows=rows,
+        matched=matched,
+        unmatched=unmatched,
+        unmatched_share=unmatched / rows if rows else 0.0,
+        unused=unused,
+        unused_share=unused / len(used) if len(used) else 0.0,
+        repeated=int(repeated.sum()),
+    )
     return gathered(frame, places), scanned, facts
 
 

@@ -14,6 +14,7 @@ from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.read.recognise import SchemaMatch
+from grpo_cli.runs.add import Added
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
@@ -25,15 +26,7 @@ from grpo_cli.stats.runs import Runs
 Scalar = str | int | float | bool | None
 
 
-class Run(TypedDict):
-    """Facts of a whole run."""
-
-    version: Literal[1]
-    inputs: list[str]
-    config: NotRequired[str]
-
-
-# The listings, whose documents are made from the rows of tables, and what `verify` and `add` print.
+# The listings, whose documents are made from the rows of tables, and what `verify` prints.
 
 
 class Need(TypedDict):
@@ -148,33 +141,6 @@ class VerifyDocument(TypedDict):
     compared_by: Literal["bytes", "values"]
 
 
-class JoinedRows(TypedDict):
-    """How rows matched by key: `unused` are rows of the other file that belong to none, `repeated` keys that several of its rows have."""
-
-    on: dict[str, str]
-    take: str | None
-    rows: int
-    matched: int
-    unmatched: int
-    unmatched_share: float
-    unused: int
-    unused_share: float
-    repeated: int
-
-
-class AddDocument(Run, TypedDict("From", {"from": str})):
-    """The summary of `add`."""
-
-    schema: str | None
-    rows: int
-    columns: dict[str, str]
-    replaced: list[str]
-    joined: JoinedRows | None
-    outputs: list[str]
-    warnings: list[str]
-    seconds: float
-
-
 # The documents of each command with --json, each by the name of its schema.
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
@@ -190,7 +156,7 @@ DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "presets": {"presets": list[Preset], "presets-one": Preset},
     "schemas": {"schemas": list[Schema], "schemas-one": Schema, "schemas-file": SchemaMatch},
     "verify": {"verify": VerifyDocument},
-    "add": {"add": AddDocument},
+    "add": {"add": Added},
 }  # fmt: skip
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
