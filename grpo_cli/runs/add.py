@@ -410,7 +410,7 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
 def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame, theirs: pl.DataFrame) -> DataError:
     """The error if no key is in both, with the first of each."""
     first = [
-        ", ".join(short((canonical(key[:1]).to_list() or [None])[0] or "null") for key in side)
+        ", ".join(short((canonical(key.drop_nulls()[:1]).to_list() or ["null"])[0]) for key in side)
         for side in (mine, theirs)
     ]
     by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())

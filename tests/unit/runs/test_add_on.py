@@ -143,6 +143,11 @@ def values(folder: Path, name: str = "v") -> list[Any]:
 # --- keys --------------------------------------------------------------------------------------------------------
 
 
+def test_ids_that_match_nothing_are_named_by_the_first_of_each_file_that_is_there(tmp_path: Path) -> None:
+    files(tmp_path, [{"id": None, "reward": 0}, {"id": 7, "reward": 0}], [{"id": None, "v": 5}, {"id": 9, "v": 6}])
+    assert "(by id: the first are 7 and 9)" in added(tmp_path, "--on", "id").err
+
+
 def test_a_number_and_its_text_are_different_keys(tmp_path: Path) -> None:
     files(tmp_path, [{"id": 1, "reward": 0}, {"id": 2, "reward": 0}], [{"id": "1", "v": 5}, {"id": "2", "v": 6}])
     done = added(tmp_path, "--on", "id")
