@@ -53,33 +53,41 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
     plans: dict[str, dict[str, Any]] = {}
     for item in value if isinstance(value, list) else value.items() if isinstance(value, Mapping) else [value]:
         if isinstance(item, str):
-            # A value may have colons: the options begin after the first one that is followed by a name of theirs.
-            names = "|".join([*OF_PART, WITH]).replace("_", "-")
-            found = re.match(rf'(.*?):(?=\s*"?(?:{names})=|\s*$)', item, re.DOTALL)
-            cut = len(found[1]) if found else item.partition("=")[0].rfind(":")
-            of, options = item[:cut], item[cut + 1 :]
-            if cut < 0:
-                raise UsageError(
-                    f"--plan {item!r} names no plan", "write --plan VALUE:OPTION=X, for example math:method=rloo"
-                )
-            own = own_options(filter(None, items(options)), (*OF_PART, WITH))
+            of, own = _plan_in_words(item)
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
-            of, own = str(item[0]), {}
-            for key, inner in item[1].items():
-                if key == WITH:
-                    own[WITH] = str(inner)
-                    continue
-                if (name := str(key).replace("-", "_")) not in OF_PART:
-                    raise _not_of_a_plan(
-                        f"[plan.{of}]{where}", str(key), [option.replace("_", "-") for option in OF_PART]
-                    )
-                own |= [normalized(name, inner, f" of [plan.{of}]{where}")]
+            of, own = str(item[0]), _plan_in_table(f"[plan.{item[0]}]{where}", item[1])
         else:
             raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
         if of in plans:
             raise UsageError(f"two plans for {of!r}", "give each value one --plan")
         plans[of] = own
     return plans
+
+
+def _plan_in_words(text: str) -> tuple[str, dict[str, Any]]:
+    """The value and the options of its plan, from `math:preset=trl-grpo,scale=batch`."""
+    # A value may have colons: the options begin after the first one that is followed by a name of theirs.
+    names = "|".join([*OF_PART, WITH]).replace("_", "-")
+    found = re.match(rf'(.*?):(?=\s*"?(?:{names})=|\s*$)', text, re.DOTALL)
+    cut = len(found[1]) if found else text.partition("=")[0].rfind(":")
+    if cut < 0:
+        raise UsageError(f"--plan {text!r} names no plan", "write --plan VALUE:OPTION=X, for example math:method=rloo")
+    options = filter(None, items(text[cut + 1 :]))
+    return text[:cut], own_options(options, (*OF_PART, WITH))
+
+
+def _plan_in_table(table: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a plan from its table in a file, or from a mapping."""
+    own: dict[str, Any] = {}
+    for key, value in entries.items():
+        name = str(key).replace("-", "_")
+        if key == WITH:
+            own[WITH] = str(value)
+        elif name in OF_PART:
+            own |= [normalized(name, value, f" of {table}")]
+        else:
+            raise _not_of_a_plan(table, str(key), [option.replace("_", "-") for option in OF_PART])
+    return own
 
 
 def _not_of_a_plan(place: str, key: str, known: Collection[str]) -> UnknownName:
