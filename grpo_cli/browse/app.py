@@ -22,11 +22,10 @@ from textual.widgets import Input, Static
 
 from grpo_cli.browse import layout
 from grpo_cli.browse.keys import KEYS, described, footer
-from grpo_cli.browse.layout import Piece
 from grpo_cli.browse.lines import GroupLines, rollout_lines, sign_of, trend_line
 from grpo_cli.browse.model import FACTS, KINDS, ORDER, Jumps, Model, Rollout, commands, options_for
 from grpo_cli.browse.search import Search
-from grpo_cli.browse.widgets import Choose, Listing, Notice, Page, styled
+from grpo_cli.browse.widgets import STYLES, Choose, Listing, Notice, Page
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import GrpoError
@@ -67,6 +66,7 @@ class Browser(App[list[str]]):
     def __init__(self, model: Model, given: Given) -> None:
         """`given` are the options of the command. Raises what is wrong with the first view."""
         super().__init__(ansi_color=True)
+        self.console.push_theme(STYLES)
         self.model, self.given = model, given
         texts = {name: given[name] for name in ("prompt", "response", "messages") if name in given}
         self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
@@ -104,7 +104,7 @@ class Browser(App[list[str]]):
         self.line = Input(id="line", compact=True)
         yield self.line
         yield Static(id="status", markup=False)
-        yield Static(Text.assemble(*((piece.text, styled(piece)) for piece in footer())), id="keys", markup=False)
+        yield Static(footer(), id="keys", markup=False)
 
     def on_mount(self) -> None:
         self.groups.focus()
@@ -241,28 +241,30 @@ class Browser(App[list[str]]):
             if self.is_newest("text"):
                 self.tell(self._show_text, rollout, stop, passages, laid)
 
-    def _head_of(self, rollout: Rollout, stop: str) -> layout.Line:
+    def _head_of(self, rollout: Rollout, stop: str) -> list[Text]:
         """What is known of a rollout, and where it is."""
         inspection, sign = self.model.inspection, sign_of(rollout.advantage)
         advantage = f" · advantage {'+' * (sign == 'good')}{number(rollout.advantage)}"
-        parts = [Piece(f"reward {number(rollout.reward)}"), Piece(advantage, sign)]
+        parts = list[str]()
         if rollout.length is not None:
             length = number(rollout.length)
             of_tokens = "tok" in inspection.columns["length"]
-            parts.append(Piece(f" · {length} tokens" if of_tokens else f" · length {length}"))
+            parts.append(f"{length} tokens" if of_tokens else f"length {length}")
         if inspection.by is not None:
-            parts.append(Piece(f" · {clean(inspection.columns['by'])} {inspection.by[rollout.position]}"))
+            parts.append(f"{clean(inspection.columns['by'])} {inspection.by[rollout.position]}")
         if stop:
-            parts.append(Piece(f" · {clean(stop)}"))
-        return *parts, Piece(f" · {clean(PurePath(rollout.file).name)} row {rollout.row:,}")
+            parts.append(clean(stop))
+        parts.append(f"{clean(PurePath(rollout.file).name)} row {rollout.row:,}")
+        reward = Text(f"reward {number(rollout.reward)}")
+        return [reward, Text.styled(advantage, sign), *(Text(f" · {part}") for part in parts)]
 
     def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], laid: layout.Laid) -> None:
         if rollout is not self.rollout:
             return
-        head = (Piece("no group meets the condition"),) if rollout is None else self._head_of(rollout, stop)
+        head = [Text("no group meets the condition")] if rollout is None else self._head_of(rollout, stop)
         at = self.page.place if passages == self.passages else 0
         self.passages, self.heads = passages, laid.heads
-        hits = [at for at, line in enumerate(laid.lines) if any(piece.style == "hit" for piece in line)]
+        hits = [at for at, line in enumerate(laid.lines) if layout.has(line, "hit")]
         if hits:
             at = max(hits[0] - 2, 0)
         self.page.fill(head, laid.lines, at)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from grpo_cli.browse.layout import Line, Piece
+from rich.text import Text
 
 
 class Key(NamedTuple):
@@ -56,19 +56,18 @@ MOVING: Final = (("↑ ↓", "a line; also k and j"), ("PgUp", "a page up"), ("P
 INDENT: Final = 9
 
 
-def footer() -> Line:
+def footer() -> Text:
     """The keys that most runs need."""
-    shown = [key for key in KEYS if key.short]
-    return tuple(piece for key in shown for piece in (Piece(key.shown, "key"), Piece(f" {key.short}  ")))
+    return Text.assemble(*(part for key in KEYS if key.short for part in ((key.shown, "key"), f" {key.short}  ")))
 
 
-def described(width: int) -> Iterator[Line]:
+def described(width: int) -> Iterator[Text]:
     """Every key by its purpose."""
     for purpose, keys in groupby(KEYS, attrgetter("purpose")):
-        yield (Piece(purpose, "strong"),)
+        yield Text.styled(purpose, "strong")
         listed = [*(MOVING if purpose == "move" else ()), *((key.shown, key.help) for key in keys)]
         for shown, does in listed:
             first, *rest = wrap(does, max(width - INDENT, 1))
-            yield Piece(f"  {shown:<{INDENT - 2}}", "key"), Piece(first)
-            yield from ((Piece(" " * INDENT + line),) for line in rest)
-        yield ()
+            yield Text.assemble((f"  {shown:<{INDENT - 2}}", "key"), first)
+            yield from (Text(" " * INDENT + line) for line in rest)
+        yield Text()

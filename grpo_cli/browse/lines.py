@@ -9,8 +9,8 @@ from pathlib import PurePath
 from typing import Final
 
 from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
-from grpo_cli.browse.layout import Line, Piece, Style
 from grpo_cli.browse.model import GroupLine, Model, Rollout
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.texts import Labels
@@ -35,7 +35,7 @@ SIGNS: Final = {
 }
 _WIDE: Final = 72  # cells from which the words of the status and more numbers have room
 # Equal rewards, in words that are true under every plan.
-EQUAL: Final[Mapping[float | None, tuple[str, Style]]] = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
+EQUAL: Final[Mapping[float | None, tuple[str, str]]] = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
 _STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and in a wide one
 
 
@@ -63,34 +63,28 @@ class GroupLines:
         right = "".join(f" {head}" for head, _ in self._columns(width))
         return set_cell_size("group", max(width - cell_len(right), 0)) + right
 
-    def line(self, at: int, width: int) -> Line:
+    def line(self, at: int, width: int) -> Text:
         """The line of a group by its place in the list."""
         return self._block(at // BLOCK * BLOCK, width)[at % BLOCK]
 
-    def _make_block(self, start: int, width: int) -> list[Line]:
+    def _make_block(self, start: int, width: int) -> list[Text]:
         codes = self._codes[start : start + BLOCK].tolist()
         columns = self._columns(width)
         room = max(width - sum(cell_len(head) + 1 for head, _ in columns), 0)
         labels = self._labels(codes, max(room, 1))
         if unknown := [code for code in codes if code not in self._prompts]:
             self._ask(unknown)
-        lines = list[Line]()
+        lines = list[Text]()
         for code, label, facts in zip(codes, labels, self._model.lines_of(codes), strict=True):
             cells = [_right(cell(facts), cell_len(head)) for head, cell in columns]
             style = EQUAL.get(facts.solve_rate, ("", ""))[1] if facts.constant else ""
             beside = room - cell_len(label) - 2
             # A label with spaces is a text, not an id that says nothing.
             prompt = self._prompts.get(code, "") if beside >= SHORTEST and " " not in label else ""
-            blank = Piece("  " + set_cell_size(prompt, beside), "dim") if beside >= 0 else Piece("")
-            numbers = "".join(f" {cell}" for cell in cells[:-1])
-            lines.append(
-                (
-                    Piece(set_cell_size(label, min(cell_len(label), room))),
-                    blank,
-                    Piece(numbers),
-                    Piece(f" {cells[-1]}", style),
-                )
-            )
+            blank = "  " + set_cell_size(prompt, beside) if beside >= 0 else ""
+            *numbers, status = (f" {cell}" for cell in cells)
+            key = set_cell_size(label, min(cell_len(label), room))
+            lines.append(Text.assemble(key, (blank, "dim"), *numbers, (status, style)))
         return lines
 
     def _columns(self, width: int) -> list[Column]:
@@ -125,7 +119,7 @@ def _words(facts: GroupLine) -> str:
     return EQUAL.get(facts.solve_rate, ("all equal", ""))[0]
 
 
-def rollout_lines(rollouts: Sequence[Rollout], width: int, *, several: bool) -> tuple[str, list[Line]]:
+def rollout_lines(rollouts: Sequence[Rollout], width: int, *, several: bool) -> tuple[str, list[Text]]:
     """The head and the lines of the rollouts of a group, which may be in `several` files."""
     advantages = [line.advantage for line in rollouts]
     colours = [*map(sign_of, advantages)]
@@ -147,12 +141,12 @@ def rollout_lines(rollouts: Sequence[Rollout], width: int, *, several: bool) -> 
     widths = [max(map(cell_len, cells)) for cells in columns]
     head, *lines = (list(map(_right, cells, widths)) for cells in zip(*columns, strict=True))
     return " ".join(head), [
-        (Piece(f"{cells[0]} "), Piece(cells[1], colour), Piece(" " + " ".join(cells[2:])))
+        Text.assemble(f"{cells[0]} ", (cells[1], colour), " " + " ".join(cells[2:]))
         for cells, colour in zip(lines, colours, strict=True)
     ]
 
 
-def sign_of(advantage: float | None) -> Style:
+def sign_of(advantage: float | None) -> str:
     """The colour of an advantage, beside its sign."""
     return "" if not advantage else "good" if advantage > 0 else "bad"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, ClassVar, Final
 
-from rich.cells import cell_len
-from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
+from rich.theme import Theme
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -17,11 +17,10 @@ from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from grpo_cli.browse.layout import Line, Piece, wrapped
+from grpo_cli.browse.layout import shown, wrapped
 
 # The colours of the terminal, each with one meaning; none is the only sign.
-STYLES: Final = {
-    "": "",
+STYLES: Final = Theme({
     "key": "bold cyan",  # it can be pressed
     "model": "bold magenta",  # the turn of the model
     "other": "bold blue",  # all other turns
@@ -33,7 +32,7 @@ STYLES: Final = {
     "strong": "bold",
     "hit": "bold reverse",
     "differs": "bold underline",
-}
+})  # fmt: skip
 
 
 class _Lines(ScrollView, can_focus=True):
@@ -49,7 +48,7 @@ class _Lines(ScrollView, can_focus=True):
     ]
     place = 0
     count = 0
-    head: Callable[[int], Line]  # for a width; it does not scroll
+    head: Callable[[int], Text]  # for a width; it does not scroll
     line: Callable[[int, int], Strip]  # by its place, for a width
     go: Callable[[int], None]  # to a line
 
@@ -77,9 +76,15 @@ class _Lines(ScrollView, can_focus=True):
         """A line of the screen."""
         width, at = self.wide, self.scroll_offset.y + y - 1
         if not y:
-            style = "bold reverse" if self.has_focus else "underline"
-            return _strip(self.head(width), width, Style.parse(style))
+            return self.strip(self.head(width), width, "bold reverse" if self.has_focus else "underline")
         return self.line(at, width) if at < self.count else Strip.blank(self.size.width)
+
+    def strip(self, line: Text, width: int, style: str = "") -> Strip:
+        """A line as wide as the list, in a style besides its own ones."""
+        drawn = Style.parse(style)
+        if drawn.reverse:  # a colour would become the background
+            line = Text(line.plain)
+        return Strip(line.render(self.app.console)).adjust_cell_length(width).apply_style(drawn)
 
     def action_move(self, by: int) -> None:
         self.go(self.place + by)
@@ -91,17 +96,6 @@ class _Lines(ScrollView, can_focus=True):
         self.go(last * self.count)
 
 
-def styled(piece: Piece) -> Style:
-    """How it looks on a terminal."""
-    return Style.parse(STYLES[piece.style])
-
-
-def _strip(pieces: Line, width: int, style: Style | None = None) -> Strip:
-    reverse = bool(style and style.reverse)  # a colour would become the background
-    segments = [Segment(piece.text, style if reverse else styled(piece) + style) for piece in pieces]
-    return Strip(segments).adjust_cell_length(width, style)
-
-
 class Listing(_Lines):
     """A list with a place that keys move."""
 
@@ -110,7 +104,7 @@ class Listing(_Lines):
         super().__init__(**names)
         self._moved = moved
 
-    def fill(self, count: int, line: Callable[[int, int], Line], head: Callable[[int], str], place: int = 0) -> None:
+    def fill(self, count: int, line: Callable[[int, int], Text], head: Callable[[int], str], place: int = 0) -> None:
         """Replace the lines, with the place at one of them."""
         self._make, self._make_head = line, head
         self.resize_to(count)
@@ -138,17 +132,17 @@ class Listing(_Lines):
         """Scroll until the place is visible."""
         self.scroll_at(min(max(self.scroll_offset.y, self.place - self.room + 1), self.place))
 
-    def head(self, width: int) -> Line:
+    def head(self, width: int) -> Text:
         """The names of the columns, and the place where they leave room for it."""
         text, place = f"  {self._make_head(max(width - 2, 1))}".ljust(width), f"  {self.place + 1:,}/{self.count:,}  "
         at = text.find(" " * len(place), 2)
-        return (Piece(text if at < 0 else text[: at + 1] + place.strip() + text[at + len(place) - 3 :]),)
+        return Text(text if at < 0 else text[: at + 1] + place.strip() + text[at + len(place) - 3 :])
 
     def line(self, at: int, width: int) -> Strip:
         """A line; the one at the place is marked, and reversed if the list has the focus."""
         here = at == self.place
-        pieces = (Piece(f"{'▸' if here else ' '} "), *self._make(at, max(width - 2, 1)))
-        return _strip(pieces, width, Style(reverse=here and self.has_focus, bold=here or None))
+        line = Text.assemble("▸ " if here else "  ", self._make(at, max(width - 2, 1)))
+        return self.strip(line, width, "" if not here else "bold reverse" if self.has_focus else "bold")
 
 
 class Page(_Lines):
@@ -157,11 +151,11 @@ class Page(_Lines):
     def __init__(self, resized: Callable[[], object], **names: Any) -> None:
         """`resized` is called when its lines have to be made for another width."""
         super().__init__(**names)
-        self._title: Line = ()
-        self.lines: Sequence[Line] = ()
+        self._title: Sequence[Text] = ()
+        self.lines: Sequence[Text] = ()
         self._resized = resized
 
-    def fill(self, head: Line, lines: Sequence[Line], at: int = 0) -> None:
+    def fill(self, head: Sequence[Text], lines: Sequence[Text], at: int = 0) -> None:
         """Replace the text and go to a line."""
         self._title, self.lines = head, lines
         self.resize_to(len(lines))
@@ -180,15 +174,14 @@ class Page(_Lines):
         super().watch_scroll_y(old_value, new_value)
         self.place = round(new_value)
 
-    def head(self, width: int) -> Line:
+    def head(self, width: int) -> Text:
         """What the text is: as many parts of it as fit, since half a number is another number."""
-        ends = accumulate(cell_len(piece.text) for piece in self._title)
-        fitting = sum(end <= width for end in ends)
-        return self._title[: max(fitting, 1)]
+        fitting = sum(end <= width for end in accumulate(part.cell_len for part in self._title))
+        return Text.assemble(*self._title[: max(fitting, 1)])
 
     def line(self, at: int, width: int) -> Strip:
         """One of its lines, which were made for a width."""
-        return _strip(self.lines[at], width)
+        return self.strip(self.lines[at], width)
 
 
 # --- dialogs ---------------------------------------------------------------------------------------------------
@@ -220,9 +213,9 @@ class Choose(ModalScreen[str]):
         names = [*self._names]
         wide = max(map(len, names))
 
-        def line(at: int, _: int) -> Line:
+        def line(at: int, _: int) -> Text:
             name = names[at]
-            return Piece(f"{name:{wide}}", "strong"), Piece(f"  {self._names[name]}")
+            return Text.assemble((f"{name:{wide}}", "strong"), f"  {self._names[name]}")
 
         place = names.index(self._now) if self._now in names else 0
         self._listing.fill(len(names), line, lambda _: "Enter chooses, Esc goes back", place)
@@ -236,7 +229,7 @@ class Notice(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark,a,o", "dismiss", show=False)]
 
-    def __init__(self, title: str, texts: Iterable[str], first: Callable[[int], Iterable[Line]] = lambda _: ()) -> None:
+    def __init__(self, title: str, texts: Iterable[str], first: Callable[[int], Iterable[Text]] = lambda _: ()) -> None:
         """The texts come after the lines that `first` makes for a width."""
         super().__init__()
         self._title, self._texts, self._first = title, texts, first
@@ -249,6 +242,6 @@ class Notice(ModalScreen[None]):
         page = self._page
         lines = [*self._first(page.wide)]
         for text in self._texts:
-            lines += wrapped(text, page.wide)
+            lines += wrapped(Text(shown(text)), page.wide)
         scrolls = f", ↓ scrolls ({len(lines)} lines)" if len(lines) > page.room else ""
-        page.fill((Piece(f"Esc goes back{scrolls}"),), lines)
+        page.fill([Text(f"Esc goes back{scrolls}")], lines)

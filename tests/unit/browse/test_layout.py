@@ -9,16 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from rich.text import Text
 
-from grpo_cli.browse.layout import ENDS, Line, beside, differing, page, wrapped
+from grpo_cli.browse.layout import ENDS, beside, differing, page, shown, wrapped
 from grpo_cli.browse.lines import fitting
 from grpo_cli.read.texts import Passage
 
 ANY_TEXT = st.text(st.characters(), max_size=200)
 
 
-def plain(lines: Iterable[Line]) -> list[str]:
-    return ["".join(piece.text for piece in line) for line in lines]
+def plain(lines: Iterable[Text]) -> list[str]:
+    return [line.plain for line in lines]
+
+
+def styled(lines: Iterable[Text]) -> list[tuple[str, str]]:
+    """The parts that have a style, and which."""
+    return [(line.plain[span.start : span.end], str(span.style)) for line in lines for span in line.spans]
 
 
 @given(ANY_TEXT, st.integers(4, 40))
@@ -30,12 +36,12 @@ def test_no_line_is_wider_than_the_page_or_has_control_characters(text: str, wid
 
 @given(st.text(st.sampled_from("ab cé日\n"), max_size=100), st.integers(4, 20))
 def test_wrapping_loses_nothing(text: str, width: int) -> None:
-    assert "".join(plain(wrapped(text, width))) == text.replace("\n", "")
+    assert "".join(plain(wrapped(Text(text), width))) == text.replace("\n", "")
 
 
 def test_control_characters_are_escaped() -> None:
     text = "a\x1b[31mb\x00c\u202ed\ud800e\rf\tg [bold]h[/bold]"
-    assert plain(wrapped(text, 200)) == ["a\\x1b[31mb\\x00c\\u202ed\\ud800e\\rf    g [bold]h[/bold]"]
+    assert plain(wrapped(Text(shown(text)), 200)) == ["a\\x1b[31mb\\x00c\\u202ed\\ud800e\\rf    g [bold]h[/bold]"]
 
 
 def test_a_long_text_is_shown_from_both_ends_until_all_of_it_is_wanted() -> None:
@@ -55,12 +61,12 @@ def test_an_empty_text_says_so() -> None:
 def test_a_hit_in_the_middle_of_a_long_text_is_shown() -> None:
     text = "a" * 5_000 + " The MIDDLE here " + "z" * 5_000
     lines, _ = page([Passage("x", text)], 80, needle="the middle")
-    assert [piece.text for line in lines for piece in line if piece.style == "hit"] == ["The MIDDLE"]
+    assert [text for text, style in styled(lines) if style == "hit"] == ["The MIDDLE"]
 
 
 def test_two_texts_are_shown_side_by_side_with_the_words_that_differ_marked() -> None:
     lines = beside([Passage("a", "the answer is 42 now")], [Passage("a", "the answer is 43 now")], 60)
-    assert [piece.text for line in lines for piece in line if piece.style == "differs"] == ["42", "43"]
+    assert [text for text, style in styled(lines) if style == "differs"] == ["42", "43"]
     assert " ≠ " in plain(lines)[1]
     assert " │ " in plain(lines)[0]
 
@@ -77,8 +83,7 @@ def test_what_is_not_marked_is_the_same_in_both(left: str, right: str) -> None:
 
 def test_markdown_is_marked_and_stays_as_it_was_written() -> None:
     text = "# Plan\nuse `x` and **y**:\n```py\n# no heading\n```\nend"
-    pieces = [(piece.text, piece.style) for line in page([Passage("x", text)], 80).lines[1:] for piece in line]
-    assert [piece for piece in pieces if piece[1]] == [
+    assert styled(page([Passage("x", text)], 80).lines[1:]) == [
         ("# Plan", "strong"), ("`x`", "code"), ("**y**", "strong"), ("```py", "code"), ("# no heading", "code"), ("```", "code"),
     ]  # fmt: skip
     assert "\n".join(plain(page([Passage("x", text)], 80).lines[1:])) == text

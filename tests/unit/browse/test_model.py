@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.cells import cell_len
 
 import grpo_cli
 from grpo_cli.browse.lines import GroupLines, ordered, rollout_lines, trend_line
@@ -124,10 +123,10 @@ def test_lines_of_lists_are_as_wide_as_their_head(made: Model, width: int) -> No
     lines = GroupLines(made, Labels(made.inspection.narrow), made.shown(""), lambda _: None)
     for prompts in ({}, dict.fromkeys(range(made.size), "what is 日本? " * 9)):
         lines.learn(prompts)
-        widths = {sum(cell_len(piece.text) for piece in lines.line(at, width)) for at in range(len(lines))}
+        widths = {lines.line(at, width).cell_len for at in range(len(lines))}
         assert widths == {len(lines.head(width))}
     head, rows = rollout_lines(made.rollouts(0), width, several=False)
-    assert {sum(len(piece.text) for piece in line) for line in rows} == {len(head)}
+    assert {len(line) for line in rows} == {len(head)}
 
 
 def test_a_strip_is_as_high_as_its_rewards() -> None:
