@@ -586,10 +586,10 @@ def select(frame: Any, **options: Unpack[SelectKeywords]) -> Selection[Any]:
     """
     job = selects.Job.of(_checked(options, SELECTED, SELECT_KEYWORDS))
     tables, _ = opened(frame, job.binding)
-    _, chosen = selects.selected(job, tables)
-    frames = {name: _taken(frame, tables, rows) for name, rows in chosen.rows.items()}
+    _, chosen, facts = selects.selected(job, tables)
+    frames = {name: _taken(frame, tables, rows) for name, rows in chosen.items()}
     refuse_changed(tables)
-    return Selection(frames.pop(""), _plain(chosen.facts, "inputs", "outputs", "seconds"), frames)
+    return Selection(frames.pop(""), _plain(facts, "inputs", "outputs", "seconds"), frames)
 
 
 def _taken(frame: Any, tables: Sequence[Table], rows: Any) -> Any:

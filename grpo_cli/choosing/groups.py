@@ -138,89 +138,71 @@ class Selected:
     config: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """The rows of the input that are kept, in order, and the facts of the choice."""
+def select_rows(
+    inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()
+) -> tuple[dict[str, Index], Selected]:
+    """The rows of the input that each output keeps, in order, and the facts of the choice; the kept rows are called "".
 
-    rows: Mapping[str, Index]  # of each output; that of the kept rows comes first and is called ""
-    lengths: tuple[int, ...]  # rows of each input
-    facts: Selected
-
-    @property
-    def outputs(self) -> list[list[Index]]:
-        """For each output the rows of each input, counted from its first row."""
-        starts = np.cumsum([0, *self.lengths[:-1]])
-        parts = [np.split(rows, np.searchsorted(rows, starts[1:])) for rows in self.rows.values()]
-        return [[part - start for part, start in zip(each, starts, strict=True)] for each in parts]
-
-
-def select_rows(inspection: Inspection, choice: Choice, others: Sequence[Inspection] = ()) -> Kept:
-    """Keep the groups that meet the condition, up to a limit of groups, and of rows in each."""
+    Kept are the groups that meet the condition, up to a limit of groups, and of rows in each.
+    """
     narrow, groups = inspection.narrow, inspection.groups
-    codes, picked, bar = narrow.table["group"].to_numpy(), None, -math.inf
+    codes, picked, unsolved = narrow.table["group"].to_numpy(), None, None
     if choice.per_group is not None:
-        rewards = (
-            inspection.raw.rows.select(pl.when(~narrow.masked).then(".reward").fill_null(float("nan")))
-            .to_series()
-            .to_numpy()
-        )
-        of_rows, lengths = rewards, None
+        counted = pl.select(pl.when(~narrow.masked).then(inspection.raw.rows[".reward"])).to_series()
+        rewards, lengths = counted.fill_null(math.nan).to_numpy(), None
         if choice.pick == "shortest":
+            bar = bar_of(groups, choice.solved_at)
+            unsolved = rewards < bar
+            rewards = np.where(unsolved, np.nan, rewards)
             text = some_texts(narrow.tables[0], TextColumns())
-            bar = bar_of(inspection.groups, choice.solved_at)
-            rewards = np.where(rewards >= bar, rewards, np.nan)
-            lengths = np.full(len(codes), np.nan)
             solved = np.flatnonzero(np.isfinite(rewards))
+            lengths = np.full(len(codes), np.nan)
             lengths[solved] = lengths_of(inspection, solved, text.response or text.messages)
         picked = pick_rows(codes, rewards, choice.per_group, choice.pick, choice.seed or 0, lengths)
         picked = _with_siblings(inspection, picked)
     masks, dropped = choose_groups(inspection, choice, others, picked)
-    kept = masks[""]
     outputs = {name: mask[codes] for name, mask in masks.items()}
-    share = facts.zero_variance_share(groups.filter(kept))
+    share = facts.zero_variance_share(groups.filter(masks[""]))
     if picked is not None:
         left = outputs[""] & ~picked
-        unsolved = left & (of_rows < bar)
-        if unsolved.any():
-            dropped.append(facts.Dropped(reason=f"not solved: a reward below {bar:g}", rows=int(unsolved.sum())))
-        reason = f"--per-group {choice.per_group} ({choice.pick})"
-        dropped.append(facts.Dropped(reason=reason, rows=int((left & ~unsolved).sum())))
+        if unsolved is not None and (failed := int((left & unsolved).sum())):
+            dropped.append(facts.Dropped(reason=f"not solved: a reward below {bar:g}", rows=failed))
+            left &= ~unsolved
+        dropped.append(facts.Dropped(reason=f"--per-group {choice.per_group} ({choice.pick})", rows=int(left.sum())))
         outputs = {name: mask & picked for name, mask in outputs.items()}
-        rows = outputs[""]
-        kept = np.zeros(len(groups), dtype=bool)
-        kept[codes[rows]] = True
-        share = facts.constant_share(codes[rows], learned_from(inspection).filter(pl.Series(rows)), len(groups))
+        learned = learned_from(inspection).filter(pl.Series(outputs[""]))
+        share = facts.constant_share(codes[outputs[""]], learned, len(groups))
     if narrow.height > len(codes):
         dropped.append(facts.Dropped(reason="the last block is incomplete", rows=narrow.height - len(codes)))
     dropped += facts.of_foreign(narrow)
-    every, rows = np.arange(len(codes)) if narrow.rows is None else narrow.rows, outputs.pop("")
-    places = every[rows]
-    rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
+    sizes = {name: Beside(int((np.bincount(codes[mask]) > 0).sum()), int(mask.sum())) for name, mask in outputs.items()}
+    kept, rows = sizes.pop(""), pl.Series(outputs[""])
     whole = sum(narrow.lengths)
+    rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
     said = Selected(
         inputs=(),
         version=VERSION,
         where=choice.where.text if choice.where else None,
         seed=choice.seed,
         rows=whole,
-        kept_rows=len(places),
-        kept_masked=int(narrow.masked.to_numpy()[rows].sum()),
-        kept_left_out=int(narrow.left_out.to_numpy()[rows].sum()),
+        kept_rows=kept.rows,
+        kept_masked=int((narrow.masked & rows).sum()),
+        kept_left_out=int((narrow.left_out & rows).sum()),
         rollouts=whole if rollouts is None else rollouts.n_unique(),
-        kept_rollouts=len(places) if rollouts is None else rollouts.filter(pl.Series(rows)).n_unique(),
+        kept_rollouts=kept.rows if rollouts is None else rollouts.filter(rows).n_unique(),
         groups=len(groups),
-        kept_groups=int(kept.sum()),
+        kept_groups=kept.groups,
         **facts.read_as(narrow),
         zero_variance_share=facts.zero_variance_share(groups),
         kept_zero_variance_share=share,
         dropped=dropped,
-        beside={name: Beside(len(np.unique(codes[mask])), int(mask.sum())) for name, mask in outputs.items()},
-        warnings=[*narrow.warnings, *([] if len(places) else ["no row is left"])],
+        beside=sizes,
+        warnings=[*narrow.warnings, *([] if kept.rows else ["no row is left"])],
         outputs=(),
         seconds=0.0,
     )
-    further = {name: every[mask] for name, mask in outputs.items()}
-    return Kept(rows={"": places, **further}, lengths=narrow.lengths, facts=said)
+    every = np.arange(len(codes)) if narrow.rows is None else narrow.rows
+    return {name: every[mask] for name, mask in outputs.items()}, said
 
 
 def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
@@ -330,58 +312,56 @@ def choose_groups(
     Conditions come first, then --top-p, --top, --limit and --holdout. `others` are the runs of --against.
     The control is drawn from groups with a row that is `picked`.
     """
-    quantities = _quantities(inspection, choice)
+    narrow, quantities = inspection.narrow, _quantities(inspection, choice)
     if others:
         quantities = quantities.with_columns(_of_runs([inspection, *others], choice.solved_at))
-    numbers = np.zeros(len(quantities), dtype=np.int64)  # per group: the number of the first reason to drop it, or 0
-    reasons: list[str] = []
+    left, dropped = np.ones(len(quantities), dtype=bool), list[facts.Dropped]()
 
-    def drop(groups: Index | Mask, reason: str) -> None:
-        reasons.append(reason)
-        numbers[groups] = len(reasons)
+    def drop(groups: Index, reason: str) -> None:
+        left[groups] = False
+        if len(groups):
+            dropped.append(_dropped(inspection, np.sort(groups), reason))
 
-    narrow = inspection.narrow
     if narrow.marked is not None and not narrow.marked.met.all():
         counted = narrow.table["group"].filter(narrow.marked.met).to_numpy()
-        drop(np.bincount(counted, minlength=len(numbers)) == 0, "--rows leaves out all of their rows")
-    free, beside = numbers == 0, dict[str, Mask]()
-    for part in choice.where.parts if choice.where else ():
-        drop((numbers == 0) & ~_holds(quantities, part), f"{part.text} is false")
-    if choice.top_p is not None:
-        left = np.flatnonzero(numbers == 0)
-        drop(
-            left[_beyond_share(quantities["std"][left], choice.top_p, choice.top_p_slack)], f"--top-p {choice.top_p:g}"
-        )
-    left = np.flatnonzero(numbers == 0)
-    if choice.top is not None and len(left) > choice.top:
-        drop(
-            left[_descending(quantities, choice.by)[left].argsort(kind="stable")[choice.top :]],
-            f"--top {choice.top} --by {choice.by}",
-        )
-    left = np.flatnonzero(numbers == 0)
-    if choice.limit is not None and len(left) > choice.limit:
-        drop(_in_order(left, choice.seed)[choice.limit :], f"--limit {choice.limit}")
+        drop(np.flatnonzero(np.bincount(counted, minlength=len(left)) == 0), "--rows leaves out all of their rows")
+    free, beside = left.copy(), dict[str, Mask]()
+    for groups, reason in _beyond(choice, quantities, left):
+        drop(groups, reason)
     if choice.holdout is not None:
         by, held = _held_out(inspection, choice.holdout, choice.holdout_seed or 0)
         free &= ~held
-        beside["holdout"] = (numbers == 0) & held
-        if (numbers == 0).any() and beside["holdout"].sum() in {0, (numbers == 0).sum()}:
-            which = "all" if beside["holdout"].any() else "none"
-            wrong = f"--holdout {choice.holdout:g} holds out {which} of the {int((numbers == 0).sum()):,} groups"
+        beside["holdout"] = held = left & held
+        if left.any() and held.sum() in {0, left.sum()}:
+            which = "all" if held.any() else "none"
+            wrong = f"--holdout {choice.holdout:g} holds out {which} of the {int(left.sum()):,} groups"
             raise DataError(wrong, "another share, or another split: --holdout-seed N")
-        drop(beside["holdout"], f"--holdout {choice.holdout:g} by {by}")
+        drop(np.flatnonzero(held), f"--holdout {choice.holdout:g} by {by}")
     if choice.control:
         codes = narrow.table["group"].to_numpy()
-        free &= True if picked is None else np.bincount(codes[picked], minlength=len(numbers)) > 0
+        free &= True if picked is None else np.bincount(codes[picked], minlength=len(left)) > 0
         draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
-        control = draw.permutation(np.flatnonzero(free))[: int((free & (numbers == 0)).sum())]
-        beside["control"] = np.isin(np.arange(len(numbers)), control)
-    return {"": numbers == 0, **beside}, _dropped(inspection, numbers, reasons)
+        drawn = draw.permutation(np.flatnonzero(free))[: int((free & left).sum())]
+        beside["control"] = np.isin(np.arange(len(left)), drawn)
+    return {"": left, **beside}, dropped
 
 
-def _in_order(groups: Index, seed: int | None) -> Index:
-    """The groups in the order of the file, or with a seed in a random one."""
-    return groups if seed is None else np.random.default_rng(seed).permutation(groups)
+def _beyond(choice: Choice, quantities: pl.DataFrame, left: Mask) -> Iterator[tuple[Index, str]]:
+    """The groups that each step drops, and its reason; they are no longer `left` when the next step is asked for."""
+    for part in choice.where.parts if choice.where else ():
+        yield np.flatnonzero(left & ~_holds(quantities, part)), f"{part.text} is false"
+    if choice.top_p is not None:
+        rest = np.flatnonzero(left)
+        beyond = _beyond_share(quantities["std"][rest], choice.top_p, choice.top_p_slack)
+        yield rest[beyond], f"--top-p {choice.top_p:g}"
+    if choice.top is not None:
+        rest = np.flatnonzero(left)
+        order = _descending(quantities, choice.by)[rest].argsort(kind="stable")
+        yield rest[order[choice.top :]], f"--top {choice.top} --by {choice.by}"
+    if choice.limit is not None:
+        rest = np.flatnonzero(left)
+        order = rest if choice.seed is None else np.random.default_rng(choice.seed).permutation(rest)
+        yield order[choice.limit :], f"--limit {choice.limit}"
 
 
 def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mask]:
@@ -457,17 +437,11 @@ def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
     return UnknownName.among("fact of a group", name, listed)
 
 
-def _dropped(inspection: Inspection, numbers: Index, reasons: Sequence[str]) -> list[facts.Dropped]:
-    """What each reason has dropped, with the first keys."""
-    sizes = facts.rows_of(inspection.groups).to_numpy()
-    listed = []
-    for number, reason in enumerate(reasons, 1):
-        codes = np.flatnonzero(numbers == number)
-        if len(codes):
-            keys = [inspection.narrow.label(int(code)) for code in codes[: facts.LISTED]]
-            rows = int(sizes[codes].sum())
-            listed.append(facts.Dropped(reason=reason, groups=len(codes), rows=rows, keys=keys))
-    return listed
+def _dropped(inspection: Inspection, codes: Index, reason: str) -> facts.Dropped:
+    """These groups as dropped for a reason, with the first keys."""
+    keys = [inspection.narrow.label(code) for code in codes[: facts.LISTED].tolist()]
+    rows = int(facts.rows_of(inspection.groups).to_numpy()[codes].sum())
+    return facts.Dropped(reason=reason, groups=len(codes), rows=rows, keys=keys)
 
 
 def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int, lengths: Vector | None = None) -> Mask:
@@ -509,15 +483,13 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
         return from_top
     starts, ends = segments.starts[large], segments.starts[large] + segments.sizes[large]
     away = ordered - segments.spread(ordered[segments.starts])  # a shared offset would cost digits
-    bottom, top = _running(away, starts, 1, most), _running(away, ends - 1, -1, most)
-    best = np.full(len(large), -1.0)
-    share = np.full(len(large), most // 2)
-    for k in sorted(range(most + 1), key=lambda k: (abs(2 * k - most), k)):
-        total = bottom[0][:, most - k] + top[0][:, k]
-        variance = bottom[1][:, most - k] + top[1][:, k] - total * total / most
-        better = variance > best + 1e-12 * np.abs(best)
-        best, share = np.where(better, variance, best), np.where(better, k, share)
-    from_top[large] = share
+    from_bottom, top = _running(away, starts, 1, most), _running(away, ends - 1, -1, most)
+    total, squares = (low[:, ::-1] + high for low, high in zip(from_bottom, top, strict=True))
+    variances = squares - total * total / most
+    best = variances.max(axis=1, keepdims=True)
+    order = np.argsort(np.abs(2 * np.arange(most + 1) - most), kind="stable")
+    as_good = variances[:, order] >= best - 1e-12 * np.abs(best)
+    from_top[large] = order[as_good.argmax(axis=1)]
     return from_top
 
 

@@ -7,13 +7,12 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.choosing.groups import Choice, Kept, Selected, select_rows
+from grpo_cli.choosing.groups import Choice, Selected, select_rows
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
@@ -29,7 +28,7 @@ from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, ma
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
 from grpo_cli.schemas.table import NESTED
-from grpo_cli.stats.inspection import Inspection, View
+from grpo_cli.stats.inspection import View
 from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import PARENT
 from grpo_cli.write.outputs import (
@@ -113,95 +112,95 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
     refuse_summary(job.output, targets)
 
     watching = Watching(tables, phase)
-    groups, kept = selected(job, tables, over=watching)
+    narrow, kept, facts = selected(job, tables, over=watching)
 
     watching.phase("writing")
     refuse_changed(tables)
     make_folders(targets)
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
-    scans, outputs, force, notes = groups.narrow.scans, kept.outputs, job.output.force, list[str]()
-    if joined:
-        for at, (target, parts) in enumerate(zip(targets, outputs, strict=True)):
-            with one_of_several(at, len(targets)):
-                notes += _join(tables, scans, parts, target, force=force)
-    else:
-        inputs = [*zip(tables, scans, kept.lengths, strict=True)] * len(outputs)
-        notes = _write(inputs, [*chain.from_iterable(outputs)], targets, force=force)
+    parts = [[*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))] for rows in kept.values()]
+    outputs = parts if joined else [[part] for each in parts for part in each]
+    notes = _write([*zip(targets, outputs, strict=True)], force=job.output.force)
     return replace(
-        kept.facts,
+        facts,
         inputs=[table.name for table in tables],
         against=job.before,
         outputs=[target.name for target in targets],
-        warnings=[*kept.facts.warnings, *skipped, *notes],
+        warnings=[*facts.warnings, *skipped, *notes],
         seconds=round(time.perf_counter() - started, 3),
     )
 
 
-def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Inspection, Kept]:
-    """The groups of these tables, and the rows that are kept."""
+def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tuple[Narrow, dict[str, Index], Selected]:
+    """The rows of these tables, those that each output keeps, and the facts."""
     view = View(length=job.length, named=job.choice.names)
     groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=over)
-    kept = select_rows(groups, job.choice, other_runs(job, job.plan))
-    return groups, _with_records(groups.narrow, kept)
+    rows, facts = select_rows(groups, job.choice, other_runs(job, job.plan))
+    return groups.narrow, {name: _with_records(groups.narrow, kept) for name, kept in rows.items()}, facts
 
 
-def _with_records(narrow: Narrow, kept: Kept) -> Kept:
+def _of_tables(narrow: Narrow, rows: Index) -> list[Index]:
+    """The rows of each table, counted from its first row."""
+    parts = np.split(rows, np.searchsorted(rows, narrow.ends[:-1]))
+    return [part - end + length for part, end, length in zip(parts, narrow.ends, narrow.lengths, strict=True)]
+
+
+def _with_records(narrow: Narrow, kept: Index) -> Index:
     """The kept rows with those of the same records that are no rollouts, such as a judge's: records stay whole."""
     if narrow.foreign is None:
         return kept
-    every = [[rows] for rows in kept.rows.values()]
+    whole = [kept]
     for at, foreign in narrow.by_file(narrow.foreign):
-        table, start = narrow.tables[at], int(narrow.ends[at]) - narrow.lengths[at]
+        table = narrow.tables[at]
         if table.schema is not None and table.schema.layout == NESTED:
             records = table.scan([Field(PARENT, "key")]).frame[PARENT].to_numpy()
-            for rows, parts in zip(every, kept.outputs, strict=True):
-                rows.append(start + foreign[np.isin(records[foreign], records[parts[at]])])
-    whole = [np.sort(np.concatenate(rows)) for rows in every]
-    return replace(kept, rows=dict(zip(kept.rows, whole, strict=True)))
+            own = np.isin(records[foreign], records[_of_tables(narrow, kept)[at]])
+            whole.append(foreign[own] + int(narrow.ends[at]) - narrow.lengths[at])
+    return np.sort(np.concatenate(whole))
 
 
-def _write(
-    inputs: Sequence[tuple[FileTable, Scanned, int]], parts: Sequence[Index], targets: Sequence[Target], *, force: bool
-) -> list[str]:
-    """Write these rows of inputs, which have so many, each to its own output; return notes for the user."""
+class _Part(NamedTuple):
+    """Rows of an input, which has so many."""
+
+    table: FileTable
+    scanned: Scanned
+    length: int
+    rows: Index
+
+
+def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) -> list[str]:
+    """Write each output from its parts; return notes for the user.
+
+    Rows of one input are written as they are, those of several as lines or as a frame with the columns of all.
+    """
     notes: list[str] = []
-    with folders_synced(paths_of(targets)):
-        for at, ((table, scanned, length), rows, target) in enumerate(zip(inputs, parts, targets, strict=True)):
-            same = target.format.same_as(table.format)
-            empty = scanned.empty > 0 and not (same and table.format.keeps_empty_records)
+    with folders_synced(paths_of([target for target, _ in outputs])):
+        for at, (target, parts) in enumerate(outputs):
+            table, scanned, length, rows = parts[0]
+            same, alone = target.format.same_as(table.format), len(parts) == 1
+            empty = alone and scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
                 notes.append(f"{table.name}: records without rollouts are not written")
             # If all rows are kept, the file is copied, unless its texts are elsewhere.
             as_it_is = not empty and not table.source.deferred and is_packed(table.source) == bool(target.packing)
-            whole = same and len(rows) == length and as_it_is
+            whole = alone and same and len(rows) == length and as_it_is
             to = replace(target, packing="") if whole else target
-            with one_of_several(at, len(targets)), sink(to, force=force, sync_folder=False) as handle:
+            with one_of_several(at, len(outputs)), sink(to, force=force, sync_folder=False) as handle:
                 if whole:
                     with table.source.open() as source:
                         shutil.copyfileobj(source, handle)
+                elif alone:
+                    notes += _write_rows(parts[0], target, handle)
+                elif target.format.same_as(registry.lines()):
+                    lines = _Lines(handle)
+                    for part in parts:
+                        if lines.last != b"\n":
+                            lines.write(b"\n")
+                        notes += _write_rows(part, target, cast("BinaryIO", lines))
                 else:
-                    notes += _write_rows(table, scanned.index, target, rows, handle)
-                table.source.check()
-    return notes
-
-
-def _join(
-    tables: Sequence[FileTable], scans: Sequence[Scanned], parts: Sequence[Index], target: Target, *, force: bool
-) -> list[str]:
-    """Write rows of all inputs into one file: lines as they are, or a frame with the columns of all inputs."""
-    notes: list[str] = []
-    each = list(zip(tables, scans, parts, strict=True))
-    with sink(target, force=force) as handle:
-        if target.format.same_as(registry.lines()):
-            lines = _Lines(handle)
-            for table, scanned, rows in each:
-                if lines.last != b"\n":
-                    lines.write(b"\n")
-                notes += _write_rows(table, scanned.index, target, rows, cast("BinaryIO", lines))
-        else:
-            whole = _one_frame([pl.concat(list(taken(table.source, table.format, rows))) for table, _, rows in each])
-            target.format.write_parts(iter([whole]), handle, {})
-        refuse_changed(tables)
+                    each = (taken(part.table.source, part.table.format, part.rows) for part in parts)
+                    target.format.write_parts(iter([_one_frame([pl.concat(list(some)) for some in each])]), handle, {})
+                refuse_changed([part.table for part in parts])
     return notes
 
 
@@ -233,9 +232,10 @@ class _Lines(io.RawIOBase):
         return self.sink.write(data)
 
 
-def _write_rows(table: FileTable, index: Any, target: Target, rows: Index, handle: BinaryIO) -> Sequence[str]:
+def _write_rows(part: _Part, target: Target, handle: BinaryIO) -> Sequence[str]:
     """Write rows as their file has them, or a line per row if a record cannot be divided."""
-    weaving = Weaving(added=pl.DataFrame(height=len(rows)), take=rows, replace=False, metadata={})
+    table, index = part.table, part.scanned.index
+    weaving = Weaving(added=pl.DataFrame(height=len(part.rows)), take=part.rows, replace=False, metadata={})
     notes: Sequence[str] = ()
     if target.format.same_as(table.format):
         try:
