@@ -21,7 +21,7 @@ import numpy as np
 
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.inputs import InMemory, Input, arrivals
+from grpo_cli.files.inputs import InMemory, arrivals
 from grpo_cli.files.kept import note_standard_input
 from grpo_cli.formats import registry
 from grpo_cli.formats.interface import Weaving
@@ -111,13 +111,12 @@ def _boundary(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return group, ()
 
 
-def _weave(job: Job, portion: Portion, sink: BinaryIO) -> Tally:
+def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     """Write the rows of a portion with their advantages, and return their counts; a portion of blank lines is copied."""
     if not len(registry.lines().row_starts(portion.data)):
         sink.write(portion.data)
         return Tally()
-    source = portion.as_input()
-    (table,) = refuse_columns([FileTable(source, registry.lines())], job.output)
+    (table,) = refuse_columns([FileTable(portion, registry.lines())], job.output)
     binding = replace(job.binding, singletons_meant=True, schema=NONE, compare_prompts=False)
     narrow = build_table.read(layout([table], binding), job.plan, checks=CHECKS_OF_STREAM)
     refuse_read_columns(narrow.request.read_names, job.output)
@@ -130,7 +129,7 @@ def _weave(job: Job, portion: Portion, sink: BinaryIO) -> Tally:
     tokens = None if job.output.tokens is None else tokens_of_rows(narrow, scored, job.output.tokens)
     columns = added(scored, job.output, tokens=tokens).filter(scored.frame[".kept"])
     weaving = Weaving(added=columns, take=take, replace=job.output.replace, metadata={})
-    table.format.weave(source, narrow.scans[0].index, sink, weaving)
+    table.format.weave(portion, narrow.scans[0].index, sink, weaving)
     sink.flush()
     return replace(Tally.of(scored, narrow, group_facts(scored)), reward=Numbers.of(scored.rows[".reward"]))
 
@@ -150,24 +149,12 @@ def _explained() -> Iterator[None]:
 # --- portions of whole groups ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Portion:
-    """Lines of complete groups, and how many lines came before. Blank lines stay with the row before them."""
-
-    data: bytes
-    before: int
-
-    def as_input(self) -> Input:
-        """The lines as an input, which can be read twice."""
-        return InMemory.of(self.data, STDOUT, self.before)
-
-
 def portions(
     source: BinaryIO, ends: tuple[str, ...], groups: tuple[str, ...], size: int | None, max_line: int
-) -> Iterator[Portion]:
+) -> Iterator[InMemory]:
     """Portions of whole groups, each as soon as it is complete: a change of `ends`, or `size` rows, ends a portion.
 
-    The waiting lines are the beginning of one portion, so it ends in what arrives next.
+    They know how many lines came before. Blank lines stay with the row before them. The waiting lines are the beginning of one portion, so it ends in what arrives next.
     """
     keys = _Keys(ends, groups)
     waiting, before = list[bytes](), 0  # the parts of that portion, and how many lines came before them
@@ -175,19 +162,19 @@ def portions(
     for data in _whole_lines(source, max_line):
         starts = registry.lines().row_starts(data)
         if ends:
-            cut = keys.add(Portion(data, arrived), starts)
+            cut = keys.add(InMemory.of(data, STDOUT, arrived), starts)
         else:
             all_rows = rows + len(starts)
             rows = all_rows % size if size else all_rows
             cut = None if rows == all_rows else int(starts[-rows]) if rows else len(data)
         if cut is not None:
-            yield Portion(b"".join([*waiting, data[:cut]]), before)
+            yield InMemory.of(b"".join([*waiting, data[:cut]]), STDOUT, before)
             waiting, before = [], arrived + data.count(b"\n", 0, cut)
         waiting.append(data[cut:])
         arrived += data.count(b"\n")
     if any(waiting):
         keys.complete(len(keys.runs))
-        yield Portion(b"".join(waiting), before)
+        yield InMemory.of(b"".join(waiting), STDOUT, before)
 
 
 def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
@@ -213,8 +200,8 @@ def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
 class _Run(NamedTuple):
     """Consecutive rows with the same key: where they begin, and digests of the key."""
 
-    portion: Portion  # that has their first line
-    start: int  # of that line
+    start: int  # in what arrived with them
+    line: int
     end: bytes  # digest of the columns whose change ends a portion
     group: bytes  # digest of the group's columns, if a portion is a batch
 
@@ -229,21 +216,23 @@ class _Keys:
     left: set[bytes] = field(default_factory=set)
     portion_of: dict[bytes, bytes] = field(default_factory=dict)
 
-    def add(self, portion: Portion, starts: Ints) -> int | None:
+    def add(self, arrived: InMemory, starts: Ints) -> int | None:
         """Add what has arrived; return how many of its bytes belong to a portion that is now complete, None if none is."""
         if not len(starts):
             return None
         names = dict.fromkeys((*self.ends, *self.groups))
         with _explained():
-            frame = registry.lines().scan(portion.as_input(), [Field(name, "key") for name in names]).frame
+            frame = registry.lines().scan(arrived, [Field(name, "key") for name in names]).frame
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
         ends, groups = (_digests([texts[name] for name in names], len(first)) for names in (self.ends, self.groups))
-        known = len(self.runs)
-        for start, end, group in zip(starts[first].tolist(), ends, groups, strict=True):
-            if not self.runs or (end, group) != self.runs[-1][2:]:
-                self.runs.append(_Run(portion, start, end, group))
+        known, begins = len(self.runs), starts[first]
+        ends_of_lines = np.flatnonzero(np.frombuffer(arrived.data, np.uint8) == ord("\n"))
+        lines = np.searchsorted(ends_of_lines, begins) + arrived.lines_before + 1
+        for run in map(_Run, begins.tolist(), lines.tolist(), ends, groups):
+            if not self.runs or run[2:] != self.runs[-1][2:]:
+                self.runs.append(run)
         for at in reversed(range(max(known, 1), len(self.runs))):
             if self.runs[at].end != self.runs[at - 1].end:
                 self.complete(at)
@@ -256,12 +245,13 @@ class _Keys:
         for run in self.runs[:count]:
             late = run.end != last and run.end in self.left
             if late or (self.groups and self.portion_of.setdefault(run.group, run.end) != run.end):
-                line = run.portion.before + run.portion.data.count(b"\n", 0, run.start) + 1
                 if late:
                     cure = "sort the rows by it upstream, or leave out --stream"
-                    raise DataError(f"-:{line}: {', '.join(self.ends)} comes back after its group was complete", cure)
+                    raise DataError(
+                        f"-:{run.line}: {', '.join(self.ends)} comes back after its group was complete", cure
+                    )
                 more = f"a group belongs to one batch: add {', '.join(self.ends)} to --group"
-                raise DataError(f"-:{line}: {', '.join(self.groups)} was in an earlier batch", more)
+                raise DataError(f"-:{run.line}: {', '.join(self.groups)} was in an earlier batch", more)
             self.left.add(run.end)
             last = run.end
         self.runs = self.runs[count:]
