@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,7 +15,7 @@ import polars as pl
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.known_names import TRUTHS
 from grpo_cli.read.texts import Labels, Passage, Reader, Said, TextColumns, code_of, plain_texts, written
-from grpo_cli.stats.facts import plain, rows_of
+from grpo_cli.stats.facts import only_finite, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups
 from grpo_cli.values.key_text import cut
 from grpo_cli.values.key_text import plain as plain_text
@@ -98,18 +99,14 @@ def report_groups(
     truths = texts_of(inspection, _truth_column(inspection), firsts, room)
     conversations = _conversations(inspection, rows_of_groups, text)
     lines = describe_rows(inspection, rows)
-    cells: dict[str, list[Any]] = {"row": [line.row for line in lines]}
-    for name, head in components.items():
-        cells[head] = [line.rewards[name] for line in lines]
-    cells["reward"] = [line.reward for line in lines]
-    for name, values in advantages.items():
-        finite = values.is_null() | values.is_finite()
-        cells[name] = [
-            v if known else str(v) for v, known in zip(values.gather(rows), finite.gather(rows), strict=True)
-        ]
-    cells["status"] = [line.status for line in lines]
-    if length:
-        cells["length"] = [line.length for line in lines]
+    cells: dict[str, list[Any]] = {
+        "row": [line.row for line in lines],
+        **{head: [line.rewards[name] for line in lines] for name, head in components.items()},
+        "reward": [line.reward for line in lines],
+        **{name: [*map(_finite_or_text, values.gather(rows))] for name, values in advantages.items()},
+        "status": [line.status for line in lines],
+        **{name: [line.length for line in lines] for name in length},
+    }
     of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
     each = enumerate(zip(rows_of_groups, prompts, truths, sizes, strict=True))
@@ -246,16 +243,18 @@ def ends(text: str | None, room: int | None) -> str | None:
     return f"{text[:start]} … {text[start + 3 - room :]}"
 
 
+def _finite_or_text(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else str(value)
+
+
 def describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
     """These rows without their texts."""
     narrow, raw, scored = inspection.narrow, inspection.rows[rows], inspection.scored.rows[rows]
-    names = narrow.reward_names
-    rewards = zip(*(narrow.table[f"reward.{k}"].gather(rows) for k in range(len(names))), strict=True)
-    lengths = raw["length"] if "length" in raw.columns else [None] * len(rows)
-    each = zip(rows.tolist(), rewards, raw[".reward"], scored[".advantage"], scored[".status"], lengths, strict=True)
-    lines = []
-    for row, values, reward, advantage, status, length in each:
-        of_columns = dict(zip(names, map(plain, values), strict=True))
-        place = narrow.spot(row)
-        lines.append(RowLine(*place, of_columns, plain(reward), plain(advantage), status, plain(length), text=None))
-    return lines
+    length = raw["length"] if "length" in raw.columns else pl.Series([None] * len(rows))
+    columns = {"reward": raw[".reward"], "advantage": scored[".advantage"], "status": scored[".status"]}
+    lines = only_finite(pl.DataFrame({**columns, "length": length}))
+    rewards = only_finite(narrow.table[rows].select(pl.selectors.starts_with("reward.")))
+    return [
+        RowLine(*narrow.spot(row), dict(zip(narrow.reward_names, values, strict=True)), **line, text=None)
+        for row, values, line in zip(rows.tolist(), rewards.iter_rows(), lines.iter_rows(named=True), strict=True)
+    ]
