@@ -109,9 +109,8 @@ class Rollouts:
 
     def at(self, kept: Mask | Index) -> Rollouts:
         """The rollouts at these positions."""
-        of_rows = ("rows", "codes", "rewards", "advantages", "prompts", "responses", "lengths")
-        each = {name: getattr(self, name) for name in of_rows}
-        return replace(self, **{name: values[kept] for name, values in each.items() if values is not None})
+        of_rows: dict[str, Any] = {name: each for name, each in vars(self).items() if isinstance(each, np.ndarray)}
+        return replace(self, **{name: each[kept] for name, each in of_rows.items()})
 
     def keep(self, kept: Mask, reason: str) -> Rollouts:
         """These rollouts; the others are counted under the reason to leave them out."""
@@ -160,18 +159,16 @@ class Kind:
 
 def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     """The best rows of each group, without duplicate texts."""
-    ends = _ends(rollouts.rewards)
+    ends, most = _ends(rollouts.rewards), wanted.per_group
     if not wanted.keep_duplicates:
         rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     if wanted.min_reward is not None:
         rollouts = rollouts.keep(rollouts.rewards >= wanted.min_reward, f"a reward below {wanted.min_reward:g}")
-    if wanted.pick == "all-above":
-        if wanted.min_reward is None:
-            means = rollouts.groups["mean"].to_numpy()
-            rollouts = rollouts.keep(rollouts.rewards > means[rollouts.codes], "not above the mean of its group")
-        most = wanted.per_group
-    else:
-        most = wanted.per_group or 1
+    if wanted.pick != "all-above":
+        most = most or 1
+    elif wanted.min_reward is None:
+        means = rollouts.groups["mean"].to_numpy()
+        rollouts = rollouts.keep(rollouts.rewards > means[rollouts.codes], "not above the mean of its group")
     if wanted.pick == "shortest":
         bar = bar_of(rollouts.groups, wanted.solved_at)
         rollouts = rollouts.keep(rollouts.rewards >= bar, f"not solved: a reward below {bar:g}")
@@ -183,10 +180,8 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
         said = f" (in {ties:,} group{'s' * (ties != 1)} others have the same {what}: the first in the file is taken)"
         rollouts = rollouts.keep(picked, f"not among the {which} {most} of its group{said if ties else ''}")
     if not wanted.keep_duplicates:
-        first = _distinct_keys(rollouts.prompts, rollouts.responses).first.to_numpy()
-        if len(first) < len(rollouts.rows):
-            is_first = np.isin(np.arange(len(rollouts.rows)), first)
-            rollouts = rollouts.keep(is_first, "duplicates of another group's prompt and response")
+        is_first = _first(rollouts.prompts, rollouts.responses)
+        rollouts = rollouts.keep(is_first, "duplicates of another group's prompt and response")
     return Records(
         rows={"response": rollouts.rows},
         columns=pl.DataFrame({"reward": rollouts.rewards}),
@@ -216,12 +211,18 @@ def _distinct_keys(*keys: np.ndarray[tuple[int], Any]) -> Coded:
     return encode(list(map(pl.Series, keys)), len(keys[0]))
 
 
+def _first(*keys: np.ndarray[tuple[int], Any]) -> Mask:
+    """The first row with each combination of these numbers."""
+    first = np.zeros(len(keys[0]), dtype=bool)
+    first[_distinct_keys(*keys).first.to_numpy()] = True
+    return first
+
+
 def _distinct(rollouts: Rollouts) -> Mask:
     """One row for each response of a group: the one with the highest reward, and the first if several have it."""
     order = np.argsort(-rollouts.rewards, kind="stable")
-    first = _distinct_keys(rollouts.codes[order], rollouts.responses[order]).first
-    kept = np.zeros(len(order), dtype=bool)
-    kept[order[first.to_numpy()]] = True
+    kept = np.empty(len(order), dtype=bool)
+    kept[order] = _first(rollouts.codes[order], rollouts.responses[order])
     return kept
 
 
@@ -236,41 +237,41 @@ def _tied_groups(rollouts: Rollouts, by: Vector, picked: Mask) -> int:
 
 def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     """Records with a better and a worse response to one prompt in one group; equal rewards make no pair."""
-    warnings = []
     of_prompts = _distinct_keys(rollouts.prompts, rollouts.codes)
-    if (several := of_prompts.size - len(np.unique(rollouts.codes))) > 0:
-        warnings.append(f"{several:,} more prompts than groups: pairs are made within each prompt of a group")
+    several = of_prompts.size - len(np.unique(rollouts.codes))
     rollouts = replace(rollouts, codes=of_prompts.codes.cast(pl.Int64).to_numpy())
     rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
-    low, high = group_extremes(rollouts.codes, rollouts.rewards, of_prompts.size)
-    equal = (low == high)[rollouts.codes]
-    alone = (np.bincount(rollouts.codes, minlength=of_prompts.size) == 1)[rollouts.codes]
+    codes, rewards = rollouts.codes, rollouts.rewards
+    low, high = group_extremes(codes, rewards, of_prompts.size)
+    equal = (low == high)[codes]
+    alone = (np.bincount(codes, minlength=of_prompts.size) == 1)[codes]
     made = np.array(_PAIRS[wanted.pairs or "extremes"](rollouts))
-    margins = rollouts.rewards[made[0]] - rollouts.rewards[made[1]]
+    margins = rewards[made[0]] - rewards[made[1]]
     wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
     facts: dict[str, Any] = {"narrow_pairs": int((margins > 0).sum() - wide.sum())}
     made, margins = made[:, wide], margins[wide]
     if wanted.max_pairs is not None:
         seed = wanted.choice.seed
         by = -margins if seed is None else np.random.default_rng(seed).random(len(margins))
-        kept = pick_rows(rollouts.codes[made[0]].astype(np.uint32), by, wanted.max_pairs, "worst", 0)
+        kept = pick_rows(codes[made[0]].astype(np.uint32), by, wanted.max_pairs, "worst", 0)
         facts["pairs_over_limit"] = int((~kept).sum())
         made = made[:, kept]
     better, worse = made[:, np.lexsort(made[::-1])]  # in the order of the better rows, then of the worse ones
-    facts["groups_without_pair"] = of_prompts.size - len(np.unique(rollouts.codes[better]))
+    facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes[better]))
     left_out = (
         *rollouts.left_out,
         ("the only row of its group, which makes no pair", int(alone.sum())),
         ("in groups whose rewards are all equal, which make no pair", int((equal & ~alone).sum())),
         ("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))),
     )
-    columns = pl.DataFrame({"chosen_reward": rollouts.rewards[better], "rejected_reward": rollouts.rewards[worse]})
+    columns = pl.DataFrame({"chosen_reward": rewards[better], "rejected_reward": rewards[worse]})
+    many = f"{several:,} more prompts than groups: pairs are made within each prompt of a group"
     return Records(
         rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
         columns=columns.with_columns(margin=pl.col("chosen_reward") - pl.col("rejected_reward")),
         left_out=left_out,
-        warnings=tuple(warnings),
+        warnings=(many,) if several > 0 else (),
         facts=facts,
     )
 
@@ -280,9 +281,7 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def _levels(rollouts: Rollouts) -> Index:
     """The first row with each distinct reward of a group."""
-    new = np.ones(len(rollouts.rows), dtype=bool)
-    new[1:] = (rollouts.codes[1:] != rollouts.codes[:-1]) | (rollouts.rewards[1:] != rollouts.rewards[:-1])
-    return np.flatnonzero(new)
+    return np.flatnonzero((np.diff(rollouts.codes, prepend=-1) != 0) | (np.diff(rollouts.rewards, prepend=0.0) != 0))
 
 
 def _extremes(rollouts: Rollouts) -> tuple[Index, Index]:
@@ -306,11 +305,9 @@ def _all(rollouts: Rollouts) -> tuple[Index, Index]:
             f"{count:,} pairs take {count * _PAIR / 1e9:.1f} GB of memory, and {memory / 1e9:.1f} GB are available",
             "use --pairs adjacent or extremes, or --where",
         )
-    better, worse = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     places = np.arange(len(rollouts.rows))
-    away = 0
-    while len(places):
-        away += 1
+    better, worse = [places[:0]], [places[:0]]
+    for away in range(1, sizes.max(initial=0)):
         places = places[places < len(rollouts.rows) - away]
         places = places[rollouts.codes[places] == rollouts.codes[places + away]]
         better.append(places)
@@ -334,13 +331,12 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     weight = _weight(rollouts, wanted)
     rollouts = rollouts.keep(weight > 0, "a weight of 0")
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[weight > 0]}
-    ends = _ends(rollouts.rewards)
-    warnings = tuple(_lowest_kept(rollouts.rewards, *ends)) if ends[0] == ends[1] else ()
+    worst, best = _ends(rollouts.rewards)
     return Records(
         rows={"response": rollouts.rows},
         columns=pl.DataFrame(columns),
         left_out=rollouts.left_out,
-        warnings=warnings,
+        warnings=tuple(_lowest_kept(rollouts.rewards, worst, best)) if worst == best else (),
     )
 
 

@@ -49,6 +49,7 @@ _ONE_KIND: Final = (
     "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
 )
 _TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
+_KEY: Final = "\0key"  # no column of a user
 _DIGITS: Final = 17  # with more, a float is not the number that was written
 
 
@@ -401,10 +402,8 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
             raise DataError(f"{series.name} is {str(series.dtype).lower()}, which has no mean", "--take first|last")
         if series.dtype.is_integer() and int(series.abs().max() or 0) > _EXACT:  # type: ignore[arg-type]
             raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
-    columns = [pl.Series("key", keyed.theirs), *(series.alias(str(at)) for at, series in enumerate(frame))]
-    means = pl.DataFrame(columns).group_by("key", maintain_order=True).mean()
-    values = [means[str(at)].alias(name) for at, name in enumerate(frame.columns)]
-    return pl.DataFrame(values), Keyed(keyed.mine, means["key"].to_numpy(), keyed.size)
+    means = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True).mean()
+    return means.drop(_KEY), Keyed(keyed.mine, means[_KEY].to_numpy(), keyed.size)
 
 
 def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame, theirs: pl.DataFrame) -> DataError:
