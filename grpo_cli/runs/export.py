@@ -16,7 +16,7 @@ import polars as pl
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
 from grpo_cli.choosing.groups import Choice, choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError, Written
 from grpo_cli.options.conditions import Filter
@@ -162,8 +162,8 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         records = _times_ratio(records, narrow, wanted, wanted.ratio_cap)
     codes = narrow.table["group"].to_numpy()[next(iter(records.rows.values()))]
     parts = {name: records.at(mask[codes]) for name, mask in outputs.items()}
-    further = {name: len(part.columns) for name, part in parts.items()}
-    height = further.pop("")
+    beside = {name: len(part.columns) for name, part in parts.items()}
+    height = beside.pop("")
     names, rows = _names(columns, records.rows), sum(narrow.lengths)
     if job.gate is not None:
         counts = {"records": height, "rows": rows, "groups": grouped}
@@ -173,7 +173,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
     refuse_changed(tables)
     for at, (target, part) in enumerate(zip(targets, parts.values(), strict=True)):
         with one_of_several(at, len(targets)), sink(target, force=job.output.force) as handle:
-            pieces = _counted(_pieces(narrow, columns, part), len(records.columns), watching)
+            pieces = _counted(_pieces(narrow, columns, names, part), len(records.columns), watching)
             write_records(pieces, names, part.columns, handle, target.format)
             refuse_changed(tables)
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
@@ -190,7 +190,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
         texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
         plan=inspection.scored.plan if weighs else None,
         records=height,
-        beside=further,
+        beside=beside,
         columns=[*names, *records.columns.columns],
         dropped=[*dropped, *left_out, *of_foreign(narrow)],
         **records.facts,
@@ -244,14 +244,14 @@ def _rollouts(
     reward = of_rollout = inspection.raw.rows[".reward"]
     if inspection.raw.plan.unit.take != "each":
         of_rollout = inspection.raw.rows.select(pl.col(".reward").max().over("rollout")).to_series()
-    rewards = (of_rollout if all_rows else reward).fill_null(float("nan")).to_numpy()
-    advantages = inspection.scored.rows[".advantage"].fill_null(float("nan")).to_numpy()
-    advantages = np.where(narrow.masked, 0.0, advantages)  # for tokens: other kinds have no masked rows
+    advantages = np.where(
+        narrow.masked, 0.0, inspection.scored.rows[".advantage"]
+    )  # for tokens: others have no masked rows
     nothing = np.zeros(len(rows), np.uint64)
     found = Rollouts(
         rows=rows,
         codes=codes[rows],
-        rewards=rewards[rows],
+        rewards=(of_rollout if all_rows else reward).to_numpy()[rows],
         advantages=advantages[rows],
         prompts=nothing,
         responses=nothing,
@@ -271,7 +271,7 @@ def _rollouts(
     hashes = text_hashes(narrow, found.rows, columns.names)
     responses = hashes[columns.response or columns.messages]
     found = replace(found, prompts=hashes.get(columns.prompt, found.prompts), responses=responses)
-    return found.keep(np.logical_and.reduce([texts > 0 for texts in hashes.values()]), missing)
+    return found.keep(np.logical_and.reduce([*hashes.values()]), missing)
 
 
 # --- texts of records ------------------------------------------------------------------------------------------
@@ -286,33 +286,25 @@ def _names(columns: TextsOrTokens, rows: Mapping[str, Index]) -> list[str]:
     return ["prompt", *(name for name in rows if name != "prompt")]
 
 
-def _pieces(narrow: Narrow, columns: TextsOrTokens, records: Records) -> Iterator[pl.DataFrame]:
+def _pieces(narrow: Narrow, columns: TextsOrTokens, names: Sequence[str], records: Records) -> Iterator[pl.DataFrame]:
     """The JSON texts of the records, in frames of some records each."""
-    rows = records.rows
-    if isinstance(columns, TokenColumns):
-        yield from _token_lists(narrow, columns, rows["tokens"], records.columns["advantage"])
+    if isinstance(columns, TextColumns) and "chosen" in records.rows:
+        yield from _pairs(narrow, columns, records.rows["chosen"], records.rows["rejected"])
         return
-    if "chosen" in rows:
-        yield from _pairs(narrow, columns, rows["chosen"], rows["rejected"])
-        return
-    (only,) = rows.values()
-    names = (
-        {columns.messages: "messages"}
-        if columns.messages
-        else {columns.prompt: "prompt", columns.response: "completion"}
-    )
-    if "prompt" in rows:
-        names = {columns.prompt or columns.messages: "prompt"}
+    ((kind, rows),) = records.rows.items()
     done = 0
-    for frame in narrow.texts_at(only, list(names)):
-        found, place = frame.rename(names), _places(narrow, only[done:])
-        done += len(frame)
-        if not columns.messages:
-            yield in_one_form(found)
-        elif "prompt" in rows:
-            yield pl.DataFrame([before_response(found["prompt"], place)])
+    for frame in narrow.texts_at(rows, columns.names):
+        some = slice(done, done + len(frame))
+        done, place = some.stop, _places(narrow, rows[some])
+        if isinstance(columns, TokenColumns):
+            yield from token_advantages(frame, records.columns["advantage"][some], columns, place)
+            continue
+        texts = frame.rename(dict(zip(columns.names, names, strict=True)))
+        if columns.messages:
+            form = before_response if kind == "prompt" else conversations
+            yield pl.DataFrame([form(texts[names[0]], place)])
         else:
-            yield pl.DataFrame([conversations(found["messages"], place)])
+            yield in_one_form(texts)
 
 
 def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -> Records:
@@ -320,20 +312,18 @@ def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -
     new, old = str(wanted.token_logprobs), str(wanted.old_token_logprobs)
     rows, found = records.rows["response"], np.full(len(narrow.table), np.nan)
 
-    def means(part: TokenPart) -> tuple[Index, Vector]:
+    def means(part: TokenPart) -> pl.DataFrame:
         ratio = np.exp(np.minimum(part.values[new] - part.values[old], math.log(cap)))
-        return part.rows, part.sums(ratio) / np.where(part.sizes, part.sizes, np.nan)
+        return pl.DataFrame({"row": part.rows, "ratio": part.sums(ratio) / np.where(part.sizes, part.sizes, np.nan)})
 
-    def joined(parts: Iterable[tuple[Index, Vector]]) -> tuple[Index, Vector]:
-        here, ratios = zip(*parts, strict=True)
-        return np.concatenate(here), np.concatenate(ratios)
+    def joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
+        return pl.concat([pl.DataFrame(schema={"row": pl.Int64, "ratio": pl.Float64}), *parts])
 
-    here, ratios = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
-    found[here] = ratios
+    ratios = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
+    found[ratios["row"]] = ratios["ratio"]
     there = np.isfinite(found[rows])
     columns = records.columns.with_columns(ratio=found[rows]).with_columns(pl.col("weight") * pl.col("ratio"))
-    without = ("no log-probs", int((~there).sum()))
-    left_out = (*records.left_out, without)
+    left_out = (*records.left_out, ("no log-probs", int((~there).sum())))
     return replace(records, rows={"response": rows[there]}, columns=columns.filter(there), left_out=left_out)
 
 
@@ -344,15 +334,6 @@ def _counted(pieces: Iterator[pl.DataFrame], records: int, watching: Watching) -
         yield piece
         done += len(piece)
         watching.wrote(done / records)
-
-
-def _token_lists(narrow: Narrow, columns: TokenColumns, rows: Index, advantages: pl.Series) -> Iterator[pl.DataFrame]:
-    done = 0
-    for frame in narrow.texts_at(rows, columns.names):
-        here = rows[done : done + len(frame)]
-        values = advantages[done : done + len(frame)]
-        done += len(frame)
-        yield from token_advantages(frame, values, columns, _places(narrow, here))
 
 
 def _places(narrow: Narrow, rows: Index) -> Callable[[int], str]:
