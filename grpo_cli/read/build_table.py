@@ -135,7 +135,7 @@ def columns_of_parts(
 
 def _values(column: pl.Series, parts: PlanBy) -> tuple[list[str], Codes]:
     """The names of the parts in order of first appearance, and the number of the part of every row."""
-    coded = encode([column], len(column))
+    coded = encode([column])
     texts = _texts(column.gather(coded.first))
     if taken := {*parts.together.values()} & {*texts}:
         wrong = f"{parts.column}: {plain(taken.pop())} is both a value and the name of a part with several values"

@@ -95,10 +95,8 @@ def ids_beside_a_text(groups: Groups) -> None:
     """Refuse a text as the key if an id beside it groups the rows differently: equal texts may be different prompts."""
     columns, request = groups.columns, groups.request
     for name in request.for_checks.ids:
-        by_id = encode([columns.values[name]], columns.height)
-        if by_id.size < columns.height and not by_id.codes.equals(
-            encode([columns.values[name] for name in request.key], columns.height).codes
-        ):
+        by_id = columns.coded([name])
+        if by_id.size < columns.height and not by_id.codes.equals(columns.coded(request.key).codes):
             names = ", ".join((*request.key, name))
             raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
 
@@ -184,7 +182,7 @@ def comparable_steps(columns: Columns) -> list[str]:
     ]
     if rollout is None or OWN_STEP not in varying:
         return varying
-    coded = encode([columns.values[name] for name in (*request.key, rollout)], columns.height)
+    coded = columns.coded([*request.key, rollout])
     own = spanning(coded, columns.values[OWN_STEP])
     return [name for name in varying if name != OWN_STEP or not own]
 
@@ -195,7 +193,7 @@ def _separates_draws(columns: Columns, name: str) -> bool:
     Otherwise the column numbers the rows of a draw, or says when each was written. A time may also be that of a part of
     a draw: it counts only if the rows of a group are not consecutive.
     """
-    coded = encode([columns.values[key] for key in columns.request.key if key != name], columns.height)
+    coded = columns.coded([key for key in columns.request.key if key != name])
     if name == TIME and coded.together:
         return False
     (_, before), (size, after) = map(usual, (coded, within(coded, [columns.values[name]])))
@@ -456,7 +454,7 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
     rows = len(pairs[0])
     words, possible = packed(pairs)
     if words is None or possible > 8 * rows:
-        return rows - encode(pairs, rows).size
+        return rows - encode(pairs).size
     seen = np.zeros(possible, np.bool_)  # much faster than numbering the pairs
     seen[words.view(np.int64)] = True
     return rows - int(np.count_nonzero(seen))

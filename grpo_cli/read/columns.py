@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
+from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
 from grpo_cli.read.layout import absent_column, layout, with_names
 from grpo_cli.read.marks import Marked, marked
@@ -20,7 +21,7 @@ from grpo_cli.read.request import Request, choose, united
 from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, Table, column_names, label
 from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
-from grpo_cli.values.cells import Field, NoNumber, as_number, canonical, joined_keys
+from grpo_cli.values.cells import Field, NoNumber, as_number, canonical, joined_keys, where
 from grpo_cli.values.paths import Absent, absent
 
 
@@ -57,7 +58,11 @@ class Columns(Located):
         rewards, left_out = [self.values[name] for name in self.request.rewards], self.left_out
         if left_out is None:
             return rewards
-        return [pl.select(pl.when(~left_out).then(reward)).to_series() for reward in rewards]
+        return [where(~left_out, reward) for reward in rewards]
+
+    def coded(self, names: Sequence[str]) -> Coded:
+        """The rows numbered by these columns."""
+        return encode([self.values[name] for name in names], self.height)
 
     def without_foreign(self) -> Columns:
         """The columns of rollouts: rows that are none, such as those of a judge, are in no group."""
@@ -284,14 +289,10 @@ def _refuse_empty_reward(columns: Columns) -> None:
     there = {*column_names(columns.tables)} - {name}
     for other in (candidate for tier in REWARD_TIERS for candidate in tier if candidate in there):
         try:
-            filled = sum(columns.over(partial(_filled, name=other), columns.tables))
+            scans = columns.over(ReadColumns([Field(other, "number")], ()), columns.tables)
+            filled = sum(scanned.frame[other].count() for scanned in scans)
         except DataError:
             continue  # not numbers, or not in every file
         if 2 * filled > rows:
             wrong = f"{name} is null in {nulls:,} of {rows:,} rows, and {other} is filled"
             raise DataError(wrong, f"--reward={other} takes that column, --reward={name} keeps this one")
-
-
-def _filled(table: Table, name: str) -> int:
-    """How many rows have a number in a column."""
-    return table.scan([Field(name, "number")]).frame[name].count()

@@ -51,8 +51,8 @@ class Coded:
         return codes[starts], np.diff(starts, append=len(codes))
 
 
-def encode(keys: Sequence[pl.Series], rows: int, *, piece: int = PIECE) -> Coded:
-    """Number the distinct combinations of the keys.
+def encode(keys: Sequence[pl.Series], rows: int = 0, *, piece: int = PIECE) -> Coded:
+    """Number the distinct combinations of the keys; without keys, `rows` rows are one.
 
     Of consecutive rows with the same key only the first is numbered. Numbering hashes is much faster than numbering
     keys; afterwards every row is compared with the first row of its code. `piece` rows are
@@ -61,6 +61,7 @@ def encode(keys: Sequence[pl.Series], rows: int, *, piece: int = PIECE) -> Coded
     if not keys:
         zero = pl.zeros(rows, dtype=pl.UInt32, eager=True)
         return Coded(zero, pl.Series(np.zeros(min(rows, 1), np.uint32)))
+    rows = len(keys[0])
     lines = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
     starts, lines = _without_repeats(lines, piece)
     codes, first = _numbered_lines(lines, piece)
@@ -192,7 +193,7 @@ def _flat(key: pl.Series) -> pl.Series:
 
 def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:
     """The same groups, divided further by other columns."""
-    return encode([coded.codes, *more], len(coded.codes))
+    return encode([coded.codes, *more])
 
 
 def blocks(coded: Coded, size: int) -> Coded:

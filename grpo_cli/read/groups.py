@@ -28,7 +28,7 @@ from grpo_cli.read.repeated_draws import size_by_advantages
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.tables import Table
 from grpo_cli.schemas.table import words
-from grpo_cli.values.cells import canonical
+from grpo_cli.values.cells import canonical, where
 from grpo_cli.values.paths import PARENT
 
 
@@ -62,17 +62,13 @@ class Groups:
 
     def prompts_of(self, coded: Coded) -> Mixed | None:
         """The same for another grouping of the same rows."""
-        columns, texts = self.columns, self.request.for_checks
-        if columns.rows is not None:  # rows that were not read get a code after the last group
-            codes = np.full(sum(columns.lengths), coded.size, np.uint32)
-            codes[columns.rows] = coded.codes.to_numpy()
-            coded = Coded(pl.Series(codes), coded.first)
-        return mixed_prompts(columns, coded, texts.prompts, texts.other_texts)
+        texts = self.request.for_checks
+        return mixed_prompts(self.columns, coded, texts.prompts, texts.other_texts)
 
 
 def group(columns: Columns, rule: Rule) -> Groups:
     """Group the rows by the rule."""
-    coded = encode([columns.values[name] for name in rule.key], columns.height)
+    coded = columns.coded(rule.key)
     several = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
     if rule.within == "file" or (rule.within != "input" and not rule.key and several):
         coded = within(coded, [columns.file])
@@ -135,7 +131,7 @@ def _is_step(groups: Groups) -> bool:
     """Whether a rollout_id is the training step, as at the top of slime's dumps: one value in a file with several groups."""
     ids, file = groups.columns.values[ROLLOUT_NUMBER], groups.columns.file
     files = len(groups.columns.tables)
-    return not ids.null_count() and encode([file, ids], len(ids)).size <= files < groups.coded.size
+    return not ids.null_count() and encode([file, ids]).size <= files < groups.coded.size
 
 
 def counted(plan: Plan, how: Counting) -> Plan:
@@ -168,8 +164,8 @@ def _coded(groups: Groups, ids: pl.Series, name: str) -> Coded:
     if name == PARENT and len(groups.columns.tables) > 1:
         keys.append(groups.columns.file)  # records are numbered in each file
     if ids.null_count():
-        keys.append(pl.select(pl.when(ids.is_null()).then(pl.int_range(len(ids)))).to_series())
-    return encode(keys, groups.columns.height)
+        keys.append(where(ids.is_null(), pl.int_range(len(ids), eager=True)))
+    return encode(keys)
 
 
 # --- words --------------------------------------------------------------------------------------------------
@@ -282,7 +278,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         if not _are_in_turns(groups, rollouts):
             if name in IDS_OF_TURNS:
                 continue
-            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or encode([ids], columns.height).size < rollouts.size):  # noqa: PLR2004 - a group has two
+            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or columns.coded([name]).size < rollouts.size):  # noqa: PLR2004 - a group has two
                 continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue

@@ -20,7 +20,7 @@ from grpo_cli.engine.plan_parts import MaskedRows
 from grpo_cli.errors import DataError
 from grpo_cli.read.known_names import FAILED_ENDS, KNOWN_MARKS
 from grpo_cli.schemas.table import Mark, MarkKind
-from grpo_cli.values.cells import JSON_TEXT, canonical
+from grpo_cli.values.cells import JSON_TEXT, canonical, where
 from grpo_cli.values.key_text import cut, plain
 
 TRUE: Final = frozenset({"true", "yes", "y", "t", "on", "1", "1.0"})
@@ -234,7 +234,7 @@ def _as_text(column: pl.Series) -> pl.Series:
     text = canonical(column)
     if column.dtype.is_temporal():
         return text.str.replace("^[a-z]+:", "")
-    quoted = pl.select(pl.when(text.str.starts_with('"')).then(text)).to_series()
+    quoted = where(text.str.starts_with('"'), text)
     return pl.Series([text and json.loads(text) for text in quoted], dtype=pl.String)
 
 

@@ -91,7 +91,7 @@ class Narrow(Located):
     def at(self, places: RowNumbers) -> Narrow:
         """Only the rows at these places; the remaining groups are numbered again."""
         table = self.table[places]
-        groups, batches = (encode([table[name]], len(table)) for name in ("group", "batch"))
+        groups, batches = (encode([table[name]]) for name in ("group", "batch"))
         return replace(
             self,
             table=table.with_columns(group=groups.codes, batch=batches.codes),
@@ -188,5 +188,5 @@ def _role(groups: Groups, role: str, name: str) -> pl.Series:
     column = columns.values[name]
     if ROLES[role].kind != "key":
         return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
-    coded = groups.rollouts if role == "rollout" and groups.rollouts is not None else encode([column], columns.height)
+    coded = groups.rollouts if role == "rollout" and groups.rollouts is not None else encode([column])
     return coded.codes.alias(role)

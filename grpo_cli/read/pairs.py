@@ -23,7 +23,7 @@ from grpo_cli.read.tables import FILE, SHOWN, Binding, Table
 from grpo_cli.read.texts import as_text
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import Schema
-from grpo_cli.values.cells import JSON_TEXT, canonical
+from grpo_cli.values.cells import JSON_TEXT, canonical, where
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
@@ -56,7 +56,7 @@ class Keyed:
         if words is not None and size <= len(columns[0]):  # a word is its own number if few are possible
             codes = words.view(np.int64)
         else:
-            coded = encode(columns, len(columns[0]))
+            coded = encode(columns)
             codes, size = coded.codes.to_numpy(), coded.size
         missing = reduce(or_, (column.is_null() for column in columns))
         if missing.any():
@@ -90,20 +90,15 @@ def comparable(mine: pl.Series, theirs: pl.Series, untyped: tuple[bool, bool]) -
     """
     sides = [mine.alias(""), theirs.alias("")]
     cells = [is_so and side.dtype == pl.String for side, is_so in zip(sides, untyped, strict=True)]
-    sides = [_where(side != "", side) if is_so else side for side, is_so in zip(sides, cells, strict=True)]
+    sides = [where(side != "", side) if is_so else side for side, is_so in zip(sides, cells, strict=True)]
     if sum(cells) == 1:
         at = cells.index(True)
         sides[1 - at], sides[at] = _spelled(sides[1 - at], sides[at])
     one, other = sides
     if one.dtype == other.dtype and (one.dtype.is_integer() or one.dtype == pl.String):
         return one, other
-    one, other = (_where(text != "NaN", text) for text in map(canonical, sides))  # pandas writes NaN for a missing id
+    one, other = (where(text != "NaN", text) for text in map(canonical, sides))  # pandas writes NaN for a missing id
     return one, other
-
-
-def _where(holds: pl.Series, values: pl.Series) -> pl.Series:
-    """The values where this holds, else null."""
-    return pl.select(pl.when(holds).then(values)).to_series().alias("")
 
 
 def _spelled(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -118,12 +113,12 @@ def _spelled(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
         raise DataError(what, "convert CSV to Parquet or to lines of JSON, which have types")
     cells = cells.replace({"True": "true", "False": "false"}).str.replace(rf"^({WHOLE})\.0+$", "${1}")
     fraction = cells.str.contains(NUMBER) & ~cells.str.contains(f"^{WHOLE}$")
-    return bare, canonical(_where(fraction, cells).cast(pl.Float64)).fill_null(cells)
+    return bare, canonical(where(fraction, cells).cast(pl.Float64)).fill_null(cells)
 
 
 def gathered(frame: pl.DataFrame, places: Codes) -> pl.DataFrame:
     """The rows of a frame at these places, with nulls for NOWHERE."""
-    rows = pl.select(pl.when(pl.Series(places != NOWHERE)).then(pl.Series(places))).to_series()
+    rows = where(pl.Series(places != NOWHERE), pl.Series(places))
     return frame.rechunk().select(pl.all().gather(rows))
 
 
@@ -298,7 +293,7 @@ def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tupl
 
 def _kinds(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
     """For each code, how many different rewards its rows have."""
-    parts = encode([pl.Series(codes), *rewards], len(codes))
+    parts = encode([pl.Series(codes), *rewards])
     return np.bincount(codes[parts.first.to_numpy()], minlength=size)[:size]
 
 

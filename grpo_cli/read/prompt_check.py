@@ -13,12 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
@@ -27,7 +25,6 @@ from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.key_text import labels_of
-from grpo_cli.values.paths import Absent
 
 GROUPS: Final = 128  # groups in the sample
 FEWEST: Final = 8  # groups at least, if rows are very long
@@ -80,8 +77,7 @@ class Mixed(NamedTuple):
 def mixed_prompts(read: Located, coded: Coded, columns: Sequence[str], others: Sequence[str]) -> Mixed | None:
     """The groups with several prompts, according to every one of these text columns; None if any of them disagrees.
 
-    Without such `columns`, the `others` are searched for a column that behaves like prompts. The codes cover all rows
-    of the tables; rows that were not read have a code after the last group.
+    Without such `columns`, the `others` are searched for a column that behaves like prompts.
     """
     if not columns:
         return _mixed_texts(read, coded, others) if others else None
@@ -112,33 +108,23 @@ def _mixed_texts(read: Located, coded: Coded, others: Sequence[str]) -> Mixed | 
     Prompts are sampled equally often, each in one group: every text repeats equally often, and only in that group.
     Responses do not repeat, extracted answers repeat unequally often, and labels occur in many groups.
     """
-    parts = _quick_rows(read)
-    ends = np.cumsum([len(rows) for _, rows in parts])
+    cheap = np.concatenate(_cheap_rows(read))
     of_row = size_of(read.tables) / max(1, sum(read.lengths))
     stretches = int(min(STRETCHES, max(1, BYTES / STRETCH / max(1, of_row))))
-    places = np.arange(min(ends[-1], stretches * STRETCH))
-    if ends[-1] > len(places):
-        firsts = np.linspace(0, ends[-1] - STRETCH, stretches).astype(np.int64)
-        places = np.unique(firsts[:, None] + np.arange(STRETCH))
-    of_part = np.searchsorted(ends, places, side="right")
-    quick = np.concatenate(
-        [
-            _numbers(start, rows, places[of_part == at] - (ends[at] - len(rows)))
-            for at, (start, rows) in enumerate(parts)
-        ]
-    )
-    quick = quick[(coded.codes.gather(quick) < coded.size).to_numpy()]
-    if len(quick) < 2 * _PROMPTS:
+    if len(cheap) > stretches * STRETCH:
+        firsts = np.linspace(0, len(cheap) - STRETCH, stretches).astype(np.int64)
+        cheap = cheap[np.unique(firsts[:, None] + np.arange(STRETCH))]
+    if len(cheap) < 2 * _PROMPTS:
         return None
-    codes = coded.codes.gather(quick).to_list()
+    codes = coded.codes.gather(cheap).to_list()
     for column in others:
-        texts = _values(read, quick, column)
+        texts = _values(read, cheap, column)
         if not all(isinstance(text, str) for text in texts) or not _are_words(set(texts)):
             continue
         group_of = dict(zip(texts, codes, strict=True))
         if any(group_of[text] != code for text, code in zip(texts, codes, strict=True)):
             continue
-        repeats = _repeats(quick, texts, whole=len(quick) == (coded.codes < coded.size).sum())
+        repeats = _repeats(cheap, texts, whole=len(cheap) == len(coded.codes))
         if len(repeats) != 1 or repeats == {1}:
             continue
         prompts: dict[int, list[str]] = {}
@@ -242,68 +228,42 @@ def _goes_on(text: str, longer: str) -> bool:
 
 def _compared_rows(read: Located, coded: Coded) -> Index:
     """The rows of the sample, in ascending order."""
-    quick, size = _quick_rows(read), size_of(read.tables)
-    codes = [
-        coded.codes.slice(start, len(rows)).to_numpy()  # not copied: there may be many rows
-        if isinstance(rows, range)
-        else coded.codes.gather(pl.Series(rows + start)).to_numpy()
-        for start, rows in quick
-    ]
-    small = len(quick) == len(read.tables) and size <= SMALL
+    cheap, size = _cheap_rows(read), size_of(read.tables)
+    rows = np.concatenate(cheap)
+    if len(cheap) == len(read.tables) and size <= SMALL:
+        return rows
     # Groups spread over all rows; fewer if rows are long.
-    groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths)))))) // len(quick) + 1
-    chosen = np.full(int(max((part.max(initial=0) for part in codes), default=0)) + 1, small)
-    for part in codes if not small else ():
-        chosen[part[np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)]] = True
-    here = [np.flatnonzero(chosen[part]) for part in codes]
-    rows = np.concatenate([_numbers(start, part, at) for (start, part), at in zip(quick, here, strict=True)])
-    of_rows = np.concatenate([part[at] for part, at in zip(codes, here, strict=True)])
-    rows, of_rows = rows[of_rows < coded.size], of_rows[of_rows < coded.size]  # the others belong to no group
-    if small:
-        return rows.astype(np.int64)
-    first, last = (np.unique(some, return_index=True)[1] for some in (of_rows, of_rows[::-1]))
+    groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths)))))) // len(cheap) + 1
+    codes, chosen = coded.codes.to_numpy(), np.zeros(coded.size, bool)
+    for part in cheap:
+        places = np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)
+        chosen[codes[part[places]]] = True
+    rows = rows[chosen[codes[rows]]]
+    first, last = (np.unique(codes[some], return_index=True)[1] for some in (rows, rows[::-1]))
     return np.unique([rows[first], rows[::-1][last]])
 
 
-def _numbers(start: int, rows: range | Index, at: Index) -> Index:
-    """The row numbers, over all tables, of some of the cheap rows of a file."""
-    return start + (at if isinstance(rows, range) else rows[at])
-
-
-def _quick_rows(read: Located) -> Sequence[tuple[int, range | Index]]:
-    """For some files: the number of its first row, and its rows that are cheap to read."""
-    found = read.fetched.cheap
-    if not found:
-        for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
-            table, height = read.tables[at], read.lengths[at]
-            rows = table.format.cheap_rows(table.source, read.scans[at].index, height)
-            found.append((int(read.ends[at]) - height, rows if isinstance(rows, range) else rows.astype(np.int64)))
+def _cheap_rows(read: Located) -> list[Index]:
+    """For some files, the rows that are cheap to read."""
+    found, known = [], read.fetched.cheap
+    for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
+        if at not in known:
+            table = read.tables[at]
+            known[at] = table.format.cheap_rows(table.source, read.scans[at].index, read.lengths[at])
+        rows, inside = read.rows_of(at)
+        cheap = known[at]
+        found.append(rows[inside < len(cheap) if isinstance(cheap, range) else np.isin(inside, cheap)])
     return found
 
 
 def _values(read: Located, rows: Index, column: str) -> list[Any]:
-    """The values of a column at some ascending rows; None for rows of a file that lacks the column.
-
-    Each is fetched only once.
-    """
-    known = read.fetched.texts.setdefault(column, {})
-    new = np.array([row for row in rows.tolist() if row not in known], np.int64)
-    if len(new):
-        of_files = dict(read.by_file(new))
-        wanted = {read.tables[at].name: (read.scans[at].index, own) for at, own in of_files.items()}
-        found = read.over(partial(_excerpt, column=column, wanted=wanted), [read.tables[at] for at in of_files])
-        known.update(zip(new.tolist(), (value for values in found for value in values), strict=True))
-    return [known[row] for row in rows.tolist()]
-
-
-def _excerpt(table: Table, column: str, wanted: Mapping[str, tuple[Any, Index]]) -> Sequence[Any]:
-    """The values of a column at the wanted rows of a table."""
-    index, rows = wanted[table.name]
-    if {column, column.partition(".")[0]} & {*table.columns()}:
-        with suppress(Absent):  # a nested column may be missing
-            frames = table.rows(index, rows, [column])
-            return [value for frame in frames for value in frame[column].to_list()]
-    return [None] * len(rows)
+    """The values of a column at some rows; None for rows of a file that lacks the column. Each is fetched only once."""
+    known, places = read.fetched.texts.setdefault(column, {}), read.places_of(rows).tolist()
+    new = {place: row for place, row in zip(places, rows.tolist(), strict=True) if place not in known}
+    if new:
+        found = read.records(np.array([*new.values()]), [column])
+        known.update(zip(new, (record.get(column) for record in found), strict=True))
+    return [known[place] for place in places]
 
 
 def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning
+from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning, within
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
@@ -170,7 +170,7 @@ def numberings(columns: Columns) -> dict[str, Numbering]:
 def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: Numbering) -> bool:
     """Whether blocks of this size are not draws but single rollouts: their fragments, or the votes of judges."""
     order = np.argsort(coded.codes.to_numpy(), kind="stable")
-    values = encode([column], len(column))
+    values = encode([column])
     groups, numbers = coded.codes.to_numpy()[order], values.codes.to_numpy()[order]
     same = int(((groups[1:] == groups[:-1]) & (numbers[1:] == numbers[:-1])).sum())
     if kind == "judge":
@@ -182,11 +182,11 @@ def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: 
 
 def size_by_samples(coded: Coded, samples: pl.Series) -> int | None:
     """The size of a draw, if sample numbers restart inside groups and no block of that size repeats a number."""
-    pairs = encode([coded.codes, samples], len(samples))
+    pairs = within(coded, [samples])
     size = int(parts_of_each(coded, pairs).max())
     if size < _MANY or size >= sizes(coded).max() or samples.null_count():
         return None
-    return size if encode([blocks(coded, size).codes, samples], len(samples)).size == len(samples) else None
+    return size if within(blocks(coded, size), [samples]).size == len(samples) else None
 
 
 def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from grpo_cli.formats.interface import Format, Reader, Scanned
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.schemas.sample import Sample
 from grpo_cli.schemas.table import LONG, Derived, Mark, Schema
-from grpo_cli.values.cells import Field, Kind, Place, as_number, canonical, key_series, number_series, words
+from grpo_cli.values.cells import Field, Kind, Place, as_number, canonical, key_series, number_series, where, words
 from grpo_cli.values.json_text import ABSENT, value_of
 from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import Absent, splits
@@ -152,6 +152,18 @@ class Table:
             frame.columns = [*columns]
             yield frame
 
+    def records(
+        self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
+    ) -> list[dict[str, Any]]:
+        """The same as a dictionary for each row, without the columns that the file lacks; a derived column takes a scan."""
+        if not columns:
+            return [{} for _ in numbers]
+        try:
+            return [row for frame in self.rows(index, numbers, columns, as_json=as_json) for row in frame.to_dicts()]
+        except Absent as error:
+            others = [name for name in columns if name != error.column]
+            return self.records(index, numbers, others, as_json=as_json)
+
     def _every(self, frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
         for frame in frames:
             rows -= len(frame)
@@ -239,9 +251,8 @@ class Excerpts:
     """What the check of prompts has fetched: `audit` groups the same rows several times, and each grouping is checked."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, dict[int, Any]] = {}  # column -> row -> value
-        # The number of the first row of some files, and rows that are cheap to read.
-        self.cheap: list[tuple[int, range | Index]] = []
+        self.texts: dict[str, dict[int, Any]] = {}  # column -> row of all tables -> value
+        self.cheap: dict[int, range | Index] = {}  # number of a file -> rows that are cheap to read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,6 +295,17 @@ class Located:
         file = int(np.searchsorted(self.ends, row, side="right"))
         return file, row - (int(self.ends[file - 1]) if file else 0)
 
+    def places_of(self, rows: Index) -> Index:
+        """The numbers of these rows among all rows of the tables."""
+        return rows if self.rows is None else self.rows[rows]
+
+    def rows_of(self, file: int) -> tuple[Index, Index]:
+        """The rows of a file: their numbers here, and in the file."""
+        end = int(self.ends[file])
+        start = end - self.lengths[file]
+        rows = np.arange(*((start, end) if self.rows is None else np.searchsorted(self.rows, [start, end])))
+        return rows, self.places_of(rows) - start
+
     def by_file(self, places: Index) -> Iterator[tuple[int, Index]]:
         """For ascending rows of all tables: the number of each file that has some, and their numbers in it."""
         cuts = np.searchsorted(places, [0, *self.ends])
@@ -295,13 +317,29 @@ class Located:
 
         A line of JSON that lacks one has null; a Parquet file that lacks one is an error.
         """
-        for at, here in self.by_file(rows if self.rows is None else self.rows[rows]):
+        for at, here in self.by_file(self.places_of(rows)):
             yield from self.tables[at].rows(self.scans[at].index, here, columns, as_json=as_json)
+
+    def records(self, rows: Index, columns: Sequence[str], *, as_json: bool = False) -> list[dict[str, Any]]:
+        """The values, or the JSON texts, of columns at rows in any order; a record lacks the columns that its file lacks."""
+        places, which = np.unique(self.places_of(rows), return_inverse=True)
+        wanted = {self.tables[at].name: (self.scans[at].index, here) for at, here in self.by_file(places)}
+        tables = [table for table in self.tables if table.name in wanted]
+        parts = self.over(partial(_records, wanted=wanted, columns=columns, as_json=as_json), tables)
+        found = [record for part in parts for record in part]
+        return [found[at] for at in which.tolist()]
 
     @property
     def typed(self) -> bool:
         """Whether 1 and the text 1 differ in all files."""
         return all(table.format.has_types for table in self.tables)
+
+
+def _records(
+    table: Table, wanted: Mapping[str, tuple[Any, Index]], columns: Sequence[str], *, as_json: bool
+) -> list[dict[str, Any]]:
+    """The records at the wanted rows of a table."""
+    return table.records(*wanted[table.name], columns, as_json=as_json)
 
 
 def refuse_changed(tables: Sequence[Table]) -> None:
@@ -413,7 +451,7 @@ class DerivedColumns:
             )
         if made.total:  # null for lists that are null, empty or contain nulls
             whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
-            return pl.select(pl.when(whole).then(values.list.sum())).to_series().cast(pl.Float64)
+            return where(whole, values.list.sum()).cast(pl.Float64)
         if made.count:
             return self._each(field.name, values, lambda value: float(len(value)))
         if made.value:
@@ -446,29 +484,22 @@ class DerivedColumns:
         return number * (1.0 if weight is None else weight)
 
     def _each(self, name: str, column: pl.Series, number: Callable[[Any], Any], *, as_is: bool = False) -> pl.Series:
-        """A number, or what it is read from, for every value that is not null, computed once for each distinct value."""
-        values = column.to_list()
-        if isinstance(
-            column.dtype, pl.Categorical
-        ):  # JSON values that are nested or of several types are stored as text
-            values = [None if value is None else json.loads(value) for value in values]
-        known: dict[Any, Any] = {}
+        """A number, or what it is read from, for every value that is not null."""
+        is_json = isinstance(column.dtype, pl.Categorical)  # nested values, and values of several types
         numbers = []
-        for row, value in enumerate(values):
-            key = value if isinstance(value, str) else json.dumps(value, default=str)
-            if value is not None and key not in known:
-                try:
-                    known[key] = number(value)
-                except DataError as error:
-                    error.inside(self.place(row))
-                    raise
-                except (ValueError, TypeError, AttributeError):
-                    raise DataError(
-                        f"{name} is {str(value)[:40]}, which the schema {self.schema.name} does not expect",
-                        "name the column with --reward, or read the file without it: --schema none",
-                        place=self.place(row),
-                    ) from None
-            numbers.append(None if value is None else known[key])
+        for row, stored in enumerate(column.to_list()):
+            value = json.loads(stored) if is_json and stored is not None else stored
+            try:
+                numbers.append(None if value is None else number(value))
+            except DataError as error:
+                error.inside(self.place(row))
+                raise
+            except (ValueError, TypeError, AttributeError):
+                raise DataError(
+                    f"{name} is {str(value)[:40]}, which the schema {self.schema.name} does not expect",
+                    "name the column with --reward, or read the file without it: --schema none",
+                    place=self.place(row),
+                ) from None
         return key_series(name, numbers) if as_is else pl.Series(name, numbers, dtype=pl.Float64)
 
     def _matched(self, made: Derived, column: pl.Series) -> pl.Series:
@@ -492,25 +523,23 @@ def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> 
     """The column at a dotted path into texts that are JSON objects; None if no text has the field."""
     if texts.dtype != pl.String:
         return None
-    found: dict[str, Any] = {}
-    other = None
-    for text in texts.drop_nulls().unique(maintain_order=True):
-        try:
-            parsed = json.loads(text or "{}")
-        except ValueError:
-            parsed = None
-        if isinstance(parsed, dict):
-            found[text] = value_of(parsed, field.name.removeprefix(f"{head}."))
-        elif other is None:
-            other = text
+    parsed = {text: _parsed(text) for text in texts.drop_nulls().unique(maintain_order=True)}
+    path = field.name.removeprefix(f"{head}.")
+    found = {text: value_of(value, path) for text, value in parsed.items() if isinstance(value, dict)}
     if all(value is ABSENT for value in found.values()):
         return None
-    if other is not None:
-        raise DataError(
-            f"{head} is {other[:40]!r}, expected a JSON object", place=place((texts == other).arg_max() or 0)
-        )
-    values = [None if text is None or found[text] is ABSENT else found[text] for text in texts]
+    if others := [text for text in parsed if text not in found]:
+        wrong = f"{head} is {others[0][:40]!r}, expected a JSON object"
+        raise DataError(wrong, place=place((texts == others[0]).arg_max() or 0))
+    values = [None if (value := found.get(text)) is ABSENT else value for text in texts]
     return key_series(field.name, values) if field.kind == "key" else number_series(field, values, place)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except ValueError:
+        return None
 
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:

@@ -16,16 +16,15 @@ from typing import Any, Final, NamedTuple, Self, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.errors import DataError, GrpoError, UsageError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import SHOWN, Table, column_names
 from grpo_cli.schemas.table import Schema
-from grpo_cli.values.cells import Field, canonical, json_text, words
+from grpo_cli.values.cells import canonical, json_text, words
 from grpo_cli.values.chat import is_model
 from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
-from grpo_cli.values.paths import Absent
 
 Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
@@ -234,18 +233,15 @@ class Reader:
 
     def said(self, rows: RowNumbers) -> list[Said]:
         """What was said in these rollouts; empty where no column has a text."""
-        narrow, found = self._narrow, list[Said]()
-        places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
-        for file, here in narrow.by_file(places):
-            columns = self.columns(file)
-            stops = [name for name in STOPS if name in narrow.tables[file].columns()]
-            found += [
-                _laid_out(columns, values)._replace(
-                    stop=next((str(values[name]) for name in stops if values.get(name)), "")
-                )
-                for values in self._values(file, here, [*columns.names, *stops])
-            ]
-        return [found[at] for at in which.tolist()]
+        found = dict[int, Said]()
+        files = self._narrow.file.gather(rows).to_numpy()
+        for file in np.unique(files).tolist():
+            columns, here = self.columns(file), rows[files == file]
+            stops = [name for name in STOPS if name in self._narrow.tables[file].columns()]
+            for row, values in zip(here.tolist(), self._values(file, here, [*columns.names, *stops]), strict=True):
+                stop = next((str(values[name]) for name in stops if values.get(name)), "")
+                found[row] = _laid_out(columns, values)._replace(stop=stop)
+        return [found[row] for row in rows.tolist()]
 
     def passages(self, row: int) -> list[Passage]:
         """What was said in one rollout, from the first to the last."""
@@ -261,22 +257,16 @@ class Reader:
 
     def fields(self, row: int) -> list[Passage]:
         """Every field of the record by its name, the ground truth first."""
-        file, inside = self._narrow.within(row)
-        (values,) = self._values(file, np.array([inside]), self._narrow.tables[file].columns())
+        file, _ = self._narrow.within(row)
+        (values,) = self._values(file, np.array([row]), self._narrow.tables[file].columns())
         names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
         return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
 
-    def _values(self, file: int, here: RowNumbers, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Some columns of ascending rows of a file as values of JSON."""
-        table, index = self._narrow.tables[file], self._narrow.scans[file].index
-        if not names:
-            return [{} for _ in here]
-        table.source.check()
-        try:
-            frames = list(table.rows(index, here, names, as_json=True))
-        except Absent as error:  # only other files have this column
-            return self._values(file, here, [name for name in names if name != error.column])
-        return [{name: _value(text) for name, text in row.items()} for frame in frames for row in frame.to_dicts()]
+    def _values(self, file: int, rows: RowNumbers, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Some columns of rows of a file as values of JSON."""
+        self._narrow.tables[file].source.check()
+        records = self._narrow.records(rows, names, as_json=True)
+        return [{name: _value(text) for name, text in row.items()} for row in records]
 
 
 def written(passages: Sequence[Passage]) -> str | None:
@@ -556,11 +546,7 @@ def _keys_written(keys: pl.DataFrame) -> pl.Series:
 
 def plain_texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
     """The texts of these rows of the narrow table; values that are not text as JSON."""
-    places, which = np.unique(rows if narrow.rows is None else narrow.rows[rows], return_inverse=True)
-    values: list[Any] = []
-    for at, here in narrow.by_file(places):
-        values += _values(narrow.tables[at], narrow.scans[at].index, here, column)
-    return [as_text(values[place]) for place in which.tolist()]
+    return [as_text(record.get(column)) for record in narrow.records(rows, [column])]
 
 
 def as_text(value: Any) -> str | None:
@@ -568,13 +554,3 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, pl.Series):
         value = value.to_list()
     return value if value is None or isinstance(value, str) else json_text(value)
-
-
-def _values(table: Table, index: Any, rows: RowNumbers, column: str) -> Sequence[Any]:
-    """The values of these ascending rows; derived columns need a scan."""
-    with suppress(Absent):
-        return [value for frame in table.rows(index, rows, [column]) for value in frame[column].to_list()]
-    try:
-        return table.scan([Field(column, "key")]).frame[column].gather(rows).to_list()
-    except GrpoError:  # not every file has the column
-        return [None] * len(rows)

@@ -86,7 +86,7 @@ def reduced(
 def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[int, Index, Index]]:
     """For each table that has some of these rows: which one, the numbers of the rows in it, and in the narrow table."""
     done = 0
-    for at, here in narrow.by_file(rows if narrow.rows is None else narrow.rows[rows]):
+    for at, here in narrow.by_file(narrow.places_of(rows)):
         yield at, here, rows[done : done + len(here)]
         done += len(here)
 

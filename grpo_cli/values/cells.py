@@ -336,6 +336,11 @@ def _kind(dtype: pl.DataType) -> str:
     return type(dtype).__name__.lower()
 
 
+def where(holds: pl.Series, values: pl.Series) -> pl.Series:
+    """The values where this holds, else null."""
+    return pl.select(pl.when(holds).then(values)).to_series().alias("")
+
+
 def words(key: pl.Series) -> str:
     """The first key of a column in words. Python's own have neither nanoseconds nor every year."""
     if _holds(key.dtype, _is_beyond_json) and not _is_bytes(key.dtype):
