@@ -127,8 +127,7 @@ def columns_of_parts(
         if (name := parts.name(value)) in refused:
             refused[name].inside(f"[plan.{name}]")
             raise refused[name]
-    for value in values:
-        _refuse_absent(whole, whole.request.parts[parts.name(value)])
+        _refuse_absent(whole, whole.request.parts[name])
     each = enumerate(values)  # the columns of a part are copied only when it is its turn
     return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
 

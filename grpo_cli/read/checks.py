@@ -23,7 +23,6 @@ from grpo_cli.read.group_keys import (
     SHOWN,
     Coded,
     encode,
-    packed,
     parts_of_each,
     refuse_missing,
     sizes,
@@ -62,7 +61,7 @@ from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import absent
 
 Check = Callable[[Groups], Sequence[str] | None]
-CUT_OFF: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
+AT_LIMIT: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
 SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
 FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
@@ -450,14 +449,8 @@ def repeated_samples(groups: Groups) -> Sequence[str]:
 def repeats(coded: Coded, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
     known = sample.is_not_null()
-    pairs = [coded.codes, sample] if known.all() else [coded.codes.filter(known), sample.filter(known)]
-    rows = len(pairs[0])
-    words, possible = packed(pairs)
-    if words is None or possible > 8 * rows:
-        return rows - encode(pairs).size
-    seen = np.zeros(possible, np.bool_)  # much faster than numbering the pairs
-    seen[words.view(np.int64)] = True
-    return rows - int(np.count_nonzero(seen))
+    pairs = [column if known.all() else column.filter(known) for column in (coded.codes, sample)]
+    return len(pairs[0]) - encode(pairs).size
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -518,7 +511,7 @@ def unread_marks(groups: Groups) -> Sequence[str]:
     """Name a column that seems to mark failed or masked rows, if nothing says what such rows are."""
     columns, names = groups.columns, groups.request.for_checks.marks
     # A known tool that cuts responses off counts them like others, unless its schema says so.
-    names = [name for name in names if columns.request.schema is None or name not in CUT_OFF]
+    names = [name for name in names if columns.request.schema is None or name not in AT_LIMIT]
     found = unread({name: columns.values[name] for name in names})
     if found is None:
         return ()

@@ -232,14 +232,13 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
 
 def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
     """Refuse rows without a key, which would all be one group. pandas writes a missing key as NaN."""
-    for what, missing in (("null or missing", key.is_null()), ("NaN", _is_nan(key))):
-        if missing is not None and (count := int(missing.sum())):
+    wrong = {"null or missing": key.is_null()}
+    if key.dtype.is_float():
+        wrong["NaN"] = key.is_nan()
+    elif key.dtype == JSON_TEXT:
+        wrong["NaN"] = key.cast(pl.String) == "NaN"
+    for what, missing in wrong.items():
+        if count := int(missing.sum()):
             more = f" ({count} rows)" if count > 1 else ""
             cure = "give every row a value, or name another column"
             raise DataError(f"{name} is {what}{more}", cure, place=place(missing.arg_max() or 0))
-
-
-def _is_nan(key: pl.Series) -> pl.Series | None:
-    if key.dtype.is_float():
-        return key.is_nan()
-    return key.cast(pl.String) == "NaN" if key.dtype == JSON_TEXT else None

@@ -23,6 +23,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, within
 from grpo_cli.read.known_names import IDS_OF_TURNS, ROLLOUT_NUMBER
+from grpo_cli.read.marks import as_number
 from grpo_cli.read.prompt_check import Mixed, mixed_prompts
 from grpo_cli.read.repeated_draws import size_by_advantages
 from grpo_cli.read.request import Request, Rule
@@ -49,6 +50,12 @@ class Groups:
     def request(self) -> Request:
         """The request of the columns."""
         return self.columns.request
+
+    @property
+    def rollout_columns(self) -> tuple[str, ...]:
+        """The columns with the id of a rollout: that of a flag, else those of the schema."""
+        is_named = "rollout" in self.request.layout.flags.roles
+        return (self.request.roles["rollout"],) if is_named else self.request.layout.rollouts
 
     @property
     def dropped(self) -> Mask | None:
@@ -104,23 +111,19 @@ def with_rollouts(groups: Groups) -> Groups:
 
     The plan of the result counts each rollout once, unless a preset or a flag says otherwise.
     """
-    request = groups.request
-    named, known = request.roles.get("rollout"), request.layout.rollouts
-    if named is None:
-        known = tuple(name for name in known if not (name == ROLLOUT_NUMBER and _is_step(groups)))
-    if named is None and not known:
+    request, names = groups.request, groups.rollout_columns
+    is_needed = "rollout" in request.roles
+    if not is_needed:
+        names = tuple(name for name in names if not (name == ROLLOUT_NUMBER and _is_step(groups)))
+    if not names:
         return groups
-    names = known if named is None or "rollout" not in request.layout.flags.roles else (named,)
-    ids, name = _ids(groups.columns, names)
-    if named is None and not _come_back(ids):
-        return groups
-    rollouts = _coded(groups, ids, name)
-    if named is not None:
+    rollouts = _numbered(groups, names)
+    if is_needed:
         return replace(groups, rollouts=rollouts)
-    if rollouts.size == len(rollouts.codes):
+    if rollouts.size == groups.columns.height:
         return groups
     # Each part of a rollout may have its own prompt.
-    roles = {**request.roles, "rollout": known[0]}
+    roles = {**request.roles, "rollout": names[0]}
     for_checks = request.for_checks._replace(prompts=(), other_texts=())
     plan = counted(request.plan, request.binding.rollouts)
     request = replace(request, roles=roles, for_checks=for_checks, plan=plan)
@@ -142,27 +145,19 @@ def counted(plan: Plan, how: Counting) -> Plan:
     return replace(plan, unit=replace(plan.unit, take="last" if how == "once" else how))
 
 
-def _ids(columns: Columns, names: Sequence[str]) -> tuple[pl.Series, str]:
-    """Row by row, the first of these columns that is not null, as text if their types may differ; and the name of the first."""
-    found = {name: columns.values[name] for name in names if columns.values[name].null_count() < columns.height}
-    if not found:
-        return pl.repeat(None, columns.height, dtype=pl.String, eager=True), ""
-    name, first = next(iter(found.items()))
-    if not first.null_count() or len(found) == 1:
-        return first, name
-    return pl.select(pl.coalesce([canonical(ids) for ids in found.values()])).to_series(), name
+def _numbered(groups: Groups, names: Sequence[str]) -> Coded:
+    """The rollout of every row, by the first of these ids that is not null.
 
-
-def _come_back(ids: pl.Series) -> bool:
-    """Whether some id occurs in several rows: faster than numbering the rollouts of each group."""
-    return ids.dtype.is_nested() or ids.n_unique() - (ids.null_count() > 0) < ids.count()
-
-
-def _coded(groups: Groups, ids: pl.Series, name: str) -> Coded:
-    """The rollout of every row: an id is unique within its group, and a row without an id is its own rollout."""
+    An id is unique within its group, and a row without an id is its own rollout.
+    """
+    columns = groups.columns
+    found = [name for name in names if columns.values[name].null_count() < columns.height] or names
+    ids, *others = (columns.values[name] for name in found)
+    if ids.null_count() and others:  # their types may differ
+        ids = pl.select(pl.coalesce(map(canonical, [ids, *others]))).to_series()
     keys = [groups.coded.codes, ids]
-    if name == PARENT and len(groups.columns.tables) > 1:
-        keys.append(groups.columns.file)  # records are numbered in each file
+    if found[0] == PARENT and len(columns.tables) > 1:
+        keys.append(columns.file)  # records are numbered in each file
     if ids.null_count():
         keys.append(where(ids.is_null(), pl.int_range(len(ids), eager=True)))
     return encode(keys)
@@ -180,10 +175,8 @@ def note(groups: Groups) -> list[str]:
 
 def _shown(groups: Groups) -> str:
     """The ids as messages name them."""
-    request = groups.request
-    layout = request.layout
-    known = layout.rollouts if "rollout" not in layout.flags.roles else (request.roles["rollout"],)
-    return ", else ".join(words(name) if layout.schema is None else layout.schema.words(name) for name in known)
+    schema = groups.request.schema
+    return ", else ".join(words(name) if schema is None else schema.words(name) for name in groups.rollout_columns)
 
 
 def _in_rows(groups: Groups, rollouts: Coded) -> str:
@@ -245,7 +238,7 @@ def turns_in_order(groups: Groups) -> None:
     name = request.roles.get("state")
     if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
         return
-    numbers = _numbers(columns.values[name])
+    numbers = as_number(columns.values[name], typed=False)
     if numbers.null_count() > columns.values[name].null_count():  # names of turns have no order
         return
     turns = pl.DataFrame({"rollout": groups.rollouts.codes, "turn": numbers})
@@ -268,10 +261,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     columns, request = groups.columns, groups.request
     rewards, warnings = columns.rewards(), []
     for name in request.for_checks.rollouts:
-        ids = columns.values[name]
-        if not _come_back(ids):
-            continue
-        rollouts = _coded(groups, ids, name)
+        rollouts = _numbered(groups, [name])
         if rollouts.size == columns.height:
             continue
         of_group = parts_of_each(groups.coded, rollouts)
@@ -295,18 +285,10 @@ def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
     """Whether a number rises inside all of these rollouts, from the same first value."""
     if not (name := groups.request.for_checks.turn):
         return False
-    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": _numbers(groups.columns.values[name])})
+    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": as_number(groups.columns.values[name], typed=False)})
     before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")
     rises = pl.when(before.is_null()).then(now == now.min()).otherwise(now > before)
     return bool(turns.select(rises.fill_null(value=False).all()).item())
-
-
-def _numbers(column: pl.Series) -> pl.Series:
-    """A column of any type as numbers; null for other values."""
-    if column.dtype.is_nested() or column.dtype == pl.Binary:
-        return pl.repeat(None, len(column), dtype=pl.Float64, eager=True)
-    is_text = isinstance(column.dtype, pl.Categorical | pl.Enum)  # texts of JSON values, and repeated texts of an audit
-    return (column.cast(pl.String) if is_text else column).cast(pl.Float64, strict=False)
 
 
 def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:

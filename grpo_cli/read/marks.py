@@ -205,7 +205,7 @@ def _read_as(columns: Mapping[str, pl.Series], names: Sequence[str], *, typed: b
         elif kind == "text":
             found = _as_text(column)
         else:
-            found = _as_number(column, typed=typed)
+            found = as_number(column, typed=typed)
             if kind == "any" and missing.all():  # nothing says of what type it is
                 found = pl.select(pl.repeat(None, len(column))).to_series()
             elif kind == "any" and found.null_count() > missing.sum():
@@ -213,7 +213,8 @@ def _read_as(columns: Mapping[str, pl.Series], names: Sequence[str], *, typed: b
         yield found.alias(name)
 
 
-def _as_number(column: pl.Series, *, typed: bool) -> pl.Series:
+def as_number(column: pl.Series, *, typed: bool) -> pl.Series:
+    """A column as numbers, null for other values; without types, texts may be numbers as those of JSON are."""
     dtype = column.dtype
     if dtype.is_integer():
         return column

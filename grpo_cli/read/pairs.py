@@ -308,11 +308,9 @@ def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], by: Seq
 def _hashes(side: Narrow, text: str) -> pl.Series:
     """A hash of the text of every row, equal across formats; a list of messages is hashed as JSON text."""
     frames = side.texts_at(np.arange(len(side.table)), [text], as_json=False)
-    return pl.concat([canonical(_plain(frame[text])).hash() for frame in frames])
-
-
-def _plain(values: pl.Series) -> pl.Series:
-    """Values of mixed types from a file of lines as text: those that are not text as JSON."""
-    if values.dtype != pl.Object:
-        return values
-    return pl.Series([*map(as_text, values.to_list())], dtype=pl.String)
+    hashes = []
+    for values in (frame[text] for frame in frames):
+        is_mixed = values.dtype == pl.Object  # of a file of lines
+        texts = pl.Series([*map(as_text, values.to_list())], dtype=pl.String) if is_mixed else values
+        hashes.append(canonical(texts).hash())
+    return pl.concat(hashes)

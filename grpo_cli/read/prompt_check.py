@@ -245,7 +245,7 @@ def _compared_rows(read: Located, coded: Coded) -> Index:
 
 def _cheap_rows(read: Located) -> list[Index]:
     """For some files, the rows that are cheap to read."""
-    found, known = [], read.fetched.cheap
+    found, known = [], read.cheap
     for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
         if at not in known:
             table = read.tables[at]
@@ -258,7 +258,7 @@ def _cheap_rows(read: Located) -> list[Index]:
 
 def _values(read: Located, rows: Index, column: str) -> list[Any]:
     """The values of a column at some rows; None for rows of a file that lacks the column. Each is fetched only once."""
-    known, places = read.fetched.texts.setdefault(column, {}), read.places_of(rows).tolist()
+    known, places = read.fetched.setdefault(column, {}), read.places_of(rows).tolist()
     new = {place: row for place, row in zip(places, rows.tolist(), strict=True) if place not in known}
     if new:
         found = read.records(np.array([*new.values()]), [column])
@@ -266,7 +266,7 @@ def _values(read: Located, rows: Index, column: str) -> list[Any]:
     return [known[place] for place in places]
 
 
-def prompt_columns(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...]:
+def prompts_by_name(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...]:
     """The text columns that are prompts by name; none if the key contains one or is a record."""
     if any(name.split(".")[0] in PROMPT_TEXTS or name.startswith("@") for name in group):
         return ()

@@ -52,9 +52,13 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
     `over` looks at each file.
     """
     path = _path_of(files[0], binding)
+    tables = (
+        [_at_path(table, path, binding.rewards) for table in files]
+        if path
+        else with_schema(files, binding.schema, over)
+    )
     if path and not files[0].format.holds_objects:
-        return [_list_columns(table, path, binding.rewards) for table in files]
-    tables = [_at_path(table, path) for table in files] if path else with_schema(files, binding.schema, over)
+        return tables
     schema = tables[0].schema
     if schema is None or path:
         binding = binding.inside(f"{path}.") if path else binding
@@ -95,23 +99,20 @@ def _path_of(table: Table, binding: Binding) -> str:
     return paths[0]
 
 
-def _list_columns(table: T, path: str, rewards: tuple[str, ...]) -> T:
-    """A typed file with a list of objects per record: one row per object, grouped by record."""
+def _at_path(table: T, path: str, rewards: tuple[str, ...]) -> T:
+    """One row per object of a list, in a typed file of the list with these rewards.
+
+    The list of a record is the group, unless it is the only list of the file.
+    """
+    schema = Schema(name="path", title=f"objects at {path}", tool="", layout="wide", source="", group=(PARENT,))
+    if table.format.holds_objects:
+        inside = registry.nested(table.format, path)
+        group = () if inside.is_one_list else schema.group
+        return table.of_schema(replace(schema, layout=NESTED, rows=path, group=group), inside)
     if not table.format.holds_lists or path.count("[]") > 1:
         cure = "write the records as JSON lines"
         raise DataError(f"{table.name}: {table.format.name} has no {path} that can be read", cure)
-    schema = Schema(name="path", title=f"objects at {path}", tool="", layout="wide", source="", group=(PARENT,))
     return table.of_schema(schema, registry.listed(table.format, rewards, keys_too=False))
-
-
-def _at_path(table: T, path: str) -> T:
-    """JSON with one row per object of a list. The list is the group, unless it is the only list of the file."""
-    inside = registry.nested(table.format, path)
-    schema = Schema(
-        name="path", title=f"objects at {path}", tool="", layout=NESTED, source="",
-        rows=path, group=() if inside.is_one_list else (PARENT,),
-    )  # fmt: skip
-    return table.of_schema(schema, inside)
 
 
 def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
@@ -209,12 +210,11 @@ def _first_records(table: Table, names: Collection[str], reward: str) -> Sequenc
     """The reward and those columns of the first records; the sample of a typed file shows no lengths of lists."""
     records = table.sample().records
     if not table.format.holds_objects and (rows := min(_FIRST, table.row_count or 0)):
-        columns: dict[str, list[Any]] = {}
+        records = [{} for _ in range(rows)]
         for name in dict.fromkeys((reward, *(name for name in names if name in table.columns()))):
             with suppress(DataError):  # a type that cannot be read has no texts
-                frames = list(table.rows(None, np.arange(rows), [name], as_json=True))
-                columns[name] = [text and json.loads(text) for frame in frames for text in frame[name]]
-        records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+                values = table.records(None, np.arange(rows), [name])
+                records = [{**record, **value} for record, value in zip(records, values, strict=True)]
     return [{**record, reward: next(iter(values_of(record, reward)), None)} for record in records]
 
 
@@ -253,23 +253,20 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
     """
     known = [] if choice == NONE else _known(choice)
     looked_at = list(over(partial(_looked_at, known=known, is_named=choice is not None), files))
-    files = [table for table, _ in looked_at]
-    if choice == NONE:
-        return list(files)
-    by_file = {table.name: found for table, found in looked_at}
-    kinds = {None if found is None else found.name: name for name, found in by_file.items()}
-    if len(kinds) > 1:
-        listed = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, name in kinds.items())
+    tables = [table for table, _ in looked_at]
+    found = {None if schema_ is None else schema_.name: (table.name, schema_) for table, schema_ in looked_at}
+    if len(found) > 1:
+        listed = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, (name, _) in found.items())
         raise DataError(
             f"the files have different schemas: {listed}",
             "name the files of one schema, or choose with --schema NAME, or --schema none",
         )
-    schema_ = next(iter(by_file.values()))
+    ((_, schema_),) = found.values()
     if schema_ is None:
-        return list(files)
+        return tables
     nested = schema_.layout == NESTED
     return [
-        table.of_schema(schema_, registry.nested(table.format, schema_.rows) if nested else None) for table in files
+        table.of_schema(schema_, registry.nested(table.format, schema_.rows) if nested else None) for table in tables
     ]
 
 
@@ -285,20 +282,16 @@ def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[
     """A table, whose column names and number of rows are now known, and its schema."""
     if not (is_named or table.format.holds_records):
         known = [one for one in known if one.layout == LONG]
-    found = known[0] if is_named and known else _schema_of(table, known)
+    _, names = table.row_count, table.columns()
+    found = next(iter(known), None)
+    if not is_named:
+        sample = table.sample() if _likely(known, names) else None
+        likely = {} if sample is None else {one.name: one for one in _likely(known, sample.names)}
+        best = None if sample is None else _best([_match(one, sample) for one in likely.values()], table.name)
+        found = None if best is None else likely[best]
     if found is not None:
         _refuse(found, table)
-    table.columns(), table.row_count
     return table, found
-
-
-def _schema_of(table: Table, known: Sequence[Schema]) -> Schema | None:
-    if not _likely(known, table.columns()):
-        return None
-    sample = table.sample()
-    likely = {schema_.name: schema_ for schema_ in _likely(known, sample.names)}
-    best = _best([_match(schema_, sample) for schema_ in likely.values()], table.name)
-    return None if best is None else likely[best]
 
 
 def _likely(known: Iterable[Schema], names: Collection[str]) -> list[Schema]:

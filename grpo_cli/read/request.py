@@ -28,7 +28,7 @@ from grpo_cli.read.known_names import (
     TURNS,
 )
 from grpo_cli.read.layout import Layout
-from grpo_cli.read.prompt_check import other_texts, prompt_columns
+from grpo_cli.read.prompt_check import other_texts, prompts_by_name
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.schemas.table import Schema, items
 from grpo_cli.values.cells import Field, Kind
@@ -238,7 +238,7 @@ def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: b
     derived, no_prompts = ((), ()) if schema is None else (schema.derive, schema.no_prompts)
     if not binding.compare_prompts or "rollout" in roles or {*key} & {*derived}:
         return found  # each step of a rollout may have its own prompt
-    if prompts := prompt_columns([name for name in names if name not in no_prompts], key):
+    if prompts := prompts_by_name([name for name in names if name not in no_prompts], key):
         return found._replace(prompts=prompts)
     # Other texts are not compared if the key was named, comes from a known tool, or is a prompt itself.
     if not warn or binding.group or not {*key} & {*GROUP_TIERS[0]}:

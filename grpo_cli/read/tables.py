@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -180,9 +181,7 @@ class Table:
     def of_schema(self, schema: Schema, format_: Reader | None = None) -> Self:
         """The source as a schema reads it, perhaps in another way."""
         if format_ is None or format_ == self.format:  # known facts are not read again
-            made = self._like(schema=schema)
-            vars(made).update({name: known for name, known in vars(self).items() if name == "row_count"})
-            return made
+            return self._like(schema=schema)
         return replace(self, schema=schema, format=format_)
 
     def of_source(self, source: Input) -> Self:
@@ -207,9 +206,9 @@ class Table:
             )
 
     def _like(self, **changes: Any) -> Self:
-        """A changed table with the same names: its head is not read again."""
-        made = replace(self, **changes)
-        vars(made)["_head"] = self._head
+        """A changed table with the same names: what is known of its file is not read again."""
+        made, known = replace(self, **changes), {"_head"} if "source" in changes else {"_head", "row_count"}
+        vars(made).update({name: fact for name, fact in vars(self).items() if name in known})
         return made
 
     def _scanned(self, fields: Sequence[Field]) -> Scanned:
@@ -228,13 +227,10 @@ class Table:
             frame = pl.DataFrame([column if field is wanted else others.frame[field.name] for field in fields])
             return others.with_frame(frame, texts)
 
-    @property
-    def _marks(self) -> set[str]:
-        """Columns that mark rows, which only some rows may have."""
-        return set() if self.schema is None else {mark.column for mark in self.schema.marks if "." not in mark.column}
-
     def _scanned_as_is(self, fields: Sequence[Field]) -> Scanned:
-        watched = {*STEPS, *self._marks, *self.refused} - {*self.columns(), *(field.name for field in fields)}
+        marks = () if self.schema is None else self.schema.marks  # only some rows may have them
+        watched = {*STEPS, *self.refused, *(mark.column for mark in marks if "." not in mark.column)}
+        watched -= {*self.columns(), *(field.name for field in fields)}
         scanned = self.format.scan(self.source, fields, watched)
         self._refuse([name for name in self.refused if name in scanned.late_names])
         return scanned
@@ -247,14 +243,6 @@ class FileTable(Table):
     format: Format
 
 
-class Excerpts:
-    """What the check of prompts has fetched: `audit` groups the same rows several times, and each grouping is checked."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, dict[int, Any]] = {}  # column -> row of all tables -> value
-        self.cheap: dict[int, range | Index] = {}  # number of a file -> rows that are cheap to read
-
-
 @dataclass(frozen=True, kw_only=True)
 class Located:
     """Rows of tables, and where each of them came from."""
@@ -264,7 +252,9 @@ class Located:
     scans: Sequence[Scanned]  # the other results of reading each table
     rows: Index | None = None  # which rows of the tables, if not all
     over: OverTables = map  # fetches texts of prompts
-    fetched: Excerpts = field(default_factory=Excerpts)
+    # What the check of prompts has fetched: `audit` groups the same rows several times, and each grouping is checked.
+    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # column -> row of all tables -> value
+    cheap: dict[int, range | Index] = field(default_factory=dict)  # number of a file -> rows that are cheap to read
 
     @cached_property
     def ends(self) -> Index:
@@ -283,11 +273,9 @@ class Located:
 
     def places(self, rows: Sequence[int]) -> list[str]:
         """The same of several rows; each file is read at most once for them."""
-        spots, found = [self.within(row) for row in rows], dict[tuple[int, int], str]()
-        for file in {file for file, _ in spots}:
-            here = [spot for spot in spots if spot[0] == file]
-            found |= zip(here, self.tables[file].places([inside for _, inside in here]), strict=True)
-        return [found[spot] for spot in spots]
+        spots, which = np.unique(self.places_of(np.array(rows, np.int64)), return_inverse=True)
+        found = [place for at, here in self.by_file(spots) for place in self.tables[at].places(here.tolist())]
+        return [found[at] for at in which.tolist()]
 
     def within(self, row: int) -> tuple[int, int]:
         """The number of the file, and of the row in it (both from 0)."""
@@ -544,11 +532,9 @@ def _parsed(text: str) -> Any:
 
 def _distinct(fields: Sequence[Field]) -> list[list[Field]]:
     """Divide the fields among scans, in each of which a name occurs once: a column read as two kinds takes two scans."""
-    parts: list[dict[str, Kind]] = [{}]
-    for wanted in fields:
-        for part in parts:
-            if part.setdefault(wanted.name, wanted.kind) == wanted.kind:
-                break
-        else:
-            parts.append({wanted.name: wanted.kind})
-    return [[Field(name, kind) for name, kind in part.items()] for part in parts]
+    parts: dict[int, list[Field]] = {0: []}
+    scans = Counter[str]()  # of each name
+    for wanted in dict.fromkeys(fields):
+        parts.setdefault(scans[wanted.name], []).append(wanted)
+        scans[wanted.name] += 1
+    return list(parts.values())

@@ -475,16 +475,8 @@ class Labels:
 def code_of(narrow: Narrow, key: str) -> int:
     """The code of the group that --show names: by its key, `#3`, a prefix, a label as printed, or part of the text."""
     texts = _keys(narrow).fill_null("null")
-    spaced = ", ".join(part.strip() for part in key.split(","))
-    ways: tuple[Callable[[], pl.Series], ...] = (
-        lambda: texts == key,
-        lambda: texts == spaced,
-        lambda: _numbered(texts, key),
-        lambda: texts.str.starts_with(key),
-        lambda: _with_parts(texts, key),
-    )
-    for way in ways:
-        codes = way().arg_true()
+    for found in _ways(texts, key):
+        codes = found.arg_true()
         if len(codes) == 1:
             return int(codes[0])
         if len(codes) > 1:
@@ -503,19 +495,19 @@ def code_of(narrow: Narrow, key: str) -> int:
     raise DataError(f"no group has the key {key!r} or a text like it in its key", hint)
 
 
-def _numbered(texts: pl.Series, key: str) -> pl.Series:
-    """The group with this number, as lists print it."""
-    return pl.Series(range(1, len(texts) + 1)) == int(key[1:] if NUMBER.fullmatch(key) else 0)
-
-
-def _with_parts(texts: pl.Series, key: str) -> pl.Series:
-    """The keys that contain this text, as written or as labels print it: on one line, with marks for omissions."""
-    same = texts.str.contains(key, literal=True)
-    if same.any():
-        return same
+def _ways(texts: pl.Series, key: str) -> Iterator[pl.Series]:
+    """The keys that are meant, in the ways in which one can be named."""
+    yield texts == key
+    yield texts == ", ".join(part.strip() for part in key.split(","))
+    if NUMBER.fullmatch(key):
+        yield pl.Series(range(1, len(texts) + 1)) == int(key[1:])
+    yield texts.str.starts_with(key)
+    yield texts.str.contains(key, literal=True)
+    # As labels print it: on one line, with marks for omissions.
     parts = [" ".join(part.split()) for part in re.split(r"…|\.\.\.", key)]
-    pattern = "(?is)" + ".*".join(re.escape(part) for part in map(plain, parts))
-    return pl.Series([plain(text) for text in texts]).str.contains(pattern) if any(parts) else same
+    if any(parts):
+        pattern = "(?is)" + ".*".join(re.escape(plain(part)) for part in parts)
+        yield pl.Series([plain(text) for text in texts]).str.contains(pattern)
 
 
 def key_of(narrow: Narrow, code: int) -> str:

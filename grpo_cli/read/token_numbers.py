@@ -26,6 +26,7 @@ IGNORED: Final = (0, -100)
 _BYTES: Final = 4 << 20  # of lists that are reduced at once
 _LISTS: Final = pl.List(pl.Float64)
 _NUMBERS: Final = (pl.Boolean, pl.Null, pl.Decimal)  # and what polars calls numeric
+Places = tuple[Any, Index, Index]  # the index of a table, and the numbers of rows in it and in the narrow table
 
 
 # Of log p/q on samples of p: estimates of KL(p, q). http://joschu.net/blog/kl-approx.html
@@ -63,8 +64,8 @@ class TokenPart:
 
 def token_numbers(narrow: Located, rows: Index, columns: Sequence[str], mask: str = "") -> Iterator[TokenPart]:
     """The numbers in these columns of ascending rows of the narrow table."""
-    for at, here, placed in _by_table(narrow, rows):
-        yield from _Rows(here, placed, narrow.scans[at].index).parts(narrow.tables[at], columns, mask)
+    for table, places in _by_table(narrow, rows):
+        yield from of_table(table, *places, columns, mask)
 
 
 def reduced(
@@ -77,60 +78,49 @@ def reduced(
     *,
     over: OverTables = map,
 ) -> Found:
-    """What `work` makes of the parts of `token_numbers`, merged; `over` has it done where the files are read."""
-    tables = {at: _Rows(here, placed, narrow.scans[at].index) for at, here, placed in _by_table(narrow, rows)}
-    by_name = {narrow.tables[at].name: some for at, some in tables.items()}
-    return merged(over(_Reduced(work, merged, by_name, columns, mask), [narrow.tables[at] for at in tables]))
+    """What `work` makes of the parts of `token_numbers`, merged; `over` has it done where the files are read, in threads."""
+    of_tables = list(_by_table(narrow, rows))
+    known = {table.name: places for table, places in of_tables}
+    return merged(over(_Reduced(work, merged, known, columns, mask), [table for table, _ in of_tables]))
 
 
-def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[int, Index, Index]]:
-    """For each table that has some of these rows: which one, the numbers of the rows in it, and in the narrow table."""
+def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[Table, Places]]:
+    """Each table that has some of these rows, and where they are."""
     done = 0
     for at, here in narrow.by_file(narrow.places_of(rows)):
-        yield at, here, rows[done : done + len(here)]
+        yield narrow.tables[at], (narrow.scans[at].index, here, rows[done : done + len(here)])
         done += len(here)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of a table, and which rows of the narrow table they are."""
-
-    here: Index
-    placed: Index
-    index: Any
-
-    def parts(self, table: Table, columns: Sequence[str], mask: str) -> Iterator[TokenPart]:
-        for part in of_table(table, self.index, self.here, columns, mask):
-            yield replace(part, rows=self.placed[np.searchsorted(self.here, part.rows)])
-
-
-@dataclass(frozen=True, slots=True)
 class _Reduced(Generic[Found]):
-    """Reduces the parts of a table, in threads; it may be sent to where the table is."""
+    """Reduces the parts of a table; it may be sent to where the table is."""
 
     work: Callable[[TokenPart], Found]
     merged: Callable[[Iterable[Found]], Found]
-    rows: Mapping[str, _Rows]  # by the name of the table
+    known: Mapping[str, Places]  # by the name of the table
     columns: Sequence[str]
     mask: str
 
     def __call__(self, table: Table) -> Found:
-        return self.merged(ahead(self.work, self.rows[table.name].parts(table, self.columns, self.mask)))
+        return self.merged(ahead(self.work, of_table(table, *self.known[table.name], self.columns, self.mask)))
 
 
 def of_table(
-    table: Table, index: Any, rows: Index, columns: Sequence[str], mask: str = "", *, strict: bool = True
+    table: Table, index: Any, here: Index, rows: Index, columns: Sequence[str], mask: str = "", *, strict: bool = True
 ) -> Iterator[TokenPart]:
-    """The numbers in these columns of ascending rows of a table; unless `strict`, a token without a number is NaN and no error."""
+    """The numbers in these columns of ascending rows of a table, which parts name as `rows`.
+
+    Unless `strict`, a token without a number is NaN and no error.
+    """
     names = list(dict.fromkeys([*columns, mask] if mask else columns))
     unseen, done = {*names}, 0
-    for frame in table.lists(index, rows, names):
+    for frame in table.lists(index, here, names):
         unseen -= {series.name for series in frame if series.null_count() < len(series)}
         for some in frame.iter_slices(max(1, len(frame) * _BYTES // max(1, int(frame.estimated_size())))):
-            here = rows[done : done + len(some)]
+            place = lambda at, done=done: table.place(int(here[done + at]))  # noqa: E731
+            yield _part(some, rows[done : done + len(some)], columns, mask, place, strict=strict)
             done += len(some)
-            place = lambda at, here=here: table.place(int(here[at]))  # noqa: E731
-            yield _part(some, here, columns, mask, place, strict=strict)
     for name in unseen if done else ():
         if not {name, re.split(r"\[\]|\.", name)[0]} & {*table.columns()}:
             raise absent(name, table.name, table.columns())
@@ -141,8 +131,8 @@ def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Serie
 
     Such a row may be left out, which only marks say: `refuse_kl` says what it lacks.
     """
-    found = np.full(height, np.nan)
-    for part in of_table(table, index, np.arange(height), field.columns, field.mask, strict=False):
+    found, rows = np.full(height, np.nan), np.arange(height)
+    for part in of_table(table, index, rows, rows, field.columns, field.mask, strict=False):
         policy, reference = (part.values[name] for name in field.columns)
         with np.errstate(over="ignore"):  # an infinite KL is refused where its row counts
             sums = part.sums(ESTIMATORS[field.estimator](policy - reference))
