@@ -54,7 +54,7 @@ from grpo_cli.read.repeated_draws import (
     numberings,
     size_by_samples,
 )
-from grpo_cli.read.tables import KlField, column_names
+from grpo_cli.read.tables import column_names
 from grpo_cli.read.token_numbers import refuse_kl
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
@@ -373,7 +373,7 @@ def huge_rewards(groups: Groups) -> None:
 def unusable_values(groups: Groups) -> None:
     """Refuse an extra column of the plan that has no usable value in some row that counts."""
     columns = groups.columns
-    left_out = columns.left_out
+    left_out, made = columns.left_out, {field.name: field for field in columns.request.binding.made}
     for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.layout.rollouts  # a row without an id is a rollout
         for what, wrong in (
@@ -382,9 +382,8 @@ def unusable_values(groups: Groups) -> None:
             counted = wrong if left_out is None else wrong & ~left_out
             if counted.any():
                 row = counted.arg_max() or 0
-                field = next((field for field in columns.request.fields if field.name == name), None)
-                if isinstance(field, KlField) and what == "null":
-                    refuse_kl(columns, field, row)
+                if what == "null" and name in made:
+                    refuse_kl(columns, made[name], row)
                 raise DataError(f"{columns.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
 
 
@@ -409,13 +408,9 @@ def no_rewards_at_the_end(groups: Groups) -> None:
     rows = (groups.coded.codes < FOLLOWED).arg_true()
     rewards_of_rows = [reward.gather(rows).fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()]
     totals, codes = np.cumsum(rewards_of_rows, axis=0), groups.coded.codes.gather(rows).to_numpy()
-    values, follows = logged.gather(rows).to_numpy(), list[bool]()
-    for total in totals[::-1]:
-        follows.append(_follow(codes, total, values))
-        if follows[0]:
-            return
-    if True in follows:
-        count = len(totals) - follows.index(True)
+    values, every = logged.gather(rows).to_numpy(), len(totals)
+    following = (count for count in range(every, 0, -1) if _follow(codes, totals[count - 1], values))
+    if (count := next(following, every)) < every:
         rewards, others = request.rewards[:count], request.rewards[count:]
         raise DataError(
             f"the logged {request.layout.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",

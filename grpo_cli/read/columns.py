@@ -80,7 +80,7 @@ class Columns(Located):
     def at(self, places: Index) -> Columns:
         """Only the rows at these places."""
         values = {name: column.gather(places) for name, column in self.values.items()}
-        return replace(self, values=values, rows=places if self.rows is None else self.rows[places])
+        return replace(self, values=values, rows=self.places_of(places))
 
     def logged_advantages(self, name: str) -> pl.Series | None:
         """The logged advantages; None if there are none or they are not plain numbers."""
@@ -98,8 +98,8 @@ class Columns(Located):
         if name in self.values:
             return self.values[name]
         task = ReadColumns([Field(name, "key")], {name})
-        frames = [scanned.frame for scanned in self.over(task, self.tables)]
-        column = joined(_in_each([frame.to_dict() for frame in frames], name, self.lengths)).alias("")
+        tables = [scanned.frame.to_dict() for scanned in self.over(task, self.tables)]
+        column = _taken(tables, name, self.lengths)
         return column if self.rows is None else column.gather(self.rows)
 
     def label(self, row: int) -> str:
@@ -148,10 +148,9 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     by_name = [frame.to_dict() for frame in frames]
     lacking = [name for name in request.sought if not any(name in table for table in by_name)]
-    parts = {field.name: _in_each(by_name, field.name, lengths) for field in request.fields}
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
-    del frames, by_name  # a column is freed when it has been joined: only one is in memory twice
-    values = {field.name: joined(parts.pop(field.name)).alias("") for field in request.fields}
+    del frames  # a column is freed when it has been joined: only one is in memory twice
+    values = {field.name: _taken(by_name, field.name, lengths) for field in request.fields}
     columns = _with_outcomes(
         Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over, lacking=lacking)
     )
@@ -182,11 +181,26 @@ class ReadColumns:
 
     def __call__(self, table: Table) -> Scanned:
         """Read the columns; in a section, missing columns are null."""
-        if not isinstance(table.source, Section):
-            return columns_of(table, self.fields, self.optional, self.sought)
-        found = columns_of(table, self.fields, {field.name for field in self.fields}, self.sought)
-        missing = [field.name for field in self.fields if field.name not in found.frame.columns]
-        return found.with_frame(found.frame.with_columns(pl.lit(None).alias(name) for name in missing))
+        made = [field for field in self.fields if isinstance(field, KlField)]
+        fields = [field for field in self.fields if field not in made]
+        is_part = isinstance(table.source, Section)
+        scanned = self._scanned(table, fields, {field.name for field in fields} if is_part else {*self.optional})
+        frame, index = scanned.frame, scanned.index
+        frame = frame.with_columns(kl_column(field, table, index, frame.height) for field in made)
+        missing = [field.name for field in self.fields if is_part and field.name not in frame.columns]
+        return scanned.with_frame(frame.with_columns(pl.lit(None).alias(name) for name in missing))
+
+    def _scanned(self, table: Table, fields: Sequence[Field], optional: set[str]) -> Scanned:
+        """The fields without `optional` ones that are missing: those that no head shows, unless they are `sought`."""
+        heads = {*table.columns(), *self.sought}
+        missing = {name for name in optional if name not in heads and name.split(".")[0] not in heads}
+        while True:
+            try:
+                return table.scan([field for field in fields if field.name not in missing])
+            except Absent as error:
+                if error.column not in optional - missing:
+                    raise
+                missing.add(error.column)
 
     def joined(self, table: Table, parts: Sequence[Scanned]) -> Scanned:
         """Join the sections of a file; a column that no section has is an error unless it is optional."""
@@ -207,70 +221,39 @@ class ReadColumns:
         )
 
 
-def columns_of(
-    table: Table, fields: Sequence[Field], optional: Collection[str], sought: Collection[str] = ()
-) -> Scanned:
-    """Read these fields of a table; only `optional` columns may be missing: those that no head shows, unless they are `sought`."""
-    made = [field for field in fields if isinstance(field, KlField)]
-    if made:
-        scanned = columns_of(table, [field for field in fields if field not in made], optional, sought)
-        columns = [kl_column(field, table, scanned.index, scanned.frame.height) for field in made]
-        return scanned.with_frame(scanned.frame.with_columns(columns))
-    heads = {*table.columns(), *sought}
-    missing = {name for name in optional if name not in heads and name.split(".")[0] not in heads}
-    while True:
-        try:
-            return table.scan([field for field in fields if field.name not in missing])
-        except Absent as error:
-            if error.column not in {*optional} - missing:
-                raise
-            missing.add(error.column)
-
-
-def _in_each(tables: Sequence[Mapping[str, pl.Series]], name: str, lengths: Sequence[int]) -> list[pl.Series]:
-    """Take a column out of each table; null if a table lacks it."""
-    return [
-        table[name] if name in table else pl.Series(name, [None] * length, pl.Null)
+def _taken(tables: Sequence[dict[str, pl.Series]], name: str, lengths: Sequence[int]) -> pl.Series:
+    """Take a column out of all tables, which may have it in different types; null where a table lacks it."""
+    parts = [
+        table.pop(name) if name in table else pl.Series([None] * length, dtype=pl.Null)
         for table, length in zip(tables, lengths, strict=True)
     ]
-
-
-def joined(parts: Sequence[pl.Series]) -> pl.Series:
-    """A column of all files, which may have different types."""
-    return parts[0] if len(parts) == 1 else joined_keys(parts[0].name, parts).rechunk()
+    column = parts[0] if len(parts) == 1 else joined_keys(name, parts).rechunk()
+    return column.alias("")
 
 
 def _with_outcomes(columns: Columns) -> Columns:
-    """The columns with texts as rewards converted to numbers by --map."""
+    """The columns with texts as rewards converted to numbers by --map; an unknown text is an error."""
     outcomes = columns.request.binding.outcomes
     if not outcomes:
         return columns
-    counted, used = {}, set[str]()
+    numbers, counted, used = {_float(text): text for text in outcomes}, {}, set[str]()
     for name in columns.request.rewards:
-        counted[name], named = _counted(columns, name, outcomes)
-        used |= named
+        column, known = columns.values[name], dict(outcomes)
+        texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
+        for text in texts.drop_nulls().unique(maintain_order=True):
+            number, bare = _float(text), text.strip()
+            named = text if text in outcomes else bare if number is None else numbers.get(number, text)  # 1.0 is 1
+            used.add(named)
+            try:
+                known[text] = outcomes[named] if named in outcomes else as_number(text)
+            except ValueError:
+                row = (texts == text).arg_max() or 0
+                wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
+                pair = f'"{text[:SHOWN]}=NUMBER"' if "," in text else f"{text[:SHOWN]}=NUMBER"
+                raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
+        counted[name] = texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64)
     unused = tuple(text for text in outcomes if text not in used)
     return replace(columns, values={**columns.values, **counted}, unused=unused)
-
-
-def _counted(columns: Columns, name: str, outcomes: Mapping[str, float | None]) -> tuple[pl.Series, set[str]]:
-    """A reward column converted to numbers, and the --map texts that occur in it; an unknown text is an error."""
-    column = columns.values[name]
-    texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
-    known: dict[str, float | None] = dict(outcomes)
-    numbers, used = {_float(text): text for text in outcomes}, set[str]()
-    for text in texts.drop_nulls().unique(maintain_order=True):
-        number, bare = _float(text), text.strip()
-        named = text if text in outcomes else bare if number is None else numbers.get(number, text)  # 1.0 is 1
-        used.add(named)
-        try:
-            known[text] = outcomes[named] if named in outcomes else as_number(text)
-        except ValueError:
-            row = (texts == text).arg_max() or 0
-            wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
-            pair = f'"{text[:SHOWN]}=NUMBER"' if "," in text else f"{text[:SHOWN]}=NUMBER"
-            raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
-    return texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64), used
 
 
 def _float(text: str) -> float | None:

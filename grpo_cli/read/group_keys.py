@@ -64,7 +64,14 @@ def encode(keys: Sequence[pl.Series], rows: int = 0, *, piece: int = PIECE) -> C
     rows = len(keys[0])
     lines = pl.DataFrame([_flat(key).alias(str(at)) for at, key in enumerate(keys)])
     starts, lines = _without_repeats(lines, piece)
-    codes, first = _numbered_lines(lines, piece)
+    columns = lines.get_columns()
+    words, _ = packed(columns)
+    if words is not None:
+        codes, first = _numbered(words, piece)
+    for seed in count() if words is None else ():
+        codes, first = _numbered(lines.hash_rows(seed).to_numpy(), piece)
+        if len(first) == len(lines) or _are_lines_of(lines[first], codes, columns, piece):
+            break  # otherwise two keys share a hash
     if starts is not None:
         codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
     return Coded(pl.Series(codes), pl.Series(first))
@@ -88,18 +95,6 @@ def _without_repeats(lines: pl.DataFrame, piece: int) -> tuple[Index | None, pl.
         return None, lines
     starts, parts = zip(*over(differing, rows, piece), strict=True)
     return np.concatenate(starts), pl.concat(parts).rechunk()
-
-
-def _numbered_lines(lines: pl.DataFrame, piece: int) -> tuple[Codes, Codes]:
-    """The number of every line among distinct lines, in order of first appearance, and the first position of each."""
-    words, _ = packed(lines.get_columns())
-    if words is not None:
-        return _numbered(words, piece)
-    for seed in count():
-        codes, first = _numbered(lines.hash_rows(seed).to_numpy(), piece)
-        if len(first) == len(lines) or _are_lines_of(lines[first], codes, lines.get_columns(), piece):
-            break  # otherwise two keys share a hash
-    return codes, first
 
 
 def packed(columns: Sequence[pl.Series]) -> tuple[Words | None, int]:

@@ -42,18 +42,16 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
 
 def available_memory(root: Path = Path("/")) -> int | None:
     """Bytes that this process can still use, by the machine, its control groups and its own limit; None if unknown."""
-    limits = [*_of_machine(root), *_of_control_groups(root)]
-    own, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return min([*limits, *([] if own == resource.RLIM_INFINITY else [own])], default=None)
-
-
-def _of_machine(root: Path) -> Iterator[int]:
+    limits = list(_of_control_groups(root))
     with suppress(OSError):
-        sizes = dict(
-            re.findall(r"^(MemAvailable|SwapFree): +(\d+) kB$", (root / "proc/meminfo").read_text(), re.MULTILINE)
-        )
+        known = (root / "proc/meminfo").read_text()
+        sizes = dict(re.findall(r"^(MemAvailable|SwapFree): +(\d+) kB$", known, re.MULTILINE))
         if "MemAvailable" in sizes:
-            yield sum(map(int, sizes.values())) * 1024
+            limits.append(sum(map(int, sizes.values())) * 1024)
+    own, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if own != resource.RLIM_INFINITY:
+        limits.append(own)
+    return min(limits, default=None)
 
 
 def _of_control_groups(root: Path) -> Iterator[int]:

@@ -22,7 +22,7 @@ from grpo_cli.read.tables import FILE, Located, label
 from grpo_cli.schemas.table import MarkKind, words
 from grpo_cli.values.key_text import LONGEST
 
-RowNumbers = np.ndarray[tuple[int], np.dtype[np.int64]]
+RowNumbers = Index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +88,14 @@ class Narrow(Located):
             return every
         return every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
 
-    def at(self, places: RowNumbers) -> Narrow:
+    def at(self, places: Index) -> Narrow:
         """Only the rows at these places; the remaining groups are numbered again."""
         table = self.table[places]
         groups, batches = (encode([table[name]]) for name in ("group", "batch"))
         return replace(
             self,
             table=table.with_columns(group=groups.codes, batch=batches.codes),
-            rows=places if self.rows is None else self.rows[places],
+            rows=self.places_of(places),
             groups=groups,
             key=self.key[table["group"].gather(groups.first).to_numpy()] if self.key.width else self.key,
             batches=batches.size,
@@ -186,7 +186,10 @@ def _role(groups: Groups, role: str, name: str) -> pl.Series:
     if role == "length" and name == "equal":
         return pl.ones(columns.height, dtype=pl.Float64, eager=True).alias(role)
     column = columns.values[name]
-    if ROLES[role].kind != "key":
-        return column.cast(pl.Boolean).alias(role) if role == "truncated" else column.alias(role)
-    coded = groups.rollouts if role == "rollout" and groups.rollouts is not None else encode([column])
-    return coded.codes.alias(role)
+    if role == "truncated":
+        column = column.cast(pl.Boolean)
+    elif role == "rollout" and groups.rollouts is not None:
+        column = groups.rollouts.codes
+    elif ROLES[role].kind == "key":
+        column = encode([column]).codes
+    return column.alias(role)

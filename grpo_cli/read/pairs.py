@@ -204,14 +204,14 @@ def pair(
     `sure` says that the ids were named: otherwise a column whose values repeat is not taken for the id. Rows with equal
     texts may be exchanged if the rewards of one side are equal.
     """
-    sides, ids = (now, before), of_both[0]
+    sides, ids, untyped = (now, before), of_both[0], (not now.typed, not before.typed)
     keys = _row_keys(now, before)
     mine, theirs = (
         [key, *(side.carried[name] for name in names)] for key, side, names in zip(keys, sides, of_both, strict=True)
     )
     parts_of_one = "rollout" in now.table.columns
     if ids and not any(column.null_count() for column in (*mine, *theirs)):
-        keyed = Keyed.of(mine, theirs, (not now.typed, not before.typed))
+        keyed = Keyed.of(mine, theirs, untyped)
         unclear = np.flatnonzero(np.maximum(*keyed.counts) > 1)
         if not len(unclear):
             rows, others = keyed.matched()
@@ -229,7 +229,7 @@ def pair(
         [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
         for key, of_ids, side in zip(keys, (mine, theirs), sides, strict=True)
     ]
-    rows, others = _paired_texts(Keyed.of(one, other, (not now.typed, not before.typed)), sides, text)
+    rows, others = _paired_texts(Keyed.of(one, other, untyped), sides, text)
     return Pairs(now=rows, before=others, by=(*(ids if parts_of_one else ()), text))
 
 

@@ -145,14 +145,9 @@ def _repeats(rows: Index, texts: Sequence[str], *, whole: bool) -> set[int]:
     """How often each text occurs: in all rows, or consecutively if only runs of rows are known."""
     if whole:
         return {*Counter(texts).values()}
-    cuts = [at for at in range(1, len(rows)) if texts[at] != texts[at - 1] or rows[at] != rows[at - 1] + 1]
-    runs = [(start, end) for start, end in pairwise([0, *cuts, len(rows)])]
-    inner = (
-        (start, end)
-        for start, end in runs[1:-1]
-        if rows[start] == rows[start - 1] + 1 and rows[end] == rows[end - 1] + 1
-    )
-    return {end - start for start, end in inner}
+    follows = np.append(False, np.diff(rows) == 1)  # the row before
+    cuts = [at for at in range(1, len(rows)) if texts[at] != texts[at - 1] or not follows[at]]
+    return {end - start for start, end in pairwise(cuts) if follows[start] and follows[end]}
 
 
 def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> DataError:

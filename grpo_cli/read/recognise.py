@@ -364,7 +364,7 @@ def explained(name: str) -> SchemaMatch:
     """The schema of a file, the reasons for it, and the reasons against the nearest others."""
     source = registry.as_text(pinned(name))
     known = registry.of(source)
-    sample = Sample.of(source, known, known.columns(source))
+    sample = Table(source, known).sample()
     candidates = [_match(candidate, sample) for candidate in schemas().values()]  # a listing may import packages
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)

@@ -16,7 +16,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning, within
+from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, spanning, usual, within
 from grpo_cli.read.known_names import JUDGES, ROLLOUT_IDS, SAMPLE_IDS
 
 Numbering = Literal["rollout", "sample", "judge"]  # what a column numbers; `sample` restarts in each group
@@ -198,8 +198,7 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     # All runs of a key are multiples of the size; the last run may be cut short.
     whole = lengths[:-1] if len(lengths) > 1 and lengths[-1] < lengths[:-1].min() else lengths
     rows, size = sizes(coded), int(np.gcd.reduce(whole))
-    usual = int(np.bincount(rows).argmax())
-    if size < _MANY or usual != size or rows.max() == size or (rows % size).any():
+    if size < _MANY or usual(coded)[0] != size or rows.max() == size or (rows % size).any():
         return None
     cut = blocks(coded, size)
     values = advantages.fill_nan(None).fill_null(0.0).to_numpy()

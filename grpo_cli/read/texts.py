@@ -16,17 +16,19 @@ from typing import Any, Final, NamedTuple, Self, cast
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.column_stats import Words
+from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
-from grpo_cli.read.narrow import Narrow, RowNumbers
+from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import SHOWN, Table, column_names
 from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import canonical, json_text, words
 from grpo_cli.values.chat import is_model
 from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
 
-Hashes = np.ndarray[tuple[int], np.dtype[np.uint64]]
+Hashes = Words
 
 _EMPTY: Final = ('""', "[]", "{}")
 _MISSING: Final = 0  # the hash of a text that is missing
@@ -82,10 +84,8 @@ def _found(
     """A conversation, or a prompt and a response, of which one may be missing."""
     if named.messages:
         return named
-    known = {
-        part: "" if schema is None else _there(getattr(schema, part), names)
-        for part in ("prompt", "response", "messages")
-    }
+    known = {part: "" if schema is None else getattr(schema, part) for part in ("prompt", "response", "messages")}
+    known = {part: name if {name, name.partition(".")[0]} & {*names} else "" for part, name in known.items()}
     prompt, response, messages = (
         getattr(named, part) or known[part] or next((name for name in among if name in names), "")
         for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
@@ -105,11 +105,7 @@ def refuse_same_column(columns: Any) -> None:
             raise UsageError(f"{parts} are both the column {name!r}", "give each its own column, or leave one out")
 
 
-def _there(name: str, names: Sequence[str]) -> str:
-    return name if name in names or name.partition(".")[0] in names else ""
-
-
-def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dict[str, Hashes]:
+def text_hashes(narrow: Narrow, rows: Index, columns: Sequence[str]) -> dict[str, Hashes]:
     """A hash for each text; 0 if it is missing or empty."""
 
     def hashes(_: str, text: pl.Series) -> pl.Series:
@@ -118,7 +114,7 @@ def text_hashes(narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> dic
     return of_texts(narrow, rows, columns, "a text", "--prompt, --response or --messages", hashes)
 
 
-def text_lengths(narrow: Narrow, rows: RowNumbers, column: str) -> Any:
+def text_lengths(narrow: Narrow, rows: Index, column: str) -> Any:
     """The number of characters of each text; of a conversation, of its JSON."""
 
     def lengths(_: str, texts: pl.Series) -> pl.Series:
@@ -130,7 +126,7 @@ def text_lengths(narrow: Narrow, rows: RowNumbers, column: str) -> Any:
 
 def of_texts(
     narrow: Narrow,
-    rows: RowNumbers,
+    rows: Index,
     columns: Sequence[str],
     what: str,
     flags: str,
@@ -152,20 +148,18 @@ def of_texts(
 class TextStore:
     """The texts of some rows in a temporary file, for random access."""
 
-    def __init__(self, narrow: Narrow, rows: RowNumbers, columns: Sequence[str]) -> None:
-        self._rows, self._columns = rows, list(columns)
-        sizes = []
+    def __init__(self, narrow: Narrow, rows: Index, columns: Sequence[str]) -> None:
+        self._rows, self._type = rows, pl.Struct(dict.fromkeys(columns, pl.String))
+        ends = [np.zeros(1, np.int64)]
 
         def parts() -> Iterator[bytes]:
             for frame in narrow.texts_at(rows, columns):
-                texts = [(text or "").encode() for row in frame.iter_rows() for text in row]
-                sizes.append(np.fromiter(map(len, texts), np.int64, len(texts)))
-                yield b"".join(texts)
+                records = frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
+                ends.append(ends[-1][-1] + records.str.len_bytes().cast(pl.Int64).cum_sum().to_numpy())
+                yield "".join(records).encode()
 
         self._fd = cast("int", spooled(parts(), "the texts of the records").fd)
-        self._starts = np.cumsum(
-            np.concatenate([np.zeros(1, np.int64), *sizes])
-        )  # of the texts, and the end of the last
+        self._ends = np.concatenate(ends)
 
     def __enter__(self) -> Self:
         return self
@@ -173,18 +167,17 @@ class TextStore:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def size(self, rows: RowNumbers) -> RowNumbers:
-        """The size in bytes of all texts of each of these rows."""
-        first = np.searchsorted(self._rows, rows) * len(self._columns)
-        sizes: RowNumbers = self._starts[first + len(self._columns)] - self._starts[first]
-        return sizes
+    def size(self, rows: Index) -> Index:
+        """The size in bytes of the record of each of these rows."""
+        at = np.searchsorted(self._rows, rows)
+        return self._ends[at + 1] - self._ends[at]
 
-    def take(self, rows: RowNumbers, column: str) -> pl.Series:
-        """The JSON texts of a column at these rows."""
-        at = np.searchsorted(self._rows, rows) * len(self._columns) + self._columns.index(column)
-        spans = zip(self._starts[at].tolist(), self._starts[at + 1].tolist(), strict=True)
-        read = (os.pread(self._fd, end - start, start) for start, end in spans)
-        return pl.Series(column, [text.decode() or None for text in read], dtype=pl.String)
+    def take(self, rows: Index) -> pl.DataFrame:
+        """The JSON texts at these rows."""
+        at = np.searchsorted(self._rows, rows)
+        spans = zip(self._ends[at].tolist(), self._ends[at + 1].tolist(), strict=True)
+        records = [os.pread(self._fd, end - start, start).decode() for start, end in spans]
+        return pl.Series(records, dtype=pl.String).str.json_decode(self._type).struct.unnest()
 
 
 # --- what was said -------------------------------------------------------------------------------------------------
@@ -231,7 +224,7 @@ class Reader:
         """The text columns of a file; none if no column looks like one."""
         return some_texts(self._narrow.tables[file], self._named)
 
-    def said(self, rows: RowNumbers) -> list[Said]:
+    def said(self, rows: Index) -> list[Said]:
         """What was said in these rollouts; empty where no column has a text."""
         found = dict[int, Said]()
         files = self._narrow.file.gather(rows).to_numpy()
@@ -262,7 +255,7 @@ class Reader:
         names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
         return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
 
-    def _values(self, file: int, rows: RowNumbers, names: Sequence[str]) -> list[dict[str, Any]]:
+    def _values(self, file: int, rows: Index, names: Sequence[str]) -> list[dict[str, Any]]:
         """Some columns of rows of a file as values of JSON."""
         self._narrow.tables[file].source.check()
         records = self._narrow.records(rows, names, as_json=True)
@@ -403,17 +396,14 @@ def _of_message(message: Mapping[str, Any], speaker: str) -> Iterator[Passage]:
 
 
 def _content(message: Mapping[str, Any], who: str) -> Iterator[Passage]:
+    """The content of a message, with texts of the same speaker after each other as one."""
     content = message.get("content", message.get("value"))
     if isinstance(content, list) and content:
-        yield from _joined([passage for item in content for passage in passages_of(item, who)])
+        passages = [passage for item in content for passage in passages_of(item, who)]
+        for speaker, same in groupby(passages, key=attrgetter("speaker")):
+            yield Passage(speaker, "\n".join(passage.text for passage in same))
     elif content or not (message.get("tool_calls") or any(message.get(name) for name in _THOUGHTS)):
         yield from passages_of("" if content is None else content, who)
-
-
-def _joined(passages: Sequence[Passage]) -> Iterator[Passage]:
-    """The passages, with texts of the same speaker after each other as one."""
-    for speaker, same in groupby(passages, key=attrgetter("speaker")):
-        yield Passage(speaker, "\n".join(passage.text for passage in same))
 
 
 def _call(call: Any, who: str) -> Passage:
@@ -536,7 +526,7 @@ def _keys_written(keys: pl.DataFrame) -> pl.Series:
     ).to_series()  # fmt: skip
 
 
-def plain_texts(narrow: Narrow, rows: RowNumbers, column: str) -> list[str | None]:
+def plain_texts(narrow: Narrow, rows: Index, column: str) -> list[str | None]:
     """The texts of these rows of the narrow table; values that are not text as JSON."""
     return [as_text(record.get(column)) for record in narrow.records(rows, [column])]
 

@@ -351,13 +351,14 @@ def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index)
             end = max(start + 1, int(np.searchsorted(ends, base + PIECE_BYTES, side="right")))
             some = slice(start, min(end, start + PIECE_ROWS))
             start = some.stop
+            better, worse = store.take(chosen[some]), store.take(rejected[some])
             if columns.messages:
-                better, worse = (store.take(rows[some], columns.messages) for rows in (chosen, rejected))
-                yield divided(better, worse, _places(narrow, chosen[some]), _places(narrow, rejected[some]))
+                pairs = better[columns.messages], worse[columns.messages]
+                yield divided(*pairs, _places(narrow, chosen[some]), _places(narrow, rejected[some]))
             else:
                 texts = {
-                    "prompt": store.take(chosen[some], columns.prompt),
-                    "chosen": store.take(chosen[some], columns.response),
-                    "rejected": store.take(rejected[some], columns.response),
+                    "prompt": better[columns.prompt],
+                    "chosen": better[columns.response],
+                    "rejected": worse[columns.response],
                 }
                 yield in_one_form(pl.DataFrame(texts))
