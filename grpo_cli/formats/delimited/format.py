@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from io import BytesIO
-from itertools import islice
+from itertools import islice, pairwise
 from typing import BinaryIO, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -17,8 +16,8 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings, wide
-from grpo_cli.formats.delimited.positions import Unsure, blocks, positions
-from grpo_cli.formats.delimited.records import QUOTE, bare, records, text_of
+from grpo_cli.formats.delimited.positions import Positions, Unsure, blocks, exactly, positions
+from grpo_cli.formats.delimited.records import QUOTE, records, stops_of, text_of
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.verify import Cell, Record, first_difference, once_each
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
@@ -38,19 +37,15 @@ _READ_AGAIN: Final = 16 << 20  # bytes of a file that may be read once more
 
 
 class _Header(NamedTuple):
-    """The first record, its cells, and the blank lines before it."""
+    """The names of the columns, the first record, and the blank lines before it."""
 
-    record: bytes
-    cells: list[bytes]
+    names: list[str]
+    found: Positions
     before: bytes
 
     @property
     def size(self) -> int:
-        return len(self.before) + len(self.record)
-
-    @property
-    def names(self) -> list[str]:
-        return [text_of(cell) for cell in self.cells]
+        return len(self.before) + len(self.found.data)
 
 
 class _ReadBlock(NamedTuple):
@@ -145,7 +140,8 @@ class Delimited(Format):
                         f"{source.name}: the lines end with a bare CR", "convert them, for example with tr '\\r' '\\n'"
                     )
                 if raw:
-                    yield _Header(record, raw, before), handle
+                    found = Positions(record, np.array([stops_of(record, raw)]))
+                    yield _Header(list(map(text_of, raw)), found, before), handle
                     return
                 before += record
         raise DataError(f"{source.name}: no rows", "the file has no header")
@@ -162,7 +158,7 @@ class Delimited(Format):
                     made = convert([found.texts(cell) for cell in at], str)
                 except (Unsure, DataError, pl.exceptions.PolarsError):
                     return block
-                return _ReadBlock(BlockRows(block.size, found.ends.astype(np.min_scalar_type(block.size))), made)
+                return _ReadBlock(found.rows(), made)
 
             nothing = convert([pl.Series([], dtype=pl.String) for _ in at], str)
             yield _ReadBlock(BlockRows(header.size, np.zeros(0, np.int64)), nothing)
@@ -174,32 +170,21 @@ class Delimited(Format):
                 yield part
 
     def _exact_part(self, block: Block, row: int, width: int, wanted: Sequence[int], convert: Convert) -> _ReadBlock:
-        """A block that is read record by record; a record with another width than the header is refused."""
-        texts: list[list[str | None]] = [[] for _ in wanted]
-        ends, at = list[int](), 0
-        for record, raw in records(BytesIO(block.read()), self.separator, block.name, row + 1):
-            at += len(record)
-            if not raw:
-                continue
-            ends.append(at - len(ending(record)))
-            if len(raw) != width:
-                hint = "a cell that contains the separator needs quotes"
-                if len(raw) < width:
-                    whole = ending(record)  # only the last record of a file may lack it
-                    hint = "a row needs all its cells, even empty cells" if whole else "is the file cut short?"
-                raise DataError(
-                    f"{block.name} row {row + len(ends)}: expected {width} cells as in the header, found {len(raw)}",
-                    hint,
-                )
-            for column, found in zip(wanted, texts, strict=True):
-                cell = raw[column]
-                if self.strict and cell.decode(errors="ignore").encode() != cell:
-                    place = f"{block.name} row {row + len(ends)}"
-                    raise DataError("a cell is not UTF-8", "write the file in UTF-8", place=place)
-                found.append(text_of(cell) if cell else None)
-        series = [pl.Series(found, dtype=pl.String) for found in texts]
-        made = convert(series, lambda at: f"{block.name} row {row + at + 1}")
-        return _ReadBlock(BlockRows(block.size, np.array(ends, np.min_scalar_type(block.size))), made)
+        """A block that is read record by record."""
+
+        def place(at: int) -> str:
+            return f"{block.name} row {row + at + 1}"
+
+        data, texts = block.read(), list[pl.Series]()
+        found = exactly(data, self.separator, width, block.name, row)
+        for column in wanted:
+            starts, ends = found.cell(column)
+            raw = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+            for at, cell in enumerate(raw if self.strict else ()):
+                if cell.decode(errors="ignore").encode() != cell:
+                    raise DataError("a cell is not UTF-8", "write the file in UTF-8", place=place(at))
+            texts.append(pl.Series([text_of(cell) if cell else None for cell in raw], dtype=pl.String))
+        return _ReadBlock(found.rows(), convert(texts, place))
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -210,7 +195,7 @@ class Delimited(Format):
             old, names = header.names, weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
         sink.write(header.before if weaving.take is None else b"")
-        sink.write(self._put(header.record, header.cells, slots, [self._cell_text(name).encode() for name in names]))
+        sink.writelines(self._inserted(header.found, slots, pl.DataFrame({name: [name] for name in names})))
         known = self.scan(source, ()).index if index is None else index
         refuse_height(source, sum(rows.height for rows in known), weaving)
         after_header = islice(zip(again(source, [rows.size for rows in known]), known, strict=True), 1, None)
@@ -218,11 +203,16 @@ class Delimited(Format):
         def insert(data: bytes, rows: BlockRows, added: pl.DataFrame) -> list[Buffer]:
             if not names:
                 return [data]
-            if any(slot is not None for slot in slots):
-                return self._with_replaced(source, data, slots, added, len(old))
-            return filled(data, [(rows.marks, rows.marks)], [self._cells(added.get_columns())])
+            if not any(slot is not None for slot in slots):
+                return filled(data, [(rows.marks, rows.marks)], [self._cells(added.get_columns())])
+            try:
+                found = positions(data, self.separator, len(old))
+            except Unsure:
+                found = exactly(data, self.separator, len(old), source.name, 0)
+            InputChanged.unless_same(len(found.stops), added.height, source.name)
+            return self._inserted(found, slots, added)
 
-        newline = ending(header.record) or b"\n"
+        newline = ending(header.found.data) or b"\n"
         weave_blocks(source, after_header, sink, weaving, marked=b"\r\n", newline=newline, spans=_spans, insert=insert)
         return ()
 
@@ -230,18 +220,8 @@ class Delimited(Format):
         """New cells after others, each with a separator before it."""
         return [part for series in columns for part in (self.separator.decode(), self._cell_texts(series))]
 
-    def _with_replaced(
-        self, source: Input, data: bytes, slots: Sequence[int | None], added: pl.DataFrame, width: int
-    ) -> list[Buffer]:
-        """The bytes of a block with the new cells in their slots, or after the last cell if they have none."""
-        try:
-            found = positions(data, self.separator, width)
-        except Unsure:
-            values = zip(*(map(str.encode, self._cell_texts(series)) for series in added), strict=True)
-            lines = list(records(BytesIO(data), self.separator, "", 1))
-            InputChanged.unless_same(sum(bool(raw) for _, raw in lines), added.height, source.name)
-            return [self._put(record, raw, slots, next(values)) if raw else record for record, raw in lines]
-        InputChanged.unless_same(len(found.starts), added.height, source.name)
+    def _inserted(self, found: Positions, slots: Sequence[int | None], added: pl.DataFrame) -> list[Buffer]:
+        """The bytes of records with new cells: each in its slot, or after the last cell if it has none."""
         there = sorted((slot, at) for at, slot in enumerate(slots) if slot is not None)
         gaps = [found.cell(slot) for slot, _ in there]
         texts: list[list[str | pl.Series]] = [[self._cell_texts(added.to_series(at))] for _, at in there]
@@ -249,29 +229,13 @@ class Delimited(Format):
         if after:
             gaps.append((found.ends, found.ends))
             texts.append(self._cells(after))
-        return filled(data, gaps, texts)
+        return filled(found.data, gaps, texts)
 
     def write_parts(self, parts: Iterator[pl.DataFrame], sink: BinaryIO, metadata: Mapping[str, str]) -> None:
         """Write a new file with a header; nested cells as JSON text."""
         for at, frame in enumerate(parts):
             plain = cells.texts_of_nested(cells.plain_keys(frame))
             plain.write_csv(sink, separator=self.separator.decode(), include_header=at == 0)
-
-    def _put(self, record: bytes, raw: Sequence[bytes], slots: Sequence[int | None], new: Sequence[bytes]) -> bytes:
-        """A record with new cells: each in its slot, or after the last cell if it has none."""
-        body = bare(record)
-        if any(slot is not None for slot in slots):
-            rewritten = list(raw)
-            for slot, text in zip(slots, new, strict=True):
-                if slot is not None:
-                    rewritten[slot] = text
-            body = self._mark(body, raw) + self.separator.join(rewritten)
-        after = [text for slot, text in zip(slots, new, strict=True) if slot is None]
-        return self.separator.join([body, *after]) + ending(record)
-
-    def _mark(self, body: bytes, raw: Sequence[bytes]) -> bytes:
-        """What a record has before its cells: the byte order mark, at the very beginning of a file."""
-        return body[: len(body) - len(self.separator.join(raw))]
 
     def _cell_text(self, text: str) -> str:
         """A new cell, quoted if needed."""
@@ -320,39 +284,38 @@ class Delimited(Format):
             names = header.names
             gone = sorted(names.index(name) for name in added if name in names)
             kept = [at for at in range(len(names)) if at not in gone]
+            if not kept:
+                raise Unsure
 
-            def left(block: Block) -> bytes:
-                data = block.read()
-                if not gone:
-                    return data
-                if not kept:
-                    raise Unsure
-                found = positions(data, self.separator, len(names))
+            def left(found: Positions) -> bytes:
                 # Each with the separator before it; those before the first kept cell with the one after them.
+                after = [at < kept[0] for at in gone]
                 gaps = [
-                    (found.cell(at)[0], found.cell(at + 1)[0])
-                    if at < kept[0]
-                    else (found.marks[:, at - 1], found.cell(at)[1])
-                    for at in gone
+                    (found.stops[:, at] + by, found.stops[:, at + 1] + by) for at, by in zip(gone, after, strict=True)
                 ]
-                return b"".join(filled(data, gaps, [[]] * len(gaps)))
+                return b"".join(filled(found.data, gaps, [[]] * len(gaps)))
 
-            left_cells = self.separator.join(header.cells[at] for at in kept)
-            mark = self._mark(bare(header.record), header.cells)
-            yield b"".join([header.before, mark, left_cells, ending(header.record)])
-            yield from ahead(left, blocks(source, handle, self.separator, header.size, self.block_size))
+            def read(block: Block) -> bytes:
+                data = block.read()
+                return left(positions(data, self.separator, len(names))) if gone else data
+
+            yield header.before
+            yield left(header.found)
+            yield from ahead(read, blocks(source, handle, self.separator, header.size, self.block_size))
 
     def _compared_records(self, source: Input) -> Iterator[Record]:
         """Every record with its cells, the header being row 0; blank lines and other widths have no cells."""
         names: list[str] = []
         row = -1
         for record, raw in self._records(source):
-            names = names or once_each([text_of(cell) for cell in raw])
+            names = names or once_each(list(map(text_of, raw)))
             row += bool(raw)
-            cells, at = list[Cell](), len(self._mark(bare(record), raw))
-            for name, cell in zip(names, raw, strict=False):
-                cells.append(Cell(name, at - bool(cells), at, at + len(cell)))
-                at += len(cell) + 1
+            spans = pairwise(stops_of(record, raw))
+            # Each but the first has the separator before it.
+            cells = [
+                Cell(name, start + (not at), start + 1, end)
+                for at, (name, (start, end)) in enumerate(zip(names, spans, strict=False))
+            ]
             whole = raw and len(raw) == len(names)
             # A character for each byte, whatever its encoding.
             yield Record(f"{source.name} row {row}", record.decode("latin-1"), tuple(cells) if whole else None)

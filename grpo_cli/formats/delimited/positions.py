@@ -10,20 +10,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.blocks import Block, offsets_of
-from grpo_cli.formats.delimited.records import QUOTE, records
+from grpo_cli.formats.blocks import Block, BlockRows, ending, offsets_of
+from grpo_cli.formats.delimited.records import QUOTE, records, stops_of
 from grpo_cli.values.slices import Ints, between
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 _LF, _CR, _QUOTE = b'\n\r"'
+_NONE: Final = np.zeros(0, np.int64)
 
 
 class Unsure(Exception):
@@ -31,24 +32,31 @@ class Unsure(Exception):
 
 
 class Positions(NamedTuple):
-    """The records of a block: where each begins, where it ends without its line ending, and its separators."""
+    """The records of a block: each has the offset before its first cell, and where each of its cells ends."""
 
     data: bytes
-    starts: Ints
-    ends: Ints
-    marks: np.ndarray[tuple[int, int], np.dtype[np.integer[Any]]]  # a line for each record
-    quotes: Ints
-    is_utf8: bool
+    stops: np.ndarray[tuple[int, int], np.dtype[np.integer[Any]]]  # a line for each record
+    quotes: Ints = _NONE
+    is_utf8: bool = False
+
+    @property
+    def ends(self) -> Ints:
+        """Where each record ends, without its line ending."""
+        return self.stops[:, -1]
+
+    def rows(self) -> BlockRows:
+        """The records, each marked before its line ending."""
+        size = len(self.data)
+        return BlockRows(size, self.ends.astype(np.min_scalar_type(size)))
 
     def cell(self, at: int) -> tuple[Ints, Ints]:
         """Where a cell of each record begins and ends."""
-        first, last = at == 0, at == self.marks.shape[1]
-        return self.starts if first else self.marks[:, at - 1] + 1, self.ends if last else self.marks[:, at]
+        return self.stops[:, at] + 1, self.stops[:, at + 1]
 
     def texts(self, at: int) -> pl.Series:
         """The texts of a cell of each record; null if empty."""
         starts, ends = self.cell(at)
-        empty, escaped = np.flatnonzero(starts == ends), np.zeros(0, np.int64)
+        empty, escaped = np.flatnonzero(starts == ends), _NONE
         if len(self.quotes):
             found = np.frombuffer(self.data, np.uint8)
             quoted = (np.take(found, starts, mode="clip") == _QUOTE) & (starts < ends)
@@ -68,7 +76,7 @@ class Positions(NamedTuple):
 def positions(data: bytes, separator: bytes, width: int) -> Positions:
     """Find the records of a block and their cells; each record must have `width` cells."""
     found = np.frombuffer(data, np.uint8)
-    quotes = offsets_of(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
+    quotes = offsets_of(found, _QUOTE) if QUOTE in data else _NONE
     if len(quotes) % 2 or not _is_usual(found, quotes, separator):
         raise Unsure
     feeds = _outside(quotes, offsets_of(found, _LF))
@@ -85,7 +93,24 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     marks = separators.reshape(len(starts), width - 1)
     if width > 1 and ((marks[:, 0] < starts).any() or (marks[:, -1] >= ends).any()):
         raise Unsure
-    return Positions(data, starts, ends, marks, quotes, _is_utf8(data))
+    return Positions(data, np.column_stack([starts - 1, marks, ends]), quotes, _is_utf8(data))
+
+
+def exactly(data: bytes, separator: bytes, width: int, name: str, row: int) -> Positions:
+    """The same, record by record; `row` counts those before. A record of another width is refused."""
+    stops, at = list[list[int]](), 0
+    for record, raw in records(BytesIO(data), separator, name, row + 1):
+        if raw and len(raw) != width:
+            hint = "a cell that contains the separator needs quotes"
+            if len(raw) < width:
+                whole = ending(record)  # only the last record of a file may lack it
+                hint = "a row needs all its cells, even empty cells" if whole else "is the file cut short?"
+            place = f"{name} row {row + len(stops) + 1}"
+            raise DataError(f"{place}: expected {width} cells as in the header, found {len(raw)}", hint)
+        if raw:
+            stops.append(stops_of(record, raw, at))
+        at += len(record)
+    return Positions(data, np.array(stops, np.int64).reshape(-1, width + 1))
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -128,7 +153,7 @@ def blocks(source: Input, handle: BinaryIO, separator: bytes, start: int, size: 
 def _cut(data: bytes, separator: bytes) -> int:
     """Where the last complete record ends; 0 if there is none."""
     found = np.frombuffer(data, np.uint8)
-    quotes = offsets_of(found, _QUOTE) if QUOTE in data else np.zeros(0, np.int64)
+    quotes = offsets_of(found, _QUOTE) if QUOTE in data else _NONE
     if not _is_usual(found, quotes, separator):
         return _exact_cut(data, separator)
     at = data.rfind(b"\n")

@@ -7,7 +7,8 @@ blocks to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from grpo_cli.errors import DataError
@@ -55,6 +56,14 @@ def records(
 def bare(record: bytes) -> bytes:
     """A record without its ending."""
     return record[: len(record) - len(ending(record))]
+
+
+def stops_of(record: bytes, raw: Sequence[bytes], start: int = 0) -> list[int]:
+    """The offset before the first of the raw cells of a record that begins at `start`, and the end of each cell."""
+    sizes = [len(cell) + 1 for cell in raw]
+    return list(
+        accumulate(sizes, initial=start + len(bare(record)) - sum(sizes))
+    )  # a byte order mark may be before them
 
 
 def _cell(separator: bytes) -> re.Pattern[bytes]:

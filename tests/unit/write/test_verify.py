@@ -72,7 +72,7 @@ def test_what_writes_files_is_not_what_verifies_them(
 
     for writer in (
         "jsonl.weaving.Spot.put", "jsonl.weaving.Spot.of", "jsonl.weaving.without_last", "jsonl.weaving.weave",
-        "json_document.walk.put", "json_document.walk.woven", "delimited.format.Delimited._put",
+        "json_document.walk.put", "json_document.walk.woven", "delimited.format.Delimited._inserted",
         "delimited.format.Delimited.weave", "parquet.splice.weave", "parquet.rewrite.write", "arrow.Arrow.weave",
     ):  # fmt: skip
         monkeypatch.setattr(f"grpo_cli.formats.{writer}", called)
