@@ -30,6 +30,7 @@ PACKED: Final = (".gz", ".zst")
 # Bytes of a line of text, unless --max-line says otherwise: it has to fit into memory whole.
 MAX_LINE: Final = 256 << 20
 Into = Callable[[memoryview, int], int]  # fills a buffer with the bytes from an offset on, and returns their number
+Found = tuple[Path, bool]  # a file, and whether it is skipped
 Suffixes = Mapping[str, bool]  # the suffixes that are read, and whether such files may be compressed
 # Files that Hugging Face writes beside the files of a data set, and caches of derived data sets.
 _NOTES: Final = re.compile(r"dataset_(info|infos|dict)\.json")
@@ -355,14 +356,12 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
     twice: dict[Path, None] = {}  # files that were named again, by the same or another name
     known = set[str]()
     for pattern in patterns:
-        matched = _matched(pattern, suffixes)
-        twice |= dict.fromkeys(matched.files if pattern in known else ())
-        known.add(pattern)
-        for path in sorted(matched.files, key=natural):
-            if files.setdefault(real(path), path) != path:
+        for path, is_skipped in sorted(_matched(pattern, suffixes), key=lambda found: natural(found[0])):
+            if is_skipped:
+                skipped.setdefault(real(path), path)
+            elif files.setdefault(real(path), path) != path or pattern in known:
                 twice[path] = None
-        for path in sorted(matched.skipped, key=natural):
-            skipped.setdefault(real(path), path)
+        known.add(pattern)
     left_out = [path for real, path in skipped.items() if real not in files]
     return Matched(list(files.values()), [*left_out, *twice])
 
@@ -379,70 +378,61 @@ def real_paths() -> Callable[[Path], str]:
     return real
 
 
-def _matched(pattern: str, suffixes: Suffixes) -> Matched:
-    """The files that match a pattern; at least one."""
+def _matched(pattern: str, suffixes: Suffixes) -> list[Found]:
+    """What matches a pattern; at least one file that is not skipped."""
     path = Path(pattern)
     if not pattern:
         raise UsageError("an input name is empty", "is a shell variable unset?")
     if path.is_dir():
-        matched = _in_directory(path, suffixes)
-        if not matched.files:
-            known = " ".join(suffixes)
-            raise DataError(f"{path}: no file to read in this directory", f"the suffixes that can be read are {known}")
-        return matched
-    if path.exists():
-        return Matched([path], [])
-    if path.is_symlink():
+        found = list(_in_directory(path, suffixes))
+        wrong = f"{path}: no file to read in this directory", f"the suffixes that can be read are {' '.join(suffixes)}"
+    elif path.exists():
+        return [(path, False)]
+    elif path.is_symlink():
         raise DataError(f"{pattern}: a broken link to {path.readlink()}")
-    if not glob.has_magic(pattern):
+    elif not glob.has_magic(pattern):
         raise DataError(f"{pattern}: no such file or directory")
-    matched = _in_glob(pattern, suffixes)
-    if not matched.files:
-        why = f"all {len(matched.skipped)} files it matches are skipped" if matched.skipped else "matches nothing"
-        raise DataError(f"{pattern}: {why}", "give its exact file name to read it anyway")
-    return matched
+    else:
+        found = list(_in_glob(pattern, suffixes))
+        why = f"all {len(found)} files it matches are skipped" if found else "matches nothing"
+        wrong = f"{pattern}: {why}", "give its exact file name to read it anyway"
+    if all(is_skipped for _, is_skipped in found):
+        raise DataError(*wrong)
+    return found
 
 
-def _in_glob(pattern: str, suffixes: Suffixes) -> Matched:
-    matched = Matched([], [])
+def _in_glob(pattern: str, suffixes: Suffixes) -> Iterator[Found]:
     # With ** the files of a directory match themselves; otherwise a directory stands for its files.
     recursive = "**" in Path(pattern).parts
     shards_of = cache(_shards)
     for path in map(Path, glob.glob(pattern, recursive=True)):  # noqa: PTH207 - Path.glob takes no absolute one
         if path.is_file():
-            shards = shards_of(path.parent) if path.suffix == ".arrow" else None
-            (matched.skipped if is_passed_over(path.name, shards) else matched.files).append(path)
+            yield path, is_passed_over(path.name, shards_of(path.parent) if path.suffix == ".arrow" else None)
         elif path.is_dir() and not recursive:
-            below = _in_directory(path, suffixes)
-            matched.files.extend(below.files)
-            matched.skipped.extend(below.skipped)
-    return matched
+            yield from _in_directory(path, suffixes)
 
 
-def _in_directory(top: Path, suffixes: Suffixes) -> Matched:
-    """The readable files in a directory and below it, if any."""
-    matched = Matched([], [])
+def _in_directory(top: Path, suffixes: Suffixes) -> Iterator[Found]:
+    """The readable files in a directory and below it."""
     for folder, below, names in os.walk(top, onerror=_refuse_folder):
-        if is_job(Path(folder), below):
-            matched.files.append(Path(folder))
+        here = Path(folder)
+        if is_job(here, below):
+            yield here, False
             below.clear()
             continue
         below[:] = [name for name in below if not name.startswith((".", "_")) and name != _OF_DISK]
-        below[:] = _of_hub_cache(Path(folder), below)
-        _refuse_splits(Path(folder))
-        shards = _shards(Path(folder)) if STATE in names else None
+        below[:] = _of_hub_cache(here, below)
+        _refuse_splits(here)
+        shards = _shards(here) if STATE in names else None
         for name in shards or ():
             if name not in names:
-                raise DataError(f"{Path(folder, name)}: no such file, but {STATE} lists it", "was the copy complete?")
-            inside(Path(folder), name)
+                raise DataError(f"{here / name}: no such file, but {STATE} lists it", "was the copy complete?")
+            inside(here, name)
         has_data = any(map(is_arrow_data, names))
-        for path in (Path(folder, name) for name in names):
-            if is_note(path.name, beside_arrow=has_data):
-                continue
+        for path in (here / name for name in names if not is_note(name, beside_arrow=has_data)):
             # Reading a named pipe would block; it has to be named explicitly.
             if is_readable(path, suffixes) and path.is_file():
-                (matched.skipped if is_passed_over(path.name, shards) else matched.files).append(path)
-    return matched
+                yield path, is_passed_over(path.name, shards)
 
 
 def _refuse_folder(error: OSError) -> None:
