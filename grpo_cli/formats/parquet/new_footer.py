@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -37,6 +37,9 @@ class Change:
             raise UnknownForm
         order = in_order(self.before, self.new.names)
         return [described(self.new.field(name)) if at is None else items[at] for name, at in order]
+
+
+Edit = Callable[[bytes, Change], bytes]
 
 
 def in_order(before: Sequence[str], new: Iterable[str]) -> list[tuple[str, int | None]]:
@@ -104,7 +107,7 @@ def each_edited(entries: Mapping[bytes, bytes], change: Change) -> dict[bytes, b
     return {key: _or_same(edits[key], value, change) if key in edits else value for key, value in entries.items()}
 
 
-def _or_same(edit: Callable[[bytes, Change], bytes], value: bytes, change: Change) -> bytes:
+def _or_same(edit: Edit, value: bytes, change: Change) -> bytes:
     try:
         return edit(value, change)
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -121,13 +124,10 @@ def pandas(value: bytes, change: Change) -> bytes:
 
 
 def _pandas_column(field: pa.Field) -> dict[str, Any]:
-    names = {"name": field.name, "field_name": field.name}
-    numpy = "object" if _is_list(field) else _kind(field).numpy
-    return {**names, "pandas_type": _pandas_type(field), "numpy_type": numpy, "metadata": None}
-
-
-def _pandas_type(field: pa.Field) -> str:
-    return f"list[{_pandas_type(field.type.value_field)}]" if _is_list(field) else _kind(field).pandas
+    is_text, is_list = pa.types.is_string(field.type), _is_list(field)
+    numpy = "object" if is_text or is_list else _named(field, _PANDAS, str)
+    dtype = _named(field, _PANDAS, "list[{}]".format)
+    return {"name": field.name, "field_name": field.name, "pandas_type": dtype, "numpy_type": numpy, "metadata": None}
 
 
 def huggingface(value: bytes, change: Change) -> bytes:
@@ -141,69 +141,50 @@ def huggingface(value: bytes, change: Change) -> bytes:
     return _text(parsed)
 
 
-def _feature(field: pa.Field) -> dict[str, Any]:
+def _feature(field: pa.Field) -> Any:
     if _is_list(field):  # releases before and after 4.0 read this name
         return {"feature": _feature(field.type.value_field), "_type": "Sequence"}
-    return {"dtype": _kind(field).hf, "_type": "Value"}
+    return {"dtype": _named(field, _FEATURES, str), "_type": "Value"}
 
 
-def spark(value: bytes, change: Change) -> bytes:
-    """Change the struct type of a Spark table."""
-    parsed = json.loads(value)
-    parsed["fields"] = change.applied(
-        parsed["fields"],
-        lambda field: {"name": field.name, "type": _spark_type(field), "nullable": True, "metadata": {}},
-    )
-    return _text(parsed)
+def _fields(described: Callable[[pa.Field], Any]) -> Edit:
+    """What changes a schema that lists its fields as they are `described`."""
+
+    def edit(value: bytes, change: Change) -> bytes:
+        parsed = json.loads(value)
+        parsed["fields"] = change.applied(parsed["fields"], described)
+        return _text(parsed)
+
+    return edit
 
 
-def _spark_type(field: pa.Field) -> Any:
-    if _is_list(field):
-        return {"type": "array", "elementType": _spark_type(field.type.value_field), "containsNull": True}
-    return _kind(field).spark
+def _spark_field(field: pa.Field) -> dict[str, Any]:
+    dtype = _named(field, _SPARK, lambda inner: {"type": "array", "elementType": inner, "containsNull": True})
+    return {"name": field.name, "type": dtype, "nullable": True, "metadata": {}}
 
 
-def avro(value: bytes, change: Change) -> bytes:
-    """Change the record schema of an Avro writer."""
-    parsed = json.loads(value)
-    parsed["fields"] = change.applied(
-        parsed["fields"], lambda field: {"name": field.name, "type": ["null", _avro_type(field)], "default": None}
-    )
-    return _text(parsed)
+def _avro_field(field: pa.Field) -> dict[str, Any]:
+    dtype = _named(field, _AVRO, lambda inner: {"type": "array", "items": ["null", inner]})
+    return {"name": field.name, "type": ["null", dtype], "default": None}
 
 
-def _avro_type(field: pa.Field) -> Any:
-    return (
-        {"type": "array", "items": ["null", _avro_type(field.type.value_field)]}
-        if _is_list(field)
-        else _kind(field).avro
-    )
-
-
-class _Kind(NamedTuple):
-    """The names of an Arrow type in other libraries."""
-
-    pandas: str
-    numpy: str
-    hf: str
-    spark: str
-    avro: str
-
-
-_KINDS: Final = {
-    "double": _Kind("float64", "float64", "float64", "double", "double"),
-    "float": _Kind("float32", "float32", "float32", "float", "float"),
-    "string": _Kind("unicode", "object", "string", "string", "string"),
-    "bool": _Kind("bool", "bool", "bool", "boolean", "boolean"),
-    "int8": _Kind("int8", "int8", "int8", "byte", "int"),
-    "int16": _Kind("int16", "int16", "int16", "short", "int"),
-    "int32": _Kind("int32", "int32", "int32", "integer", "int"),
-    "int64": _Kind("int64", "int64", "int64", "long", "long"),
+# The names of Arrow types in other libraries.
+_FEATURES: Final = {"double": "float64", "float": "float32"} | {
+    name: name for name in ("string", "bool", "int8", "int16", "int32", "int64")
+}
+_PANDAS: Final = {**_FEATURES, "string": "unicode"}
+_SPARK: Final = {
+    "double": "double", "float": "float", "string": "string", "bool": "boolean",
+    "int8": "byte", "int16": "short", "int32": "integer", "int64": "long",
 }  # fmt: skip
+_AVRO: Final = _SPARK | {"int8": "int", "int16": "int", "int32": "int"}
 
 
-def _kind(field: pa.Field) -> _Kind:
-    return _KINDS[str(field.type)]
+def _named(field: pa.Field, names: Mapping[str, str], around: Callable[[Any], Any]) -> Any:
+    """The type of a field by these names; `around` gives a list of a type."""
+    if _is_list(field):
+        return around(_named(field.type.value_field, names, around))
+    return names[str(field.type)]
 
 
 def _is_list(field: pa.Field) -> bool:
@@ -214,14 +195,13 @@ def _text(parsed: Any) -> bytes:
     return json.dumps(parsed, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-_DESCRIBING: Final = {
+_DESCRIBING: Final[Mapping[str, Edit]] = {
     _ARROW: arrow_schema,
     "pandas": pandas,
     "huggingface": huggingface,
-    "org.apache.spark.sql.parquet.row.metadata": spark,
-    "parquet.avro.schema": avro,
-    "avro.schema": avro,
-}  # fmt: skip
+    "org.apache.spark.sql.parquet.row.metadata": _fields(_spark_field),
+    **dict.fromkeys(("parquet.avro.schema", "avro.schema"), _fields(_avro_field)),
+}
 
 
 @dataclass(frozen=True, slots=True)
