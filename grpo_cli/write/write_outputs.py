@@ -44,47 +44,42 @@ class Computed:
 
 
 class _Columns(NamedTuple):
-    """The new columns in the order of the input, and the rows to write, in order (None: all)."""
+    """The new columns of the rows that are written, and the numbers of these rows in the input (None: all, in order)."""
 
     frame: pl.DataFrame
     rows: RowNumbers | None
-    read: RowNumbers | None  # the input row of each row (None: the frame has all input rows)
 
     @classmethod
-    def of(cls, output: Output, part: Computed) -> _Columns:
+    def of(cls, output: Output, part: Computed) -> Self:
         """The columns of one part."""
-        frame = added(part.scored, output, part.others, part.tokens)
-        return cls(with_keys_and_rewards(part.narrow, frame) if output.only else frame, part.rows, part.narrow.rows)
+        frame, rows, read = added(part.scored, output, part.others, part.tokens), part.rows, part.narrow.rows
+        if output.only:
+            frame = with_keys_and_rewards(part.narrow, frame)
+        if rows is None:
+            return cls(frame, read)
+        return cls(frame[pl.Series(rows)], rows if read is None else read[rows])
 
     @classmethod
-    def joined(cls, output: Output, parts: Sequence[Computed]) -> _Columns:
+    def joined(cls, output: Output, parts: Sequence[Computed]) -> Self:
         """The columns of all parts, and of the rows that are no rollouts, which are written and have no advantage."""
         each = [cls.of(output, part) for part in parts]
-        narrow = parts[0].narrow
-        if narrow.foreign is not None:
-            nulls = each[0].frame.clear(len(narrow.foreign))
+        foreign = parts[0].narrow.foreign
+        if foreign is not None:
+            nulls = each[0].frame.clear(len(foreign))
             if output.facts:
                 nulls = nulls.with_columns(pl.lit(FOREIGN).alias(f"{output.column}_status"))
-            each.append(cls(nulls, None, narrow.foreign))
-        return each[0] if len(each) == 1 else cls._in_order(output, each, sum(narrow.lengths))
-
-    @classmethod
-    def _in_order(cls, output: Output, each: Sequence[Self], height: int) -> Self:
-        """Several parts as one, with rows in the order of the input, which has so many."""
-        read = np.concatenate([columns.read for columns in each if columns.read is not None])
-        order = np.argsort(read)
-        frame = pl.concat([columns.frame for columns in each], how="diagonal")[pl.Series(order)]
-        new = [name for name in frame.columns if name in output.names]
-        others = [name for name in frame.columns if name not in new]  # also rewards that not all parts have
-        rows = None
-        if any(columns.rows is not None for columns in each):
-            ends = np.cumsum([len(columns.frame) for columns in each])
-            places = np.split(np.argsort(order), ends[:-1])  # of the rows of each part
-            rows = np.concatenate(
-                [place if part.rows is None else place[part.rows] for part, place in zip(each, places, strict=True)]
-            )
-            rows = rows if output.duplicate else np.sort(rows)
-        return cls(frame[[*others, *new]], rows, None if len(read) == height else read[order])
+            each.append(cls(nulls, foreign))
+        frame, rows = each[0]
+        if len(each) > 1:
+            rows = np.concatenate([columns.rows for columns in each if columns.rows is not None])
+            frame = pl.concat([columns.frame for columns in each], how="diagonal")
+            new = [name for name in frame.columns if name in output.names]
+            others = [name for name in frame.columns if name not in new]  # also rewards that not all parts have
+            order = np.arange(len(rows)) if output.duplicate else np.argsort(rows)
+            frame, rows = frame[[*others, *new]][pl.Series(order)], rows[order]
+        if output.duplicate:
+            frame = frame.with_columns(pl.Series(f"{output.column}_copy", rows).is_first_distinct().not_())
+        return cls(frame, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +133,7 @@ def write(
         make_folders(targets)
 
     def writings() -> Iterator[Writing]:
-        each = zip(tables, targets, narrow.scans, _of_files(output, columns, narrow.lengths), strict=True)
+        each = zip(tables, targets, narrow.scans, _of_files(columns, narrow.lengths), strict=True)
         for at, (table, target, scanned, (part, take)) in enumerate(each):
             weaving = Weaving(added=part, take=take, replace=output.replace, metadata=entries)
             yield Writing(table, target, scanned.index, weaving, at)
@@ -180,28 +175,16 @@ def with_keys_and_rewards(narrow: Narrow, columns: pl.DataFrame) -> pl.DataFrame
     return pl.DataFrame([*kept, *columns.get_columns()])
 
 
-def _of_files(
-    output: Output, columns: _Columns, lengths: Sequence[int]
-) -> Iterator[tuple[pl.DataFrame, RowNumbers | None]]:
+def _of_files(columns: _Columns, lengths: Sequence[int]) -> Iterator[tuple[pl.DataFrame, RowNumbers | None]]:
     """For every file, the new columns and the rows that they belong to (None: all rows, in order)."""
-    (frame, rows, read), ends = columns, np.cumsum(lengths)
-    if rows is None and read is None:
-        for length, end in zip(lengths, ends, strict=True):
-            yield frame[int(end) - length : int(end)], None
-        return
-    rows = np.arange(len(frame)) if rows is None else rows
-    source = rows if read is None else read[rows]
-    files = np.searchsorted(ends, source, side="right")
-    order = np.argsort(files, kind="stable")
-    bounds = np.searchsorted(files[order], np.arange(len(ends) + 1))
-    for at, (length, end) in enumerate(zip(lengths, ends, strict=True)):
-        here = order[bounds[at] : bounds[at + 1]]
-        part = frame[pl.Series(rows[here])]
-        if output.duplicate:
-            part = part.with_columns(pl.Series(f"{output.column}_copy", rows[here]).is_first_distinct().not_())
-        taken = source[here] - (int(end) - length)
+    (frame, rows), ends = columns, np.cumsum(lengths)
+    # Rows are in the order of the input; those with copies are all of one file.
+    cuts = np.append(0, ends) if rows is None else np.searchsorted(rows, [0, *ends])
+    for at, length in enumerate(lengths):
+        here = slice(*cuts[at : at + 2].tolist())
+        taken = None if rows is None else rows[here] - (ends[at] - length)
         # A file that loses no row keeps its bytes, even if other files lose some.
-        yield part, None if np.array_equal(taken, np.arange(length)) else taken
+        yield frame[here], None if taken is None or np.array_equal(taken, np.arange(length)) else taken
 
 
 def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Sequence[str]:

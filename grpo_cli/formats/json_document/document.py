@@ -23,7 +23,7 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import BOM, raw_lines
 from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.json_document import walk
-from grpo_cli.formats.json_document.walk import Rollout
+from grpo_cli.formats.json_document.walk import Rollout, Rollouts
 from grpo_cli.formats.jsonl.lines import is_blank
 from grpo_cli.formats.verify import Record, first_difference, json_record
 from grpo_cli.values import cells, json_text
@@ -48,9 +48,7 @@ class _Text:
     text: str
     mark: bytes
     line: int
-    rows: Sequence[Rollout]
-    lists: int  # number of lists that could have rollouts
-    empty: int  # records without rollouts
+    rows: Rollouts
 
 
 _AT_HAND: Final[dict[tuple[Documents, Input], _Text]] = {}  # the last file that was parsed
@@ -87,13 +85,12 @@ class Documents(Format):
             return
         for line, raw in enumerate(raw_lines(source), 1):
             mark, text = _decoded(raw)
-            if is_blank(raw):
-                yield _Text(text, mark, line, (), 0, 0)
-            else:
-                rows = self.rollouts(source, text, line)
-                yield _Text(text, mark, line, rows, rows.lists or 1, rows.empty or not rows)
+            rows = Rollouts(()) if is_blank(raw) else self.rollouts(source, text, line)
+            if not is_blank(raw):
+                rows.lists, rows.empty = rows.lists or 1, rows.empty or not rows
+            yield _Text(text, mark, line, rows)
 
-    def rollouts(self, source: Input, text: str, line: int) -> walk.Rollouts:
+    def rollouts(self, source: Input, text: str, line: int) -> Rollouts:
         """The rollouts of a document that begins at this line of the file."""
         try:
             rows = walk.rows_of(text, walk.steps(self.path))
@@ -135,14 +132,14 @@ class Documents(Format):
         late: set[str] = set()
         base = empty = 0
         for document in self.texts(source):
-            empty += document.empty
+            empty += document.rows.empty
             for row in document.rows:
                 lines.append(document.line)
                 parents.append(base + max(row.list_at, 0))
                 late.update(name for name in watched if name in row.value)
                 for field, values in zip(wanted, found, strict=True):
                     values.append(row.value_of(field.name, lambda: self._place(source, len(lines) - 1, lines)))
-            base += document.lists
+            base += document.rows.lists
         if not lines:
             raise self._no_rows(source)
         columns = {
@@ -298,8 +295,7 @@ def _document(documents: Documents, source: Input) -> _Text:
         _AT_HAND.clear()  # before the next document takes memory
         with unpacked(source) as handle:
             mark, text = _decoded(handle.read())
-        rows = documents.rollouts(source, text, 1)
-        document = _AT_HAND[key] = _Text(text, mark, 1, rows, rows.lists, rows.empty)
+        document = _AT_HAND[key] = _Text(text, mark, 1, documents.rollouts(source, text, 1))
     return document
 
 

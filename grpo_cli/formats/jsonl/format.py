@@ -128,17 +128,16 @@ class Jsonl(Format):
 
     def parts(self, source: Input) -> Iterator[pl.DataFrame]:
         """The whole file as typed columns, block by block; values without a common type stay JSON text."""
-        from grpo_cli.formats.jsonl import typed  # loads pyarrow.json, which only conversion needs
-
-        return typed.parts(source, self._typed_size(source), inner_texts=self.inner_texts)
+        return self._typed(source, like_first=False)
 
     def parts_like_first(self, source: Input) -> Iterator[pl.DataFrame]:
-        from grpo_cli.formats.jsonl import typed
+        return self._typed(source, like_first=True)
 
-        return typed.parts_like_first(source, self._typed_size(source), inner_texts=self.inner_texts)
+    def _typed(self, source: Input, *, like_first: bool) -> Iterator[pl.DataFrame]:
+        from grpo_cli.formats.jsonl import typed  # loads pyarrow.json, which only conversion needs
 
-    def _typed_size(self, source: Input) -> int:
-        return wide(self.block_size, len(next(_first_rows(source, raw_lines(source), 1, 1), ())))
+        size = wide(self.block_size, len(next(_first_rows(source, raw_lines(source), 1, 1), ())))
+        return typed.parts(source, size, typed.FIRST if like_first else None, inner_texts=self.inner_texts)
 
     def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
         lines = line_numbers(source, rows)

@@ -30,7 +30,7 @@ from grpo_cli.values.slices import Exported
 Types = Mapping[str, pa.DataType | None]  # None is for the texts of values that have no common type
 
 _MOST: Final = 2**31 - 1  # bytes that pyarrow takes for a block
-_FIRST: Final = 8  # blocks
+FIRST: Final = 8  # blocks
 _ONE_TYPE: Final = ("chosen", "rejected")  # exported fields, which need a common type
 _OTHERWISE: Final = (pa.ArrowException, pl.exceptions.PolarsError, UnicodeError)
 
@@ -39,20 +39,16 @@ class _Unsure(Exception):
     """pyarrow may read the block differently from Python's parser."""
 
 
-def parts(source: Input, size: int, *, inner_texts: bool = False) -> Iterator[pl.DataFrame]:
+def parts(source: Input, size: int, first: int | None = None, *, inner_texts: bool) -> Iterator[pl.DataFrame]:
     """The whole file as typed columns, a frame per block; values without a common type stay JSON text.
 
     Normally the whole column stays text; with `inner_texts` only the fields without a common type, so chosen and rejected
-    share a type.
+    share a type. With `first` each block is read once; TypesDiffer if one does not have the types of the first blocks.
     """
-    sizes, types = _types(source, blocks(source, size), inner_texts=inner_texts)
-    yield from ahead(partial(_frame, source, types), again(source, sizes))
-
-
-def parts_like_first(source: Input, size: int, first: int = _FIRST, *, inner_texts: bool) -> Iterator[pl.DataFrame]:
-    """The same, with each block read once; TypesDiffer if a block does not have the types of the first blocks."""
-    _, types = _types(source, islice(blocks(source, size), first), inner_texts=inner_texts)
-    yield from ahead(partial(_frame_like_first, types), blocks(source, size))
+    sizes, types = _types(source, islice(blocks(source, size), first), inner_texts=inner_texts)
+    if first is None:
+        return ahead(partial(_frame, source, types), again(source, sizes))
+    return ahead(partial(_frame_like_first, types), blocks(source, size))
 
 
 def _types(source: Input, some: Iterable[Block], *, inner_texts: bool) -> tuple[list[int], Types]:

@@ -102,7 +102,7 @@ def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(
 ) -> None:
     source = in_memory(lines(rows))
     try:
-        found = pl.concat(list(typed.parts_like_first(source, size, first=1, inner_texts=False)))
+        found = pl.concat(list(typed.parts(source, size, first=1, inner_texts=False)))
     except TypesDiffer:
         return
     same(found, replace(JSONL, block_size=size).read(source))
