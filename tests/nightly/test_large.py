@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats.parquet import column_chunks, footer, splice, thrift
+from grpo_cli.formats.parquet import footer, splice, thrift
 from grpo_cli.formats.registry import FORMATS
 from tests.support.command import adv
 from tests.unit.formats.test_splice import READERS, ROWS, TABLE, adding, check, start, values, wrote
@@ -25,10 +25,10 @@ from tests.unit.formats.test_splice import READERS, ROWS, TABLE, adding, check, 
 def far(data: bytes, path: Path, by: int) -> None:
     """Write a file whose data begin `by` bytes later, behind a hole."""
     found = footer.parse(data[start(data) : -8], start(data))
-    batch = column_chunks.Batch(memoryview(b""), found)
+    batch = splice.Batch(memoryview(b""), found)
     groups = []
     for k, group in enumerate(found.groups):
-        moved = column_chunks.moved(batch, k, by + len(footer.MAGIC))
+        moved = splice.moved(batch, k, by + len(footer.MAGIC))
         lists = {footer.CHUNKS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(moved), b"".join(moved)))}
         groups.append(thrift.changed(found.raw, group.values(), lists))
     rows = {footer.ROW_GROUPS: (thrift.LIST, thrift.listed(thrift.STRUCT, len(groups), b"".join(groups)))}

@@ -16,8 +16,17 @@ from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.compression import is_packed, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.blocks import SIZE, Block, BlockRows, again, ending, raw_lines, refuse_other_encodings, wide
-from grpo_cli.formats.delimited.positions import Positions, Unsure, blocks, exactly, positions
-from grpo_cli.formats.delimited.records import QUOTE, records, stops_of, text_of
+from grpo_cli.formats.delimited.positions import (
+    QUOTE,
+    Positions,
+    Unsure,
+    blocks,
+    exactly,
+    positions,
+    records,
+    stops_of,
+    text_of,
+)
 from grpo_cli.formats.interface import Compared, Format, Index, Scanned, Weaving
 from grpo_cli.formats.verify import Cell, Record, first_difference, once_each
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks

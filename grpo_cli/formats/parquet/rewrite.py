@@ -16,8 +16,8 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import arrow_columns, fetch, joined, joined_schema, rows_of
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, new_footer
-from grpo_cli.formats.parquet.column_chunks import codec
 from grpo_cli.formats.parquet.new_footer import Change
+from grpo_cli.formats.parquet.splice import codec
 from grpo_cli.parallel import one_ahead
 
 _MOST_AT_ONCE: Final = 1 << 16
