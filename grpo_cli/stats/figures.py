@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -19,13 +19,13 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.against import Since
-from grpo_cli.stats.facts import Lines, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
+from grpo_cli.stats.facts import Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
-from grpo_cli.stats.intervals import Estimate
+from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.off_policy import Drift
 from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescoring
 from grpo_cli.stats.runs import Among
-from grpo_cli.stats.trends import TrendLine, ends, student, thinned
+from grpo_cli.stats.trends import TrendLine, ends, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
 from grpo_cli.values.key_text import labels_of
 
@@ -215,79 +215,64 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
 
 
 def _trends(inspection: Inspection) -> list[Figure]:
-    if inspection.facts.by is None:
+    trend = inspection.facts.by
+    lines = [] if trend is None else thinned(trend.lines, POINTS)
+    if trend is None or len(lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
-    by, lines = inspection.facts.by.column, thinned(inspection.facts.by.lines, POINTS)
-    if len(lines) < 2:  # noqa: PLR2004 - a line needs two points
-        return []
-    where = {at: f"{by} == {at}" for line in lines if isinstance(at := line.value, int) and by.isidentifier()}
+    by = trend.column
     shares = []
     for line in lines:
         total, best, worst = line.zero_variance or 0.0, line.all_best or 0.0, line.all_worst or 0.0
         for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True):
             shares.append({"value": _axis_value(line.value), "kind": kind, "share": share})
-    bands = _bands(inspection)
-    means = [{**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} for line in _means(lines, "mean")]
-    banded = any("low" in line for line in means)
+    reward = _over("mean_reward", by, lines, "mean", ("Mean reward", "The mean reward", "mean reward"))
+    bands = _bands(inspection, {str(line.value) for line in lines})
+    band = " The band is the 95% interval, by groups." if bands else ""
+    means = [{**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} for line in reward.lines]
     other = inspection.before.by if isinstance(inspection, Since) else None
     if other is not None and other.column == by:
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{**line, "kind": RUNS[0]} for line in _means(thinned(other.lines, POINTS), "mean")]
-    some = any(line["share"] for line in shares)  # otherwise the figure is empty
-    band = " The band is the 95% interval, by groups." if banded else ""
-    ended = _ended(inspection, lines)
+    reward = replace(reward, caption=reward.caption + band, lines=means)
+    spread = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
     drawn = [
-        Figure(
-            "mean_reward",
-            "line",
-            f"Mean reward over {by}",
-            f"{_course(lines, 'mean', 'The mean reward')}{band}",
-            means,
-            x=by,
-            y="mean reward",
-        ),
+        reward,
         Figure(
             "zero_variance",
             "shares",
             f"Groups without a gradient over {by}",
             _course(lines, "zero_variance", "The share of groups without a gradient", percent),
-            shares if some else [],
+            shares if any(line["share"] for line in shares) else [],
             x=by,
             y="share of groups",
         ),
-        Figure(
-            "length_over",
-            "line",
-            f"Length over {by}",
-            _course(lines, "length", "The mean length"),
-            _means(lines, "length"),
-            x=by,
-            y="mean length",
-        ),
-        Figure(
-            "spread_over",
-            "line",
-            f"Spread within groups over {by}",
-            f"{_course(lines, 'group_std', 'The standard deviation within groups')} Where it is 0 there is nothing to learn.",
-            _means(lines, "group_std"),
-            x=by,
-            y="mean std of a group",
-        ),
+        _over("length_over", by, lines, "length", ("Length", "The mean length", "mean length")),
+        _over("spread_over", by, lines, "group_std", spread, " Where it is 0 there is nothing to learn."),
         Figure(
             "ended",
             "lines",
             f"Truncated or failed over {by}",
             "The share of responses that were cut off, and of rows without a reward.",
-            ended,
+            _ended(inspection, lines),
             x=by,
             y="share of rows",
         ),
     ]
-    for figure in drawn:
-        for line in figure.lines:
-            if line["value"] in where:
-                line["where"] = where[line["value"]]
+    steps = {line.value for line in lines if isinstance(line.value, int) and by.isidentifier()}
+    for line in (line for figure in drawn for line in figure.lines):
+        if line["value"] in steps:
+            line["where"] = f"{by} == {line['value']}"
     return drawn
+
+
+def _over(
+    name: str, by: str, lines: Sequence[TrendLine | Drift], fact: str, words: tuple[str, str, str], more: str = ""
+) -> Figure:
+    """A fact over the values of a column; the words are its title, what it is and its axis."""
+    title, what, axis = words
+    return Figure(
+        name, "line", f"{title} over {by}", _course(lines, fact, what) + more, _means(lines, fact), x=by, y=axis
+    )
 
 
 def _course(lines: Sequence[TrendLine | Drift], name: str, what: str, shown: Callable[[float], str] = three) -> str:
@@ -299,16 +284,9 @@ def _course(lines: Sequence[TrendLine | Drift], name: str, what: str, shown: Cal
 def _off_policy(inspection: Inspection) -> list[Figure]:
     """How the policy drifts from the one that sampled, by step and by version."""
     known = inspection.facts.off_policy
+    words = ("Off-policy", "KL(old, new) of a token", "KL (k3) of a token")
     return [
-        Figure(
-            "off_policy" + "_" * at,
-            "line",
-            f"Off-policy over {by.column}",
-            _course(by.lines, "k3", "KL(old, new) of a token"),
-            _means(by.lines, "k3"),
-            x=by.column,
-            y="KL (k3) of a token",
-        )
+        _over("off_policy" + "_" * at, by.column, by.lines, "k3", words)
         for at, by in enumerate(() if known is None else known.by)
         if len(by.lines) > 1
     ]
@@ -319,24 +297,26 @@ def _means(lines: Sequence[TrendLine | Drift], name: str) -> Lines:
     return [{"value": _axis_value(value), "mean": mean} for value, mean in means if mean is not None]
 
 
-def _bands(inspection: Inspection) -> dict[str, dict[str, float]]:
-    """The 95 % interval of the mean reward of each value of the trend: rows of a group are alike, so groups are the sample."""
-    ends = inspection.facts.reward
+def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str, Number]]:
+    """The 95 % interval of the mean reward at these values of the trend: rows of a group are alike, so groups are the sample."""
+    ends, first = inspection.facts.reward, inspection.narrow.groups.first
     if inspection.by is None or ends.min is None or ends.max is None:
         return {}
-    groups = inspection.groups.select("mean", "scored").with_columns(
-        value=pl.Series([str(value) for value in inspection.by.gather(inspection.narrow.groups.first).to_list()])
+    value = pl.Series("value", map(str, inspection.by.gather(first)), pl.String)
+    known = (
+        inspection.groups.select("mean", "scored")
+        .with_columns(value)
+        .filter(pl.col("mean").is_finite() & (pl.col("scored") > 0) & pl.col("value").is_in([*shown]))
     )
-    known = groups.filter(pl.col("mean").is_finite() & (pl.col("scored") > 0))
-    total = pl.col("scored").sum()
-    mean = (pl.col("mean") * pl.col("scored")).sum() / total
-    squares = ((pl.col("mean") - mean) * pl.col("scored")).pow(2).sum() / total**2
-    found = known.group_by("value").agg(n=pl.len(), mean=mean, var=squares).filter(pl.col("n") > 1)
-    return {
-        value: {"low": max(centre - half, ends.min), "high": min(centre + half, ends.max)}
-        for value, n, centre, var in found.iter_rows()
-        for half in [student(n - 1) * (var * n / (n - 1)) ** 0.5]
-    }
+    bands = {}
+    for (at,), groups in known.group_by("value"):
+        rows = groups["scored"].to_numpy()
+        sizes = rows / rows.mean()
+        imagined = (ends.min, ends.min, ends.max, ends.max)
+        found = estimate(groups["mean"].to_numpy() * sizes, imagined, sizes=sizes)
+        if found.low is not None:
+            bands[str(at)] = {"low": found.low, "high": found.high}
+    return bands
 
 
 def _ended(inspection: Inspection, lines: Sequence[TrendLine]) -> Lines:

@@ -41,9 +41,14 @@ class Estimate:
     high: float | None
 
 
-def estimate(values: Vector, imagined: tuple[float, ...], clusters: Index | None = None) -> Estimate:
-    """The mean of these values, one for each prompt; prompts of a cluster count together."""
-    error = standard_error(values, imagined, clusters)
+def estimate(
+    values: Vector, imagined: tuple[float, ...], clusters: Index | None = None, sizes: Vector | None = None
+) -> Estimate:
+    """The mean of these values, one for each prompt; prompts of a cluster count together.
+
+    If prompts count differently, the values are their parts of the sum, and `sizes` how much each counts: 1 on average.
+    """
+    error = standard_error(values, imagined, clusters, sizes)
     mean = float(values.mean())
     if error is None:
         return Estimate(mean, None, None)
@@ -53,13 +58,13 @@ def estimate(values: Vector, imagined: tuple[float, ...], clusters: Index | None
 
 
 def standard_error(
-    values: Vector, imagined: tuple[float, ...], clusters: Index | None
+    values: Vector, imagined: tuple[float, ...], clusters: Index | None, sizes: Vector | None = None
 ) -> tuple[float, float, int] | None:
     """The centre of the interval, the standard error by leaving out one prompt or cluster after the other, and its degrees of freedom.
 
     With clusters of unequal size there are fewer degrees: those of as many equal ones as weigh the same (Kish).
     """
-    sums, sizes = values, np.ones(len(values))
+    sums, sizes = values, np.ones(len(values)) if sizes is None else sizes
     if clusters is not None:
         sums = np.bincount(clusters, values).astype(np.float64)
         sizes = np.bincount(clusters).astype(np.float64)

@@ -102,4 +102,6 @@ def in_order(values: pl.Series) -> list[int]:
 
 def thinned(lines: Sequence[Line], most: int) -> list[Line]:
     """At most this many lines, evenly spread, including the first and the last."""
+    if len(lines) <= most:
+        return [*lines]
     return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]

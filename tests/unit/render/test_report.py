@@ -239,8 +239,14 @@ def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> 
     assert first == {OUTCOMES[1]: 0.5, OUTCOMES[2]: 0.5, OUTCOMES[3]: 0.0}
 
 
-def test_the_band_of_the_reward_is_students_interval_over_groups(tmp_path: Path) -> None:
-    """With groups of one size it is the interval of the mean of their means: two of 0.25 and 0.75, and one alone."""
+def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path: Path) -> None:
+    """With groups of one size it is Student's, of their means and four imagined ones: two of the worst and two of the best reward."""
+
+    def interval(means: list[float], t: float) -> tuple[float, float]:
+        every = [*means, 0.0, 0.0, 1.0, 1.0]
+        half = t * np.std(every, ddof=1) / np.sqrt(len(every))
+        return max(np.mean(every) - half, 0.0), min(np.mean(every) + half, 1.0)
+
     rewards = {
         "a": (0, (0, 0, 0, 1)),
         "b": (0, (0, 1, 1, 1)),
@@ -250,15 +256,24 @@ def test_the_band_of_the_reward_is_students_interval_over_groups(tmp_path: Path)
     }
     rows = [{"prompt_id": key, "step": step, "reward": r} for key, (step, some) in rewards.items() for r in some]
     zero, one, two = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["mean_reward"].lines
-    half = 12.7062 * np.std([0.25, 0.75], ddof=1) / np.sqrt(2)
-    assert half > 0.5
-    assert (zero["mean"], zero["low"], zero["high"]) == (0.5, 0.0, 1.0)  # a mean of rewards cannot leave them
-    assert "low" not in one and (two["low"], two["high"]) == (1.0, 1.0)
+    assert (zero["mean"], "low" in one, two["high"]) == (0.5, False, 1.0)  # a mean of rewards cannot leave them
+    assert (zero["low"], zero["high"]) == pytest.approx(interval([0.25, 0.75], 2.57058), abs=1e-3)
+    assert two["low"] == pytest.approx(interval([1.0, 1.0], 2.57058)[0], abs=1e-3)  # two solved groups prove little
     many = [{"prompt_id": p, "step": p % 2, "reward": int((p * 7 + at) % 5 > 1)} for p in range(60) for at in range(4)]
     line = drawn(inspected(write(tmp_path / "b.jsonl", many), by_steps=True))["mean_reward"].lines[0]
-    means = [np.mean([row["reward"] for row in many if row["prompt_id"] == p]) for p in range(0, 60, 2)]
-    half = 2.04523 * np.std(means, ddof=1) / np.sqrt(30)
-    assert (line["low"], line["high"]) == pytest.approx((np.mean(means) - half, np.mean(means) + half), abs=1e-5)
+    means = [float(np.mean([row["reward"] for row in many if row["prompt_id"] == p])) for p in range(0, 60, 2)]
+    assert (line["low"], line["high"]) == pytest.approx(interval(means, 2.03452), abs=1e-5)
+
+
+def test_a_larger_group_counts_more_in_the_band_as_in_the_mean(tmp_path: Path) -> None:
+    """Eight groups of 2 rows with the mean 0.5 and two of 40 rows that are always solved: the band is around the mean of the rows."""
+    sizes = {f"p{p}": (0, 1) for p in range(8)} | {f"q{p}": (1,) * 40 for p in range(2)}
+    steps = [
+        {"prompt_id": key, "step": step, "reward": r} for step in (0, 1) for key, some in sizes.items() for r in some
+    ]
+    line = drawn(inspected(write(tmp_path / "a.jsonl", steps), by_steps=True, group=("prompt_id", "step")))["mean_reward"].lines[0]  # fmt: skip
+    assert line["mean"] == pytest.approx(88 / 96)
+    assert line["low"] < line["mean"] < line["high"]
 
 
 @pytest.mark.parametrize(
