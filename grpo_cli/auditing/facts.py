@@ -136,7 +136,7 @@ class _Valued:
 class AuditedPart(Audited, _Valued):
     """The same for the rows with one value of --plan-by."""
 
-    LEFT_OUT = frozenset({"config"})
+    NOT_SHOWN = frozenset({"config"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from grpo_cli.read.request import unread_columns
 from grpo_cli.read.tables import FileTable, refuse_changed
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, is_silent, made, output_of, plan_by_of, tokens_of
 from grpo_cli.runs.progress import HERE, Workers
-from grpo_cli.stats.facts import GATES, Summary, gates, summarize
+from grpo_cli.stats.facts import GATES, Summary, measured, summarize
 from grpo_cli.write.outputs import (
     Output,
     Target,
@@ -81,7 +81,7 @@ class Job(OnFiles):
 class Facts(Summary):
     """The summary of `compute`; `seconds` is missing if a gate stopped it."""
 
-    LEFT_OUT: ClassVar = frozenset({"value"})
+    NOT_SHOWN: ClassVar = frozenset({"value"})
 
     preset: Origin | None
     inputs: Sequence[str]
@@ -98,7 +98,7 @@ class Facts(Summary):
 class FactsOfPart(Facts):
     """The result for the rows with one value of --plan-by."""
 
-    LEFT_OUT = frozenset({"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"})
+    NOT_SHOWN = frozenset({"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"})
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
         each = [_facts(job, part, read, skipped) for part in parts]
         facts = each[0] if job.parts is None else _of_parts(job.parts, each, [*of_files, *skipped])
         if job.gate is not None:
-            job.gate.check(lambda part: gates(part, part.dropped_rows), facts, Written())
+            job.gate.check(lambda part: measured(part, GATES), facts, Written())
 
     notes = write(output, parts, tables, targets, stages.phase, stages.write) if targets else []
     if facts is not None:

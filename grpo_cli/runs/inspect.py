@@ -147,7 +147,7 @@ def looked_at(
     if job.whole:
         inspection = with_verdicts(described(inspection, view, over), two.verdict)
         two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
-        inspection = replace(inspection, described=replace(inspection.facts, warnings=two.warnings))
+        inspection = inspection.telling(warnings=two.warnings)
     return Rescoring(**vars(inspection), rescored=two)
 
 
@@ -200,11 +200,11 @@ def described(inspection: Inspection, view: View, over: OverTables) -> Inspectio
         if view.logprobs or isinstance(error, InputChanged):
             raise
         warnings = [*facts.warnings, f"how far off-policy the rows are is not known: {error}"]
-        return replace(inspection, described=replace(facts, warnings=warnings))
+        return inspection.telling(warnings=warnings)
     if found is None and view.logprobs:
         wrong = f"no row has log-probs other than 0 in {first}"
         raise DataError(wrong, "name other columns", place=narrow.tables[0].name)
-    return replace(inspection, described=replace(facts, off_policy=found))
+    return inspection.telling(off_policy=found)
 
 
 def _drift(inspection: Inspection, columns: Mapping[str, str], over: OverTables) -> OffPolicy | None:

@@ -11,7 +11,7 @@ Two samples of one policy differ, too. Three things keep that noise from being r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal, Self
 
@@ -189,8 +189,8 @@ class Since(Inspection):
     @classmethod
     def of(cls, now: Inspection, before: Inspection, changes: Against) -> Self:
         """The inspection `now`, whose warnings and sentences are also of the changes."""
-        told = replace(now, described=replace(now.facts, warnings=changes.warnings))
-        return cls(**vars(with_verdicts(told, changes.sentence)), against=changes, before=before.facts)
+        told = with_verdicts(now.telling(warnings=changes.warnings), changes.sentence)
+        return cls(**vars(told), against=changes, before=before.facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import polars as pl
 
 from grpo_cli.engine.group_stats import finite_means
 from grpo_cli.engine.moments import Vector
-from grpo_cli.stats.facts import Number, RewardRange, plain
+from grpo_cli.stats.facts import Number, RewardRange, at_ends, plain
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,15 @@ def with_lengths(column: str, rows: pl.DataFrame, extremes: RewardRange) -> Leng
     known = rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
     reward, length, codes = (known[name].to_numpy() for name in (".reward", "length", "group"))
     group_length = finite_means(codes, known["length"], int(codes.max(initial=0)) + 1)
-    worst, best = extremes
-
-    def mean_at(end: float | None) -> float | None:
-        here = length[reward == end]
-        return float(here.mean()) if len(here) and worst != best else None
-
+    worst, best = (float(length[here].mean()) if here.any() else None for here in at_ends(reward, extremes))
     return Lengths(
         column=column,
         rows=len(known),
         mean=plain(float(length.mean())) if len(known) else None,
         correlation=correlation(reward, length),
         within_groups=correlation(reward - known[".mean"].to_numpy(), length - group_length[codes]),
-        best=mean_at(best),
-        worst=mean_at(worst),
+        best=best,
+        worst=worst,
     )
 
 

@@ -16,8 +16,8 @@ ABSENT: Final = Absent()
 
 
 def members(kind: Any) -> dict[str, Field[Any]]:
-    """The fields of a class by their names in a document: all but those of its `LEFT_OUT`; `from_` is `from`."""
-    left_out = getattr(kind, "LEFT_OUT", ())
+    """The fields of a class by their names in a document: all but those of its `NOT_SHOWN`; `from_` is `from`."""
+    left_out = getattr(kind, "NOT_SHOWN", ())
     return {one.name.removesuffix("_"): one for one in fields(kind) if one.name not in left_out}
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Final, Literal, NotRequired, TypedDict
 
 import numpy as np
@@ -22,17 +23,17 @@ from grpo_cli.engine.moments import NEAREST, Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import STATUSES, Scored, Status
 from grpo_cli.read.narrow import Narrow
+from grpo_cli.schemas.table import MarkKind
 
 Number = float | None
 Lines = list[Any]  # of dictionaries, as Vega takes them
 RewardRange = tuple[Number, Number]  # the worst and the best reward
 Reason = Literal["zero-variance", "singleton", "small-group", "unscorable"]
 Unit = Literal["row", "rollout"]
-Marked = Literal["left_out", "masked", "foreign"]
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
-MARKED: Final[Mapping[Marked, str]] = {
+MARKED: Final[Mapping[MarkKind, str]] = {
     "left_out": "left out of their groups",
     "masked": "masked: not trained on, the rewards count",
     "foreign": "more are no rollouts",
@@ -43,6 +44,7 @@ CONSTANTS: Final = 1000
 COUNTED: Final = (
     "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
 )  # fmt: skip
+STATISTICS: Final = ("mean", "std", "min", "max")
 BINS: Final = FEW
 BARS: Final = 40  # bins of a figure
 VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
@@ -127,7 +129,7 @@ class ZeroVariance:
 class MarkedRows:
     """Rows that do not count like others: left out of their groups, masked, or no rollouts (foreign); and why."""
 
-    kind: Marked
+    kind: MarkKind
     mark: str
     reason: str
     rows: int
@@ -199,6 +201,16 @@ class Summary:
     notes: Sequence[str]
     warnings: Sequence[str]
     plan: Plan
+
+    @property
+    def skipped_rows(self) -> int:
+        """The rows without an advantage of their own."""
+        return self.rows - self.status["scored"]
+
+    @property
+    def zero_share(self) -> float:
+        """The share of rows whose advantage is 0."""
+        return self.advantage.zero / self.rows
 
 
 def group_facts(scored: Scored) -> pl.DataFrame:
@@ -370,12 +382,10 @@ def sizes(counts: Mapping[int, int]) -> GroupSizes:
 
 def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
     """Which of these rewards are the worst and which are the best, up to rounding; none if these are equal or missing."""
-    worst, best = extremes
-    if worst is None or best is None or worst == best:
-        neither = np.zeros(len(rewards), np.bool_)
-        return neither, neither
+    worst, best = (math.nan if end is None else end for end in extremes)
     near = NEARLY_CONSTANT * best - NEARLY_CONSTANT * worst
-    return rewards <= worst + near, rewards >= best - near
+    apart = worst != best
+    return apart & (rewards <= worst + near), apart & (rewards >= best - near)
 
 
 SKIPPED: Final[Mapping[Reason, pl.Expr]] = {
@@ -414,7 +424,7 @@ class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    marks: Counter[tuple[Marked, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
+    marks: Counter[tuple[MarkKind, str, str]] = field(default_factory=Counter)  # marked rows by kind, mark and reason
     sizes: Counter[int] = field(default_factory=Counter)  # sizes of the groups
     constants: Counter[float | None] = field(default_factory=Counter)  # rewards of constant groups
     extremes: RewardRange = (None, None)  # range of the rewards that enter the estimator
@@ -557,38 +567,36 @@ class Tally:
         )
 
 
-REWARD_GATES: Final = (  # those that need no advantages
-    "rows", "rollouts", "groups", "singletons", "unscorable", "left_out", "masked", "zero_variance_groups", "zero_variance_share",
-    "nearly_constant_groups",
-    "all_best", "all_worst", "group_size_min", "group_size_max", "reward_mean", "reward_std", "reward_min", "reward_max",
-)  # fmt: skip
-GATES: Final = (
-    *REWARD_GATES, "batches", "skipped_rows", "dropped_rows", "advantage_mean", "advantage_std", "advantage_min", "advantage_max",
-    "null_advantages", "nan_advantages", "zero_share",
-)  # fmt: skip
+# The quantities of --fail-on, and where they are in the facts; the first need no advantages.
+REWARD_GATES: Final[Mapping[str, str]] = {
+    **{name: name for name in COUNTED if name not in {"batches", "declared_unscorable"}},
+    "zero_variance_groups": "zero_variance.groups",
+    "zero_variance_share": "zero_variance.share",
+    "nearly_constant_groups": "zero_variance.nearly",
+    "all_best": "zero_variance.all_best",
+    "all_worst": "zero_variance.all_worst",
+    "group_size_min": "group_sizes.min",
+    "group_size_max": "group_sizes.max",
+    **{f"reward_{name}": f"reward.{name}" for name in STATISTICS},
+}
+GATES: Final[Mapping[str, str]] = {
+    **REWARD_GATES,
+    "batches": "batches",
+    "skipped_rows": "skipped_rows",
+    "dropped_rows": "dropped_rows",
+    **{f"advantage_{name}": f"advantage.{name}" for name in STATISTICS},
+    "null_advantages": "advantage.null",
+    "nan_advantages": "advantage.nan",
+    "zero_share": "zero_share",
+}
 
 
-def gates(facts: Summary, dropped_rows: int) -> dict[str, Number]:
-    """The quantities that --fail-on may name; None if there is nothing to measure."""
-    known = reward_gates(facts).values()
-    rows = facts.batches, facts.rows - facts.status["scored"], dropped_rows
-    of = facts.advantage
-    advantages = of.mean, of.std, of.min, of.max, of.null, of.nan, of.zero / facts.rows
-    return dict(zip(GATES, (*known, *rows, *advantages), strict=True))
+def measured(facts: Any, paths: Mapping[str, str]) -> dict[str, Number]:
+    """The quantities at these paths in the facts; None if there is nothing to measure."""
+    return {name: attrgetter(path)(facts) for name, path in paths.items()}
 
 
-def reward_gates(facts: Summary) -> dict[str, Number]:
-    """The quantities that only need rewards and groups."""
-    constant, size, reward = facts.zero_variance, facts.group_sizes, facts.reward
-    found = (
-        facts.rows, facts.rollouts, facts.groups, facts.singletons, facts.unscorable, facts.left_out, facts.masked,
-        constant.groups, constant.share, constant.nearly, constant.all_best, constant.all_worst, size.min, size.max,
-        reward.mean, reward.std, reward.min, reward.max,
-    )  # fmt: skip
-    return dict(zip(REWARD_GATES, found, strict=True))
-
-
-def marked_rows(counted: Counter[tuple[Marked, str, str]]) -> list[MarkedRows]:
+def marked_rows(counted: Counter[tuple[MarkKind, str, str]]) -> list[MarkedRows]:
     """The rows that do not count like others, the most first."""
     return [MarkedRows(kind, mark, reason, rows) for (kind, mark, reason), rows in counted.most_common()]
 
@@ -623,7 +631,7 @@ def marked_lines(marks: Sequence[MarkedRows]) -> Iterator[str]:
             yield f"{rows:,} {meaning} ({marks_of(marks, kind)})"
 
 
-def marks_of(lines: Sequence[MarkedRows], kind: Marked) -> str:
+def marks_of(lines: Sequence[MarkedRows], kind: MarkKind) -> str:
     """The marks of these rows with the reasons, in words: `mask_sample is true: timeout 900, oom 272`."""
     marks: dict[str, dict[str, int]] = {}
     for line in lines:

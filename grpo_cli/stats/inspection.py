@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Literal, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import numpy as np
 import polars as pl
@@ -37,7 +37,7 @@ FILE: Final = "file"
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
-LEFT_OUT: Final = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key"})
+NOT_SHOWN: Final = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key"})
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ShownGroup(GroupLine):
 class Inspected(facts.Summary):
     """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
 
-    LEFT_OUT: ClassVar = LEFT_OUT | {"value"}
+    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}
 
     reward: EndedDistribution
     advantage_column: str | None
@@ -162,13 +162,13 @@ def gates(found: Inspected) -> dict[str, Number]:
     """The quantities of --fail-on."""
     drift = {} if found.off_policy is None else vars(found.off_policy.all)
     drift = {name: drift[name] for name in NUMBERS if drift.get(name) is not None}
-    return {**facts.reward_gates(found), **drift}
+    return facts.measured(found, facts.REWARD_GATES) | drift
 
 
 class InspectedPart(Inspected):
     """The statistics of the rows with one value of --plan-by."""
 
-    LEFT_OUT = LEFT_OUT | {"inputs", "config", "show"}
+    NOT_SHOWN = NOT_SHOWN | {"inputs", "config", "show"}
 
 
 @dataclass(frozen=True)
@@ -225,10 +225,13 @@ class Inspection:
         """The facts, which `with_facts` has computed."""
         return cast("Inspected", self.described)
 
+    def telling(self, **facts: Any) -> Self:
+        """The inspection with other facts of these names."""
+        return replace(self, described=replace(self.facts, **facts))
+
     def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
         """The inspection of these files, with further warnings."""
-        told = [*self.facts.warnings, *warnings]
-        return replace(self, described=replace(self.facts, inputs=inputs, warnings=told))
+        return self.telling(inputs=inputs, warnings=[*self.facts.warnings, *warnings])
 
     @property
     def rows(self) -> pl.DataFrame:

@@ -110,7 +110,7 @@ class Among(Inspection):
     @classmethod
     def of(cls, now: Inspection, runs: Runs) -> Self:
         """The inspection `now`, whose first sentence is that of the runs."""
-        told = replace(now, described=replace(now.facts, warnings=[*now.facts.warnings, *runs.warnings]))
+        told = now.telling(warnings=[*now.facts.warnings, *runs.warnings])
         return cls(**vars(with_verdicts(told, runs.verdict)), compared=runs)
 
 

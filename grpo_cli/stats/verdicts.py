@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
@@ -35,8 +34,7 @@ def verdicts(facts: Inspected, *first: str) -> list[str]:
 
 def with_verdicts(inspection: Inspection, *first: str) -> Inspection:
     """The inspection, whose facts have the sentences."""
-    said = verdicts(inspection.facts, *first)
-    return replace(inspection, described=replace(inspection.facts, verdicts=said))
+    return inspection.telling(verdicts=verdicts(inspection.facts, *first))
 
 
 def percent(share: float) -> str:

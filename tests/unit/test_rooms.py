@@ -28,7 +28,7 @@ RULES: dict[str, str] = {
     "testing": "errors engine",
     "options": "errors plugins files schemas engine",
     "read": "errors parallel values files formats schemas engine",
-    "stats": "errors values engine read",
+    "stats": "errors values schemas engine read",
     "auditing": "errors plugins values formats schemas engine read stats",
     "choosing": "errors schemas engine options read stats",
     "write": "errors values files formats engine read",

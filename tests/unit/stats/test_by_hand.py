@@ -10,7 +10,7 @@ import pytest
 
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.correlations import correlation
-from grpo_cli.stats.facts import gates
+from grpo_cli.stats.facts import GATES, measured
 from grpo_cli.stats.verdicts import percent, verdicts
 
 
@@ -105,11 +105,9 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
 
 def test_the_quantities_of_a_gate_are_those_of_the_summary() -> None:
     numbers = {"mean": 0.5, "std": 0.25, "min": 0.0, "max": 1.0}
-    summary = facts(rows=8, rollouts=8, groups=4, batches=1, singletons=1, unscorable=2, left_out=1, masked=1, zero_variance={"groups": 2, "share": 0.5, "nearly": 1, "all_best": 1, "all_worst": 0}, group_sizes={"min": 1, "max": 3}, reward=numbers, advantage={**numbers, "null": 2, "nan": 1, "zero": 4})  # fmt: skip
-    summary.status = {"scored": 5}
-    found = gates(summary, dropped_rows=1)
-    assert found["skipped_rows"] == 3
-    assert found["zero_share"] == 0.5
+    summary = facts(rows=8, rollouts=8, groups=4, batches=1, singletons=1, unscorable=2, left_out=1, masked=1, zero_variance={"groups": 2, "share": 0.5, "nearly": 1, "all_best": 1, "all_worst": 0}, group_sizes={"min": 1, "max": 3}, reward=numbers, advantage={**numbers, "null": 2, "nan": 1, "zero": 4}, dropped_rows=1, skipped_rows=3, zero_share=0.5)  # fmt: skip
+    found = measured(summary, GATES)
+    assert (found["skipped_rows"], found["zero_share"]) == (3, 0.5)
     assert (found["null_advantages"], found["nan_advantages"], found["dropped_rows"]) == (2, 1, 1)
     assert (found["zero_variance_groups"], found["all_best"], found["group_size_max"]) == (2, 1, 3)
     assert found["advantage_std"] == 0.25

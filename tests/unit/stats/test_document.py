@@ -18,7 +18,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Whole:
-    LEFT_OUT: ClassVar = frozenset({"secret"})
+    NOT_SHOWN: ClassVar = frozenset({"secret"})
 
     from_: str
     secret: str
