@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self, cast
 
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.resolve import refuse_beside
 from grpo_cli.runs import inspect
 from grpo_cli.runs.asked import draws_of
@@ -36,7 +36,9 @@ class Job(inspect.Job):
         of_tables = {"pass_at", "cluster", "format", "fail_on"}
         as_table = len(given["before"]) > 1 or bool(of_tables & {*given})
         job = super().of(given, as_table=as_table, draws=draws_of(given) or (), **more)
-        _ = job.earlier  # what is wrong with the names of runs is said before a file is read
+        if job.name in job.earlier and as_table:
+            cure = f"give them names: --against NAME={job.earlier[job.name]}"
+            raise UsageError(f"two runs are called {job.name}", cure)
         return job
 
 

@@ -416,17 +416,12 @@ def _with_columns(
     binding: Binding, plan: Plan, columns: Mapping[str, str], view: View, steps: Sequence[str]
 ) -> Binding:
     """The binding that also reads these columns; the length has a role only if the arithmetic reads it."""
-    carried: dict[str, Kind] = {**dict.fromkeys(steps, "key"), **binding.carried}
-    if "length" in columns:
-        by_name = view.length is None and "length" not in binding.roles
-        carried.setdefault(columns["length"], "key" if by_name else "number")
-    if view.duplicates and "text" in columns:
-        carried[columns["text"]] = "key"
-    if columns.get("by") not in {None, FILE}:
-        carried[columns["by"]] = "key"
-    for part in ("stop", "cluster", "version"):
-        if part in columns:
-            carried.setdefault(columns[part], "key")
+    parts = ["by", "stop", "cluster", "version", *(["text"] if view.duplicates else [])]
+    named = view.length is not None or "length" in binding.roles
+    kinds: dict[str, Kind] = {"length": "number" if named else "key", **dict.fromkeys(parts, "key")}
+    there = {part: name for part, name in columns.items() if (part, name) != ("by", FILE)}
+    read = {there[part]: kind for part, kind in kinds.items() if part in there}
+    carried: dict[str, Kind] = {**dict.fromkeys(steps, "key"), **read, **binding.carried}
     roles = {role: name for role, name in binding.roles.items() if role != "length" or role in plan.needs}
     return replace(binding, carried=carried, roles=roles, singletons_meant=True)
 
@@ -547,12 +542,11 @@ def _components(inspection: Inspection, rows: pl.DataFrame) -> Components | None
 
 
 def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Duplicates:
-    known = texts.is_not_null()
-    codes, texts = codes.filter(known), texts.filter(known)
+    codes, texts = codes.filter(texts.is_not_null()), texts.drop_nulls()
     distinct = encode([codes, texts], len(codes))
     distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
     sizes = np.bincount(codes.to_numpy())
-    repeated = int(len(codes) - distinct.size)
+    repeated = len(codes) - distinct.size
     return Duplicates(
         column=column,
         rows=repeated,

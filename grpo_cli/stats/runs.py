@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.against import Matched, counts_by_chance, counts_of, ends_of, matched, rewards_of
 from grpo_cli.stats.difficulty import DIGITS, pass_at
+from grpo_cli.stats.facts import measured
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
     FEWEST_CLUSTERS,
@@ -31,10 +33,17 @@ from grpo_cli.stats.intervals import (
 )
 from grpo_cli.stats.verdicts import with_verdicts
 
-GATES: Final = (
-    "solve_rate", "solve_rate_low", "solve_rate_high", "base_solve_rate", "change", "change_low", "change_high", "p",
-    "p_holm", "better", "worse", "prompts",
-)  # fmt: skip
+# The quantities of --fail-on, and where they are: in the newest run, in the base, or in the difference of the two.
+GATES: Final[Mapping[str, str]] = {
+    "solve_rate": "newest.solve_rate.mean",
+    "solve_rate_low": "newest.solve_rate.low",
+    "solve_rate_high": "newest.solve_rate.high",
+    "base_solve_rate": "base.solve_rate.mean",
+    "change": "last.change.mean",
+    "change_low": "last.change.low",
+    "change_high": "last.change.high",
+    **{name: f"last.{name}" for name in ("p", "p_holm", "better", "worse", "prompts")},
+}
 POINTS: Final = 0.02  # `prompts_for_2_points`
 
 
@@ -233,11 +242,8 @@ def said(base: str, differences: Sequence[Difference]) -> str:
 
 def gates(runs: Runs) -> dict[str, float | None]:
     """The quantities that --fail-on may name: those of the newest run, and its difference from the base."""
-    newest, last = runs.runs[-1], runs.differences[-1]
-    rate, base, change = newest.solve_rate, runs.runs[0].solve_rate, last.change
-    of_rates = rate.mean, rate.low, rate.high, base.mean, change.mean, change.low, change.high
-    of_prompts = last.p, last.p_holm, last.better, last.worse, last.prompts
-    found: dict[str, float | None] = dict(zip(GATES, (*of_rates, *of_prompts), strict=True))
+    newest = runs.runs[-1]
+    found = measured(SimpleNamespace(newest=newest, base=runs.runs[0], last=runs.differences[-1]), GATES)
     for one in newest.passes:
         found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
         found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean

@@ -277,6 +277,8 @@ def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
     ("words", "message"),
     [
         (("--against", "a=200.jsonl", "--against", "a=400.jsonl"), "two runs are called a; give them names: --against NAME=400.jsonl"),
+        (("--against", "600.jsonl", "--pass-at", "1"), "two runs are called 600.jsonl; give them names: --against NAME=600.jsonl"),
+        (("--against", "600.jsonl", "--fail-on", "p < 0.1"), "two runs are called 600.jsonl"),
         (("--against", "=200.jsonl"), "--against '=200.jsonl' needs a name and an input; write --against step200=ckpt200/"),
         (("--against", "a=nothing.jsonl", "--against", "400.jsonl"), "nothing.jsonl"),
         (("--cluster", "family"), "--cluster is for the comparison of runs; add --against INPUT"),
