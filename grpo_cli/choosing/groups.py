@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -110,6 +110,8 @@ class Beside:
 class Selected:
     """The summary of `select`."""
 
+    NOT_SHOWN: ClassVar = frozenset({"key_note"})
+
     inputs: Sequence[str]
     version: Literal[1]
     where: str | None
@@ -126,6 +128,7 @@ class Selected:
     reward_columns: Sequence[str]
     map: Mapping[str, facts.Number]
     schema: str | None
+    key_note: str
     notes: Sequence[str]
     zero_variance_share: facts.Number
     kept_zero_variance_share: facts.Number

@@ -52,7 +52,7 @@ class Layout:
     binding: Binding  # the flags, completed by the schema
     key: tuple[str, ...] = ()  # the columns of the group key; empty for blocks of rows
     key_words: str = ""  # the key as the schema describes it
-    note: str = ""  # the key, and how it was found
+    key_note: str = ""  # the key in words, and how it was found
     rewards: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # how the schema reads the files
     marks: tuple[Mark, ...] = ()  # of rows that do not count like others
@@ -140,7 +140,7 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
     """The layout with a key and rewards from these column names, where neither a flag nor the schema names them."""
     binding = known.binding
     group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
-    note = f"group = {', '.join(group)}{inside}"
+    note = f"{', '.join(group)}{inside}"
     rewards = binding.rewards
     if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
         keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
@@ -152,10 +152,10 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
         )
     missing = {}
     if not group and binding.group_size is not None:
-        note = f"group = blocks of {binding.group_size} rows{inside}"
+        note = f"blocks of {binding.group_size} rows{inside}"
     elif not group and (key := _by_name("group key", GROUP_TIERS, names, "--group")):
         beside = key in GROUP_TIERS[-1] and not any(re.search(ID, name, re.IGNORECASE) for name in names)
-        group, note = (key,), f"group = {key}{inside} {BY_TEXT if beside else '(found by name)'}"
+        group, note = (key,), f"{key}{inside} {BY_TEXT if beside else '(found by name)'}"
     elif not group:
         missing["--group NAME"] = ("the group key", LIKELY_GROUP)
     if not rewards and (name := _by_name("reward", REWARD_TIERS, names, "--reward")):
@@ -172,8 +172,8 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
             f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}{likely_flags}{_near(known.tables)}",
         )
     if known.key_words:
-        note = f"group = {known.key_words}{inside}"
-    return replace(known, names=names, key=group, note=note, rewards=rewards)
+        note = f"{known.key_words}{inside}"
+    return replace(known, names=names, key=group, key_note=note, rewards=rewards)
 
 
 def _within(binding: Binding) -> str:

@@ -79,7 +79,7 @@ class Narrow(Located):
                 *request.layout.notes,
                 *([] if size is None else [cut]),
                 *rollout_note(groups),
-                request.layout.note,
+                f"group = {request.layout.key_note}",
                 f"reward = {weighted_sum(request.rewards, request.plan.rewards.weights)}",
             ),
             warnings=warnings,

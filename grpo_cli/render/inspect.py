@@ -49,7 +49,7 @@ from grpo_cli.stats.inspection import (
 )
 from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
-from grpo_cli.stats.verdicts import equal_at, key_note, percent
+from grpo_cli.stats.verdicts import equal_at, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
@@ -257,7 +257,7 @@ def _groups(facts: Inspected) -> Sections:
         histogram = [f"{size.min:,} |{blocks(sums)}| {size.max:,}   number of groups by size"]
     singletons = f", {count(facts.singletons, 'group')} with a single reward" if facts.singletons else ""
     where = [clean(note) for note in facts.notes if note.startswith("where ")]
-    yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {key_note(facts.notes)}"), *where, *histogram]
+    yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {facts.key_note}"), *where, *histogram]
 
 
 def _rewards(facts: Inspected) -> Sections:

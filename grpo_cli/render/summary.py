@@ -31,7 +31,7 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.stats.facts import Reason, Skipped, SkippedGroup, ZeroVariance, every_group, marked_lines
-from grpo_cli.stats.verdicts import equal_at, key_note, percent
+from grpo_cli.stats.verdicts import equal_at, percent
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.write.token_lists import OnTokens
 
@@ -120,7 +120,7 @@ def groups(facts: Facts) -> Sections:
         sizes = f"{facts.groups:,} x {count(size.max, facts.unit)}"
     else:
         sizes = f"{facts.groups:,} of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
-    yield "groups", [f"{sizes}, by {clean(key_note(facts.notes)) or ', '.join(facts.group_key)}"]
+    yield "groups", [f"{sizes}, by {clean(facts.key_note)}"]
 
 
 def batches(facts: Facts) -> Sections:

@@ -24,7 +24,7 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.add import Added, Joined
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.facts import Dropped
-from grpo_cli.stats.verdicts import key_note, percent
+from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
 KEYS: Final = 3
@@ -53,7 +53,7 @@ def _print(sections: Sections, warnings: Iterable[str], console: Console) -> Non
 
 def _selected(facts: Selected, width: int) -> Sections:
     yield "input", [file_list(facts.inputs)]
-    yield "groups", [_kept(facts.kept_groups, facts.groups), clean(f"by {key_note(facts.notes)}")]
+    yield "groups", [_kept(facts.kept_groups, facts.groups), clean(f"by {facts.key_note}")]
     if facts.rollouts != facts.rows:
         yield "rollouts", [_kept(facts.kept_rollouts, facts.rollouts)]
     apart = [
@@ -73,7 +73,7 @@ def _selected(facts: Selected, width: int) -> Sections:
 
 def _exported(facts: Exported, width: int) -> Sections:
     yield "input", [file_list(facts.inputs), count(facts.rows, "row")]
-    yield "groups", [count(facts.groups, "group"), clean(f"by {key_note(facts.notes)}")]
+    yield "groups", [count(facts.groups, "group"), clean(f"by {facts.key_note}")]
     yield "rewards", text_outcomes(facts.map)
     yield "texts", [clean(facts.texts)]
     yield from _left_out(facts.dropped, width)

@@ -81,7 +81,7 @@ class Job(OnFiles):
 class Facts(Summary):
     """The summary of `compute`; `seconds` is missing if a gate stopped it."""
 
-    NOT_SHOWN: ClassVar = frozenset({"value"})
+    NOT_SHOWN: ClassVar = frozenset({"value", "key_note"})
 
     preset: Origin | None
     inputs: Sequence[str]
@@ -98,7 +98,9 @@ class Facts(Summary):
 class FactsOfPart(Facts):
     """The result for the rows with one value of --plan-by."""
 
-    NOT_SHOWN = frozenset({"version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"})
+    NOT_SHOWN = frozenset(
+        {"key_note", "version", "inputs", "advantage_column", "more_columns", "outputs", "seconds", "config"}
+    )
 
 
 @dataclass(frozen=True)

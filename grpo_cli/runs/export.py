@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -85,6 +85,8 @@ class Job(OnFiles):
 class Exported:
     """The summary of `export`; numbers of pairs with --to pairs, `solved_at` and `scale` with --to prompts."""
 
+    NOT_SHOWN: ClassVar = frozenset({"key_note"})
+
     version: Literal[1]
     to: str
     inputs: Sequence[str]
@@ -107,6 +109,7 @@ class Exported:
     groups_without_pair: int | None = None
     solved_at: Number | Absent = ABSENT
     scale: Scale | Absent | None = ABSENT
+    key_note: str
     notes: Sequence[str]
     outputs: Sequence[str]
     warnings: Sequence[str]

@@ -198,6 +198,7 @@ class Summary:
     reward_columns: Sequence[str]
     map: Mapping[str, Number]
     role_columns: Mapping[str, str]
+    key_note: str  # the key in words, and how it was found; not in a document, whose notes have it
     notes: Sequence[str]
     warnings: Sequence[str]
     plan: Plan
@@ -614,6 +615,7 @@ def read_as(narrow: Narrow) -> dict[str, Any]:
         "group_key": narrow.key_words,
         "reward_columns": narrow.reward_names,
         "map": narrow.request.binding.outcomes,
+        "key_note": narrow.request.layout.key_note,
         "notes": narrow.notes,
     }
 

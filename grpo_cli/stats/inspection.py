@@ -37,7 +37,7 @@ FILE: Final = "file"
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
-NOT_SHOWN: Final = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key"})
+NOT_SHOWN: Final = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note"})
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ShownGroup(GroupLine):
 class Inspected(facts.Summary):
     """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
 
-    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}
+    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value", "failed"}
 
     reward: EndedDistribution
     advantage_column: str | None
@@ -138,6 +138,7 @@ class Inspected(facts.Summary):
     rewards: Mapping[str, RewardColumn]
     components: Components | None
     mean_without_masked: Number
+    failed: int
     difficulty: Difficulty | None
     spread: Spread
     at_size: Sequence[AtSize]
@@ -460,6 +461,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
             warnings = [*warnings, warning]
     if plan.distill.coef:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
+    failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
     others = Numbers.of(inspection.raw.rows[".reward"].filter(~narrow.masked))
     of_summary = {**vars(summary), "reward": reward, "warnings": warnings}
     said = Inspected(
@@ -469,6 +471,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         rewards=_by_column(inspection, summary, reward),
         components=_components(inspection, rows),
         mean_without_masked=others.facts()["mean"] if narrow.masked.any() else None,
+        failed=failed,
         difficulty=difficulty.difficulty(groups),
         spread=difficulty.spread(groups, Plan().divisor.ddof),
         at_size=difficulty.other_sizes(ties),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Final
 
@@ -54,12 +54,6 @@ def equal_at(constant: ZeroVariance) -> dict[str, int]:
     """How many groups are equal at which reward, in the words of EQUAL_AT; those of which there are none are left out."""
     counts = zip(EQUAL_AT, (constant.all_best, constant.all_worst, constant.other), strict=True)
     return {words: groups for words, groups in counts if groups}
-
-
-def key_note(notes: Sequence[str]) -> str:
-    """What the notes say about the group key: its column and how it was chosen; empty if nothing."""
-    parted = (note.partition(" = ") for note in notes)
-    return next((text for name, _, text in parted if name == "group"), "")
 
 
 def _trend(facts: Inspected) -> Iterator[str]:
@@ -119,8 +113,7 @@ def _marked(facts: Inspected) -> Iterator[str]:
     mean, others = facts.reward.mean, facts.mean_without_masked
     if left_out:
         scored, zeros = rows - facts.unscorable, ""
-        failed = any(line.kind == "left_out" and not line.mark.startswith("--rows") for line in facts.marks)
-        if failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
+        if facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
             zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
         yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts.marks, 'left_out')}).{zeros}"
@@ -144,8 +137,7 @@ def _singletons(facts: Inspected) -> Iterator[str]:
         elif not names:
             why = ", as --group-size 1 says: advantages need several rewards of a prompt."
         else:
-            key = key_note(facts.notes).removesuffix(" (found by name)") or "the key"
-            why = f": {key} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
+            why = f": {', '.join(names)} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
         yield f"Every group has a single reward{why}"
     elif facts.singletons:
         share = percent(facts.singletons / facts.groups)

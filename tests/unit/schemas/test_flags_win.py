@@ -63,7 +63,7 @@ def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, wi
     left = tuple(part for part in LEFT[name] if part != "@file" or len(request.layout.tables) > 1)
     assert request.key == left
     assert request.rule.within == within
-    assert within == "input" or request.layout.note.endswith(f" within {within}")
+    assert within == "input" or request.layout.key_note.endswith(f" within {within}")
 
 
 @EACH_SCHEMA
