@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 from urllib import request
 
 import boto3
@@ -25,20 +28,41 @@ from tests.support import ray_runs
 from tests.support.command import adv
 from tests.support.drawn import some
 from tests.support.hostile_server import Answer, Request, hostile, part
-from tests.support.jobs import meanwhile, write
+from tests.support.jobs import meanwhile, rows_of, write
 from tests.support.s3_server import PAGE, Proxy, proxied, running
 from tests.support.weaving import inserting, woven
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 ROWS: Final = [
     {"prompt_id": f"p{group}", "reward": float((group + row) % 3 == 0), "text": "x" * row}
     for group in range(6) for row in range(4)
 ]  # fmt: skip
 LINES: Final = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
+OTHER_LINES: Final = LINES.replace(b"1.0", b"0.0", 1)
 MB: Final = 1 << 20
+
+
+@dataclass
+class Bucket:
+    """`s3://bucket`, as the tests' own client sees it, which goes past the proxy."""
+
+    client: Any
+    proxy: Proxy
+
+    def put(self, key: str, data: bytes | Path) -> str:
+        body = data if isinstance(data, bytes) else data.read_bytes()
+        self.client.put_object(Bucket="bucket", Key=key, Body=body)
+        return f"s3://bucket/{key}"
+
+    def __getitem__(self, key: str) -> bytes:
+        return bytes(self.client.get_object(Bucket="bucket", Key=key)["Body"].read())
+
+    def keys(self) -> list[str]:
+        """Of all objects; no upload is left that was not completed."""
+        assert self.uploads() == []
+        return [one["Key"] for one in self.client.list_objects_v2(Bucket="bucket").get("Contents", [])]
+
+    def uploads(self) -> list[Any]:
+        return list(self.client.list_multipart_uploads(Bucket="bucket").get("Uploads", []))
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +72,11 @@ def port() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def server(port: int) -> Iterator[Proxy]:
+def whole_server(port: int) -> Iterator[Bucket]:
     """The tool finds the server and its keys in the environment."""
+    client = boto3.Session(aws_access_key_id="known", aws_secret_access_key="very-secret").client(  # noqa: S106
+        "s3", region_name="us-east-1", endpoint_url=f"http://127.0.0.1:{port}"
+    )
     with proxied(port) as proxy, pytest.MonkeyPatch.context() as patched:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patched.delenv(name)
@@ -60,24 +87,24 @@ def server(port: int) -> Iterator[Proxy]:
         patched.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
         patched.setenv("AWS_CONFIG_FILE", os.devnull)
         forget()
-        yield proxy
+        yield Bucket(client, proxy)
     forget()
 
 
-@pytest.fixture(scope="module")
-def client(server: Proxy, port: int) -> Any:
-    """The tests' own client goes past the proxy."""
-    return boto3.Session().client("s3", region_name="us-east-1", endpoint_url=f"http://127.0.0.1:{port}")
+@pytest.fixture
+def s3(port: int, whole_server: Bucket) -> Iterator[Bucket]:
+    """An empty bucket called `bucket`."""
+    stores._remembered.cache_clear()
+    whole_server.client.create_bucket(Bucket="bucket")
+    whole_server.proxy.reset()
+    yield whole_server
+    request.urlopen(request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST"), timeout=20).close()
 
 
 @pytest.fixture
-def s3(port: int, server: Proxy, client: Any) -> Iterator[Any]:
-    """A client of an empty bucket called `bucket`."""
-    stores._remembered.cache_clear()
-    client.create_bucket(Bucket="bucket")
-    server.reset()
-    yield client
-    request.urlopen(request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST"), timeout=20).close()
+def url(s3: Bucket) -> str:
+    """An object of lines."""
+    return s3.put("in.jsonl", LINES)
 
 
 @pytest.fixture
@@ -94,275 +121,203 @@ def forget() -> None:
         one.cache_clear()
 
 
-def put(client: Any, key: str, data: bytes | Path) -> str:
-    client.put_object(Bucket="bucket", Key=key, Body=data if isinstance(data, bytes) else data.read_bytes())
-    return f"s3://bucket/{key}"
-
-
-def content(client: Any, key: str) -> bytes:
-    return bytes(client.get_object(Bucket="bucket", Key=key)["Body"].read())
-
-
-def keys(client: Any) -> list[str]:
-    return [one["Key"] for one in client.list_objects_v2(Bucket="bucket").get("Contents", [])]
-
-
-def uploads(client: Any) -> list[Any]:
-    return list(client.list_multipart_uploads(Bucket="bucket").get("Uploads", []))
+def ok(line: str) -> None:
+    done = adv(line)
+    assert done.status == 0, done
 
 
 # --- S3 ------------------------------------------------------------------------------------------------------
 
 
-def test_the_text_of_a_parquet_object_never_travels(s3: Any, server: Proxy, tmp_path: Path) -> None:
-    rng, rows = np.random.default_rng(1), 2000
-    frame = pl.DataFrame({
-        "prompt_id": np.repeat(np.arange(rows // 8), 8), "reward": rng.integers(0, 2, rows).astype(float),
-        "text": [rng.bytes(8000).hex() for _ in range(rows)],
-    })  # fmt: skip
-    path = tmp_path / "in.parquet"
+def test_the_text_of_a_parquet_object_never_travels(s3: Bucket, place: Path) -> None:
+    rng, rows, path = np.random.default_rng(1), 2000, place / "in.parquet"
+    texts = [rng.bytes(8000).hex() for _ in range(rows)]
+    frame = pl.DataFrame({"prompt_id": np.arange(rows) // 8, "reward": rng.integers(0, 2, rows), "text": texts})
     frame.write_parquet(path, compression="uncompressed", row_group_size=500)
-    size = path.stat().st_size
-    assert size > 30 * MB
-    url = put(s3, "run/in.parquet", path)
-    server.reset()
-    assert adv("compute", url, "-o", "s3://bucket/out/", "-q", cwd=tmp_path).status == 0
-    assert server.sent + server.received < 0.05 * size
-    assert adv("compute", "in.parquet", "-o", "local.parquet", "-q", cwd=tmp_path).status == 0
-    assert content(s3, "out/in.parquet") == (tmp_path / "local.parquet").read_bytes()
+    assert path.stat().st_size > 30 * MB
+    url = s3.put("run/in.parquet", path)
+    s3.proxy.reset()
+    ok(f"compute {url} -o s3://bucket/out/ -q")
+    assert s3.proxy.sent + s3.proxy.received < 0.05 * path.stat().st_size
+    ok("compute in.parquet -o local.parquet -q")
+    assert s3["out/in.parquet"] == Path("local.parquet").read_bytes()
 
 
 @pytest.mark.parametrize(
     "name", ["in.jsonl", "in.jsonl.gz", "in.jsonl.zst", "in.csv", "in.json", "in.parquet", "in.arrow"]
 )
-def test_an_object_gets_the_bytes_that_a_file_gets(s3: Any, tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / name, ROWS)
-    url = put(s3, name, path)
-    more = ["-q", "--method", "rloo", "--facts"]
-    assert adv("compute", name, "-o", f"local.{name}", *more, cwd=tmp_path).status == 0
-    for output in (f"s3://bucket/out/{name}", f"fetched.{name}"):
-        done = adv("compute", url, "-o", output, *more, cwd=tmp_path)
-        assert done.status == 0, done
-    expected = (tmp_path / f"local.{name}").read_bytes()
-    assert content(s3, f"out/{name}") == expected == (tmp_path / f"fetched.{name}").read_bytes()
+def test_an_object_gets_the_bytes_that_a_file_gets(s3: Bucket, name: str) -> None:
+    url = s3.put(name, write(name, ROWS))
+    for source, output in ((name, "local"), (name, "s3://bucket/sent"), (url, "s3://bucket/out"), (url, "fetched")):
+        ok(f"compute {source} -o {output}.{name} -q --method rloo --facts")
+    expected = Path(f"local.{name}").read_bytes()
+    assert s3[f"sent.{name}"] == s3[f"out.{name}"] == Path(f"fetched.{name}").read_bytes() == expected
 
 
-def test_without_o_the_output_is_written_beside_the_object(s3: Any, tmp_path: Path) -> None:
-    url = put(s3, "run/in.jsonl", LINES)
-    assert adv("compute", url, "-q", cwd=tmp_path).status == 0
-    assert keys(s3) == ["run/in.advantages.jsonl", "run/in.jsonl"]
-    done = adv("verify", "s3://bucket/run/in.advantages.jsonl", "--against", url, cwd=tmp_path)
+def test_without_o_the_output_is_written_beside_the_object(s3: Bucket) -> None:
+    url = s3.put("run/in.jsonl", LINES)
+    ok(f"compute {url} -q")
+    assert s3.keys() == ["run/in.advantages.jsonl", "run/in.jsonl"]
+    done = adv(f"verify s3://bucket/run/in.advantages.jsonl --against {url}")
     assert "plus advantage, byte by byte" in done.out
 
 
-def test_a_file_goes_into_a_store(s3: Any, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(LINES)
-    assert adv("compute", "in.jsonl", "-o", "s3://bucket/a/b.jsonl", "-q", cwd=tmp_path).status == 0
-    assert adv("compute", "in.jsonl", "-o", "local.jsonl", "-q", cwd=tmp_path).status == 0
-    assert content(s3, "a/b.jsonl") == (tmp_path / "local.jsonl").read_bytes()
-
-
-def test_columns_of_an_object_are_joined_by_key_into_an_object(s3: Any, tmp_path: Path) -> None:
+def test_columns_of_an_object_are_joined_by_key_into_an_object(s3: Bucket) -> None:
     rows = [{**row, "id": f"r{at}"} for at, row in enumerate(ROWS)]
-    for name, data in (
-        ("in.jsonl", rows),
-        ("judge.parquet", [{"id": f"r{at}", "judge": at} for at in range(30)][::-1]),
-    ):
-        put(s3, name, write(tmp_path / name, data))
-    line = "add s3://bucket/in.jsonl --from s3://bucket/judge.parquet --on id -o s3://bucket/out.jsonl"
-    done = adv(*line.split(), cwd=tmp_path)
-    assert done.status == 0, done
-    added = [json.loads(line) for line in content(s3, "out.jsonl").splitlines()]
+    s3.put("in.jsonl", write("in.jsonl", rows))
+    s3.put("judge.parquet", write("judge.parquet", [{"id": f"r{at}", "judge": at} for at in range(30)][::-1]))
+    ok("add s3://bucket/in.jsonl --from s3://bucket/judge.parquet --on id -o s3://bucket/out.jsonl")
+    added = [json.loads(line) for line in s3["out.jsonl"].splitlines()]
     assert added == [{**row, "judge": at} for at, row in enumerate(rows)]
 
 
-def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: Any, tmp_path: Path) -> None:
-    for name in (
-        "step_10.jsonl",
-        "step_2.jsonl",
-        "step_2.advantages.jsonl",
-        "sub/step_3.jsonl",
-        "notes.txt",
-        ".hidden.jsonl",
-        "empty.jsonl",
-    ):
-        put(s3, f"run/{name}", b"" if name.startswith("empty") else LINES)
-    for pattern, files in (("run/", ["step_2", "step_10", "sub/step_3"]), ("run/*.jsonl", ["step_2", "step_10"]),
-                           ("run/**/step_?.jsonl", ["step_2", "sub/step_3"]), ("run", ["step_2", "step_10", "sub/step_3"])):  # fmt: skip
-        done = adv("inspect", f"s3://bucket/{pattern}", "--group-within", "file", "--json", cwd=tmp_path)
-        assert done.status == 0, done
-        assert json.loads(done.out)["inputs"] == [f"s3://bucket/run/{one}.jsonl" for one in files]
+def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: Bucket) -> None:
+    names = "step_10.jsonl step_2.jsonl step_2.advantages.jsonl sub/step_3.jsonl notes.txt .hidden.jsonl empty.jsonl"
+    for name in names.split():
+        s3.put(f"run/{name}", b"" if name.startswith("empty") else LINES)
+    for pattern, files in (
+        ("run/", "step_2 step_10 sub/step_3"), ("run/*.jsonl", "step_2 step_10"),
+        ("run/**/step_?.jsonl", "step_2 sub/step_3"), ("run", "step_2 step_10 sub/step_3"),
+    ):  # fmt: skip
+        done = adv(f"inspect 's3://bucket/{pattern}' --group-within file --json")
+        assert json.loads(done.out)["inputs"] == [f"s3://bucket/run/{one}.jsonl" for one in files.split()]
 
 
-def test_a_job_folder_in_a_store_is_refused_in_one_line(s3: Any) -> None:
-    for name in (
-        "job/result.json",
-        "job/config.json",
-        "job/a/result.json",
-        "job/a/config.json",
-        "job/a/agent/trajectory.json",
-    ):
-        put(s3, name, b'{"task_name": "t"}')
-    done = adv("inspect", "s3://bucket/job/")
+def test_a_job_folder_in_a_store_is_refused_in_one_line(s3: Bucket) -> None:
+    for name in ("result.json", "config.json", "a/result.json", "a/config.json", "a/agent/trajectory.json"):
+        s3.put(f"job/{name}", b'{"task_name": "t"}')
+    done = adv("inspect s3://bucket/job/")
     assert done.status == 2
     assert "s3://bucket/job/: job folders of Harbor are not read from a store; copy it to a disk first" in done.err
 
 
-def test_many_pages_of_a_listing_are_read(s3: Any, tmp_path: Path) -> None:
+def test_many_pages_of_a_listing_are_read(s3: Bucket) -> None:
     for at in range(2 * PAGE):
-        put(s3, f"many/{at}.txt", b"x")
-    put(s3, "many/zz.jsonl", LINES)
-    done = adv("inspect", "s3://bucket/many/", "--json", cwd=tmp_path)
-    assert json.loads(done.out)["inputs"] == ["s3://bucket/many/zz.jsonl"]
+        s3.put(f"many/{at}.txt", b"x")
+    url = s3.put("many/zz.jsonl", LINES)
+    assert json.loads(adv("inspect s3://bucket/many/ --json").out)["inputs"] == [url]
 
 
-def test_select_audit_and_schemas_take_objects(s3: Any, tmp_path: Path) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    assert adv("select", url, "-w", "std > 0", "-o", "s3://bucket/kept.jsonl", "-q", cwd=tmp_path).status == 0
-    assert set(content(s3, "kept.jsonl").splitlines()) <= set(LINES.splitlines())
-    assert adv("compute", url, "-o", "s3://bucket/scored.jsonl", "-q", cwd=tmp_path).status == 0
-    assert (
-        json.loads(adv("audit", "s3://bucket/scored.jsonl", "--json", cwd=tmp_path).out)["match"]["mismatched_rows"]
-        == 0
-    )
-    assert "none: columns are found by name" in adv("schemas", url, cwd=tmp_path).out
+def test_select_audit_and_schemas_take_objects(s3: Bucket, url: str) -> None:
+    ok(f"select {url} -w 'std > 0' -o s3://bucket/kept.jsonl -q")
+    assert {*s3["kept.jsonl"].splitlines()} <= {*LINES.splitlines()}
+    ok(f"compute {url} -o s3://bucket/scored.jsonl -q")
+    audited = json.loads(adv("audit s3://bucket/scored.jsonl --json").out)
+    assert audited["match"]["mismatched_rows"] == 0
+    assert "none: columns are found by name" in adv(f"schemas {url}").out
 
 
-def test_an_object_that_exists_is_not_replaced_without_force(s3: Any, tmp_path: Path) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    put(s3, "out.jsonl", b"mine")
-    done = adv("compute", url, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
-    assert (done.status, content(s3, "out.jsonl")) == (2, b"mine")
-    assert "s3://bucket/out.jsonl exists; add --force" in done.err
-    assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "--force", "-q", cwd=tmp_path).status == 0
-    assert content(s3, "out.jsonl") != b"mine"
-    done = adv("compute", url, "-o", url, "--force", cwd=tmp_path)
-    assert (done.status, content(s3, "in.jsonl")) == (2, LINES)
-
-
-def test_an_object_that_is_made_meanwhile_is_not_replaced(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_force(
+    s3: Bucket, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    meanwhile(monkeypatch, lambda: put(s3, "out.jsonl", b"theirs"))
-    done = adv("compute", url, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
-    assert (done.status, content(s3, "out.jsonl")) == (2, b"theirs")
-    assert "s3://bucket/out.jsonl exists" in done.err
+    out = s3.put("out.jsonl", b"mine")
+    done = adv(f"compute {url} -o {out}")
+    assert (done.status, s3["out.jsonl"]) == (2, b"mine")
+    assert f"{out} exists; add --force" in done.err
+    ok(f"compute {url} -o {out} --force -q")
+    assert s3["out.jsonl"] != b"mine"
+    done = adv(f"compute {url} -o {url} --force")
+    assert (done.status, s3["in.jsonl"]) == (2, LINES)
+    meanwhile(monkeypatch, lambda: s3.put("late.jsonl", b"theirs"))
+    done = adv(f"compute {url} -o s3://bucket/late.jsonl")
+    assert (done.status, s3["late.jsonl"], "late.jsonl exists" in done.err) == (2, b"theirs", True)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["in.jsonl", "in.parquet"])
 def test_an_object_that_changes_between_the_readings_stops_the_run(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    s3: Bucket, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = pl.DataFrame(ROWS)
-    path = tmp_path / f"in.{suffix}"
-    for step, reward in enumerate((0.0, 1.0)):
-        changed = frame.with_columns(reward=pl.when(pl.int_range(pl.len()) == 0).then(reward).otherwise("reward"))
-        (changed.write_ndjson if suffix == "jsonl" else changed.write_parquet)(tmp_path / f"{step}.{suffix}")
-    path.write_bytes((tmp_path / f"0.{suffix}").read_bytes())
-    url = put(s3, path.name, path)
-    meanwhile(monkeypatch, lambda: put(s3, path.name, tmp_path / f"1.{suffix}"))
-    done = adv("compute", url, "-o", f"s3://bucket/out.{suffix}", cwd=tmp_path)
+    before, after = (write(f"{reward}/{name}", [{**ROWS[0], "reward": reward}, *ROWS[1:]]) for reward in (0.0, 1.0))
+    url = s3.put(name, before)
+    meanwhile(monkeypatch, lambda: s3.put(name, after))
+    done = adv(f"compute {url} -o s3://bucket/out.{name}")
     assert done.status == 1
     assert f"{url}: the file changed while it was being read" in done.err
-    assert (keys(s3), uploads(s3)) == ([path.name], [])
+    assert s3.keys() == [name]
 
 
 @pytest.mark.parametrize("size", [30, 26])  # 12 + 12 + 6 is copied; 2 behind 12 + 12 is too short to be copied
-def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(
-    s3: Any, server: Proxy, tmp_path: Path, size: int
-) -> None:
-    frame = pl.DataFrame({
-        "prompt_id": [at // 8 for at in range(size * 8)], "reward": [float(at % 3) for at in range(size * 8)],
-        "text": [np.random.default_rng(at).bytes(MB // 16).hex() for at in range(size * 8)],
-    })  # fmt: skip
-    frame.write_parquet(tmp_path / "in.parquet", compression="uncompressed", row_group_size=40)
-    url = put(s3, "in.parquet", tmp_path / "in.parquet")
-    server.reset()
+def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(s3: Bucket, place: Path, size: int) -> None:
+    texts = [np.random.default_rng(at).bytes(MB // 16).hex() for at in range(size * 8)]
+    rewards = [float(at % 3) for at in range(size * 8)]
+    frame = pl.DataFrame({"prompt_id": [at // 8 for at in range(size * 8)], "reward": rewards, "text": texts})
+    path = place / "in.parquet"
+    frame.write_parquet(path, compression="uncompressed", row_group_size=40)
+    url = s3.put("in.parquet", path)
+    s3.proxy.reset()
     sink: Any = stores._Upload("s3://bucket/out.parquet", force=False, most_copy=12 * MB)
-    added = inserting({"advantage": frame["reward"]})
+    added = inserting({"advantage": rewards})
     FORMATS["parquet"].weave(stores.pinned(url), None, sink, added)
     sink.complete()
-    assert server.sent < (3 * MB if size == 26 else MB)
-    assert content(s3, "out.parquet") == woven(FORMATS["parquet"], (tmp_path / "in.parquet").read_bytes(), added)
+    assert s3.proxy.sent < (3 * MB if size == 26 else MB)
+    assert s3["out.parquet"] == woven(FORMATS["parquet"], path.read_bytes(), added)
 
 
-def test_an_upload_of_many_parts_is_completed_or_forgotten(s3: Any) -> None:
+def test_an_upload_of_many_parts_is_completed_or_forgotten(s3: Bucket) -> None:
     data = np.random.default_rng(0).bytes(13 * MB)
     sink = stores._Upload("s3://bucket/out", force=False, part=6 * MB)
     sink.writelines(data[at : at + MB] for at in range(0, len(data), MB))
-    assert (len(sink._parts), keys(s3)) == (2, [])
+    assert (len(sink._parts), len(s3.uploads())) == (2, 1)
     sink.complete()
-    assert content(s3, "out") == data
+    assert s3["out"] == data
     with pytest.raises(InputChanged), stores.uploading("s3://bucket/other", force=False) as never:
         never.writelines(broken_off(s3))
-    assert (keys(s3), uploads(s3)) == (["out"], [])
+    assert s3.keys() == ["out"]
 
 
-def broken_off(client: Any) -> Iterator[bytes]:
+def broken_off(s3: Bucket) -> Iterator[bytes]:
     """What a run writes that stops once an upload has begun."""
     yield bytes(17 * MB)
-    assert uploads(client)
+    assert s3.uploads()
     raise InputChanged.between_readings("in.jsonl")
 
 
 def test_an_output_that_is_spooled_first_is_sent_whole_and_replaces_nothing(
-    s3: Any, monkeypatch: pytest.MonkeyPatch
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "_Upload", stores._Spooled)  # as gs:// and az:// are written
     with stores.uploading("s3://bucket/out", force=False) as sink:
         sink.writelines([b"one ", b"two"])
-    assert content(s3, "out") == b"one two"
+    assert s3["out"] == b"one two"
     monkeypatch.setattr(stores, "exists", lambda _: False)  # it was made a moment later
-    with (
-        pytest.raises(UsageError, match="s3://bucket/out exists"),
-        stores.uploading("s3://bucket/out", force=False) as sink,
-    ):
+    again = stores.uploading("s3://bucket/out", force=False)
+    with pytest.raises(UsageError, match="s3://bucket/out exists"), again as sink:
         sink.write(b"other")
     with stores.uploading("s3://bucket/out", force=True) as sink:
         sink.write(b"x" * 6 * MB)
-    assert content(s3, "out") == b"x" * 6 * MB
+    assert s3["out"] == b"x" * 6 * MB
     with pytest.raises(ValueError, match="stop"), stores.uploading("s3://bucket/never", force=True):
         raise ValueError("stop")
-    assert (keys(s3), uploads(s3)) == (["out"], [])
+    assert s3.keys() == ["out"]
 
 
-def test_a_gate_that_holds_leaves_no_object(s3: Any, tmp_path: Path) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    assert adv("compute", url, "-o", "s3://bucket/out.jsonl", "--fail-on", "rows > 1", "-q", cwd=tmp_path).status == 3
-    assert (keys(s3), uploads(s3)) == (["in.jsonl"], [])
+def test_a_gate_that_holds_leaves_no_object(s3: Bucket, url: str) -> None:
+    assert adv(f"compute {url} -o s3://bucket/out.jsonl --fail-on 'rows > 1' -q").status == 3
+    assert s3.keys() == ["in.jsonl"]
 
 
-def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Any, server: Proxy, tmp_path: Path) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    for status in ("503 Slow Down", "500 Internal Server Error", "429 Too Many Requests"):
-        stores._remembered.cache_clear()
-        server.reset()
-        server.answers.append(status)
-        done = adv("compute", url, "-o", "s3://bucket/out.jsonl", "--force", "-q", cwd=tmp_path)
-        assert done.status == 0, (status, done)
-        assert not server.answers
+@pytest.mark.parametrize("status", ["503 Slow Down", "500 Internal Server Error", "429 Too Many Requests"])
+def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Bucket, url: str, status: str) -> None:
+    s3.proxy.answers.append(status)
+    ok(f"compute {url} -o s3://bucket/out.jsonl -q")
+    assert not s3.proxy.answers
 
 
 @pytest.mark.usefixtures("afresh")
-def test_a_server_that_is_slow_is_asked_again(
-    s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = put(s3, "in.jsonl", LINES)
+def test_a_server_that_is_slow_is_asked_again(s3: Bucket, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPO_ADV_TIMEOUT", "0.5")
-    server.pauses += [1.5, 0, 1.5]
-    done = adv("compute", url, "-o", str(tmp_path / "out.jsonl"), "-q", cwd=tmp_path)
-    assert (done.status, server.pauses) == (0, [])
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == len(LINES.splitlines())
+    s3.proxy.pauses += [1.5, 0, 1.5]
+    ok(f"compute {url} -o out.jsonl -q")
+    assert s3.proxy.pauses == []
+    assert len(rows_of("out.jsonl")) == len(ROWS)
 
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
-def test_credentials_that_have_expired_are_said(s3: Any, server: Proxy, tmp_path: Path, method: str) -> None:
-    url = put(s3, "in.jsonl", LINES)
+def test_credentials_that_have_expired_are_said(s3: Bucket, url: str, method: str) -> None:
     source = stores.pinned(url) if method == "GET" else None
-    server.answers += ["400 Bad Request\n<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"] * 8
+    s3.proxy.answers += ["400 Bad Request\n<Error><Code>ExpiredToken</Code><Message>expired</Message></Error>"] * 8
     if source is None:
-        said = adv("compute", url, "-o", str(tmp_path / "out.jsonl"), cwd=tmp_path).err
+        said = adv(f"compute {url} -o out.jsonl").err
     else:
         with pytest.raises(DataError) as error, source.open() as handle:
             handle.read()
@@ -371,63 +326,44 @@ def test_credentials_that_have_expired_are_said(s3: Any, server: Proxy, tmp_path
     assert "expired" in said
 
 
-def test_an_answer_that_is_cut_is_asked_for_again_or_refused(s3: Any, server: Proxy, tmp_path: Path) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    assert adv("compute", url, "-o", "whole.jsonl", "-q", cwd=tmp_path).status == 0
-    stores._remembered.cache_clear()
-    server.cut = 1
-    done = adv("compute", url, "-o", "cut.jsonl", "-q", cwd=tmp_path)
-    assert server.cut == 0
-    if done.status:
-        assert done.err.count("\n") == 1
-        assert not (tmp_path / "cut.jsonl").exists()
-    else:
-        assert (tmp_path / "cut.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+EXPORT: Final = "--to weights --prompt prompt_id --response text -q"
 
 
-EXPORT: Final = ("--to", "weights", "--prompt", "prompt_id", "--response", "text", "-q")
-
-
+@pytest.mark.parametrize("line", ["compute {} -q", f"export {{}} {EXPORT}"], ids=["compute", "export"])
 @pytest.mark.parametrize("fault", ["busy", "cut"])
-def test_an_export_goes_on_where_the_store_stumbles(s3: Any, server: Proxy, tmp_path: Path, fault: str) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    assert adv("export", url, *EXPORT, "-o", "whole.jsonl", cwd=tmp_path).status == 0
+def test_a_run_goes_on_where_the_store_stumbles(s3: Bucket, url: str, line: str, fault: str) -> None:
+    ok(f"{line.format(url)} -o whole.jsonl")
     stores._remembered.cache_clear()
-    server.answers += ["503 Slow Down"] * 2 * (fault == "busy")
-    server.cut = int(fault == "cut")
-    done = adv("export", url, *EXPORT, "-o", "s3://bucket/out.jsonl", cwd=tmp_path)
-    assert (server.answers, server.cut) == ([], 0)
-    assert done.status == 0, done
-    assert content(s3, "out.jsonl") == (tmp_path / "whole.jsonl").read_bytes()
+    s3.proxy.answers += ["503 Slow Down"] * 2 * (fault == "busy")
+    s3.proxy.cut = int(fault == "cut")
+    ok(f"{line.format(url)} -o s3://bucket/out.jsonl")
+    assert (s3.proxy.answers, s3.proxy.cut) == ([], 0)
+    assert s3["out.jsonl"] == Path("whole.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("target", ["out.jsonl", "out.parquet"])
 @pytest.mark.parametrize("fault", ["changed", "made meanwhile", "denied", "down"])
 def test_an_export_that_fails_leaves_no_object(
-    s3: Any, server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, target: str
+    s3: Bucket, monkeypatch: pytest.MonkeyPatch, fault: str, target: str
 ) -> None:
-    url = put(s3, "in-403.jsonl", LINES)  # a number in a name, or in the time that an answer took, is no status
+    url = s3.put("in-403.jsonl", LINES)  # a number in a name, or in the time that an answer took, is no status
     act, status, words = {
-        "changed": (lambda: put(s3, "in-403.jsonl", LINES.replace(b"1.0", b"0.0", 1)), 1, "changed while it was being read"),
-        "made meanwhile": (lambda: put(s3, target, b"theirs"), 2, f"s3://bucket/{target} exists"),
-        "denied": (lambda: server.answers.extend(["403 Forbidden"] * 20), 1, "access denied"),
-        "down": (lambda: server.answers.extend(["503 Slow Down"] * 20), 1, "unexpected answer from the store"),
+        "changed": (lambda: s3.put("in-403.jsonl", OTHER_LINES), 1, "changed while it was being read"),
+        "made meanwhile": (lambda: s3.put(target, b"theirs"), 2, f"s3://bucket/{target} exists"),
+        "denied": (lambda: s3.proxy.answers.extend(["403 Forbidden"] * 20), 1, "access denied"),
+        "down": (lambda: s3.proxy.answers.extend(["503 Slow Down"] * 20), 1, "unexpected answer from the store"),
     }[fault]  # fmt: skip
     meanwhile(monkeypatch, act, export, "scored")
-    done = adv("export", url, *EXPORT, "-o", f"s3://bucket/{target}", cwd=tmp_path)
-    server.answers.clear()
+    done = adv(f"export {url} {EXPORT} -o s3://bucket/{target}")
+    s3.proxy.answers.clear()
     assert (done.status, done.err.count("\n"), words in done.err) == (status, 1, True), done
-    assert uploads(s3) == []
-    assert [content(s3, name) for name in keys(s3) if name != "in-403.jsonl"] == [b"theirs"] * (
-        fault == "made meanwhile"
-    )
+    theirs = [b"theirs"] if fault == "made meanwhile" else []
+    assert [s3[name] for name in s3.keys() if name != "in-403.jsonl"] == theirs  # noqa: SIM118 - not a dictionary
 
 
 HALF_DONE: Final = (
     "200 OK\n<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
 )
-
-
 UPLOADS: Final = [
     ("?uploads", ["403 Forbidden"], "access denied"),
     ("partNumber=2", ["403 Forbidden"], "access denied"),
@@ -442,64 +378,45 @@ UPLOADS: Final = [
 @pytest.mark.parametrize(("request_", "answers", "words"), some(UPLOADS, 2))
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_an_upload_that_fails_in_the_middle_leaves_no_object(
-    s3: Any,
-    server: Proxy,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    suffix: str,
-    request_: str,
-    answers: list[str],
-    words: str,
+    s3: Bucket, place: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, request_: str, answers: list[str], words: str
 ) -> None:
     monkeypatch.setitem(stores._Upload.__init__.__kwdefaults__ or {}, "part", 5 * MB)
-    rows = [{**row, "text": np.random.default_rng(at).bytes(MB // 6).hex()} for at, row in enumerate(ROWS)]
-    frame, path = pl.DataFrame(rows), tmp_path / f"in.{suffix}"
-    if suffix == "jsonl":
-        frame.write_ndjson(path)
-    else:
-        frame.write_parquet(path, compression="uncompressed")
-    url = put(s3, path.name, path)
-    server.only, server.answers = request_.replace("/out", f"/out.{suffix}"), [*answers]
-    done = adv("compute", url, "-o", f"s3://bucket/out.{suffix}", "-q", cwd=tmp_path)
-    assert len(server.answers) < len(answers)
-    assert (done.status, done.err.count("\n")) == ((1, 1) if words else (0, 0)), done
-    assert (words in done.err, uploads(s3)) == (True, [])
-    assert keys(s3) == [path.name, f"out.{suffix}"][: 1 if words else 2]
+    texts = [np.random.default_rng(at).bytes(MB // 6).hex() for at in range(len(ROWS))]
+    frame, path = pl.DataFrame(ROWS).with_columns(text=pl.Series(texts)), place / f"in.{suffix}"
+    frame.write_ndjson(path) if suffix == "jsonl" else frame.write_parquet(path, compression="uncompressed")
+    url = s3.put(path.name, path)
+    s3.proxy.only, s3.proxy.answers = request_.replace("/out", f"/out.{suffix}"), [*answers]
+    done = adv(f"compute {url} -o s3://bucket/out.{suffix} -q")
+    assert len(s3.proxy.answers) < len(answers)
+    assert (done.status, done.err.count("\n"), words in done.err) == ((1, 1, True) if words else (0, 0, True)), done
+    assert s3.keys() == [path.name, f"out.{suffix}"][: 1 if words else 2]
 
 
-@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl"])
-@pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
-def test_an_object_that_may_not_be_read_or_written_is_named(
-    s3: Any, server: Proxy, tmp_path: Path, method: str, name: str
-) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    server.only = f"{method} /bucket/{name}"
-    server.answers += ["403 Forbidden\n<Error><Code>AccessDenied</Code></Error>"] * 20
-    done = adv("compute", url, "-o", "s3://bucket/out.jsonl", "-q", cwd=tmp_path)
-    if (method, name) in {("PUT", "in.jsonl"), ("GET", "out.jsonl")}:  # no such request is made
-        assert (done.status, len(server.answers)) == (0, 20)
-        return
-    assert (done.status, done.err.count("\n"), keys(s3)) == (1, 1, ["in.jsonl"]), done
-    assert f"s3://bucket/{name}: access denied" in done.err
+@pytest.mark.parametrize(("method", "name"), [("HEAD", "in"), ("GET", "in"), ("HEAD", "out"), ("PUT", "out")], ids=str)
+def test_an_object_that_may_not_be_read_or_written_is_named(s3: Bucket, url: str, method: str, name: str) -> None:
+    s3.proxy.only = f"{method} /bucket/{name}.jsonl"
+    s3.proxy.answers += ["403 Forbidden\n<Error><Code>AccessDenied</Code></Error>"] * 20
+    done = adv(f"compute {url} -o s3://bucket/out.jsonl -q")
+    assert (done.status, done.err.count("\n"), s3.keys()) == (1, 1, ["in.jsonl"]), done
+    assert f"s3://bucket/{name}.jsonl: access denied" in done.err
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow", "jsonl.gz"])
+@pytest.mark.parametrize("name", ["in.parquet", "in.arrow", "in.jsonl.gz"])
 @pytest.mark.parametrize("damage", ["cut", "length", "garbage", "empty"])
-def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Any, tmp_path: Path, suffix: str, damage: str) -> None:
-    data = write(tmp_path / f"in.{suffix}", ROWS).read_bytes()
+def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Bucket, name: str, damage: str) -> None:
+    data = write(name, ROWS).read_bytes()
     data = {
         "cut": data[:-9],
         "length": data[:-8] + b"\xff\xff\xff\x7f" + data[-4:],
         "garbage": data[:-300] + b"\xa7" * 200 + data[-100:],
         "empty": b"",
-    }[damage]  # fmt: skip
-    (tmp_path / f"in.{suffix}").write_bytes(data)
-    url = put(s3, f"in.{suffix}", data)
-    local = adv("compute", f"in.{suffix}", "-o", f"out.{suffix}", cwd=tmp_path)
-    done = adv("compute", url, "-o", f"s3://bucket/out.{suffix}", cwd=tmp_path)
-    assert (done.status, done.err) == (1, local.err.replace(f"in.{suffix}", url))
+    }[damage]
+    Path(name).write_bytes(data)
+    url = s3.put(name, data)
+    local, done = adv(f"compute {name} -o out.{name}"), adv(f"compute {url} -o s3://bucket/out.{name}")
     assert (local.status, local.err.count("\n")) == (1, 1), local
-    assert (keys(s3), uploads(s3)) == ([f"in.{suffix}"], [])
+    assert (done.status, done.err) == (1, local.err.replace(name, url))
+    assert s3.keys() == [name]
 
 
 @pytest.mark.parametrize(
@@ -511,72 +428,65 @@ def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Any, tmp_path: Path,
     ],
 )
 def test_what_a_store_refuses_is_said_in_one_line_without_credentials(
-    s3: Any, server: Proxy, tmp_path: Path, answer: str, words: str
+    s3: Bucket, url: str, answer: str, words: str
 ) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    server.answers += [answer] * 20
-    done = adv("compute", url, "-o", "out.jsonl", cwd=tmp_path)
-    assert done.status == 1
-    assert words in done.err
-    assert done.err.count("\n") == 1
+    s3.proxy.answers += [answer] * 20
+    done = adv(f"compute {url} -o out.jsonl")
+    assert (done.status, done.err.count("\n"), words in done.err) == (1, 1, True), done
     assert "known" not in done.err
     assert "very-secret" not in done.err
 
 
 @pytest.mark.usefixtures("afresh")
-def test_a_bucket_or_credentials_that_are_missing_are_said(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "there is no such bucket" in adv("inspect", "s3://other/in.jsonl", cwd=tmp_path).err
-    assert "no such object, and none below it" in adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).err
-    assert "names no bucket" in adv("inspect", "s3:///in.jsonl", cwd=tmp_path).err
-    s3.put_object(Bucket="bucket", Key="in.jsonl", Body=LINES, ACL="public-read")
+def test_a_bucket_or_credentials_that_are_missing_are_said(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "there is no such bucket" in adv("inspect s3://other/in.jsonl").err
+    assert "no such object, and none below it" in adv("inspect s3://bucket/in.jsonl").err
+    assert "names no bucket" in adv("inspect s3:///in.jsonl").err
+    s3.client.put_object(Bucket="bucket", Key="in.jsonl", Body=LINES, ACL="public-read")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     forget()
-    assert "no credentials for S3" in adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).err
+    assert "no credentials for S3" in adv("inspect s3://bucket/in.jsonl").err
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     forget()
-    assert adv("inspect", "s3://bucket/in.jsonl", cwd=tmp_path).status == 0
+    ok("inspect s3://bucket/in.jsonl")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    assert "no credentials were found; set AZURE_STORAGE" in adv("inspect", "az://box/in.jsonl", cwd=tmp_path).err
+    assert "no credentials were found; set AZURE_STORAGE" in adv("inspect az://box/in.jsonl").err
 
 
 @pytest.mark.usefixtures("afresh")
-@pytest.mark.parametrize("library", ["obstore", "boto3"])
-@pytest.mark.parametrize("output", ["s3://bucket/out.jsonl", "gs://bucket/out.jsonl"])
+@pytest.mark.parametrize(
+    ("library", "line"),
+    [
+        ("obstore", "inspect s3://bucket/in.jsonl"),
+        ("boto3", "inspect s3://bucket/in.jsonl"),
+        ("obstore", "compute in.jsonl -o gs://bucket/out.jsonl"),
+        ("boto3", "compute in.jsonl -o s3://bucket/out.jsonl"),
+    ],
+)
 def test_a_library_that_is_missing_is_named(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, output: str
+    s3: Bucket, library: str, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    (tmp_path / "in.jsonl").write_bytes(LINES)
+    s3.put("in.jsonl", write("in.jsonl", ROWS))
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.chdir(tmp_path)  # a clone is named from where the command runs
-    lines = [["inspect", url], ["compute", "in.jsonl", "-o", output]]
-    for line in lines if library == "obstore" else lines[: 1 + output.startswith("s3")]:
-        done = adv(*line, cwd=tmp_path)
-        assert (done.status, done.err.count("\n")) == (2, 1)
-        assert f"needs obstore and boto3; {install('cloud')}" in done.err
+    done = adv(line)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert f"needs obstore and boto3; {install('cloud')}" in done.err
 
 
-def test_what_only_a_file_can_be_is_refused(s3: Any, tmp_path: Path) -> None:
-    url = put(s3, "in.jsonl", LINES)
-    for words, said in (
-        (
-            ["report", url, "-o", "s3://bucket/r.html"],
-            "--output s3://bucket/r.html: only a local file can be written here",
-        ),
-        (
-            ["compute", url, "-o", "o.jsonl", "--summary", "s3://bucket/s.json"],
-            "--summary s3://bucket/s.json: only a local file",
-        ),
-        (["report", url], "a report of objects has no default name; give -o report.html"),
-        (["compute", url, "--in-place"], "is in an object store and cannot be changed in place"),
-    ):
-        done = adv(*words, cwd=tmp_path)
-        assert done.status == 2
-        assert said in done.err
-    assert keys(s3) == ["in.jsonl"]
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("report {} -o s3://bucket/r.html", "--output s3://bucket/r.html: only a local file can be written here"),
+        ("compute {} -o o.jsonl --summary s3://bucket/s.json", "--summary s3://bucket/s.json: only a local file"),
+        ("report {}", "a report of objects has no default name; give -o report.html"),
+        ("compute {} --in-place", "is in an object store and cannot be changed in place"),
+    ],
+)
+def test_what_only_a_file_can_be_is_refused(s3: Bucket, url: str, line: str, said: str) -> None:
+    done = adv(line.format(url))
+    assert (done.status, said in done.err) == (2, True), done
+    assert s3.keys() == ["in.jsonl"]
 
 
 # --- web servers ---------------------------------------------------------------------------------------------
@@ -595,67 +505,64 @@ def web(files: Mapping[str, bytes]) -> Callable[[Request], Answer]:
     return rule
 
 
-def test_a_file_on_a_web_server_is_read_by_parts(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(LINES)
-    assert adv("compute", "in.jsonl", "-o", "local.jsonl", "-q", cwd=tmp_path).status == 0
+def test_a_file_on_a_web_server_is_read_by_parts() -> None:
+    Path("in.jsonl").write_bytes(LINES)
+    ok("compute in.jsonl -o local.jsonl -q")
     names = ("/a%20b/in.jsonl", "/signed.jsonl?Signature=secret%2F1")
     with hostile(web(dict.fromkeys(names, LINES))) as server:
-        for url in (f"{server.address}{name}" for name in names):
-            done = adv("compute", url, "-o", "out.jsonl", "--force", cwd=tmp_path)
+        for name in names:
+            done = adv(f"compute {server.address}{name} -o out.jsonl --force")
             assert done.status == 0, done
             assert "secret" not in done.out + done.err
-            assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
-        done = adv("compute", f"{server.address}{names[0]}", cwd=tmp_path)
+            assert Path("out.jsonl").read_bytes() == Path("local.jsonl").read_bytes()
+        done = adv(f"compute {server.address}{names[0]}")
         assert (done.status, "is read-only" in done.err) == (2, True)
-        assert "no such object" in adv("compute", f"{server.address}/other.jsonl", "-o", "x.jsonl", cwd=tmp_path).err
+        assert "no such object" in adv(f"compute {server.address}/other.jsonl -o x.jsonl").err
 
 
-def test_a_web_server_that_gives_no_parts_is_refused(tmp_path: Path) -> None:
+def test_a_web_server_that_gives_no_parts_is_refused() -> None:
     with hostile(lambda _: Answer(headers={"ETag": '"one"'}, body=LINES)) as server:
-        done = adv("compute", f"{server.address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+        done = adv(f"compute {server.address}/in.jsonl -o out.jsonl")
     assert done.status == 1
     assert "does not support range requests; download it first" in done.err
 
 
-def test_a_file_on_a_web_server_that_changes_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_on_a_web_server_that_changes_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"/in.jsonl": LINES}
     with hostile(web(files)) as server:
-        meanwhile(monkeypatch, lambda: files.update({"/in.jsonl": LINES.replace(b"1.0", b"0.0", 1)}))
-        done = adv("compute", f"{server.address}/in.jsonl", "-o", "out.jsonl", cwd=tmp_path)
+        meanwhile(monkeypatch, lambda: files.update({"/in.jsonl": OTHER_LINES}))
+        done = adv(f"compute {server.address}/in.jsonl -o out.jsonl")
     assert done.status == 1
     assert "the file changed while it was being read" in done.err
-    assert not (tmp_path / "out.jsonl").exists()
+    assert not Path("out.jsonl").exists()
 
 
-def test_of_a_saved_data_set_only_its_own_shards_are_read(s3: Any, tmp_path: Path) -> None:
+def test_of_a_saved_data_set_only_its_own_shards_are_read(s3: Bucket) -> None:
     shards = [f"data-0000{at}-of-00002.arrow" for at in range(2)]
-    for at, name in enumerate([*shards, "data-00000-of-00001.arrow"]):
-        pl.DataFrame(ROWS[12 * (at % 2) : 12 * (at % 2) + 12]).write_ipc(tmp_path / name)
-        put(s3, f"saved/{name}", tmp_path / name)
-    put(s3, "saved/dataset_info.json", b'{"features": {}}')
-    put(s3, "saved/state.json", json.dumps({"_data_files": [{"filename": name} for name in shards]}).encode())
+    for name, rows in zip([*shards, "data-00000-of-00001.arrow"], (ROWS[:12], ROWS[12:], ROWS[:12]), strict=True):
+        s3.put(f"saved/{name}", write(name, rows))
+    s3.put("saved/dataset_info.json", b'{"features": {}}')
+    s3.put("saved/state.json", json.dumps({"_data_files": [{"filename": name} for name in shards]}).encode())
     for url in ("s3://bucket/saved", "s3://bucket/saved/*.arrow"):
-        done = adv("inspect", url, "--group-within", "input", "--json", cwd=tmp_path)
-        assert done.status == 0, done
-        assert json.loads(done.out)["rows"] == len(ROWS)
-    s3.delete_object(Bucket="bucket", Key=f"saved/{shards[1]}")
-    done = adv("inspect", "s3://bucket/saved", cwd=tmp_path)
+        assert json.loads(adv(f"inspect {url} --group-within input --json").out)["rows"] == len(ROWS)
+    s3.client.delete_object(Bucket="bucket", Key=f"saved/{shards[1]}")
+    done = adv("inspect s3://bucket/saved")
     assert (done.status, done.err.count("\n")) == (1, 1), done
     assert f"{shards[1]}: no such object, but state.json lists it" in done.err
 
 
-def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, resolve = "/api/datasets/owner/runs/tree", "/datasets/owner/runs/resolve"
+def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = {"type": "file", "size": len(LINES)}
+    folder = {"type": "directory", "path": "data/sub"}
     pages = {
-        f"{tree}/main/data?recursive=true": [
-            {**entry, "path": "data/b_10.jsonl"},
-            {"type": "directory", "path": "data/sub"},
-        ],
+        "/api/datasets/owner/runs/tree/main/data?recursive=true": [{**entry, "path": "data/b_10.jsonl"}, folder],
         "/next": [{**entry, "path": "data/b_2.jsonl"}, {**entry, "path": "data/README.md"}],
     }
-    files = {f"{resolve}/main/data/{name}": LINES for name in ("b_2.jsonl", "b_10.jsonl")}
-    files[f"{resolve}/v1.0/data/b_2.jsonl"] = LINES[: LINES.index(b"\n", 900) + 1]
+    files = {
+        "/datasets/owner/runs/resolve/main/data/b_2.jsonl": LINES,
+        "/datasets/owner/runs/resolve/main/data/b_10.jsonl": LINES,
+        "/datasets/owner/runs/resolve/v1.0/data/b_2.jsonl": LINES[: LINES.index(b"\n", 900) + 1],
+    }
 
     def rule(request: Request) -> Answer:
         if request.path not in pages:
@@ -666,91 +573,64 @@ def test_a_data_set_of_the_hub_is_listed_and_read_with_a_token(tmp_path: Path, m
     monkeypatch.setenv("HF_TOKEN", "hf-secret")
     with hostile(rule) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
-        done = adv("inspect", "hf://datasets/owner/runs/data", "--group-within", "file", "--json", cwd=tmp_path)
-        assert done.status == 0, done
-        facts = json.loads(done.out)
+        facts = json.loads(adv("inspect hf://datasets/owner/runs/data --group-within file --json").out)
         assert facts["inputs"] == [f"hf://datasets/owner/runs/data/{name}" for name in ("b_2.jsonl", "b_10.jsonl")]
         assert facts["rows"] == 2 * len(ROWS)
-        assert all(one.headers["authorization"] == "Bearer hf-secret" for one in hub.seen)
-        done = adv("inspect", "hf://datasets/owner/runs@v1.0/data/b_2.jsonl", "--json", cwd=tmp_path)
+        assert {one.headers["authorization"] for one in hub.seen} == {"Bearer hf-secret"}
+        done = adv("inspect hf://datasets/owner/runs@v1.0/data/b_2.jsonl --json")
         assert json.loads(done.out)["rows"] < len(ROWS)
-        assert "not the name of a data set" in adv("inspect", "hf://models/x", cwd=tmp_path).err
-        assert (
-            "AWS_ENDPOINT_URL=https://s3.hf.co/OWNER"
-            in adv("inspect", "hf://buckets/owner/runs/a.jsonl", cwd=tmp_path).err
-        )
+        assert "not the name of a data set" in adv("inspect hf://models/x").err
+        elsewhere = adv("inspect hf://buckets/owner/runs/a.jsonl")
+        assert "AWS_ENDPOINT_URL=https://s3.hf.co/OWNER" in elsewhere.err
 
 
-def test_an_endpoint_of_s3_may_have_a_path_as_that_of_the_hubs_buckets_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("afresh")
+def test_an_endpoint_of_s3_may_have_a_path_as_that_of_the_hubs_buckets_has(monkeypatch: pytest.MonkeyPatch) -> None:
     with hostile(web({"/owner/runs/a.jsonl": LINES})) as gateway:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"{gateway.address}/owner")
         monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
         monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        stores._boto3.cache_clear()
-        done = adv("inspect", "s3://runs/a.jsonl", "--json", cwd=tmp_path)
-    stores._boto3.cache_clear()
+        done = adv("inspect s3://runs/a.jsonl --json")
     assert json.loads(done.out)["rows"] == len(ROWS), done.err
 
 
-def test_tasks_look_at_objects_and_read_and_write_them(
-    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_look_at_objects_and_read_and_write_them(s3: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = ray_runs.without_ray(monkeypatch)
     for at in range(3):
-        put(s3, f"run/{at}.jsonl", LINES)
-    words = ("compute", "s3://bucket/run/", "--group-within", "input", "-q")
-    assert adv(*words, "-o", "s3://bucket/one/", cwd=tmp_path).status == 0
-    done = adv(*words, "-o", "s3://bucket/many/", "--engine", "ray", cwd=tmp_path)
-    assert (done.status, done.err) == (0, "")
-    for at in range(3):
-        assert content(s3, f"many/{at}.jsonl") == content(s3, f"one/{at}.jsonl")
+        s3.put(f"run/{at}.jsonl", LINES)
+    line = "compute s3://bucket/run/ --group-within input -q"
+    ok(f"{line} -o s3://bucket/one/")
+    ok(f"{line} -o s3://bucket/many/ --engine ray")
+    assert [s3[f"many/{at}.jsonl"] for at in range(3)] == [s3[f"one/{at}.jsonl"] for at in range(3)]
     # Three tasks look at an object each, one reads all of them (they are small), and one writes them.
     assert [one.__name__ for one in tasks] == ["work_on"] * 4 + ["write_files"]
-    again = adv(*words, "-o", "s3://bucket/many/", "--engine", "ray", cwd=tmp_path)
-    assert again.status == 2
-    assert "exists" in again.err
-    assert uploads(s3) == []
+    again = adv(f"{line} -o s3://bucket/many/ --engine ray")
+    assert (again.status, "exists" in again.err, s3.uploads()) == (2, True, [])
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_an_export_goes_to_an_object_and_comes_from_one(s3: Any, suffix: str, tmp_path: Path) -> None:
-    source, (local, to) = put(s3, "in.jsonl", LINES), (tmp_path / f"out.{suffix}", f"s3://bucket/out.{suffix}")
-    words = ("--to", "weights", "--prompt", "prompt_id", "--response", "text", "-q")
-    (tmp_path / "in.jsonl").write_bytes(LINES)
-    assert adv("export", str(tmp_path / "in.jsonl"), *words, "-o", str(local)).status == 0
-    done = adv("export", source, *words, "-o", to)
-    assert done.status == 0, done.err
-    assert content(s3, f"out.{suffix}") == local.read_bytes()
-    again = adv("export", source, *words, "-o", to)
+def test_an_export_goes_to_an_object_and_comes_from_one(s3: Bucket, url: str, suffix: str) -> None:
+    Path("in.jsonl").write_bytes(LINES)
+    ok(f"export in.jsonl {EXPORT} -o out.{suffix}")
+    ok(f"export {url} {EXPORT} -o s3://bucket/out.{suffix}")
+    assert s3[f"out.{suffix}"] == Path(f"out.{suffix}").read_bytes()
+    again = adv(f"export {url} {EXPORT} -o s3://bucket/out.{suffix}")
     assert (again.status, "--force" in again.err) == (2, True)
-    wrong = adv(
-        "export", source, *words[:2], "--prompt", "prompt_id", "--response", "nix", "-o", f"s3://bucket/no.{suffix}"
-    )
-    assert wrong.status == 1
-    assert sorted(keys(s3)) == ["in.jsonl", f"out.{suffix}"]
-    assert uploads(s3) == []
+    wrong = adv(f"export {url} --to weights --prompt prompt_id --response nix -o s3://bucket/no.{suffix}")
+    assert (wrong.status, s3.keys()) == (1, ["in.jsonl", f"out.{suffix}"])
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Any, server: Proxy, tmp_path: Path, name: str) -> None:
+def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Bucket, place: Path, name: str) -> None:
     letters = np.random.default_rng(7).integers(97, 123, (4_000, 4_000), dtype=np.uint8)
-    rows = pl.DataFrame(
-        {
-            "prompt_id": [f"p{at // 4}" for at in range(len(letters))],
-            "reward": [float(at % 2) for at in range(len(letters))],
-            "completion": [bytes(line).decode() for line in letters],
-        }
-    )
-    path = tmp_path / name
-    if name.endswith(".parquet"):
-        rows.write_parquet(path, row_group_size=100)
-    else:
-        rows.write_ndjson(path)
-    model = Model.of(Job(inputs=[put(s3, name, path)]))
+    number = pl.int_range(len(letters))
+    texts = pl.DataFrame({"completion": [bytes(line).decode() for line in letters]})
+    rows = texts.with_columns(prompt_id=number // 4, reward=number % 2)
+    path = place / name
+    rows.write_parquet(path, row_group_size=100) if name.endswith(".parquet") else rows.write_ndjson(path)
+    model = Model.of(Job(inputs=[s3.put(name, path)]))
     reader = Reader(model.inspection.narrow, TextColumns())
-    server.reset()
+    s3.proxy.reset()
     for at in (0, 1_999, 3_999):
         assert [part.text for part in reader.passages(at)] == [rows["completion"][at]]
-    assert server.received < 3 * MB < path.stat().st_size / 3
+    assert s3.proxy.received < 3 * MB < path.stat().st_size / 3

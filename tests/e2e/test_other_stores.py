@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from grpo_cli.files import stores
 from tests.support.command import adv
-from tests.support.jobs import meanwhile
+from tests.support.jobs import meanwhile, write
 from tests.support.other_stores import Azure, Google, Store, serving
 
 ROWS = [{"prompt_id": f"p{at // 4}", "reward": float(at % 3 == 0), "text": "x" * at} for at in range(24)]
@@ -20,8 +19,8 @@ LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
 
 
 @pytest.fixture(params=["gs", "az"])
-def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Store]:
-    """A store with the bucket `box`; the tool finds it and its keys in the environment."""
+def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, place: Path) -> Iterator[Store]:
+    """A store with lines in the bucket `box`; the tool finds it and its keys in the environment."""
     for name in [name for name in os.environ if name.startswith(("AZURE_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
@@ -30,47 +29,48 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
     with serving(Google if request.param == "gs" else Azure) as found:
         account = {"gcs_base_url": found.address, "disable_oauth": True}
         account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
-        (tmp_path / "account.json").write_text(json.dumps(account))
-        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+        (place / "account.json").write_text(json.dumps(account))
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(place / "account.json"))
         monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", found.address)
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "known")
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
         found.url = f"{request.param}://box"
+        found.objects["box/in.jsonl"] = LINES
         yield found
     stores._store.cache_clear()
 
 
-def test_a_prefix_and_a_glob_are_read_page_by_page(store: Store, tmp_path: Path) -> None:
+def computing(store: Store) -> str:
+    return f"compute {store.url}/in.jsonl -o {store.url}/out.jsonl"
+
+
+def test_a_prefix_and_a_glob_are_read_page_by_page(store: Store) -> None:
     for name in ("step_10.jsonl", "step_2.jsonl", "step_2.advantages.jsonl", "sub/step_3.jsonl", "notes.txt"):
         store.objects[f"box/run/{name}"] = LINES
-    for pattern, files in (("run/", ["step_2", "step_10", "sub/step_3"]), ("run/*.jsonl", ["step_2", "step_10"])):
-        done = adv("inspect", f"{store.url}/{pattern}", "--group-within", "file", "--json", cwd=tmp_path)
-        assert json.loads(done.out)["inputs"] == [f"{store.url}/run/{name}.jsonl" for name in files]
+    for pattern, files in (("run/", "step_2 step_10 sub/step_3"), ("run/*.jsonl", "step_2 step_10")):
+        done = adv(f"inspect '{store.url}/{pattern}' --group-within file --json")
+        assert json.loads(done.out)["inputs"] == [f"{store.url}/run/{name}.jsonl" for name in files.split()]
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_an_object_gets_the_bytes_that_a_file_gets(store: Store, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"in.{suffix}"
-    (pl.DataFrame.write_ndjson if suffix == "jsonl" else pl.DataFrame.write_parquet)(pl.DataFrame(ROWS), path)
-    store.objects[f"box/in.{suffix}"] = path.read_bytes()
-    assert adv("compute", path.name, "-o", f"local.{suffix}", "-q", cwd=tmp_path).status == 0
-    assert adv("compute", f"{store.url}/in.{suffix}", "-o", f"{store.url}/out/", "-q", cwd=tmp_path).status == 0
-    assert store.objects[f"box/out/in.{suffix}"] == (tmp_path / f"local.{suffix}").read_bytes()
+@pytest.mark.parametrize("name", ["in.jsonl", "in.parquet"])
+def test_an_object_gets_the_bytes_that_a_file_gets(store: Store, name: str) -> None:
+    store.objects[f"box/{name}"] = write(name, ROWS).read_bytes()
+    assert adv(f"compute {name} -o local.{name} -q").status == 0
+    assert adv(f"compute {store.url}/{name} -o {store.url}/out/ -q").status == 0
+    assert store.objects[f"box/out/{name}"] == Path(f"local.{name}").read_bytes()
 
 
 def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_force(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.objects |= {"box/in.jsonl": LINES, "box/out.jsonl": b"mine"}
-    words = ("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", "-q")
-    done = adv(*words, cwd=tmp_path)
+    store.objects["box/out.jsonl"] = b"mine"
+    done = adv(computing(store))
     assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"mine")
-    del store.objects["box/out.jsonl"]
     meanwhile(monkeypatch, lambda: store.objects.update({"box/out.jsonl": b"theirs"}))
     monkeypatch.setattr(stores, "exists", lambda _: False)  # it was made a moment after the last look
-    done = adv(*words, cwd=tmp_path)
+    done = adv(computing(store))
     assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"theirs")
-    assert adv(*words, "--force", cwd=tmp_path).status == 0
+    assert adv(f"{computing(store)} --force").status == 0
     assert store.objects["box/out.jsonl"].count(b"advantage") == len(ROWS)
 
 
@@ -81,42 +81,37 @@ def test_a_large_output_is_sent_in_parts_and_appears_whole(store: Store, *, forc
     sink.write(data)
     sink.complete()
     assert sum(line.startswith("PUT") for line in store.requests) > 2
-    assert store.objects == {"box/out.jsonl": data}
-    assert store.uploads == {}
+    assert (store.objects["box/out.jsonl"], store.uploads) == (data, {})
 
 
 def test_an_object_that_changes_between_the_readings_stops_the_run(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.objects["box/in.jsonl"] = LINES
     meanwhile(monkeypatch, lambda: store.objects.update({"box/in.jsonl": LINES.replace(b"1.0", b"0.0", 1)}))
-    done = adv("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", cwd=tmp_path)
-    assert (done.status, list(store.objects)) == (1, ["box/in.jsonl"])
+    done = adv(computing(store))
+    assert (done.status, [*store.objects]) == (1, ["box/in.jsonl"])
     assert "the file changed while it was being read" in done.err
 
 
-def test_a_busy_store_is_retried_and_a_refusal_is_one_line_without_credentials(store: Store, tmp_path: Path) -> None:
-    store.objects["box/in.jsonl"] = LINES
-    words = ("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl")
+def test_a_busy_store_is_retried_and_a_refusal_is_one_line_without_credentials(store: Store) -> None:
     store.answers += [503]
-    assert adv(*words, "-q", cwd=tmp_path).status == 0
+    assert adv(computing(store)).status == 0
     store.answers += [403] * 20
-    done = adv(*words, "--force", cwd=tmp_path)
+    done = adv(f"{computing(store)} --force")
     assert (done.status, done.err.count("\n"), "access denied" in done.err) == (1, 1, True)
     assert {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_KEY"}[store.url[:2]] in done.err
     assert "known" not in done.err
     assert "c2VjcmV0" not in done.err
 
 
-@pytest.mark.parametrize(("force", "size"), [(False, 1), (True, 6 << 20)])
+@pytest.mark.parametrize(("force", "size"), [("", 1), ("--force", 6 << 20)])
 @pytest.mark.parametrize(("status", "words"), [(403, "access denied"), (503, "unexpected answer from the store")])
 def test_an_output_that_the_store_does_not_take_is_named_and_leaves_no_object(
-    store: Store, tmp_path: Path, status: int, words: str, *, force: bool, size: int
+    store: Store, status: int, words: str, force: str, size: int
 ) -> None:
-    row = json.dumps({**ROWS[0], "text": "x" * size}).encode()
-    store.objects["box/in.jsonl"] = LINES + row
+    store.objects["box/in.jsonl"] = LINES + json.dumps({**ROWS[0], "text": "x" * size}).encode()
     store.only, store.answers = "PUT", [status] * 99
-    done = adv("compute", f"{store.url}/in.jsonl", "-o", f"{store.url}/out.jsonl", *["--force"] * force, cwd=tmp_path)
+    done = adv(f"{computing(store)} {force}")
     assert (done.status, done.err.count("\n"), [*store.objects]) == (1, 1, ["box/in.jsonl"]), done
     assert f"{store.url}/out.jsonl: {words}" in done.err
     assert store.uploads == {}

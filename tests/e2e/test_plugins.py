@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -18,14 +20,17 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import PluginError, UsageError
 from grpo_cli.plugins import SLOW, PluginWarning
+from grpo_cli.read.open_tables import find_inputs, open_tables
+from grpo_cli.read.recognise import with_schema
+from grpo_cli.read.tables import Binding
 from grpo_cli.schemas.table import schemas
 from tests.support.command import Done, adv, process
 from tests.support.drawn import is_nightly
 from tests.support.jobs import write
 from tests.support.json_schemas import schemas as json_schemas
 
-TEMPLATE = Path(__file__).resolve().parent.parent.parent / "examples" / "plugin"
-ROWS = "".join(f'{{"prompt_id": {k // 3}, "reward": {(0, 1, 5)[k % 3]}}}\n' for k in range(6))
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "examples" / "plugin"
 MIDRANGE = [-2.5, -1.5, 2.5] * 2
 PRESET = 'inherits = "trl-grpo"\nframework = "Ours"\nplan.divisor.epsilon = 0.5\n'
 SCHEMA = """
@@ -39,27 +44,32 @@ reward = ["points"]
 """
 
 
-def install(site: Path, name: str, points: dict[str, dict[str, str]], **modules: str) -> None:
+def install(site: Path, name: str, points: str, **modules: str) -> None:
     """A package as pip leaves it, without its record of files."""
     info = site / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    lines = [f"[{group}]\n" + "".join(f"{key} = {at}\n" for key, at in rows.items()) for group, rows in points.items()]
-    (info / "entry_points.txt").write_text("\n".join(lines))
+    (info / "entry_points.txt").write_text(points)
     for module, text in modules.items():
         (site / f"{module}.py").write_text(text)
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    (tmp_path / "in.jsonl").write_text(ROWS)
-    return tmp_path
+def bad(site: Path, kind: str, code: str) -> None:
+    """A package called bad with one method, preset or schema, which is X of its module."""
+    install(site, "bad", f"[grpo_adv.{kind}]\nbad-one = bad:X\n", bad=code)
+
+
+@pytest.fixture(autouse=True)
+def _rows() -> None:
+    write("in.jsonl", [{"prompt_id": k // 3, "reward": (0, 1, 5)[k % 3]} for k in range(6)])
+    # Rows that tell most formulas apart.
+    write("many.jsonl", [{"prompt_id": k // 5, "reward": k * k % 17 / 4} for k in range(60)])
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of installed packages, here and in processes that are started."""
-    found = tmp_path / "site"
+def site(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages."""
+    found = place / "site"
     found.mkdir()
     monkeypatch.syspath_prepend(found)
     for rows in (ESTIMATORS, presets(), schemas()):
@@ -72,129 +82,117 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def template(site: Path) -> Path:
     points = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["project"]["entry-points"]
-    install(site, "lab-plugin", points, lab_plugin=(TEMPLATE / "lab_plugin.py").read_text())
+    lines = [f"[{group}]\n" + "".join(f"{key} = {at}\n" for key, at in rows.items()) for group, rows in points.items()]
+    install(site, "lab-plugin", "".join(lines), lab_plugin=(TEMPLATE / "lab_plugin.py").read_text())
     return site
 
 
-def many(place: Path) -> None:
-    """Rows that tell most formulas apart."""
-    rows = [{"prompt_id": k // 5, "reward": k * k % 17 / 4} for k in range(60)]
-    write(place / "in.jsonl", rows)
-
-
-def values(done: Done) -> list[float]:
+def values(line: str) -> list[float]:
+    done = adv(line)
     assert done.status == 0, done.err
     return [row["advantage"] for row in done.rows]
+
+
+def one_line(done: Done, said: str) -> None:
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1), done
+    assert done.err.startswith(f"error: {said}"), done.err
 
 
 # --- the template ----------------------------------------------------------------------------------------------
 
 
 def test_the_tests_of_the_template_pass(template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", f"{template}:{TEMPLATE.parent.parent}")
+    monkeypatch.setenv("PYTHONPATH", f"{template}:{ROOT}")
     # As many examples as here; in the nightly run, and where `.ci/run` has installed the wheel, as many as hypothesis draws.
     examples = [] if is_nightly() else ["-p", "tests.conftest"]
-    options = [*examples, "-n", "0", "-p", "no:cacheprovider", "--rootdir", str(TEMPLATE), "-c", "/dev/null", "-q"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "-o", "addopts=", str(TEMPLATE)],
-        cwd=template, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE}"
+    words = [sys.executable, "-m", "pytest", *examples, *options.split()]
+    done = subprocess.run(words, cwd=template, capture_output=True, text=True, check=False)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_names_of_a_package_mean_what_it_says(template: Path, place: Path) -> None:
-    method = adv("compute", "in.jsonl", "-m", "lab-midrange", "-o", "-", cwd=place)
-    assert values(method) == MIDRANGE
-    assert "lab-midrange (from lab-plugin 1.0)" in method.err
-    preset = adv("compute", "in.jsonl", "--preset", "lab-trainer", "--scale", "none", "-o", "-", cwd=place)
-    assert values(preset) == MIDRANGE
-    assert "lab-trainer (from lab-plugin 1.0)" in preset.err
-    facts = json.loads(adv("compute", "in.jsonl", "--preset", "lab-trainer", "--json", cwd=place).out)
+@pytest.mark.usefixtures("template")
+def test_names_of_a_package_mean_what_it_says() -> None:
+    for name in ("-m lab-midrange", "--preset lab-trainer --scale none"):
+        done = adv(f"compute in.jsonl {name} -o -")
+        assert [row["advantage"] for row in done.rows] == MIDRANGE
+        assert f"{name.split()[1]} (from lab-plugin 1.0)" in done.err
+    facts = json.loads(adv("compute in.jsonl --preset lab-trainer --json").out)
     assert facts["plan"]["package"] == facts["preset"]["from"] == "lab-plugin 1.0"
     Draft202012Validator(json.loads(json_schemas()["compute"])).validate(facts)
 
 
-def test_an_audit_finds_the_method_and_the_preset_of_a_package(template: Path, place: Path) -> None:
-    many(place)
-    adv("compute", "in.jsonl", "-m", "lab-midrange", "-o", "out.jsonl", "-q", cwd=place)
-    done = adv("audit", "out.jsonl", cwd=place)
-    assert "matches --method lab-midrange" in done.out, done.err
-    adv("compute", "in.jsonl", "--preset", "lab-trainer", "-o", "more.jsonl", "-q", cwd=place)
-    assert "lab-trainer" in adv("audit", "more.jsonl", cwd=place).out
+@pytest.mark.usefixtures("template")
+def test_an_audit_finds_the_method_and_the_preset_of_a_package() -> None:
+    for flag, name, said in (("-m", "lab-midrange", "matches --method lab-midrange"), ("--preset", "lab-trainer", "lab-trainer")):  # fmt: skip
+        assert adv(f"compute many.jsonl {flag} {name} -o out.jsonl -q --force").status == 0
+        done = adv("audit out.jsonl")
+        assert said in done.out, done.err
 
 
+@pytest.mark.usefixtures("template")
 @pytest.mark.parametrize(
     ("command", "name"), [("methods", "lab-midrange"), ("presets", "lab-trainer"), ("schemas", "lab-log")]
 )
-def test_listings_and_explanations_name_the_package(command: str, name: str, template: Path) -> None:
+def test_listings_and_explanations_name_the_package(command: str, name: str) -> None:
     listed = adv(command)
     assert re.search(rf"^{name} .*\n(.*\n)?.*from lab-plugin 1\.0", listed.out, re.MULTILINE), listed.out
-    assert f"{name} (from lab-plugin 1.0)" in adv(command, name).out
-    rows = {row["name"]: row["origin"] for row in json.loads(adv(command, "--json").out)}
+    assert f"{name} (from lab-plugin 1.0)" in adv(f"{command} {name}").out
+    rows = {row["name"]: row["origin"] for row in json.loads(adv(f"{command} --json").out)}
     assert rows.pop(name) == "lab-plugin 1.0"
     assert {*rows.values()} == {"built in"}
 
 
-def test_an_unknown_name_is_answered_with_that_of_a_package_without_importing_it(template: Path, place: Path) -> None:
+def test_an_unknown_name_is_answered_with_that_of_a_package_without_importing_it(template: Path) -> None:
     (template / "lab_plugin.py").write_text("raise RuntimeError\n")
-    done = adv("compute", "in.jsonl", "-m", "lab-midrang", cwd=place)
+    done = adv("compute in.jsonl -m lab-midrang")
     assert done.err == "error: no method named 'lab-midrang'; did you mean 'lab-midrange'?\n"
 
 
-def test_the_shell_completes_names_without_importing_the_package(site: Path, place: Path) -> None:
-    install(site, "sleepy", {"grpo_adv.presets": {"lab-one": "sleepy:X"}}, sleepy="import time; time.sleep(60)\n")
-    (place / "ours.toml").write_text(f"[lab-ours]\n{PRESET}")
+def test_the_shell_completes_names_without_importing_the_package(site: Path) -> None:
+    install(site, "sleepy", "[grpo_adv.presets]\nlab-one = sleepy:X\n", sleepy="import time; time.sleep(60)\n")
+    Path("ours.toml").write_text(f"[lab-ours]\n{PRESET}")
     line = "grpo-adv compute --presets ours.toml --preset lab-"
-    words = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
-    env: dict[str, Any] = {**words, "PYTHONPATH": path_of(site)}
-    done = process(cwd=place, **env)
+    words: dict[str, Any] = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": "5"}
+    done = process(**words, PYTHONPATH=f"{site}:{ROOT}")
     assert {*done.out.split()} == {"lab-one", "lab-ours"}, done.err
 
 
-def path_of(site: Path) -> str:
-    return f"{site}:{TEMPLATE.parent.parent}"
+@pytest.mark.usefixtures("template")
+def test_the_schema_of_a_package_is_explained_for_a_file_and_read_when_it_is_named() -> None:
+    write("log.jsonl", [{"question": "a", "points": points, "round": 1} for points in (1, 0)])
+    assert "lab-log (from lab-plugin 1.0): lab log" in adv("schemas log.jsonl").out
+    assert values("compute log.jsonl --schema lab-log -m dr-grpo -o -") == [0.5, -0.5]
 
 
-def test_the_schema_of_a_package_is_explained_for_a_file_and_read_when_it_is_named(template: Path, place: Path) -> None:
-    (place / "log.jsonl").write_text(
-        '{"question": "a", "points": 1, "round": 1}\n{"question": "a", "points": 0, "round": 1}\n'
-    )
-    assert "lab-log (from lab-plugin 1.0): lab log" in adv("schemas", "log.jsonl", cwd=place).out
-    named = adv("compute", "log.jsonl", "--schema", "lab-log", "-m", "dr-grpo", "-o", "-", cwd=place)
-    assert values(named) == [0.5, -0.5]
+def test_what_a_package_prints_when_it_is_imported_is_not_among_the_data(template: Path) -> None:
+    module = template / "lab_plugin.py"
+    module.write_text(f"{module.read_text()}\nprint('hello')\n")
+    assert values("compute in.jsonl -m lab-midrange -o - -q") == MIDRANGE
 
 
 # --- what is not used is not imported --------------------------------------------------------------------------
 
-NOT_ASKED = [
-    ["--version"],
-    ["--help"],
-    ["compute", "--help"],
-    ["compute", "in.jsonl", "-o", "-", "-q"],
-    ["compute", "in.jsonl", "--preset", "trl-grpo", "-o", "-", "-q"],
-    ["compute", "in.jsonl", "-m", "rloo", "--schema", "none", "-o", "-", "-q"],
-    ["inspect", "in.jsonl", "-q"],
-    ["compare", "in.jsonl", "-m", "rloo", "--preset", "trl-grpo", "-q"],
-    ["methods", "rloo"],
-    ["presets", "trl-grpo"],
-    ["schemas", "trl"],
-]
 
-
-@pytest.mark.parametrize("line", NOT_ASKED, ids=" ".join)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--version", "--help", "compute --help", "compute in.jsonl -o - -q", "compute in.jsonl --preset trl-grpo -o - -q",
+        "compute in.jsonl -m rloo --schema none -o - -q", "inspect in.jsonl -q",
+        "compare in.jsonl -m rloo --preset trl-grpo -q", "methods rloo", "presets trl-grpo", "schemas trl",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("code", ["raise RuntimeError('imported')", "import time; time.sleep(600)"])
-def test_a_package_is_not_imported_unless_one_of_its_names_is_used(
-    code: str, line: list[str], site: Path, place: Path
-) -> None:
-    groups = ("grpo_adv.estimators", "grpo_adv.presets", "grpo_adv.schemas")
-    install(site, "bad", {group: {"bad-one": "bad:X", "grpo": "bad:X"} for group in groups}, bad=code)
-    plain = adv(*line, cwd=place)
-    assert plain.status == 0, plain.err
-    assert plain.err == ""
+def test_a_package_is_not_imported_unless_one_of_its_names_is_used(code: str, line: str, site: Path) -> None:
+    points = [f"[grpo_adv.{kind}]\nbad-one = bad:X\ngrpo = bad:X\n" for kind in ("estimators", "presets", "schemas")]
+    install(site, "bad", "".join(points), bad=code)
+    done = adv(line)
+    assert (done.status, done.err) == (0, "")
 
 
 # --- what is wrong with a package ------------------------------------------------------------------------------
 
+KINDS = [("estimators", "method", "-m"), ("presets", "preset", "--preset"), ("schemas", "schema", "--schema")]
 BROKEN = {
     "raise RuntimeError('no GPU here\\nand more')": "RuntimeError: no GPU here",
     "import nowhere_to_be_found": "ModuleNotFoundError: No module named 'nowhere_to_be_found'",
@@ -206,69 +204,33 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("code", BROKEN)
-@pytest.mark.parametrize(
-    ("group", "command", "use"),
-    [("estimators", "methods", "-m"), ("presets", "presets", "--preset"), ("schemas", "schemas", "--schema")],
-)
+@pytest.mark.parametrize(("kind", "what", "use"), KINDS)
 def test_a_broken_package_is_one_line_and_stops_nothing_else(
-    group: str, command: str, use: str, code: str, site: Path, place: Path
+    kind: str, what: str, use: str, code: str, site: Path
 ) -> None:
-    install(site, "bad", {f"grpo_adv.{group}": {"bad-one": "bad:X"}}, bad=code)
-    used = adv("compute", "in.jsonl", use, "bad-one", cwd=place)
-    assert (used.status, used.err.count("\n")) == (2, 1)
-    assert used.err.startswith(f"error: the {command[:-1]} bad-one of bad 1.0 cannot be used: ")
+    bad(site, kind, code)
+    used = adv(f"compute in.jsonl {use} bad-one")
+    one_line(used, f"the {what} bad-one of bad 1.0 cannot be used: ")
     assert BROKEN[code] in used.err
-    listed = adv(command)
+    listed = adv(f"{what}s")
     assert listed.status == 0
     assert listed.err == used.err.replace("error:", "warning:").partition("; repair")[0] + "; it is left out\n"
     assert "bad-one" not in listed.out
-    assert adv(command, "-h").err == ""
+    assert adv(f"{what}s -h").err == ""
 
 
-def test_an_entry_point_that_is_not_one_is_named(site: Path, place: Path) -> None:
-    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "a file.py"}})
-    used = adv("compute", "in.jsonl", "-m", "bad-one", cwd=place)
-    assert used.err.startswith(
-        "error: the method bad-one of bad 1.0 cannot be used: its entry point 'a file.py' is not MODULE:OBJECT;"
-    )
+def test_an_entry_point_that_is_not_one_is_named(site: Path) -> None:
+    install(site, "bad", "[grpo_adv.estimators]\nbad-one = a file.py\n")
+    said = "the method bad-one of bad 1.0 cannot be used: its entry point 'a file.py' is not MODULE:OBJECT;"
+    one_line(adv("compute in.jsonl -m bad-one"), said)
 
 
-def test_a_package_that_cannot_be_imported_does_not_stop_an_audit_without_a_match(site: Path, place: Path) -> None:
-    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "bad:X"}}, bad="")
-    many(place)
-    adv("compute", "in.jsonl", "--expr", "reward * n - min / 7", "-o", "out.jsonl", "-q", cwd=place)
-    done = adv("audit", "out.jsonl", cwd=place)
+def test_a_package_that_cannot_be_imported_does_not_stop_an_audit_without_a_match(site: Path) -> None:
+    bad(site, "estimators", "")
+    assert adv("compute many.jsonl --expr 'reward * n - min / 7' -o out.jsonl -q").status == 0
+    done = adv("audit out.jsonl")
     assert (done.status, "no match" in done.out) == (0, True), done.err
-    assert done.err.splitlines() == [done.err.strip()] and done.err.startswith("warning: ")
-
-
-def test_a_package_that_is_broken_does_not_stop_an_audit(site: Path, place: Path) -> None:
-    fails = '''
-from grpo_cli import Estimator
-def fails(t):
-    """Fails.
-
-        A = r
-
-    Never. Source: none.
-    """
-    return t.role("nothing")
-X = Estimator(name="bad-one", build=fails)
-'''
-    install(
-        site, "bad", {"grpo_adv.estimators": {"bad-one": "bad:X"}, "grpo_adv.presets": {"worse": "bad:Y"}}, bad=fails
-    )
-    many(place)
-    adv("compute", "in.jsonl", "-m", "rloo", "-o", "out.jsonl", "-q", cwd=place)
-    done = adv("audit", "out.jsonl", cwd=place)
-    assert "matches --method rloo" in done.out
-    lines = done.err.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["warning"] * 2
-    assert "the preset worse of bad 1.0 cannot be used: AttributeError" in lines[0]
-    assert "the method bad-one of bad 1.0 failed: ColumnNotFoundError" in lines[1]
-    used = adv("compute", "in.jsonl", "-m", "bad-one", cwd=place)
-    assert (used.status, used.err.count("\n")) == (2, 1)
-    assert "the method bad-one of bad 1.0 failed: ColumnNotFoundError" in used.err
+    assert done.err.startswith("warning: ") and done.err.count("\n") == 1
 
 
 METHOD = '''
@@ -286,6 +248,7 @@ def build(t):
 X = Estimator(name="bad-one", build=build, FACT)
 '''
 LIES = {
+    "return t.role('nothing')": "ColumnNotFoundError",
     "return 1.5": "it returns 1.5, not an expression of polars",
     "return None": "it returns None, not an expression of polars",
     "return t.d.head(2)": "height of column '.1' (2) does not match height of column 'group' (60)",
@@ -304,21 +267,18 @@ LIES = {
 
 
 def method(site: Path, body: str = "return t.d", fact: str = "") -> None:
-    code = METHOD.replace("BODY", body).replace("FACT", fact)
-    install(site, "bad", {"grpo_adv.estimators": {"bad-one": "bad:X"}}, bad=code)
+    bad(site, "estimators", METHOD.replace("BODY", body).replace("FACT", fact))
 
 
 @pytest.mark.parametrize("body", LIES)
-def test_a_method_that_lies_is_one_line_with_its_package(body: str, site: Path, place: Path) -> None:
+def test_a_method_that_lies_is_one_line_with_its_package(body: str, site: Path) -> None:
     method(site, body)
-    many(place)
-    used = adv("compute", "in.jsonl", "-m", "bad-one", "-o", "out.jsonl", cwd=place)
-    assert (used.status, used.out, used.err.count("\n")) == (2, "", 1), used
-    assert used.err.startswith("error: the method bad-one of bad 1.0 failed: ")
+    used = adv("compute many.jsonl -m bad-one -o out.jsonl")
+    one_line(used, "the method bad-one of bad 1.0 failed: ")
     assert LIES[body] in used.err
-    assert not (place / "out.jsonl").exists()
-    adv("compute", "in.jsonl", "-m", "rloo", "-o", "out.jsonl", "-q", cwd=place)
-    audited = adv("audit", "out.jsonl", cwd=place)
+    assert not Path("out.jsonl").exists()
+    adv("compute many.jsonl -m rloo -o out.jsonl -q")
+    audited = adv("audit out.jsonl")
     assert "matches --method rloo" in audited.out
     assert audited.err == used.err.replace("error:", "warning:").partition("; repair")[0] + "; it is left out\n"
 
@@ -326,21 +286,20 @@ def test_a_method_that_lies_is_one_line_with_its_package(body: str, site: Path, 
 @pytest.mark.parametrize(
     "fact", ["min_group='2'", "scales='none'", "about=3", "batch='x'", "centred='no'", "params=None"]
 )
-def test_a_fact_of_a_method_has_its_type(fact: str, site: Path, place: Path) -> None:
+def test_a_fact_of_a_method_has_its_type(fact: str, site: Path) -> None:
     method(site, fact=fact)
-    for line in (["compute", "in.jsonl", "-m", "bad-one"], ["methods"], ["audit", "in.jsonl", "--column", "reward"]):
-        done = adv(*line, cwd=place)
+    for line in ("compute in.jsonl -m bad-one", "methods", "audit in.jsonl --column reward"):
         said = (
             f"the method bad-one of bad 1.0 cannot be used: its {fact.replace('=', ' cannot be ')}; it is of the type "
         )
-        assert said in done.err
-        assert done.err.count("\n") == 1
+        done = adv(line)
+        assert (said in done.err, done.err.count("\n")) == (True, 1)
 
 
-def test_what_a_method_prints_is_not_among_the_data(site: Path, place: Path) -> None:
+def test_what_a_method_prints_is_not_among_the_data(site: Path) -> None:
     method(site, "print('hello'); return t.d")
-    done = adv("compute", "in.jsonl", "-m", "bad-one", "-o", "-", "-q", cwd=place)
-    assert values(done) == [0.0, 1.0, 5.0] * 2
+    done = adv("compute in.jsonl -m bad-one -o - -q")
+    assert [row["advantage"] for row in done.rows] == [0.0, 1.0, 5.0] * 2
     assert done.err == "hello\n"
 
 
@@ -348,11 +307,10 @@ def test_what_a_method_prints_is_not_among_the_data(site: Path, place: Path) -> 
     ("value", "said"),
     [("float('nan')", "4 advantages are NaN"), ("float('inf')", "4 advantages are infinite"), ("None", "4 null")],
 )
-def test_values_that_are_no_numbers_are_counted(value: str, said: str, site: Path, place: Path) -> None:
+def test_values_that_are_no_numbers_are_counted(value: str, said: str, site: Path) -> None:
     method(site, f"return pl.when(t.d > 0).then(pl.lit({value}, pl.Float64)).otherwise(t.d)")
-    done = adv("compute", "in.jsonl", "-m", "bad-one", "-o", "out.jsonl", cwd=place)
-    assert done.status == 0, done.err
-    assert said in done.out
+    done = adv("compute in.jsonl -m bad-one -o out.jsonl")
+    assert (done.status, said in done.out) == (0, True), done
 
 
 TABLES = """
@@ -367,39 +325,30 @@ X = """
 
 
 @pytest.mark.parametrize(
-    ("kind", "table"), [("presets", "PRESET"), ("presets", "Raises(PRESET)"), ("schemas", "SCHEMA"), ("schemas", "Raises(SCHEMA)")]
+    ("what", "table"), [("preset", "PRESET"), ("preset", "Raises(PRESET)"), ("schema", "SCHEMA"), ("schema", "Raises(SCHEMA)")]
 )  # fmt: skip
-def test_a_table_of_a_package_is_read_as_plain_data(kind: str, table: str, site: Path, place: Path) -> None:
-    install(site, "bad", {f"grpo_adv.{kind}": {"bad-one": "bad:X"}}, bad=TABLES + table)
-    assert values(adv("compute", "in.jsonl", f"--{kind[:-1]}", "bad-one", "-o", "-", cwd=place))
-    for line in ([kind, "bad-one"], [kind, "--json"], [kind]):
-        assert adv(*line).err == ""
+def test_a_table_of_a_package_is_read_as_plain_data(what: str, table: str, site: Path) -> None:
+    bad(site, f"{what}s", TABLES + table)
+    assert values(f"compute in.jsonl --{what} bad-one -o -")
+    for line in (f"{what}s bad-one", f"{what}s --json", f"{what}s"):
+        assert adv(line).err == ""
 
 
 @pytest.mark.parametrize(
-    ("kind", "table", "said"),
+    ("what", "table", "said"),
     [
-        ("presets", "{**PRESET, 'options': {'a': object()}}", "TypeError: 'object' object is not iterable"),
-        (
-            "presets",
-            "{**PRESET, 'oddities': [3]}",
-            "oddities of the preset bad-one cannot be [3]; it takes a list of texts",
-        ),
-        ("presets", "{**PRESET, 'inherits': 'bad-one'}", "the preset bad-one inherits from itself"),
-        ("schemas", "{**SCHEMA, 'title': 3}", "title of the schema bad-one cannot be 3; it takes a text"),
+        ("preset", "{**PRESET, 'options': {'a': object()}}", "TypeError: 'object' object is not iterable"),
+        ("preset", "{**PRESET, 'oddities': [3]}", "oddities of the preset bad-one cannot be [3]; it takes a list of texts"),
+        ("preset", "{**PRESET, 'inherits': 'bad-one'}", "the preset bad-one inherits from itself"),
+        ("schema", "{**SCHEMA, 'title': 3}", "title of the schema bad-one cannot be 3; it takes a text"),
     ],
-)
-def test_a_table_of_a_package_that_is_wrong_is_one_line(
-    kind: str, table: str, said: str, site: Path, place: Path
-) -> None:
-    install(site, "bad", {f"grpo_adv.{kind}": {"bad-one": "bad:X"}}, bad=TABLES + table)
-    used = adv("compute", "in.jsonl", f"--{kind[:-1]}", "bad-one", cwd=place)
-    assert (used.status, used.err.count("\n")) == (2, 1)
-    assert f"error: the {kind[:-1]} bad-one of bad 1.0 cannot be used: {said}" in used.err
-    for line in ([kind], [kind, "--json"]):
-        listed = adv(*line)
-        assert (listed.status, listed.err.count("\n")) == (0, 1)
-        assert "bad-one" not in listed.out
+)  # fmt: skip
+def test_a_table_of_a_package_that_is_wrong_is_one_line(what: str, table: str, said: str, site: Path) -> None:
+    bad(site, f"{what}s", TABLES + table)
+    one_line(adv(f"compute in.jsonl --{what} bad-one"), f"the {what} bad-one of bad 1.0 cannot be used: {said}")
+    for line in (f"{what}s", f"{what}s --json"):
+        listed = adv(line)
+        assert (listed.status, listed.err.count("\n"), "bad-one" in listed.out) == (0, 1, False)
 
 
 NAMES_A_COLUMN = '''
@@ -423,61 +372,46 @@ LOW, HIGH, TOP = preset(0.25), preset(0.75), preset(1.0)
 '''
 
 
-def test_columns_that_a_method_names_are_kept_apart(site: Path, place: Path) -> None:
+def test_columns_that_a_method_names_are_kept_apart(site: Path) -> None:
     """For the plans of an audit, one of which fails, and for several reward columns."""
-    of_presets = {"low": "naming:LOW", "high": "naming:HIGH", "top": "naming:TOP"}
-    install(
-        site,
-        "naming",
-        {"grpo_adv.estimators": {"point": "naming:X"}, "grpo_adv.presets": of_presets},
-        naming=NAMES_A_COLUMN,
-    )
-    many(place)
+    of_presets = "[grpo_adv.presets]\nlow = naming:LOW\nhigh = naming:HIGH\ntop = naming:TOP\n"
+    install(site, "naming", f"[grpo_adv.estimators]\npoint = naming:X\n{of_presets}", naming=NAMES_A_COLUMN)
     for preset in ("low", "high"):
-        assert adv("compute", "in.jsonl", "--preset", preset, "-o", "out.jsonl", "-q", "--force", cwd=place).status == 0
-        assert f"matches {preset}" in adv("audit", "out.jsonl", cwd=place).out
-    rows = [{"id": 0, "x": x, "y": y} for x, y in ((0.0, 1.0), (1.0, 3.0), (4.0, 2.0))]
-    write(place / "two.jsonl", rows)
-    words = ["two.jsonl", "-m", "point", "--group", "id", "--reward", "x", "--reward", "y", "--combine", "normalize"]
-    assert values(adv("compute", *words, "-o", "-", cwd=place)) == [-3.0, 0.0, 2.0]
+        assert adv(f"compute many.jsonl --preset {preset} -o out.jsonl -q --force").status == 0
+        assert f"matches {preset}" in adv("audit out.jsonl").out
+    write("two.jsonl", [{"id": 0, "x": x, "y": y} for x, y in ((0.0, 1.0), (1.0, 3.0), (4.0, 2.0))])
+    line = "compute two.jsonl -m point --group id --reward x --reward y --combine normalize -o -"
+    assert values(line) == [-3.0, 0.0, 2.0]
 
 
-def test_a_name_that_is_taken_stays_what_it_was(site: Path, place: Path) -> None:
+def test_a_name_that_is_taken_stays_what_it_was(site: Path) -> None:
     for name in ("one", "two"):
-        install(site, name, {"grpo_adv.presets": {"trl-grpo": f"{name}:X", "same": f"{name}:X"}})
+        install(site, name, f"[grpo_adv.presets]\ntrl-grpo = {name}:X\nsame = {name}:X\n")
     listed = adv("presets").err.splitlines()
     assert listed[0] == "warning: one 1.0 and two 1.0: its preset trl-grpo is left out: its name is taken (built in)"
     assert listed[1] == "warning: several packages have a preset same: one 1.0 and two 1.0; it is left out"
-    assert adv("compute", "in.jsonl", "--preset", "trl-grpo", "-o", "-", "-q", cwd=place).status == 0
-    used = adv("compute", "in.jsonl", "--preset", "same", cwd=place)
+    assert values("compute in.jsonl --preset trl-grpo -o - -q")
+    used = adv("compute in.jsonl --preset same")
     assert (used.status, "uninstall all but one of them" in used.err) == (2, True)
 
 
 def test_a_slow_import_is_named(site: Path) -> None:
     module = f"import time\ntime.sleep({SLOW + 0.01})\nX = {{'inherits': 'trl-grpo'}}\n"
-    install(site, "slow", {"grpo_adv.presets": {"slow-one": "slow:X"}}, slow=module)
-    done = adv("presets", "slow-one")
+    install(site, "slow", "[grpo_adv.presets]\nslow-one = slow:X\n", slow=module)
+    done = adv("presets slow-one")
     assert re.fullmatch(r"warning: slow 1\.0: importing its preset slow-one took \d+\.\d s\n", done.err)
     assert done.out.startswith("slow-one (from slow 1.0): TRL")
 
 
-def test_what_a_package_prints_when_it_is_imported_is_not_among_the_data(template: Path, place: Path) -> None:
-    module = template / "lab_plugin.py"
-    module.write_text(f"{module.read_text()}\nprint('hello')\n")
-    assert values(adv("compute", "in.jsonl", "-m", "lab-midrange", "-o", "-", "-q", cwd=place)) == MIDRANGE
-
-
-def test_a_damaged_package_of_somebody_else_stops_nothing(site: Path, place: Path) -> None:
-    install(site, "other", {"console_scripts": {}})
-    (site / "other-1.0.dist-info" / "entry_points.txt").write_text("[grpo_adv.presets]\nno sign here\n")
+def test_a_damaged_package_of_somebody_else_stops_nothing(site: Path) -> None:
+    install(site, "other", "[grpo_adv.presets]\nno sign here\n")
     done = adv("presets")
-    assert done.status == 0
+    assert (done.status, done.err.count("\n")) == (0, 1)
     assert done.err.startswith("warning: the entry points of installed packages cannot be read, plugins are left out: ")
-    assert done.err.count("\n") == 1
 
 
 def test_in_python_they_are_warnings_and_errors(site: Path) -> None:
-    install(site, "bad", {"grpo_adv.presets": {"bad-one": "bad:X"}}, bad="X = {'inherits': 'none'}\n")
+    bad(site, "presets", "X = {'inherits': 'none'}\n")
     with pytest.warns(PluginWarning, match=r"bad-one of bad 1\.0 cannot be used: no preset that bad-one inherits from"):
         assert "bad-one" not in dict(presets().items())
     with pytest.raises(PluginError, match=r"bad-one of bad 1\.0 cannot be used"):
@@ -487,35 +421,28 @@ def test_in_python_they_are_warnings_and_errors(site: Path) -> None:
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_of_presets_adds_to_those_that_are_there(place: Path) -> None:
-    (place / "ours.toml").write_text(f"[ours]\n{PRESET}[theirs]\ninherits = 'ours'\nplan.divisor.ddof = 0\n")
-    done = adv("compute", "in.jsonl", "--preset", "theirs", "--presets", "ours.toml", "--json", "--explain", cwd=place)
-    facts = json.loads(done.out)
+def test_a_file_of_presets_adds_to_those_that_are_there() -> None:
+    Path("ours.toml").write_text(f"[ours]\n{PRESET}[theirs]\ninherits = 'ours'\nplan.divisor.ddof = 0\n")
+    facts = json.loads(adv("compute in.jsonl --preset theirs --presets ours.toml --json --explain").out)
     assert (facts["plan"]["divisor"]["epsilon"], facts["plan"]["divisor"]["ddof"]) == (0.5, 0)
     assert facts["preset"]["from"] == "ours.toml"
-    assert "ours (from ours.toml): Ours" in adv("presets", "ours", "--presets", "ours.toml", cwd=place).out
-    both = adv("compare", "in.jsonl", "--preset", "ours", "--preset", "trl-grpo", "--presets", "ours.toml", cwd=place)
-    assert both.status == 0, both.err
-    gone = adv("compute", "in.jsonl", "--preset", "theirs", cwd=place)
-    assert (gone.status, "no preset named 'theirs'" in gone.err) == (2, True), "a file is beside one run"
+    assert "ours (from ours.toml): Ours" in adv("presets ours --presets ours.toml").out
+    assert adv("compare in.jsonl --preset ours --preset trl-grpo --presets ours.toml").status == 0
+    # A file is beside one run.
+    one_line(adv("compute in.jsonl --preset theirs"), "no preset named 'theirs'")
 
 
-def test_a_file_of_schemas_is_detected(place: Path) -> None:
-    (place / "log.jsonl").write_text('{"q": "a", "points": 1}\n{"q": "a", "points": 0}\n')
-    (place / "ours.toml").write_text(f"[ours]{SCHEMA}")
-    line = ["compute", "log.jsonl", "--schemas", "ours.toml", "-m", "dr-grpo", "-o", "-"]
-    done = adv(*line, cwd=place)
-    assert values(done) == [0.5, -0.5]
-    assert "our log" in done.err
-    assert values(adv(*line, "--schema", "ours", cwd=place)) == [0.5, -0.5]
-    assert "ours (from ours.toml): our log" in adv("schemas", "log.jsonl", "--schemas", "ours.toml", cwd=place).out
+def test_a_file_of_schemas_is_detected() -> None:
+    write("log.jsonl", [{"q": "a", "points": points} for points in (1, 0)])
+    Path("ours.toml").write_text(f"[ours]{SCHEMA}")
+    line = "compute log.jsonl --schemas ours.toml -m dr-grpo -o -"
+    assert values(line) == values(f"{line} --schema ours") == [0.5, -0.5]
+    assert "our log" in adv(line).err
+    assert "ours (from ours.toml): our log" in adv("schemas log.jsonl --schemas ours.toml").out
 
 
-def test_python_takes_the_same_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import polars as pl
-
-    monkeypatch.chdir(place)
-    (place / "ours.toml").write_text(f"[ours]\n{PRESET}")
+def test_python_takes_the_same_files() -> None:
+    Path("ours.toml").write_text(f"[ours]\n{PRESET}")
     frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0]})
     got = grpo_cli.advantages(frame, preset="ours", presets="ours.toml").to_list()
     assert got == pytest.approx([-0.5 / (0.5**0.5 + 0.5), 0.5 / (0.5**0.5 + 0.5)])
@@ -545,29 +472,21 @@ WRONG_FILES: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("option", "text", "said"), WRONG_FILES, ids=[said for *_, said in WRONG_FILES])
-def test_a_file_that_is_wrong_is_one_line(option: str, text: str, said: str, place: Path) -> None:
-    (place / "ours.toml").write_text(text)
-    done = adv("compute", "in.jsonl", f"--{option}", "ours.toml", "-o", "-", cwd=place)
-    assert done.status in {1, 2}
-    assert done.err.startswith("error: ")
-    assert said in done.err
-    assert done.err.count("\n") == 1
-    assert done.out == ""
+def test_a_file_that_is_wrong_is_one_line(option: str, text: str, said: str) -> None:
+    Path("ours.toml").write_text(text)
+    done = adv(f"compute in.jsonl --{option} ours.toml -o -")
+    assert (done.status in {1, 2}, done.out, done.err.count("\n")) == (True, "", 1)
+    assert done.err.startswith("error: ") and said in done.err
 
 
 # --- other machines --------------------------------------------------------------------------------------------
 
 
-def test_tasks_on_other_machines_are_given_the_schemas(place: Path, template: Path) -> None:
+@pytest.mark.usefixtures("template")
+def test_tasks_on_other_machines_are_given_the_schemas() -> None:
     """What looks at a file there is pickled with the rows, and looks nothing up by name."""
-    import pickle
-
-    from grpo_cli.read.open_tables import find_inputs, open_tables
-    from grpo_cli.read.recognise import with_schema
-    from grpo_cli.read.tables import Binding
-
-    (place / "log.jsonl").write_text('{"question": "a", "points": 1, "round": 1}\n')
-    (table,) = open_tables(find_inputs([str(place / "log.jsonl")])[0], Binding(schema="none"))
+    path = write("log.jsonl", [{"question": "a", "points": 1, "round": 1}])
+    (table,) = open_tables(find_inputs([str(path)])[0], Binding(schema="none"))
     sent: list[bytes] = []
 
     def over(work: Any, files: Any) -> list[Any]:

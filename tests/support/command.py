@@ -1,4 +1,7 @@
-"""The command in a test: `adv` runs it in this process, `process` as a user does, which takes 0.4 s longer."""
+"""The command in a test: `adv` runs it in this process, `process` as a user does, which takes 0.4 s longer.
+
+Both take a line as it is typed; words behind it are taken as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import gc
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,16 +42,18 @@ class Done:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def process(*arguments: str, cwd: Path, stdin: str = "", timeout: float = 600, **env: str) -> Done:
+def process(
+    line: str = "", *words: str, cwd: Path | None = None, stdin: str = "", timeout: float = 600, **env: str
+) -> Done:
     done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli", *arguments],
+        [sys.executable, "-m", "grpo_cli", *shlex.split(line), *words],
         cwd=cwd, input=stdin, capture_output=True, text=True, check=False, env={**os.environ, **TERMINAL, **env}, timeout=timeout,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
     return Done(done.returncode, done.stdout, done.stderr)
 
 
-def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -> Done:
+def adv(line: str = "", *words: str, cwd: Path | None = None, stdin: str = "", **env: str) -> Done:
     """What `main` does with this line; an error that it does not expect fails the test."""
     streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for name in ("stdout", "stderr")}
     with pytest.MonkeyPatch.context() as patch, _as_it_was():
@@ -56,7 +62,7 @@ def adv(*arguments: str, cwd: Path | None = None, stdin: str = "", **env: str) -
         for name, stream in streams.items():
             patch.setattr(sys, name, stream)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        patch.setattr(sys, "argv", ["grpo-adv", *arguments])
+        patch.setattr(sys, "argv", ["grpo-adv", *shlex.split(line), *words])
         if cwd is not None:
             patch.chdir(cwd)
         with pytest.raises(SystemExit) as end:

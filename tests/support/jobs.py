@@ -102,8 +102,9 @@ def meanwhile(
     monkeypatch.setattr(module, step, stepped)
 
 
-def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+def write(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write rows in the format of the suffix: Parquet in row groups of three, lines of JSON for any other suffix."""
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as handle:  # polars knows no name that is not UTF-8
         match path.suffix:
@@ -126,12 +127,13 @@ def opened(*paths: Path) -> list[FileTable]:
     return open_tables(find_inputs([str(path) for path in paths])[0], Binding())
 
 
-def rows_of(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+def rows_of(path: Path | str, columns: list[str] | None = None) -> list[dict[str, Any]]:
     """The rows of a file in the format of its suffix, by readers that are not ours.
 
     A column of CSV is of numbers if all of its cells are. A table may have columns of types that Python does not have,
     and is read without them if `columns` does not name them.
     """
+    path = Path(path)
     match path.suffix:
         case ".json":
             rows: list[dict[str, Any]] = json.loads(path.read_bytes())

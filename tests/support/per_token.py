@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,16 @@ from tests.support.command import adv
 from tests.support.jobs import rows_of
 
 
-def lists_of(path: Path, column: str = "advantage") -> list[Any]:
-    """A column of lists of numbers in a file of any format."""
-    if path.suffix == ".jsonl":
-        return [row[column] for row in rows_of(path)]
-    if path.suffix == ".json":
-        return [row[column] for row in json.loads(path.read_text())]
-    frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ipc(path)
-    assert frame[column].dtype == pl.List(pl.Float64)
-    return frame[column].to_list()
+def lists_of(path: Path) -> list[Any]:
+    """The advantages in a file of any format: a column of lists of numbers."""
+    if path.suffix in {".parquet", ".arrow"}:
+        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_ipc(path)
+        assert frame["advantage"].dtype == pl.List(pl.Float64)
+    return [row["advantage"] for row in rows_of(path)]
 
 
-def computed(path: Path, out: Path, *options: str) -> list[Any]:
+def computed(path: Path, out: Path | str, options: str) -> list[Any]:
     """The lists that `compute` writes."""
-    done = adv("compute", str(path), *options, "-o", str(out), "--force", "-q")
+    done = adv(f"compute {path} -o {out} --force -q {options}")
     assert done.status == 0, done.err
-    return lists_of(out)
+    return lists_of(Path(out))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -24,9 +25,9 @@ def _give_up_rights() -> None:
             os._exit(77)
 
 
-def unprivileged(*arguments: str, cwd: Path | str, **env: str) -> Done:
+def unprivileged(line: str, *words: str, cwd: Path | None = None, **env: str) -> Done:
     done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli", *arguments], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "grpo_cli", *shlex.split(line), *words], cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         env={**os.environ, **TERMINAL, **env}, timeout=100, preexec_fn=_give_up_rights if os.geteuid() == 0 else None,
     )  # fmt: skip
     if done.returncode == 77:
