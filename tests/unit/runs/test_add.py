@@ -203,8 +203,6 @@ def test_a_name_that_only_a_late_line_has_is_refused(tmp_path: Path) -> None:
     [
         (pl.Series("x", [{"a": 1}] * 6), r"struct\(.*\), which cannot be added"),
         (pl.Series("x", [["a"]] * 6), r"list\(string\), which cannot be added"),
-        (pl.Series("x", [[[1]]] * 6), r"list\(list\(int64\)\), which cannot be added"),
-        (pl.Series("x", [b"a"] * 6), "binary, which cannot be added"),
         (pl.Series("x", ["2026-01-01"] * 6).str.to_date(), "date, which cannot be added"),
     ],
 )
@@ -261,24 +259,29 @@ def test_columns_come_from_every_table_that_is_read(tmp_path: Path) -> None:
 
 def test_cells_of_text_become_numbers_only_where_they_lose_nothing(tmp_path: Path) -> None:
     source = lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
-    rows = ("zip,big,huge,half,odd", "007,18446744073709551615,99999999999999999999,0.50,NaN", "12,1,2,1e3,1")
+    rows = (
+        "zip,big,huge,half,odd,id",
+        "007,18446744073709551615,99999999999999999999,0.50,NaN,9007199254740993",
+        "12,1,2,1e3,1,0.5",
+    )
     (tmp_path / "c.csv").write_text("".join(f"{row}\n" for row in rows))
     done = adv("add", source.name, "--from", "c.csv", "-o", "-", cwd=tmp_path)
     assert [json.loads(line) for line in done.out.splitlines()] == [
-        {"a": 1, "zip": "007", "big": 2**64 - 1, "huge": "99999999999999999999", "half": 0.5, "odd": None},
-        {"a": 1, "zip": "12", "big": 1, "huge": "2", "half": 1000.0, "odd": 1.0},
+        {
+            "a": 1,
+            "zip": "007",
+            "big": 2**64 - 1,
+            "huge": "99999999999999999999",
+            "half": 0.5,
+            "odd": None,
+            "id": "9007199254740993",
+        },
+        {"a": 1, "zip": "12", "big": 1, "huge": "2", "half": 1000.0, "odd": 1.0, "id": "0.5"},
     ]
     assert "1 values of odd are NaN or infinite; JSON writes them as null" in " ".join(done.err.split())
     (tmp_path / "in.csv").write_text("a\n1\n2\n", encoding="utf-8")
     done = adv("add", "in.csv", "--from", "c.csv", "--column", "half", "-o", "-", cwd=tmp_path)
     assert done.out == "a,half\n1,0.50\n2,1e3\n"
-
-
-def test_large_whole_numbers_beside_fractions_stay_texts(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
-    (tmp_path / "more.csv").write_text("id\n9007199254740993\n0.5\n")
-    assert adv("add", "in.jsonl", "--from", "more.csv", "--schema", "none", "-o", "out.jsonl", cwd=tmp_path).status == 0
-    assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["9007199254740993", "0.5"]
 
 
 def test_columns_are_added_between_standard_input_and_output(tmp_path: Path) -> None:
@@ -340,7 +343,7 @@ def test_rows_that_are_missing_name_a_cure(tmp_path: Path) -> None:
     assert done.err == f"error: a.csv has 2 rows, the columns to add have 1; {cure}\n"
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
     ("there", "wrong"),
     [("abc", 0), ("cba", 2), ("bca", 3), ("xyz", 3), (["a", "x", None], 2), (["a", "b", None], 1), ([1, 2, 3], 3)],
@@ -414,7 +417,6 @@ def test_an_id_that_a_schema_declares_is_compared_wherever_it_is(tmp_path: Path)
     [
         ("1", "1" + "0" * 30, 2, "1" + "0" * 30),
         ('"a"', '"\\ud800"', 2, r'"\ud800"'),
-        ('"\\ud800"', '"a"', 1, r'"\ud800"'),
         ("1", '"1"', 2, '"1"'),
         ("true", "1", 2, "1"),
         ("[1]", '["a"]', 2, '["a"]'),

@@ -18,7 +18,7 @@ from grpo_cli.read.tables import Binding
 from grpo_cli.runs import audit, compute_files, on_ray
 from tests.support import ray_runs
 from tests.support.drawn import paired, some
-from tests.support.jobs import compute, job, write
+from tests.support.jobs import compute, job
 from tests.support.schema_files import WRITERS
 
 SUFFIXES = ["parquet", "jsonl"]
@@ -43,15 +43,11 @@ def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -
     ("options", "suffix"),
     paired([
         {"reward": ["reward", "other=0.5"]},
-        {"rollout": "rollout", "rollout_reward": "last"},
         {"rollout": "rollout", "rollout_reward": "mean"},
         {"whiten": "sample", "batch_by": "turns,role", "group": "prompt_id,turns,role"},
         {"group_within": "file"},
         {"group_within": "role"},
         {"group_size": 4, "partial": "drop"},
-        {"group_size": 4, "partial": "keep"},
-        {"zero_variance": "drop"},
-        {"only": True},
         {"only": True, "zero_variance": "drop"},
         {"facts": True, "dtype": "f32"},
         {"reward": ["other"], "missing": "exclude"},
@@ -72,18 +68,6 @@ def test_each_token_gets_what_a_teacher_adds(suffix: str, tmp_path: Path) -> Non
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(**lists), suffix=suffix)
     columns: Any = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
     ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
-
-
-def test_blocks_of_rows_without_a_key(tmp_path: Path, folder: Path) -> None:
-    ray_runs.both(tmp_path, folder, group_size=3, partial="keep", group_within=None)
-
-
-@pytest.mark.parametrize("keys", ["one", "all-different"])
-def test_one_key_for_all_rows_and_one_for_each(keys: str, tmp_path: Path) -> None:
-    frame = ray_runs.rows(200)
-    key = pl.lit("same") if keys == "one" else pl.int_range(pl.len())
-    folder = ray_runs.shards(tmp_path / "in", frame.with_columns(prompt_id=key))
-    ray_runs.both(tmp_path, folder, group="prompt_id", singleton=None if keys == "one" else "zero")
 
 
 def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
@@ -114,7 +98,6 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
         ({"reward": pl.when(pl.int_range(pl.len()) != 177).then("reward").otherwise(float("inf"))}, {}),
         ({"reward": pl.lit("high")}, {}),
         ({}, {"method": "grpo", "reward": ["nothing"]}),
-        ({}, {"group": "nothing"}),
         ({"length": pl.when(pl.int_range(pl.len()) != 99).then("length")}, {"whiten": "token", "batch_by": "input", "length_column": "length"}),
         ({"advantage": pl.lit(1.0)}, {}),
     ], SUFFIXES),
@@ -341,7 +324,6 @@ def test_files_share_a_task_where_they_are_small_or_too_many(
     ("options", "suffix"),
     paired([
         {},
-        {"by": "role"},
         {"by": "file"},
         {"reward": ["reward", "other"], "length_column": "length"},
         {"reward": ["logprob", "kl"], "combine": "normalize"},
@@ -367,19 +349,3 @@ def test_an_audit_has_the_facts_of_one_process(tmp_path: Path) -> None:
         )
         assert ("error" in found) == (path == folder)
     assert found["match"]["mismatched_rows"] == 0
-
-
-def test_a_name_that_only_late_rows_have_is_known_afterwards(tmp_path: Path) -> None:
-    lines = [f'{{"prompt_id": {at // 4 % 500}, "reward": {at % 3}, "advantage": {at % 3 - 1}}}' for at in range(4000)]
-    lines += [line.replace("{", '{"step": 2, ', 1) for line in lines]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    assert ray_runs.both_audited(audit.Job(inputs=[str(tmp_path / "rows.jsonl")]))["rows"] == 8000
-
-
-def test_an_audit_says_that_records_have_no_rollouts(tmp_path: Path) -> None:
-    records = [
-        {"id": at, "rewards": [at % 2, 1], "advantages": [at % 2 / 2 - 0.5, 0.5 - at % 2 / 2]} for at in range(20)
-    ]
-    path = write(tmp_path / "rows.jsonl", [*records, {"id": 99, "rewards": [], "advantages": []}])
-    facts = ray_runs.both_audited(audit.Job(inputs=[str(path)], column="advantages"))
-    assert "no rollouts" in " ".join(facts["warnings"])

@@ -86,46 +86,47 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(
     assert shares[-1] == (100 if written else 70)
 
 
-def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_work_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock, bars = iter(range(100)), list[Progress]()
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that bars know."""
+    times = [0.0]
 
-    class Timed(Progress):
-        def __init__(self, *columns: Any, **more: Any) -> None:
-            super().__init__(*columns, **more, get_time=lambda: float(next(clock)))
-            bars.append(self)
+    def timed(*columns: Any, **more: Any) -> Progress:
+        bar = Progress(*columns, **more, get_time=lambda: times[0])
+        BARS.append(bar)
+        return bar
 
-    monkeypatch.setattr(progress, "Progress", Timed)
-    with phases(Console(force_terminal=True, force_interactive=True), after=60) as name:
-        (bar,) = bars
+    monkeypatch.setattr(progress, "Progress", timed)
+    return times
+
+
+BARS: list[Progress] = []
+TERMINAL = Console(force_terminal=True, force_interactive=True)
+
+
+def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_work_is_known(now: list[float]) -> None:
+    with phases(TERMINAL, after=60) as name:
         name("reading")
-        assert line(bar) == ""
+        assert line() == ""
         for done in (10, 20, 30):
+            now[0] += 1
             name("reading", done, 100)
-        assert line(bar).startswith("30 %, 0:00:") and line(bar).endswith(" left")
+        assert line().startswith("30 %, 0:00:") and line().endswith(" left")
         name("computing")
-        assert line(bar) == "30 %"
+        assert line() == "30 %"
 
 
-def test_the_bar_says_how_fast_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, bars = [0.0], list[Progress]()
-
-    class Timed(Progress):
-        def __init__(self, *columns: Any, **more: Any) -> None:
-            super().__init__(*columns, **more, get_time=lambda: now[0])
-            bars.append(self)
-
-    monkeypatch.setattr(progress, "Progress", Timed)
-    with phases(Console(force_terminal=True, force_interactive=True), after=60) as name:
+def test_the_bar_says_how_fast_files_are_read(now: list[float]) -> None:
+    with phases(TERMINAL, after=60) as name:
         name("reading", 10, 100, 620_000_000)
         now[0] = 2.0
-        assert "10 %, 310 MB/s" in line(bars[0])
+        assert "10 %, 310 MB/s" in line()
         name("writing", 80, 100)
-        assert "MB/s" not in line(bars[0])
+        assert "MB/s" not in line()
 
 
-def line(bar: Progress) -> str:
-    """What the last column of the bar says."""
+def line() -> str:
+    """What the last column of the last bar says."""
+    bar = BARS[-1]
     *_, last = bar.columns
     return str(last.render(bar.tasks[0]))  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean, stdev
 from typing import Any
 
 import polars as pl
@@ -38,9 +38,9 @@ def rollouts(
 
 
 def files(folder: Path, rows: list[dict[str, Any]], *left_out: str) -> None:
-    kept = [{name: value for name, value in row.items() if name not in left_out} for row in rows]
-    write(folder / "new.jsonl", [{name: value for name, value in row.items() if name != "old"} for row in kept])
-    before = [{**{name: value for name, value in row.items() if name != "old"}, "reward": row["old"]} for row in kept]
+    frame = pl.DataFrame(rows).drop(left_out)
+    write(folder / "new.jsonl", frame.drop("old").to_dicts())
+    before = frame.drop("reward").rename({"old": "reward"}).to_dicts()
     random.Random(1).shuffle(before)  # noqa: S311
     write(folder / "old.jsonl", before)
 
@@ -58,41 +58,27 @@ def compared(folder: Path, *words: str) -> dict[str, Any]:
     return found(adv(*LINE, *words, "--json", cwd=folder))
 
 
+def spearman(old: list[float], new: list[float]) -> float:
+    return float(pl.DataFrame({"old": old, "new": new}).select(pl.corr("old", "new", method="spearman")).item())
+
+
+def grpo(rewards: list[float]) -> list[float]:
+    std = stdev(rewards) if len(rewards) > 1 else 0.0
+    return [(one - fmean(rewards)) / (std + 1e-6) if std else 0.0 for one in rewards]
+
+
 def flips(said: dict[str, Any]) -> dict[tuple[float, float], int]:
     return {(one["before"], one["now"]): one["rows"] for one in said["flips"]}
 
 
-def ranks(values: list[float]) -> list[float]:
-    return [sum(other < one for other in values) + (values.count(one) + 1) / 2 for one in values]
-
-
-def pearson(x: list[float], y: list[float]) -> float:
-    a, b = fmean(x), fmean(y)
-    products = [sum((one - a) * (other - b) for one, other in zip(x, y, strict=True))]
-    sizes = sum((one - a) ** 2 for one in x), sum((other - b) ** 2 for other in y)
-    return float(products[0] / (sizes[0] * sizes[1]) ** 0.5)
-
-
-def grpo(rewards: list[float]) -> list[float]:
-    mean = fmean(rewards)
-    std = (sum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)) ** 0.5
-    return [(one - mean) / (std + 1e-6) if std else 0.0 for one in rewards]
-
-
-@pytest.mark.parametrize("values", [(0.0, 1.0), (0.0, 0.5, 1.0), (-1.0, 0.25)])
-def test_agreement_is_that_of_plain_formulas(values: tuple[float, ...]) -> None:
-    rows = rollouts(3, groups=30, values=values)
+def test_agreement_is_that_of_plain_formulas() -> None:
+    rows = rollouts(3, groups=30)
     old, new = [row["old"] for row in rows], [row["reward"] for row in rows]
-    counts = pl.DataFrame({"before": old, "now": new}).group_by("before", "now").agg(rows=pl.len())
-    said = agreement(counts)
+    said = agreement(count_pairs(pl.Series(old), pl.Series(new)))
     assert said.same == sum(one == other for one, other in zip(old, new, strict=True))
     assert said.share == said.same / len(rows)
-    assert said.rank_correlation == pytest.approx(pearson(ranks(old), ranks(new)), abs=1e-12)
-    used = {*old, *new}
-    if len(used) > 2:
-        assert said.kappa is None
-        return
-    chance = sum((old.count(value) / len(old)) * (new.count(value) / len(new)) for value in used)
+    assert said.rank_correlation == pytest.approx(spearman(old, new), abs=1e-12)
+    chance = fmean(old) * fmean(new) + (1 - fmean(old)) * (1 - fmean(new))
     assert said.kappa == pytest.approx((said.share - chance) / (1 - chance))
 
 
@@ -101,25 +87,18 @@ def test_a_constant_reward_has_neither_kappa_nor_correlation() -> None:
     assert said == Agreement(same=7, share=1.0, kappa=None, rank_correlation=None)
 
 
-@pytest.mark.parametrize("digits", [0, 1, 15], ids=["a few values", "some values", "a value for each row"])
+@pytest.mark.parametrize("digits", [0, 15], ids=["a few values", "a value for each row"])
 def test_pairs_of_values_are_counted_however_many_there_are(digits: int) -> None:
     draw = random.Random(digits)  # noqa: S311
     old, new = ([round(draw.gauss(0, 1), digits) + 0.0 for _ in range(PIECE + 5)] for _ in "ab")
-    x, y = pl.Series(old), pl.Series(new)
-    counts = count_pairs(x, y)
-    expected = Counter(zip(old, new, strict=True))
+    counts = count_pairs(pl.Series(old), pl.Series(new))
     counted = Counter[tuple[float, float]]()
     for before, now, rows in counts.iter_rows():
         counted[before, now] += rows
-    assert counted == expected
-    mean_ranks = []
-    for side in (old, new):
-        below, rank = 0, {}
-        for value, times in sorted(Counter(side).items()):
-            rank[value], below = below + (times + 1) / 2, below + times
-        mean_ranks.append([rank[value] for value in side])
+    assert counted == Counter(zip(old, new, strict=True))
     said = agreement(counts)
-    assert said.rank_correlation == pytest.approx(pearson(*mean_ranks), abs=1e-9)
+    assert said.kappa is None
+    assert said.rank_correlation == pytest.approx(spearman(old, new), abs=1e-9)
     assert said.same == sum(one == other for one, other in zip(old, new, strict=True))
 
 
@@ -135,27 +114,24 @@ def test_two_files_are_paired_and_compared_row_by_row(left_out: tuple[str, ...],
     assert flips(said) == Counter(pairs)
     assert said["reward"]["up"] == sum(new > old for old, new in pairs)
     assert said["reward"]["down"] == sum(new < old for old, new in pairs)
-    groups = [[pair for row, pair in zip(rows, pairs, strict=True) if row["prompt_id"] == f"p{k}"] for k in range(12)]
-    varies = [tuple(len({pair[side] for pair in group}) > 1 for side in (0, 1)) for group in groups]
-    assert said["groups"]["gained"]["groups"] == varies.count((False, True)) > 0
-    assert said["groups"]["lost"]["groups"] == varies.count((True, False))
-    old, new = ([one for group in groups for one in grpo([pair[side] for pair in group])] for side in (0, 1))
+    old, new = [], []
+    for start in range(0, len(rows), 4):
+        old += grpo([row["old"] for row in rows[start : start + 4]])
+        new += grpo([row["reward"] for row in rows[start : start + 4]])
     advantage = said["advantage"]
-    assert advantage["sign_changes"] == sum(one * other < 0 for one, other in zip(old, new, strict=True)) > 0
     assert advantage["first_signs"] == sum(one == 0 != other for one, other in zip(old, new, strict=True))
     assert advantage["lost_signs"] == sum(one != 0 == other for one, other in zip(old, new, strict=True))
-    assert advantage["total"]["before"] == pytest.approx(sum(map(abs, old)))
-    assert advantage["total"]["now"] == pytest.approx(sum(map(abs, new)))
     assert advantage["moved"] == pytest.approx(sum(abs(one - other) for one, other in zip(old, new, strict=True)))
-    changed = sorted(
+    changed = [
         (-abs(row["reward"] - row["old"]), -round(abs(one - other), 9), at)
         for at, (row, one, other) in enumerate(zip(rows, old, new, strict=True)) if row["reward"] != row["old"]
-    )  # fmt: skip
+    ]  # fmt: skip
     listed = [(row["row"], row["text"], row["before"], row["now"]) for row in said["largest"]]
-    assert listed == [(at + 1, rows[at]["completion"], rows[at]["old"], rows[at]["reward"]) for *_, at in changed[:10]]
+    largest = [at for *_, at in sorted(changed)[:10]]
+    assert listed == [(at + 1, rows[at]["completion"], rows[at]["old"], rows[at]["reward"]) for at in largest]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)  # noqa: S311
     rows = rollouts(seed, values=(-1.0, 0.0, 0.25, 2.0))
@@ -174,13 +150,13 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int, tmp_p
     shown = " ".join(adv(*LINE, cwd=tmp_path).out.split())
     assert f"new new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
     assert said["agreement"]["same"] == sum(one == other for one, other in zip(old, new, strict=True))
-    assert said["agreement"]["rank_correlation"] == pytest.approx(pearson(ranks(old), ranks(new)))
+    assert said["agreement"]["rank_correlation"] == pytest.approx(spearman(old, new))
     assert flips(said) == Counter(zip(old, new, strict=True))
     of_sides: list[dict[str, float]] = [{}, {}]
     alive = [set[str](), set[str]()]
     for name, (side, reward) in product({row["prompt_id"] for row in rows}, enumerate(("old", "reward"))):
         group = [row for row in shared if row["prompt_id"] == name and row[reward] is not None]
-        advantages = grpo([row[reward] for row in group]) if len(group) > 1 else [0.0] * len(group)
+        advantages = grpo([row[reward] for row in group])
         of_sides[side] |= {row["uuid"]: one for row, one in zip(group, advantages, strict=True)}
         if len({row[reward] for row in group}) > 1:
             alive[side].add(name)
@@ -207,7 +183,7 @@ def test_what_flips_depend_on_is_counted_by_length_and_step(tmp_path: Path) -> N
         here = [row for row in rows if band["low"] <= row["length"] <= band["high"]]
         assert (band["rows"], band["changed"]) == (len(here), sum(row["reward"] != row["old"] for row in here))
     changes, lengths = [row["reward"] - row["old"] for row in rows], [float(row["length"]) for row in rows]
-    assert said["length"]["correlation"] == pytest.approx(pearson(changes, lengths))
+    assert said["length"]["correlation"] == pytest.approx(correlation(changes, lengths))
 
 
 def test_components_say_which_of_them_changed(tmp_path: Path) -> None:
@@ -256,17 +232,6 @@ def test_python_says_the_same_of_frames(tmp_path: Path) -> None:
     assert both.facts["rescored"]["flips"] == said["flips"]
 
 
-def test_the_old_order_and_the_format_do_not_matter(tmp_path: Path) -> None:
-    rows = rollouts(7)
-    files(tmp_path, rows, "uuid")
-    pl.read_ndjson(tmp_path / "old.jsonl").write_parquet(tmp_path / "old.parquet")
-    pl.read_ndjson(tmp_path / "old.jsonl").drop("step").write_csv(tmp_path / "old.csv")
-    first = compared(tmp_path)
-    for name in ("old.parquet", "old.csv"):
-        other = found(adv("inspect", "new.jsonl", "--rescored", name, "--json", cwd=tmp_path))
-        assert {**other, "rescored": None} == {**first, "rescored": None}
-
-
 def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not(tmp_path: Path) -> None:
     texts = [(group, text) for group in range(5) for text in ("yes", "yes", "no")]
     rows = [{"prompt_id": group, "completion": text, "reward": float(text == "yes")} for group, text in texts]
@@ -296,13 +261,11 @@ def test_a_warning_says_that_most_rollouts_are_in_one_input_only(first: int, war
     assert said["warnings"] == [says] * warned
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_a_row_without_one_of_the_rewards_is_in_none_of_the_numbers(suffix: str, tmp_path: Path) -> None:
     rows = rollouts(10)
     rows[5]["old"] = rows[11]["reward"] = None
-    write(tmp_path / "in.jsonl", rows)
-    if suffix != "jsonl":
-        assert adv("select", "in.jsonl", "--where", "size > 0", "-o", f"in.{suffix}", cwd=tmp_path).status == 0
+    write(tmp_path / f"in.{suffix}", rows)
     said = found(adv("inspect", f"in.{suffix}", "--rescored-column", "old", "--json", cwd=tmp_path))
     both = [row for row in rows if None not in {row["old"], row["reward"]}]
     assert (said["compared"], said["unscored"]) == (46, {"now": 1, "before": 1})
@@ -570,15 +533,6 @@ def test_a_number_and_its_text_are_different_ids(tmp_path: Path) -> None:
     assert (said["paired"]["by"], said["compared"]) == (["completion"], len(rows))
     done = adv(*line, "--rollout", "uuid", cwd=tmp_path)
     assert (done.status, "no rollout is in both inputs (by uuid within prompt_id)" in done.err) == (1, True)
-
-
-def test_new_ids_leave_the_texts_to_pair_rows(tmp_path: Path) -> None:
-    rows = rollouts(12)
-    line = both(tmp_path, rows, [{**row, "uuid": f"again {row['uuid']}"} for row in rows])
-    said = found(adv(*line, cwd=tmp_path))
-    assert (said["compared"], said["paired"]["by"]) == (len(rows), ["completion"])
-    done = adv(*line, "--rollout", "uuid", cwd=tmp_path)
-    assert done.status == 1 and "no rollout is in both inputs" in done.err
 
 
 def test_ids_that_do_not_pair_are_named_and_texts_are_used(tmp_path: Path) -> None:

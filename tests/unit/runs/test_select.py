@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from grpo_cli.choosing.groups import Choice, Pick, pick_rows
+from grpo_cli.choosing.groups import Pick, pick_rows
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import normalized
 from tests.support import jobs
@@ -216,12 +216,6 @@ def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix:
         assert pq.read_schema(target).equals(pq.read_schema(source))
 
 
-def test_another_suffix_is_another_format(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", ROWS)
-    jobs.selected(source, where="std > 0", output=str(tmp_path / "out.parquet"))
-    assert pl.read_parquet(tmp_path / "out.parquet")["prompt_id"].unique().sort().to_list() == ["half", "rare"]
-
-
 def test_shards_stay_shards_and_one_may_be_left_empty(tmp_path: Path) -> None:
     for shard in range(3):
         write(tmp_path / f"in/{shard}.jsonl", [{**row, "prompt_id": f"{shard}{row['prompt_id']}"} for row in ROWS])
@@ -261,12 +255,6 @@ def test_meaningless_options_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UnknownName, match="did you mean 'std'"):
             jobs.selected(source, **unknown)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
-
-
-def test_a_choice_is_described_by_plain_data(tmp_path: Path) -> None:
-    _, facts = selected(tmp_path, where="std > 0", per_group=2)
-    assert json.loads(json.dumps(facts, allow_nan=False))["kept_groups"] == 2
-    assert Choice(limit=1).pick == "spread"
 
 
 # --- layouts of other tools --------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ GROUPS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5, 0.25]), min_size=1, m
 
 
 @given(groups=GROUPS, pieces=st.integers(1, 40), method=st.sampled_from(["grpo", "rloo", "maxrl"]))
-@examples(25)
+@examples(15)
 def test_a_stream_gives_the_bytes_of_the_whole(
     groups: list[tuple[str, list[float]]], pieces: int, method: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -112,14 +112,6 @@ def test_blocks_of_n_rows_leave_without_a_key() -> None:
     assert facts["groups"] == 2
 
 
-def test_a_batch_leaves_when_its_value_changes() -> None:
-    data = b"".join(lines(("a", [0, 1]), ("b", [1, 1]), step=step) for step in (1, 2))
-    got, facts = streamed(data, group="prompt_id,step", batch_by="step", scale="batch", pieces=5)
-    values = [json.loads(line)["advantage"] for line in got.splitlines()]
-    assert values[:4] == values[4:] == pytest.approx([-0.999998, 0.999998, 0.0, 0.0])
-    assert facts["batches"] == 2
-
-
 @pytest.mark.parametrize(
     "options",
     [{"scale": "batch"}, {"method": "dr-grpo", "whiten": "sample"}, *({"method": name} for name in OF_BATCHES)],
@@ -135,13 +127,6 @@ def test_a_batch_of_a_stream_has_the_bytes_that_it_has_beside_others(options: di
     compute(tmp_path / "in.jsonl", output=str(tmp_path / "out.jsonl"), batch_by="step", **options)
     got, _ = streamed(data, batch_by="step", **options)
     assert got == (tmp_path / "out.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("pieces", [1, 6, 200])
-def test_a_key_that_comes_back_is_an_error_with_its_line(pieces: int) -> None:
-    data = lines(("a", [0, 1]), ("b", [1]), ("a", [1]), ("c", [0]))
-    with pytest.raises(DataError, match=r"-:4: prompt_id comes back after its group was complete"):
-        streamed(data, pieces=pieces)
 
 
 @pytest.mark.parametrize("pieces", [1, 9, 300])
@@ -229,10 +214,11 @@ def without_advantages(data: bytes) -> bytes:
     return re.sub(rb',"advantage":[-0-9.e]+', b"", data)
 
 
-def test_a_key_that_comes_back_behind_blank_lines_is_an_error_with_its_own_line() -> None:
-    data = lines(("a", [0, 1])) + lines(("b", [0, 1])) + b"\n\n" + lines(("a", [1]))
-    with pytest.raises(DataError, match=r"^-:7: prompt_id comes back"):
-        streamed(data)
+@pytest.mark.parametrize("pieces", [1, 6, 200])
+def test_a_key_that_comes_back_is_an_error_with_its_line(pieces: int) -> None:
+    data = lines(("a", [0, 1]), ("b", [0, 1])) + b"\n\n" + lines(("a", [1]), ("c", [0]))
+    with pytest.raises(DataError, match=r"^-:7: prompt_id comes back after its group was complete"):
+        streamed(data, pieces=pieces)
 
 
 def test_a_short_last_block_can_be_dropped() -> None:
