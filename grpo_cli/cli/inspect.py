@@ -26,20 +26,37 @@ def inspect(given: dict[str, Any]) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
     from grpo_cli.stats.inspection import GATES, gates
 
+    _refuse(given)
     if "before" in given:
         _against(given)
         return
-    refuse_without_runs(given)
-    rescored = next((name for name in ("rescored", "rescored_column") if name in given), "")
-    if rescored:
-        refuse_beside(rescored, given, "show", "sort")
-        if given.get("format") == "csv":
-            cure = "--format md and --json have all of them"
-            raise UsageError("--old-rewards has several tables, and CSV has one", cure)
     gate = condition_of(given, "fail_on", GATES)
-    facts = _rescored(given, whole=gate is not None) if rescored else _shown(given)
+    is_rescored = bool({"rescored", "rescored_column"} & {*given})
+    facts = _rescored(given, whole=gate is not None) if is_rescored else _shown(given)
     if gate is not None:
         gate.check(gates, facts)
+
+
+def _refuse(given: dict[str, Any]) -> None:
+    """Refuse what cannot be shown together, before a file is read."""
+    refuse_without_runs(given)
+    if "before" in given:
+        refuse_beside("before", given, "show", "by", "where", "sort", "top", "token_logprobs")
+    of_rescored = [name for name in ("rescored", "rescored_column") if name in given]
+    for name in of_rescored:
+        refuse_beside(name, given, "show", "sort")
+    kind = given.get("format")
+    if kind is None:
+        return
+    if given.get("json"):
+        raise UsageError("--json and --format cannot be combined", "leave one of them out")
+    if of_rescored and kind == "csv":
+        cure = "--format md and --json have all of them"
+        raise UsageError("--old-rewards has several tables, and CSV has one", cure)
+    if "token_logprobs" in given and "by" not in given:
+        raise UsageError("the table of groups has no log-probs", "add --by COL, or leave out --format")
+    if sys.stdout is None:
+        raise UsageError("standard output is closed", "the table has nowhere to go")
 
 
 def _shown(given: dict[str, Any]) -> Inspected | InspectedParts:
@@ -97,7 +114,6 @@ def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
     from grpo_cli.stats.runs import Among, gate_names, gates
 
-    refuse_beside("before", given, "show", "by", "where", "sort", "top", "token_logprobs")
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
     found = compared(given)
     if not isinstance(found, Among):
@@ -106,7 +122,6 @@ def _against(given: dict[str, Any]) -> None:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS
 
-        refuse_beside("format", given, "json")
         sys.stdout.write(WRITERS[given["format"]](view.table(found.compared)))
     else:
         show(given, found.compared, "runs.render")
@@ -126,7 +141,6 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
     found = cast("Rescoring", looked_at(given, whole=whole))
     said = found.rescored
     if "format" in given:
-        refuse_beside("format", given, "json")
         from grpo_cli.render.rescored import markdown
 
         print(markdown(said), end="")
@@ -139,11 +153,5 @@ def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:
     """Write the one table that --format names to standard output."""
     from grpo_cli.render import inspect as view
 
-    if given.get("json"):
-        raise UsageError("--json and --format cannot be combined", "leave one of them out")
-    if "token_logprobs" in given and "by" not in given:
-        raise UsageError("the table of groups has no log-probs", "add --by COL, or leave out --format")
-    if sys.stdout is None:
-        raise UsageError("standard output is closed", "the table has nowhere to go")
     frame = view.table(found, show=given.get("show"), by=given.get("by"), sort=given.get("sort"), top=given.get("top"))
     sys.stdout.write(view.WRITERS[given["format"]](frame))
