@@ -19,9 +19,9 @@ from grpo_cli.auditing.search import search
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, UnknownName
-from grpo_cli.read.checks import CHECKS, check
+from grpo_cli.read.checks import CHECKS, check, lone_rollouts, rows_counted, unequal_siblings
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.groups import counted, group, lone_rollouts, rows_counted, unequal_siblings, with_rollouts
+from grpo_cli.read.groups import counted, group, with_rollouts
 from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule

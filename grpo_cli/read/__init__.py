@@ -15,8 +15,8 @@ How a column is chosen (`layout`): by a flag, else by the schema of the files, e
 (`known_names`); if nothing fits, it suggests flags. `tables` computes the columns that a schema derives.
 How a row gets its group: rows with equal keys are a group, cut further by `within` or into blocks; `with_rollouts` finds rows
 that are parts of one rollout. Which checks exist: `checks.CHECKS` lists them all. Those that need more code than a
-function live in `prompt_check` (does a group hold several prompts?), `repeated_draws` (was a prompt sampled several
-times?) and `groups`. `texts` fetches texts later, and `pairs` matches the rows of two inputs.
+function live in `prompt_check` (does a group hold several prompts?) and `repeated_draws` (was a prompt sampled several
+times?). `texts` fetches texts later, and `pairs` matches the rows of two inputs.
 
 A row is a line of the input, a rollout a sampled trajectory (a row, or several with the same `rollout` id), a group the
 rollouts of one draw of one prompt. To add a check, write a function of `Groups` and add it to `CHECKS`.

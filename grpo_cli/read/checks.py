@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.extra_columns import ROLES
-from grpo_cli.engine.group_stats import group_means
+from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone
@@ -30,20 +30,18 @@ from grpo_cli.read.group_keys import (
     usual,
     within,
 )
-from grpo_cli.read.groups import (
-    Groups,
-    group,
-    is_one_dataset,
-    lone_rollouts,
-    rows_counted,
-    turns_in_order,
-    unequal_siblings,
-    unnamed_rollouts,
-    with_rollouts,
+from grpo_cli.read.groups import Groups, group, id_words, in_rows, is_one_dataset, rollouts_by, with_rollouts
+from grpo_cli.read.known_names import (
+    CONVERSATIONS,
+    DRAW_LIKE,
+    IDS_OF_TURNS,
+    OWN_STEP,
+    PROMPT_TEXTS,
+    ROLLOUT_NUMBER,
+    TIME,
 )
-from grpo_cli.read.known_names import CONVERSATIONS, DRAW_LIKE, OWN_STEP, PROMPT_TEXTS, TIME
 from grpo_cli.read.layout import inside_of_record
-from grpo_cli.read.marks import unread, useless
+from grpo_cli.read.marks import as_number, unread, useless
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.prompt_check import is_empty, mixed_error, prompt_of
 from grpo_cli.read.repeated_draws import (
@@ -240,6 +238,135 @@ def several_draws(groups: Groups) -> Sequence[str]:
             if kind == "sample" and (size := size_by_samples(groups.coded, numbers)):
                 suspicion = Suspicion(f"{suspicion.reason}, and {name} restarts after {size}", size, is_proven=True)
     return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
+
+
+# --- rollouts of several rows -----------------------------------------------------------------------------
+
+
+def unequal_siblings(groups: Groups) -> None:
+    """Refuse rows of one rollout with unequal rewards, unless something says which of them counts."""
+    request = groups.request
+    if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
+        return
+    rewards = groups.columns.rewards()
+    several = np.flatnonzero(_vary(groups.rollouts, rewards) | _divided(groups.rollouts, rewards))
+    if not len(several):
+        return
+    columns, codes = groups.columns, groups.rollouts.codes
+    shown = []
+    each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
+    for rows, place in zip(each, columns.places([int(rows[0]) for rows in each]), strict=True):
+        values = [
+            " + ".join(f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards)
+            for row in rows[:4]
+        ]
+        shown.append(f"{place}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
+    many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
+    raise DataError(
+        f"{many} rows with unequal rewards ({id_words(groups)}): {'; '.join(shown)}",
+        "--rollout-reward last, first or mean chooses the reward of a rollout, --rollout none treats rows as rollouts",
+    )
+
+
+def rows_counted(groups: Groups) -> Sequence[str]:
+    """Warn if a preset counts rows and the file shows that several of them are one rollout."""
+    request, found = groups.request, groups.found_rollouts
+    if found is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
+        return ()
+    what = f"{in_rows(groups, found)} (by {id_words(groups)}), and this plan counts every row"
+    return [f"{what}: --rollout-reward last counts each rollout once"]
+
+
+def lone_rollouts(groups: Groups) -> Sequence[str]:
+    """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
+    if groups.rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
+        return ()
+    if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
+        return ()
+    what = f"each group has the rows of one rollout (by {id_words(groups)}), compared only with each other"
+    return [f"{what}: name the prompt with --group"]
+
+
+def turns_in_order(groups: Groups) -> None:
+    """Refuse rollouts whose turns do not ascend, if the estimator takes the rows below a turn for what follows it."""
+    request, columns = groups.request, groups.columns
+    name = request.roles.get("state")
+    if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
+        return
+    numbers = as_number(columns.values[name], typed=False)
+    if numbers.null_count() > columns.values[name].null_count():  # names of turns have no order
+        return
+    turns = pl.DataFrame({"rollout": groups.rollouts.codes, "turn": numbers})
+    before = turns.select(pl.col("turn").shift(1).over("rollout")).to_series()
+    wrong = (numbers <= before).fill_null(value=False)
+    if wrong.any():
+        row = wrong.arg_max() or 0
+        raise DataError(
+            f"{columns.place(row)}: {name} is {numbers[row]:g} after {before[row]:g} of the same rollout ({int(wrong.sum()):,} such rows)",
+            "sort the rows of each rollout by turn, and remove duplicate turns",
+        )
+
+
+def unnamed_rollouts(groups: Groups) -> Sequence[str]:
+    """Ask about a column with the name of a rollout id whose values repeat: its rows may be parts of rollouts.
+
+    It is an error only if rows with the same id always have equal rewards while rewards within groups differ, and neither
+    a flag nor a preset says what counts: the id of a worker or a judge has rows with different rewards.
+    """
+    columns, request = groups.columns, groups.request
+    rewards, warnings = columns.rewards(), []
+    for name in request.for_checks.rollouts:
+        rollouts = rollouts_by(groups, [name])
+        if rollouts.size == columns.height:
+            continue
+        of_group = parts_of_each(groups.coded, rollouts)
+        if not _are_in_turns(groups, rollouts):
+            if name in IDS_OF_TURNS:
+                continue
+            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or columns.coded([name]).size < rollouts.size):  # noqa: PLR2004 - a group has two
+                continue  # the number of a training step, of a group or of a row within it
+        if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
+            continue
+        cures = f"--rollout {name} counts each rollout once, --rollout none treats rows as rollouts"
+        equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
+        if equal and request.binding.rollouts == "once":
+            wrong = f"{in_rows(groups, rollouts)}, if {name} is what its name says:"
+            raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
+        warnings.append(f"several rows of a group share one {name}: {cures}")
+    return warnings if request.warn else ()
+
+
+def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
+    """Whether a number rises inside all of these rollouts, from the same first value."""
+    if not (name := groups.request.for_checks.turn):
+        return False
+    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": as_number(groups.columns.values[name], typed=False)})
+    before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")
+    rises = pl.when(before.is_null()).then(now == now.min()).otherwise(now > before)
+    return bool(turns.select(rises.fill_null(value=False).all()).item())
+
+
+def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:
+    """Which codes have different finite values of some reward."""
+    vary = np.zeros(coded.size, dtype=bool)
+    for reward in rewards:
+        finite = reward.is_finite().fill_null(value=False)
+        codes, values = coded.codes.filter(finite), reward.filter(finite)
+        low, high = group_extremes(codes.to_numpy(), values, coded.size)
+        vary |= low < high
+    return vary
+
+
+def _divided(rollouts: Coded, rewards: Sequence[pl.Series]) -> Mask:
+    """Which rollouts have some of several rewards only in rows that do not count: the last row with a reward counts."""
+    divided = np.zeros(rollouts.size, dtype=bool)
+    if len(rewards) > 1:
+        known = [reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards)]
+        rows = pl.DataFrame([rollouts.codes.alias("rollout"), *known]).filter(pl.any_horizontal(pl.exclude("rollout")))
+        lost = pl.exclude("rollout").any() & ~pl.exclude("rollout").last()
+        found = rows.group_by("rollout").agg(lost).filter(pl.any_horizontal(pl.exclude("rollout")))
+        divided[found["rollout"].to_numpy()] = True
+    return divided
 
 
 # --- blocks and sizes --------------------------------------------------------------------------------------

@@ -11,19 +11,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
 
-import numpy as np
 import polars as pl
 
-from grpo_cli.engine.group_stats import Mask, group_extremes
+from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
-from grpo_cli.errors import DataError
 from grpo_cli.read.columns import Columns
-from grpo_cli.read.group_keys import Coded, blocks, encode, parts_of_each, sizes, within
-from grpo_cli.read.known_names import IDS_OF_TURNS, ROLLOUT_NUMBER
-from grpo_cli.read.marks import as_number
+from grpo_cli.read.group_keys import Coded, blocks, encode, sizes, within
+from grpo_cli.read.known_names import ROLLOUT_NUMBER
 from grpo_cli.read.prompt_check import Mixed, mixed_prompts
 from grpo_cli.read.repeated_draws import size_by_advantages
 from grpo_cli.read.request import Request, Rule
@@ -54,8 +50,13 @@ class Groups:
     @property
     def rollout_columns(self) -> tuple[str, ...]:
         """The columns with the id of a rollout: that of a flag, else those of the schema."""
-        is_named = "rollout" in self.request.layout.flags.roles
-        return (self.request.roles["rollout"],) if is_named else self.request.layout.rollouts
+        request = self.request
+        return (request.roles["rollout"],) if "rollout" in request.layout.flags.roles else request.layout.rollouts
+
+    @property
+    def found_rollouts(self) -> Coded | None:
+        """The rollout of every row, unless a flag names the column."""
+        return None if "rollout" in self.request.layout.flags.roles else self.rollouts
 
     @property
     def dropped(self) -> Mask | None:
@@ -101,9 +102,7 @@ def is_one_dataset(tables: Sequence[Table]) -> bool:
     return first is not None and len(shards) == 1 and int(first[2]) == len(names)
 
 
-# --- rows that are parts of one rollout: with_rollouts, and checks of it -------------------------------------------
-
-SHOWN: Final = 3
+# --- rows that are parts of one rollout ----------------------------------------------------------------------------
 
 
 def with_rollouts(groups: Groups) -> Groups:
@@ -117,7 +116,7 @@ def with_rollouts(groups: Groups) -> Groups:
         names = tuple(name for name in names if not (name == ROLLOUT_NUMBER and _is_step(groups)))
     if not names:
         return groups
-    rollouts = _numbered(groups, names)
+    rollouts = rollouts_by(groups, names)
     if is_needed:
         return replace(groups, rollouts=rollouts)
     if rollouts.size == groups.columns.height:
@@ -145,7 +144,7 @@ def counted(plan: Plan, how: Counting) -> Plan:
     return replace(plan, unit=replace(plan.unit, take="last" if how == "once" else how))
 
 
-def _numbered(groups: Groups, names: Sequence[str]) -> Coded:
+def rollouts_by(groups: Groups, names: Sequence[str]) -> Coded:
     """The rollout of every row, by the first of these ids that is not null.
 
     An id is unique within its group, and a row without an id is its own rollout.
@@ -166,149 +165,18 @@ def _numbered(groups: Groups, names: Sequence[str]) -> Coded:
 # --- words --------------------------------------------------------------------------------------------------
 
 
-def note(groups: Groups) -> list[str]:
+def rollout_note(groups: Groups) -> list[str]:
     """How rollouts were found; empty if a flag names their column."""
-    if groups.rollouts is None or "rollout" in groups.request.layout.flags.roles:
-        return []
-    return [f"rollouts by {_shown(groups)}: {_in_rows(groups, groups.rollouts)}"]
+    found = groups.found_rollouts
+    return [] if found is None else [f"rollouts by {id_words(groups)}: {in_rows(groups, found)}"]
 
 
-def _shown(groups: Groups) -> str:
+def id_words(groups: Groups) -> str:
     """The ids as messages name them."""
     schema = groups.request.schema
     return ", else ".join(words(name) if schema is None else schema.words(name) for name in groups.rollout_columns)
 
 
-def _in_rows(groups: Groups, rollouts: Coded) -> str:
+def in_rows(groups: Groups, rollouts: Coded) -> str:
+    """How many rollouts these are, in how many rows."""
     return f"{rollouts.size:,} {'rollout' if rollouts.size == 1 else 'rollouts'} in {groups.columns.height:,} rows"
-
-
-# --- checks ------------------------------------------------------------------------------------------------
-
-
-def unequal_siblings(groups: Groups) -> None:
-    """Refuse rows of one rollout with unequal rewards, unless something says which of them counts."""
-    request = groups.request
-    if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
-        return
-    rewards = groups.columns.rewards()
-    several = np.flatnonzero(_vary(groups.rollouts, rewards) | _divided(groups.rollouts, rewards))
-    if not len(several):
-        return
-    columns, codes = groups.columns, groups.rollouts.codes
-    shown = []
-    each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
-    for rows, place in zip(each, columns.places([int(rows[0]) for rows in each]), strict=True):
-        values = [
-            " + ".join(f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards)
-            for row in rows[:4]
-        ]
-        shown.append(f"{place}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
-    many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
-    raise DataError(
-        f"{many} rows with unequal rewards ({_shown(groups)}): {'; '.join(shown)}",
-        "--rollout-reward last, first or mean chooses the reward of a rollout, --rollout none treats rows as rollouts",
-    )
-
-
-def rows_counted(groups: Groups) -> Sequence[str]:
-    """Warn if a preset counts rows and the file shows that several of them are one rollout."""
-    request = groups.request
-    if groups.rollouts is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
-        return ()
-    if "rollout" in request.layout.flags.roles:
-        return ()
-    what = f"{_in_rows(groups, groups.rollouts)} (by {_shown(groups)}), and this plan counts every row"
-    return [f"{what}: --rollout-reward last counts each rollout once"]
-
-
-def lone_rollouts(groups: Groups) -> Sequence[str]:
-    """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
-    if groups.rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
-        return ()
-    if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
-        return ()
-    what = f"each group has the rows of one rollout (by {_shown(groups)}), compared only with each other"
-    return [f"{what}: name the prompt with --group"]
-
-
-def turns_in_order(groups: Groups) -> None:
-    """Refuse rollouts whose turns do not ascend, if the estimator takes the rows below a turn for what follows it."""
-    request, columns = groups.request, groups.columns
-    name = request.roles.get("state")
-    if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
-        return
-    numbers = as_number(columns.values[name], typed=False)
-    if numbers.null_count() > columns.values[name].null_count():  # names of turns have no order
-        return
-    turns = pl.DataFrame({"rollout": groups.rollouts.codes, "turn": numbers})
-    before = turns.select(pl.col("turn").shift(1).over("rollout")).to_series()
-    wrong = (numbers <= before).fill_null(value=False)
-    if wrong.any():
-        row = wrong.arg_max() or 0
-        raise DataError(
-            f"{columns.place(row)}: {name} is {numbers[row]:g} after {before[row]:g} of the same rollout ({int(wrong.sum()):,} such rows)",
-            "sort the rows of each rollout by turn, and remove duplicate turns",
-        )
-
-
-def unnamed_rollouts(groups: Groups) -> Sequence[str]:
-    """Ask about a column with the name of a rollout id whose values repeat: its rows may be parts of rollouts.
-
-    It is an error only if rows with the same id always have equal rewards while rewards within groups differ, and neither
-    a flag nor a preset says what counts: the id of a worker or a judge has rows with different rewards.
-    """
-    columns, request = groups.columns, groups.request
-    rewards, warnings = columns.rewards(), []
-    for name in request.for_checks.rollouts:
-        rollouts = _numbered(groups, [name])
-        if rollouts.size == columns.height:
-            continue
-        of_group = parts_of_each(groups.coded, rollouts)
-        if not _are_in_turns(groups, rollouts):
-            if name in IDS_OF_TURNS:
-                continue
-            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or columns.coded([name]).size < rollouts.size):  # noqa: PLR2004 - a group has two
-                continue  # the number of a training step, of a group or of a row within it
-        if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
-            continue
-        cures = f"--rollout {name} counts each rollout once, --rollout none treats rows as rollouts"
-        equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
-        if equal and request.binding.rollouts == "once":
-            wrong = f"{_in_rows(groups, rollouts)}, if {name} is what its name says:"
-            raise DataError(f"{wrong} it repeats inside groups, always with the same reward", cures)
-        warnings.append(f"several rows of a group share one {name}: {cures}")
-    return warnings if request.warn else ()
-
-
-def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
-    """Whether a number rises inside all of these rollouts, from the same first value."""
-    if not (name := groups.request.for_checks.turn):
-        return False
-    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": as_number(groups.columns.values[name], typed=False)})
-    before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")
-    rises = pl.when(before.is_null()).then(now == now.min()).otherwise(now > before)
-    return bool(turns.select(rises.fill_null(value=False).all()).item())
-
-
-def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:
-    """Which codes have different finite values of some reward."""
-    vary = np.zeros(coded.size, dtype=bool)
-    for reward in rewards:
-        finite = reward.is_finite().fill_null(value=False)
-        codes, values = coded.codes.filter(finite), reward.filter(finite)
-        low, high = group_extremes(codes.to_numpy(), values, coded.size)
-        vary |= low < high
-    return vary
-
-
-def _divided(rollouts: Coded, rewards: Sequence[pl.Series]) -> Mask:
-    """Which rollouts have some of several rewards only in rows that do not count: the last row with a reward counts."""
-    divided = np.zeros(rollouts.size, dtype=bool)
-    if len(rewards) > 1:
-        known = [reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards)]
-        rows = pl.DataFrame([rollouts.codes.alias("rollout"), *known]).filter(pl.any_horizontal(pl.exclude("rollout")))
-        lost = pl.exclude("rollout").any() & ~pl.exclude("rollout").last()
-        found = rows.group_by("rollout").agg(lost).filter(pl.any_horizontal(pl.exclude("rollout")))
-        divided[found["rollout"].to_numpy()] = True
-    return divided

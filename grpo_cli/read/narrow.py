@@ -14,8 +14,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.read.group_keys import Coded, encode
-from grpo_cli.read.groups import Groups
-from grpo_cli.read.groups import note as rollout_note
+from grpo_cli.read.groups import Groups, rollout_note
 from grpo_cli.read.marks import Marked
 from grpo_cli.read.request import Request, Rule
 from grpo_cli.read.tables import FILE, Located, label
@@ -157,8 +156,8 @@ class Narrow(Located):
 
     def spot(self, row: int) -> tuple[str, int]:
         """The file name and the number of the row in it (1 = the first), without reading the file."""
-        file, inside = self.within(row)
-        return self.tables[file].name, inside + 1
+        ((file, inside),) = self.by_file(self.places_of(np.array([row])))
+        return self.tables[file].name, int(inside[0]) + 1
 
     def label(self, code: int) -> str:
         """The key of a group as text on one line, nearly always in full."""
@@ -177,7 +176,7 @@ def _identity(groups: Groups) -> pl.DataFrame:
     if rule.within != "file" or len(columns.tables) == 1 or FILE in key.columns:
         return key
     files = pl.Series(FILE, [table.name for table in columns.tables])
-    return pl.DataFrame([files.gather(columns.file.gather(first)), *key.get_columns()])
+    return key.insert_column(0, files.gather(columns.file.gather(first)))
 
 
 def _role(groups: Groups, role: str, name: str) -> pl.Series:

@@ -251,7 +251,10 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
 
     `over` looks at each file; afterwards its column names and number of rows are known.
     """
-    known = [] if choice == NONE else _known(choice)
+    # They are looked up here, not in a task on another machine, which may have neither the packages nor the files.
+    known = [*schemas().at_hand.values()]
+    if choice is not None:
+        known = [] if choice == NONE else [schema(choice)]
     looked_at = list(over(partial(_looked_at, known=known, is_named=choice is not None), files))
     tables = [table for table, _ in looked_at]
     found = {None if schema_ is None else schema_.name: (table.name, schema_) for table, schema_ in looked_at}
@@ -268,14 +271,6 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
     return [
         table.of_schema(schema_, registry.nested(table.format, schema_.rows) if nested else None) for table in tables
     ]
-
-
-def _known(choice: str | None = None) -> list[Schema]:
-    """The schemas that a file may have: the named schema, else all that need no import.
-
-    They are looked up here, not in a task on another machine, which may have neither the packages nor the files.
-    """
-    return [*schemas().at_hand.values()] if choice is None else [schema(choice)]
 
 
 def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[Any, Schema | None]:
@@ -340,7 +335,7 @@ def _can_hold(known: Reader, layout: str) -> bool:
 def nearly(table: Table) -> list[Match]:
     """Schemas with a single mismatch, best first, except those that are refused anyway."""
     sample = table.sample()
-    candidates = (_match(known, sample) for known in _known() if known.layout not in REFUSED)
+    candidates = (_match(known, sample) for known in schemas().at_hand.values() if known.layout not in REFUSED)
     return _nearly(match for match in candidates if len(match.by) >= _SPEAKING)
 
 

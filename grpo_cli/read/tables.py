@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
@@ -14,7 +15,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan_parts import Counting, MaskedRows
-from grpo_cli.errors import DataError, InputChanged, UsageError
+from grpo_cli.errors import DataError, GrpoError, InputChanged, UsageError
 from grpo_cli.files.inputs import MAX_LINE, Input
 from grpo_cli.formats.interface import Format, Reader, Scanned
 from grpo_cli.read.known_names import STEPS
@@ -156,14 +157,19 @@ class Table:
     def records(
         self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
     ) -> list[dict[str, Any]]:
-        """The same as a dictionary for each row, without the columns that the file lacks; a derived column takes a scan."""
+        """The same as a dictionary for each row, without the columns that the file lacks; derived values take a scan."""
         if not columns:
             return [{} for _ in numbers]
         try:
             return [row for frame in self.rows(index, numbers, columns, as_json=as_json) for row in frame.to_dicts()]
         except Absent as error:
-            others = [name for name in columns if name != error.column]
-            return self.records(index, numbers, others, as_json=as_json)
+            lost = error.column
+        found = self.records(index, numbers, [name for name in columns if name != lost], as_json=as_json)
+        if not as_json:
+            with suppress(GrpoError):
+                values = self.scan([Field(lost, "key")]).frame[lost].gather(numbers)
+                return [{**row, lost: value} for row, value in zip(found, values, strict=True)]
+        return found
 
     def _every(self, frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
         for frame in frames:
@@ -277,12 +283,6 @@ class Located:
         found = [place for at, here in self.by_file(spots) for place in self.tables[at].places(here.tolist())]
         return [found[at] for at in which.tolist()]
 
-    def within(self, row: int) -> tuple[int, int]:
-        """The number of the file, and of the row in it (both from 0)."""
-        row = row if self.rows is None else int(self.rows[row])
-        file = int(np.searchsorted(self.ends, row, side="right"))
-        return file, row - (int(self.ends[file - 1]) if file else 0)
-
     def places_of(self, rows: Index) -> Index:
         """The numbers of these rows among all rows of the tables."""
         return rows if self.rows is None else self.rows[rows]
@@ -326,7 +326,6 @@ class Located:
 def _records(
     table: Table, wanted: Mapping[str, tuple[Any, Index]], columns: Sequence[str], *, as_json: bool
 ) -> list[dict[str, Any]]:
-    """The records at the wanted rows of a table."""
     return table.records(*wanted[table.name], columns, as_json=as_json)
 
 
@@ -410,66 +409,57 @@ class DerivedColumns:
 
     def scan(self, scan: Scan, fields: Sequence[Field]) -> Scanned:
         """The columns of these fields, including derived ones; `scan` reads columns of the file."""
-        sources = [self._source(field) for field in fields]
-        parts = _distinct([source for source in sources if source.name not in OWN])
+        ways = [self._way(field) for field in fields]
+        parts = _distinct([source for source, _ in ways if source.name not in OWN])
         scans = [scan(part) for part in parts]
         read = {source: found.frame[source.name] for part, found in zip(parts, scans, strict=True) for source in part}
         height, columns = scans[0].frame.height, []
-        for wanted, source in zip(fields, sources, strict=True):
+        for wanted, (source, made) in zip(fields, ways, strict=True):
             is_path = source.name in OWN
             values = pl.repeat(self.path, height, dtype=pl.String, eager=True) if is_path else read[source]
-            columns.append(self._column(wanted, values).alias(wanted.name))
+            columns.append(made(values).alias(wanted.name))
         return scans[0].with_frame(pl.DataFrame(columns or None, height=height), *scans)
 
-    def _source(self, field: Field) -> Field:
-        """The source column of a derived column, or the column itself."""
-        made = self.schema.derive.get(field.name)
-        if made is not None:
-            return Field(made.source, "numbers" if made.total else "key")
-        name = field.name.removeprefix(f"{self.schema.rows}.") if self.schema.rows else field.name
-        return Field(name, "key" if field.kind == "number" and self.schema.letters else field.kind)
-
-    def _column(self, field: Field, values: pl.Series) -> pl.Series:
-        made = self.schema.derive.get(field.name)
-        if made is None:
-            return (
-                self._each(field.name, values, self._number)
-                if field.kind == "number" and self.schema.letters
-                else values
-            )
-        if made.total:  # null for lists that are null, empty or contain nulls
-            whole = (values.list.len() > 0) & (values.list.len() == values.list.drop_nulls().list.len())
-            return where(whole, values.list.sum()).cast(pl.Float64)
-        if made.count:
-            return self._each(field.name, values, lambda value: float(len(value)))
-        if made.value:
-            as_is = made.single and field.kind == "key"  # --map says which number it is
-            return self._each(made.source, values, lambda value: self._parts(made, value, as_is=as_is), as_is=as_is)
-        return self._matched(made, values)
+    def _way(self, field: Field) -> tuple[Field, Callable[[pl.Series], pl.Series]]:
+        """The column that is read for a column, and how the column is made of it."""
+        derived = self.schema.derive.get(field.name)
+        if derived is None:
+            name = field.name.removeprefix(f"{self.schema.rows}.") if self.schema.rows else field.name
+            if field.kind == "number" and self.schema.letters:
+                return Field(name, "key"), lambda values: self._each(field.name, values, self._number)
+            return Field(name, field.kind), lambda values: values
+        if derived.total:
+            return Field(derived.source, "numbers"), _totals
+        source = Field(derived.source, "key")
+        if derived.count:
+            return source, lambda values: self._each(field.name, values, lambda value: float(len(value)))
+        if not derived.value:
+            return source, lambda texts: self._matched(derived, texts)
+        as_is = derived.single and field.kind == "key"  # --map says which number it is
+        of_parts = partial(self._of_parts, derived, as_is=as_is)
+        return source, lambda values: self._each(derived.source, values, of_parts, as_is=as_is)
 
     def _number(self, value: Any) -> float | None:
         letter = self.schema.letters.get(value) if isinstance(value, str) else None
         return as_number(value) if letter is None else letter
 
-    def _parts(self, made: Derived, value: Any, *, as_is: bool) -> Any:
+    def _of_parts(self, made: Derived, value: Any, *, as_is: bool) -> Any:
         """The sum over the parts with a value, or the value of the only part; what the schema says, or None, if no part has one."""
-        parts: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
-        if made.single and len(parts) > 1:
-            names = ", ".join(map(str, parts))
+        named: Mapping[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
+        if made.single and len(named) > 1:
+            names = ", ".join(map(str, named))
             cure = f"choose one with --reward {made.source}.NAME.{made.value}"
             raise DataError(f"several could be the reward: {names}", cure)
+        parts = [part if isinstance(part, dict) else {made.value: part} for part in named.values()]
         if as_is:
-            return next((part.get(made.value) if isinstance(part, dict) else part for part in parts.values()), None)
-        scored = [self._part(made, part) for part in parts.values() if part is not None]
-        known = [number for number in scored if number is not None]
+            return next((part.get(made.value) for part in parts), None)
+        known = []
+        for part in parts:
+            number = self._number(part.get(made.value))
+            if number is not None:
+                weight = as_number(part.get(made.weight)) if made.weight else None
+                known.append(number * (1.0 if weight is None else weight))
         return sum(known) if known else as_number(made.otherwise)
-
-    def _part(self, made: Derived, part: Any) -> float | None:
-        number = self._number(part.get(made.value) if isinstance(part, dict) else part)
-        if number is None or not made.weight or not isinstance(part, dict):
-            return number
-        weight = as_number(part.get(made.weight))
-        return number * (1.0 if weight is None else weight)
 
     def _each(self, name: str, column: pl.Series, number: Callable[[Any], Any], *, as_is: bool = False) -> pl.Series:
         """A number, or what it is read from, for every value that is not null."""
@@ -505,6 +495,12 @@ class DerivedColumns:
                 place=self.place(row),
             )
         return part
+
+
+def _totals(lists: pl.Series) -> pl.Series:
+    """The sum of each list; null for lists that are null, empty or contain nulls."""
+    whole = (lists.list.len() > 0) & (lists.list.len() == lists.list.drop_nulls().list.len())
+    return where(whole, lists.list.sum()).cast(pl.Float64)
 
 
 def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> pl.Series | None:

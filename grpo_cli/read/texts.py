@@ -22,9 +22,9 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import SHOWN, Table, column_names
+from grpo_cli.read.tables import SHOWN, Table, column_names, label
 from grpo_cli.schemas.table import Schema
-from grpo_cli.values.cells import canonical, json_text, words
+from grpo_cli.values.cells import canonical, json_text
 from grpo_cli.values.chat import is_model
 from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
 
@@ -250,7 +250,7 @@ class Reader:
 
     def fields(self, row: int) -> list[Passage]:
         """Every field of the record by its name, the ground truth first."""
-        file, _ = self._narrow.within(row)
+        file = self._narrow.file[row]
         (values,) = self._values(file, np.array([row]), self._narrow.tables[file].columns())
         names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
         return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
@@ -434,6 +434,7 @@ def _arguments(value: Any) -> str:
 SAMPLE: Final = 1_000  # keys from all over the file, to find what all keys share
 LISTED: Final = 5
 NUMBER: Final = re.compile(r"#\d{1,15}")
+WIDEST: Final = 10_000  # cells: no key on one line is wider
 LONGEST: Final = 100  # characters of a key that is compared with a misspelled one
 NEAR: Final = 10_000  # keys that are compared with a misspelled one, to suggest the nearest
 
@@ -456,10 +457,8 @@ class Labels:
         return told_apart(texts, width)
 
     def _text(self, code: int) -> str:
-        """The key on one line, without a chat template."""
-        if not self._narrow.key.width:
-            return self._narrow.label(code)
-        return ", ".join(plain(words(column[code : code + 1])) for column in self._narrow.key)
+        """The key on one line, without a chat template, as long as it is."""
+        return label(self._narrow.key, code, int(self._narrow.groups.first[code]), WIDEST)
 
 
 def code_of(narrow: Narrow, key: str) -> int:
@@ -472,7 +471,7 @@ def code_of(narrow: Narrow, key: str) -> int:
         if len(codes) > 1:
             some = codes[:LISTED].to_list()
             labels = labels_of([texts[code] for code in some], SHOWN)
-            shown = ", ".join(f"#{code + 1} {label}" for code, label in zip(some, labels, strict=True))
+            shown = ", ".join(f"#{code + 1} {short}" for code, short in zip(some, labels, strict=True))
             more = f" and {len(codes) - LISTED:,} more" if len(codes) > LISTED else ""
             raise DataError(
                 f"{key!r} is in {len(codes):,} keys: {shown}{more}",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Generic
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -81,7 +81,19 @@ def reduced(
     """What `work` makes of the parts of `token_numbers`, merged; `over` has it done where the files are read, in threads."""
     of_tables = list(_by_table(narrow, rows))
     known = {table.name: places for table, places in of_tables}
-    return merged(over(_Reduced(work, merged, known, columns, mask), [table for table, _ in of_tables]))
+    task = partial(_reduced, work=work, merged=merged, known=known, columns=columns, mask=mask)
+    return merged(over(task, [table for table, _ in of_tables]))
+
+
+def _reduced(
+    table: Table,
+    work: Callable[[TokenPart], Found],
+    merged: Callable[[Iterable[Found]], Found],
+    known: Mapping[str, Places],
+    columns: Sequence[str],
+    mask: str,
+) -> Found:
+    return merged(ahead(work, of_table(table, *known[table.name], columns, mask)))
 
 
 def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[Table, Places]]:
@@ -90,20 +102,6 @@ def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[Table, Places]]:
     for at, here in narrow.by_file(narrow.places_of(rows)):
         yield narrow.tables[at], (narrow.scans[at].index, here, rows[done : done + len(here)])
         done += len(here)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reduced(Generic[Found]):
-    """Reduces the parts of a table; it may be sent to where the table is."""
-
-    work: Callable[[TokenPart], Found]
-    merged: Callable[[Iterable[Found]], Found]
-    known: Mapping[str, Places]  # by the name of the table
-    columns: Sequence[str]
-    mask: str
-
-    def __call__(self, table: Table) -> Found:
-        return self.merged(ahead(self.work, of_table(table, *self.known[table.name], self.columns, self.mask)))
 
 
 def of_table(

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.read.texts import Passage, Reader, TextColumns, passages_of
+from grpo_cli.read.texts import Passage, Reader, TextColumns, passages_of, plain_texts
 from grpo_cli.runs.group_rows import report_groups
 from tests.support.command import adv
 from tests.support.jobs import write
@@ -170,3 +170,11 @@ def test_a_prompt_that_its_conversation_repeats_is_shown_once(tmp_path: Path) ->
     narrow = model_of(tmp_path, rows).inspection.narrow
     (said,) = Reader(narrow, TextColumns(response="messages")).said(np.array([0]))
     assert (said.prompt, said.response) == (PROMPT, [("assistant", "no")])
+
+
+def test_the_texts_of_rows_in_any_order_may_be_inside_of_texts_of_json(tmp_path: Path) -> None:
+    rows = [{"prompt_id": "a", "info": json.dumps({"said": f"say {at}"}), "reward": at} for at in range(3)]
+    narrow = model_of(tmp_path, rows, "rows.parquet").inspection.narrow
+    assert plain_texts(narrow, np.array([2, 0, 2]), "info.said") == ["say 2", "say 0", "say 2"]
+    assert plain_texts(narrow, np.array([1]), "info.unsaid") == [None]
+    assert plain_texts(narrow, np.array([1]), "nothing") == [None]
