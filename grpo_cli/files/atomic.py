@@ -35,6 +35,16 @@ _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 
 _ACCESS: Final = "system.posix_acl_access"
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
+_FULL: Final = "no space left", "free some, or choose another -o"
+_LOST: Final = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: ("the file would be larger than allowed here", "see ulimit -f"),
+    errno.EIO: (
+        "the disk failed while it was written",
+        "choose another -o",
+    ),  # this disk, if the error names the output
+}
 _log: Final = logging.getLogger(__name__)
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -315,12 +325,8 @@ def _explained(target: Path) -> Iterator[None]:
 def _refusal(target: Path, error: OSError) -> DataError | None:
     """The error with what the user can do; None if it has nothing to do with the output."""
     place = str(target)
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return DataError("no space left", "free some, or choose another -o", place=place, written=Written())
-    if error.errno == errno.EFBIG:
-        return DataError("the file would be larger than allowed here", "see ulimit -f", place=place, written=Written())
-    if error.errno == errno.EIO and error.filename == str(target):
-        return DataError("the disk failed while it was written", "choose another -o", place=place, written=Written())
+    if error.errno in _LOST and (error.errno != errno.EIO or error.filename == place):
+        return DataError(*_LOST[error.errno], place=place, written=Written())
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         why = os.strerror(error.errno).lower()
         return DataError(f"cannot be written: {why}", "choose another -o", place=place)

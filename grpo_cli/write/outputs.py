@@ -89,13 +89,16 @@ def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
     _refuse_shared(targets)
     in_place = "" if output.word == "selected" else ", or add the column to it with --in-place"
     for target in targets:
-        if target.url:
-            refuse_url(target.url, force=output.force)
-            continue
-        if target.path is None:
-            continue
-        refuse_path(target.path, force=output.force, makes_folders=is_folder(output.to), in_place=in_place)
+        _refuse(target, output, in_place)
     return targets
+
+
+def _refuse(target: Target, output: Output, in_place: str = "") -> None:
+    """Refuse an output that is an input, that exists, or whose directory does not exist; `in_place` is a further way out."""
+    if target.url:
+        refuse_url(target.url, force=output.force)
+    elif target.path is not None:
+        refuse_path(target.path, force=output.force, makes_folders=is_folder(output.to), in_place=in_place)
 
 
 def _refuse_shared(targets: Sequence[Target]) -> None:
@@ -117,12 +120,8 @@ def choose_beside(targets: Sequence[Target], words: Collection[str], output: Out
     for word, target in product(words, targets):
         if target.name == "stdout" or _is_device(target.name):
             raise UsageError(f"--{word} writes a second file, and {target.name} takes one", "give -o FILE")
-        name = _name_beside(target.name, word)
-        if target.url:
-            refuse_url(name, force=output.force)
-        else:
-            refuse_path(Path(name), force=output.force, makes_folders=is_folder(output.to))
-        found.append(_target(name, target.format))
+        found.append(_target(_name_beside(target.name, word), target.format))
+        _refuse(found[-1], output)
     _refuse_shared([*targets, *found])
     return found
 
@@ -134,15 +133,11 @@ def choose_target(output: Output) -> Target:
         raise UsageError("-o is missing: this command writes a new file", "give -o FILE.jsonl, FILE.parquet or -o -")
     if is_folder(to):
         raise UsageError(f"{to} is a directory, but a single file is written", _NAME_A_FILE)
-    if to == STDOUT:
-        return Target(None, registry.lines())
-    if is_url(to):
-        refuse_url(to, force=output.force)
-    elif _is_device(to):
-        return Target(Path(to), registry.lines())
-    else:
-        refuse_path(Path(to), force=output.force)
-    return _target(to, registry.of(to))
+    if to == STDOUT or _is_device(to):
+        return Target(None if to == STDOUT else Path(to), registry.lines())
+    target = _target(to, registry.of(to))
+    _refuse(target, output)
+    return target
 
 
 def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
