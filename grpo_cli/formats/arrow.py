@@ -35,6 +35,7 @@ from grpo_cli.formats.verify import once_each
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 from grpo_cli.values.paths import refuse_doubled
+from grpo_cli.values.slices import within
 
 _FILE_MAGIC: Final = b"ARROW1"
 _FEATHER_1: Final = b"FEA1"
@@ -96,18 +97,12 @@ class Arrow(Format):
         """Some columns of single rows, read from the record batches up to the last with a wanted row."""
         schema = _schema(source)
         ways = steps(source, columns, schema)
-        at = 0
         with _opened(source, _positions(schema, ways)) as reader:
-            for batch, _ in _batches(reader):
-                first, last = np.searchsorted(numbers, [at, at + batch.num_rows])
-                for low in range(first, last, _TEXTS):
-                    here = numbers[low : min(low + _TEXTS, last)] - at
-                    yield cells_of(
-                        frame_of(runs_of(pa.Table.from_batches([batch]), here)), ways, source, as_json=as_json
-                    )
-                if last == len(numbers):
-                    return
-                at += batch.num_rows
+            batches = (batch for batch, _ in _batches(reader))
+            for batch, here in within(batches, numbers):
+                for low in range(0, len(here), _TEXTS):
+                    some = runs_of(pa.Table.from_batches([batch]), here[low : low + _TEXTS])
+                    yield cells_of(frame_of(some), ways, source, as_json=as_json)
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """All rows of a file; for an object, the first rows."""

@@ -57,20 +57,24 @@ def taken(source: Input, source_format: Format, rows: Index) -> Iterator[pl.Data
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:
     added, take = weaving.added, weaving.take
-    if take is not None and (take[1:] < take[:-1]).any():
-        whole = pl.concat(list(parts))[pl.Series(take)]
-        yield from map(with_lists, portions(whole.with_columns(added.get_columns())))
-        return
+    if take is None:
+        chosen = parts
+    elif (np.diff(take) >= 0).all():
+        chosen = _in_order(parts, take)
+    else:
+        chosen = iter([pl.concat(list(parts))[pl.Series(take)]])
+    row = 0
+    for part in chosen:
+        first, row = row, row + len(part)
+        InputChanged.unless_same(row, min(row, added.height), source.name)
+        yield from map(with_lists, portions(part.with_columns(added[first:row].get_columns())))
+    InputChanged.unless_same(row, added.height, source.name)
+
+
+def _in_order(parts: Iterator[pl.DataFrame], take: np.ndarray) -> Iterator[pl.DataFrame]:
+    """Ascending rows of these parts; all parts are read, since each has a say in the types of columns."""
     row = 0
     for part in parts:
-        first, last = row, row + len(part)
-        row = last
-        taken = part
-        if take is not None:
-            start = first
-            first, last = np.searchsorted(take, [first, last])
-            taken = part[pl.Series(take[first:last] - start)]
-        InputChanged.unless_same(last, min(last, added.height), source.name)
-        yield from map(with_lists, portions(taken.with_columns(added[first:last].get_columns())))
-    if take is None:
-        InputChanged.unless_same(row, added.height, source.name)
+        here = slice(*np.searchsorted(take, [row, row + len(part)]))
+        yield part[pl.Series(take[here] - row)]
+        row += len(part)

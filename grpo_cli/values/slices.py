@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -15,11 +15,25 @@ if TYPE_CHECKING:
 
 Ints = np.ndarray[tuple[int], np.dtype[np.integer[Any]]]
 Buffer = bytes | memoryview
+T = TypeVar("T")
 Gap = tuple[Ints, Ints]  # where it begins and ends in each row
 Text = Sequence[str | pl.Series]  # its parts, which follow each other: the same for all rows, or one for each
 
 LONG: Final = 1_024  # bytes: rows are long if the mean of a block is more
 FEW: Final = 2_048  # with fewer rows, loading pyarrow costs more than it saves
+
+
+def within(blocks: Iterable[T], numbers: Ints, height: Callable[[Any], int] = len) -> Iterator[tuple[T, Ints]]:
+    """The blocks that have some of these ascending rows, and their numbers there; no block after the last row is asked for."""
+    first = done = 0
+    for block in blocks:
+        after = first + height(block)
+        end = int(np.searchsorted(numbers, after))
+        if end > done:
+            yield block, numbers[done:end] - first
+        if end == len(numbers):
+            return
+        first, done = after, end
 
 
 def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:

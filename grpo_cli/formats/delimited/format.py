@@ -34,7 +34,7 @@ from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
 from grpo_cli.values.cells import Field, Place
 from grpo_cli.values.paths import absent, refuse_doubled
-from grpo_cli.values.slices import Buffer, Ints, filled
+from grpo_cli.values.slices import Buffer, Ints, filled, within
 
 Convert = Callable[[list[pl.Series], Place], list[pl.Series]]  # converts the texts of some columns
 
@@ -115,17 +115,10 @@ class Delimited(Format):
         self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
     ) -> Iterator[pl.DataFrame]:
         """The texts of some cells; nothing after the block of the last row is read."""
-        at = 0
         with closing(self._parts(source, columns, lambda texts, _: texts)) as parts:
-            for part in parts:
-                first, last = np.searchsorted(numbers, [at, at + part.rows.height])
-                if first < last:
-                    here = pl.Series(numbers[first:last] - at)
-                    texts = {name: text.gather(here) for name, text in zip(columns, part.columns, strict=True)}
-                    yield pl.DataFrame({k: cells.canonical(text) if as_json else text for k, text in texts.items()})
-                if last == len(numbers):
-                    return
-                at += part.rows.height
+            for part, here in within(parts, numbers, lambda part: part.rows.height):
+                texts = {name: text.gather(pl.Series(here)) for name, text in zip(columns, part.columns, strict=True)}
+                yield pl.DataFrame({k: cells.canonical(text) if as_json else text for k, text in texts.items()})
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The rows in the first bytes; of a packed file, which does not say how many it has, the first ones."""

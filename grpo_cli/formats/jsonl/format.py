@@ -39,7 +39,7 @@ from grpo_cli.values import cells
 from grpo_cli.values.cells import Field
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, texts_of, value_of
 from grpo_cli.values.paths import absent
-from grpo_cli.values.slices import Ints
+from grpo_cli.values.slices import Ints, within
 
 _LOG: Final = logging.getLogger(__name__)
 _HEAD, _HEAD_BYTES = 1_000, 1 << 20  # lines that are searched for the names of the columns
@@ -204,12 +204,8 @@ class Jsonl(Format):
             found = [_values(row, columns) for _, row in each]
             return cells.frame_of_rows(found, columns, as_json=False) if found else pl.DataFrame()
 
-        at = 0
-        for frame in ahead(read, blocks(source, self.block_size)):
-            here = numbers[slice(*np.searchsorted(numbers, [at, at + len(frame)]))] - at
-            if len(here):
-                yield frame if len(here) == len(frame) else frame[here]
-            at += len(frame)
+        for frame, here in within(ahead(read, blocks(source, self.block_size)), numbers):
+            yield frame if len(here) == len(frame) else frame[here]
 
     def rows_perhaps_with(
         self,
@@ -220,19 +216,16 @@ class Jsonl(Format):
         word: bytes,
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
         """Only lines that have the word in their bytes, or an escape that may be a part of it, are parsed."""
-        first = passed = 0
-        for block, there in blocks_with_rows(source, index, self.block_size):
-            end = int(np.searchsorted(numbers, first + there.height))
-            if end > passed:
-                lines = _lines_in(block, there.marks, numbers[passed:end] - first)
-                some = [(first + row, line) for row, line in lines if _may_have(line, word)]
-                at = 0
-                for frame in self._frames(source, some, columns, as_json=True):
-                    yield passed, np.array([row for row, _ in some[at : at + len(frame)]]), frame
-                    at += len(frame)
-                passed = end
-                yield passed, numbers[:0], pl.DataFrame()
-            first += there.height
+        passed = 0
+        for (block, there), here in within(blocks_with_rows(source, index, self.block_size), numbers, _height):
+            lines = zip(numbers[passed : passed + len(here)].tolist(), _lines_in(block, there.marks, here), strict=True)
+            some = [(row, line) for row, line in lines if _may_have(line, word)]
+            at = 0
+            for frame in self._frames(source, some, columns, as_json=True):
+                yield passed, np.array([row for row, _ in some[at : at + len(frame)]]), frame
+                at += len(frame)
+            passed += len(here)
+            yield passed, numbers[:0], pl.DataFrame()
 
     def row_starts(self, data: bytes) -> Ints:
         """Where the line of each row begins in a part of a stream; blank lines are not rows."""
@@ -302,17 +295,15 @@ def _values(row: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
 
 def lines_of(source: Input, index: Known, rows: np.ndarray) -> Iterator[bytes]:
     """The lines of some ascending rows: at their known offsets after a scan, otherwise by reading up to them."""
-    first = 0
-    for block, there in blocks_with_rows(source, index):
-        if first > rows.max(initial=-1):
-            return
-        here = rows[slice(*np.searchsorted(rows, [first, first + there.height]))] - first
-        if len(here):
-            yield from (line for _, line in _lines_in(block, there.marks, here))
-        first += there.height
+    for (block, there), here in within(blocks_with_rows(source, index), rows, _height):
+        yield from _lines_in(block, there.marks, here)
 
 
-def _lines_in(block: Block, braces: Ints, rows: Ints) -> Iterator[tuple[int, bytes]]:
+def _height(found: tuple[Block, BlockRows]) -> int:
+    return found[1].height
+
+
+def _lines_in(block: Block, braces: Ints, rows: Ints) -> Iterator[bytes]:
     with block.open() as handle:
         begin = handle.tell()
         for row in rows.tolist():
@@ -322,7 +313,7 @@ def _lines_in(block: Block, braces: Ints, rows: Ints) -> Iterator[tuple[int, byt
             line = handle.read(size)
             if len(line) < size:
                 raise InputChanged.between_readings(block.name)
-            yield row, line.strip()
+            yield line.strip()
 
 
 def _may_have(line: bytes, word: bytes) -> bool:

@@ -19,6 +19,7 @@ from grpo_cli.formats.parquet import footer, new_footer
 from grpo_cli.formats.parquet.new_footer import Change
 from grpo_cli.formats.parquet.splice import codec
 from grpo_cli.parallel import one_ahead
+from grpo_cli.values.slices import within
 
 _MOST_AT_ONCE: Final = 1 << 16
 _MOST_BYTES: Final = 1 << 26  # most bytes of a row group, if its rows are long
@@ -102,23 +103,12 @@ def _row_groups(old: pq.ParquetFile, take: np.ndarray, most: int) -> Iterator[tu
 
 def taken(file: pq.ParquetFile, numbers: np.ndarray, columns: list[str] | None = None) -> Iterator[pa.Table]:
     """The rows with these ascending numbers, some megabytes at a time; nothing after the last of them in a row group is read."""
-    at = 0
-    for group in range(file.num_row_groups):
-        metadata = file.metadata.row_group(group)
-        height = metadata.num_rows
-        first, last = np.searchsorted(numbers, [at, at + height])
-        here, at = numbers[first:last] - at, at + height
-        if not len(here):
-            continue
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    for (group, metadata), here in within(enumerate(groups), numbers, lambda found: found[1].num_rows):
         # Lists of equal numbers take few bytes in the file.
         numbers_there = max(metadata.column(at).num_values for at in range(metadata.num_columns))
         size = max(1, metadata.total_byte_size, 8 * numbers_there)
-        most = min(_MOST_AT_ONCE, max(1, _DECODED * height // size), int(here[-1]) + 1)
-        start = 0
-        for batch in file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False):
-            inside = here[slice(*np.searchsorted(here, [start, start + batch.num_rows]))] - start
-            if len(inside):
-                yield rows_of(pa.Table.from_batches([batch]), inside)
-            start += batch.num_rows
-            if start > here[-1]:
-                break
+        most = min(_MOST_AT_ONCE, max(1, _DECODED * metadata.num_rows // size), int(here[-1]) + 1)
+        batches = file.iter_batches(most, row_groups=[group], columns=columns, use_threads=False)
+        for batch, inside in within(batches, here):
+            yield rows_of(pa.Table.from_batches([batch]), inside)
