@@ -187,8 +187,7 @@ def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[st
     row = {"row": [cut(clean(f"{file}:{row}"), PLACE) if several else str(row) for file, row in example.places]}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):
-        left = [at for at, name in enumerate(columns) if name == "status"]
-        lines = aligned(list(columns), list(columns.values()), left)
+        lines = aligned(columns.items(), ("status",))
         if max(map(len, lines)) <= width:
             break
     return lines

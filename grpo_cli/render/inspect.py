@@ -13,6 +13,7 @@ from grpo_cli.errors import UnknownName
 from grpo_cli.read.texts import has_turns
 from grpo_cli.render.distribution import distribution_lines
 from grpo_cli.render.text import (
+    Column,
     Sections,
     Sheet,
     aligned,
@@ -20,6 +21,7 @@ from grpo_cli.render.text import (
     blocks,
     clean,
     column,
+    column_of_texts,
     count,
     file_list,
     markdown_table,
@@ -28,12 +30,11 @@ from grpo_cli.render.text import (
     row_count,
     strip,
     text_outcomes,
-    with_texts,
 )
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.document import ABSENT, document, members
-from grpo_cli.stats.facts import BinCounts, every_group, marked_lines
+from grpo_cli.stats.facts import STATISTICS, BinCounts, every_group, marked_lines
 from grpo_cli.stats.inspection import (
     GROUP_FACTS,
     EndedDistribution,
@@ -128,7 +129,7 @@ def render_group(group: ShownGroup, console: Console) -> None:
     sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(getattr(group, name))}" for name in numbers))
     sheet.blank()
     names = rows[0].rewards if len(rows[0].rewards) > 1 else ()
-    columns = [
+    columns: list[Column] = [
         ("row", [str(row.row) for row in rows]),
         *((clean(name), [number(row.rewards[name]) for row in rows]) for name in names),
         ("reward", column([row.reward for row in rows])),
@@ -137,12 +138,10 @@ def render_group(group: ShownGroup, console: Console) -> None:
     if any(row.length is not None for row in rows):
         columns.append(("length", [number(row.length) for row in rows]))
     if any(row.status != "scored" for row in rows):
-        columns.append(("status", [str(row.status) for row in rows]))
-    heads, cells = [head for head, _ in columns], [values for _, values in columns]
+        columns.append(("status", [row.status for row in rows]))
     turns = any(has_turns(row.text or "") for row in rows)
-    if not turns:
-        with_texts(heads, cells, [row.text for row in rows], console.width)
-    for line in aligned(heads, cells, {at for at, head in enumerate(heads) if head == "text"}):
+    texts = [] if turns else column_of_texts([row.text for row in rows], columns, console.width)
+    for line in aligned([*columns, *texts]):
         sheet.text(line)
     if group.size > len(rows):
         sheet.text(f"{len(rows):,} of {group.size:,} rows; --format csv has all", style="dim")
@@ -183,9 +182,9 @@ def _table_by(by: Trend, sheet: Sheet) -> None:
     shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]
-        heads = [name, *(HEADS.get(key, key) for key in keys[1:])]
-        cells = [_cells(key, [getattr(line, key) for line in shown]) for key in keys]
-        table = aligned(heads, cells, {0} if categories else ())
+        heads = {"value": name, **HEADS}
+        columns = [(heads.get(key, key), _cells(key, [getattr(line, key) for line in shown])) for key in keys]
+        table = aligned(columns, (name,) if categories else ())
         if max(map(len, table)) <= sheet.console.width - (NARROWEST_BAR + 2 if categories else 0):
             break
     wide = sheet.console.width - max(map(len, table)) - 2
@@ -218,15 +217,14 @@ def _cell(key: str, value: Any) -> str:
 def _most_and_least(listed: Listed, sheet: Sheet) -> None:
     """The groups with the most and with the least of a fact."""
     groups = [*listed.most, *listed.least]
-    names = ["mean", "std", "min", "max", *(["length"] if groups[0].length is not ABSENT else [])]
-    cells = [[f"#{group.number}" for group in groups]]
-    cells += [column([getattr(group, name) for group in groups]) for name in ("scored", *names)]
-    heads = ["", "rows", *names]
-    wide = max(map(len, aligned(heads, cells)))
-    cells.insert(1, labels_of([group.key for group in groups], sheet.console.width - wide - 2))
-    heads.insert(1, "group")
+    facts = {name: name for name in STATISTICS} | ({} if groups[0].length is ABSENT else {"length": "length"})
+    columns: list[Column] = [("", [f"#{group.number}" for group in groups])]
+    for name, head in ({"scored": "rows"} | facts).items():
+        columns.append((head, column([getattr(group, name) for group in groups])))
+    wide = max(map(len, aligned(columns)))
+    columns.insert(1, ("group", labels_of([group.key for group in groups], sheet.console.width - wide - 2)))
     sheet.text(f"groups by {listed.sort}, largest and smallest", style="bold")
-    for at, line in enumerate(aligned(heads, cells, {1})):
+    for at, line in enumerate(aligned(columns, ("group",))):
         if listed.groups > len(groups) and at == 1 + len(listed.most):
             sheet.text("...")
         sheet.text(line, style="dim" if not at else "")
@@ -289,8 +287,11 @@ def _components(facts: Inspected) -> Sections:
     if len(names) > NAMED:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]
-    cells = [[_signed(coefficients.correlation[name][other]) for name in names] for other in names]
-    yield "together", ["correlations within groups", *aligned(["", *heads], [rows, *cells], {0})]
+    columns = [
+        (head, [_signed(coefficients.correlation[name][other]) for name in names])
+        for head, other in zip(heads, names, strict=True)
+    ]
+    yield "together", ["correlations within groups", *aligned([("", rows), *columns], ("",))]
 
 
 def _signed(correlation: float | None) -> str:
@@ -347,8 +348,7 @@ def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
     if all(at.alive == 1 for at in sizes):
         return
-    cells = []
-    notes = set()
+    columns, notes = [("group size", ["with a gradient"])], set()
     for at in sizes:
         share = percent(at.alive)
         if at.low is not None and at.high is not None:
@@ -357,10 +357,8 @@ def _other_sizes(facts: Inspected) -> Sections:
         elif at.found == "bound" and share[0] not in "<>" and share != "100%":
             share = f">={share}"
             notes.add(">= lower bound")
-        cells.append(share)
-    heads = ["group size", *(f"{at.size:,}" for at in sizes)]
-    table = aligned(heads, [["with a gradient"], *([cell] for cell in cells)], {0})
-    yield "other sizes", [*table, *sorted(notes)]
+        columns.append((f"{at.size:,}", [share]))
+    yield "other sizes", [*aligned(columns, ("group size",)), *sorted(notes)]
 
 
 def _spread(facts: Inspected) -> Sections:
@@ -420,8 +418,9 @@ def _off_policy(facts: Inspected) -> Sections:
 def _drift_by(trend: DriftTrend, sheet: Sheet) -> None:
     """One line for each value of a column."""
     lines = thinned(trend.lines, LINES)
-    cells = [[_cell(name, getattr(line, name)) for line in lines] for name in ("value", *DRIFTS)]
-    for text in aligned([clean(trend.column), *DRIFTS.values()], cells):
+    heads = {"value": clean(trend.column), **DRIFTS}
+    columns = [(head, [_cell(name, getattr(line, name)) for line in lines]) for name, head in heads.items()]
+    for text in aligned(columns, ()):
         sheet.text(text)
     sheet.blank()
 
@@ -461,19 +460,11 @@ def _table(inspection: Inspection, show: str | None, by: str | None, sort: str |
     trend = None if by is None else inspection.facts.by
     if trend is not None:
         known = inspection.facts.off_policy
-        drifts = {
-            str(line.value): line for each in (known.by if known else ()) if each.column == by for line in each.lines
-        }
-        frame = pl.DataFrame(
-            [
-                {
-                    **vars(line),
-                    **{name: getattr(drifts.get(str(line.value)), name, None) for name in (NUMBERS if drifts else ())},
-                }
-                for line in trend.lines
-            ],
-            infer_schema_length=None,
-        )
+        frame = pl.DataFrame([*map(vars, trend.lines)], infer_schema_length=None)
+        for drift in () if known is None else known.by:
+            if drift.column == by:
+                more = pl.DataFrame([*map(vars, drift.lines)], infer_schema_length=None).select("value", *NUMBERS)
+                frame = frame.join(more, "value", how="left", nulls_equal=True, maintain_order="left")
         return frame if by in frame.columns else frame.rename({"value": trend.column})
     return _table_of_groups(inspection, sort, top)
 

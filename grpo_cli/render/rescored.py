@@ -7,7 +7,17 @@ from typing import Final
 
 from rich.console import Console
 
-from grpo_cli.render.text import Sections, Sheet, clean, count, file_list, markdown_table, number, with_texts
+from grpo_cli.render.text import (
+    Column,
+    Sections,
+    Sheet,
+    clean,
+    column_of_texts,
+    count,
+    file_list,
+    markdown_table,
+    number,
+)
 from grpo_cli.stats.rescored import ByComponent, ChangesAt, ChangesBetween, DependsOn, DisagreeingRow, Rescored, Sides
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
@@ -16,7 +26,7 @@ from grpo_cli.values.key_text import labels_of
 KEY: Final = 28
 LINES: Final = 6  # a longer trend is thinned out to this many lines
 
-Table = tuple[list[str], list[list[str]]]  # its heads (the first is its title) and its lines
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # its heads (the first is its title) and its lines
 
 
 def render(facts: Rescored, console: Console) -> None:
@@ -119,16 +129,16 @@ def _counts(name: str, line: ChangesAt | ChangesBetween) -> list[str]:
 
 def _largest(rows: Sequence[DisagreeingRow], width: int | None) -> Table:
     """The rows that disagree most; both ends of their texts if the screen is wide enough."""
-    heads = ["largest", "row", "reward", "advantage"]
     keys = labels_of([row.key for row in rows], KEY)
-    columns = [
-        [f"#{row.number} {key}" for row, key in zip(rows, keys, strict=True)],
-        [str(row.row) for row in rows],
-        [_from_to(row) for row in rows],
-        [_from_to(row.advantage) for row in rows],
+    columns: list[Column] = [
+        ("largest", [f"#{row.number} {key}" for row, key in zip(rows, keys, strict=True)]),
+        ("row", [str(row.row) for row in rows]),
+        ("reward", [_from_to(row) for row in rows]),
+        ("advantage", [_from_to(row.advantage) for row in rows]),
     ]
-    with_texts(heads, columns, [row.text for row in rows], width)
-    return heads, [*map(list, zip(*columns, strict=True))]
+    columns += column_of_texts([row.text for row in rows], columns, width)
+    heads, cells = zip(*columns, strict=True)
+    return heads, [*zip(*cells, strict=True)]
 
 
 def _from_to(sides: Sides | DisagreeingRow) -> str:

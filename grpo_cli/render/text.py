@@ -14,6 +14,7 @@ from rich.text import Text
 from grpo_cli.errors import printable
 from grpo_cli.values.key_text import cut
 
+Column = tuple[str, Sequence[str]]  # the head of a column of a table, and its cells
 Sections = Iterator[tuple[str, list[str]]]  # labels with their lines
 
 # A value below this share of the largest number beside it is a rounding error, shown as 0.
@@ -190,8 +191,8 @@ class Sheet:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""
-        left = [i for i, head in enumerate(heads) if not i or head == "text"]
-        for i, line in enumerate(aligned(heads, [[row[i] for row in rows] for i in range(len(heads))], left)):
+        columns = [(head, [row[i] for row in rows]) for i, head in enumerate(heads)]
+        for i, line in enumerate(aligned(columns, (heads[0], "text"))):
             self.text(line, "" if i else "dim")
         self.blank()
 
@@ -222,29 +223,24 @@ class Sheet:
         self.console.print(text, soft_wrap=True, highlight=False)
 
 
-def aligned(heads: Sequence[str], columns: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
-    """A table as lines: numbers to the right, the columns whose place is in `left` to the left."""
-    texts = [[head, *map(clean, column)] for head, column in zip(heads, columns, strict=True)]
-    widths = [max(map(cell_len, column)) for column in texts]
-    lines = []
-    for cells in zip(*texts, strict=True):
-        padded = [
-            cell + " " * (width - cell_len(cell)) if i in left else " " * (width - cell_len(cell)) + cell
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return lines
+def aligned(columns: Iterable[Column], left: Collection[str] = ("text",)) -> list[str]:
+    """A table as lines: numbers to the right, the columns with these heads to the left."""
+    padded = []
+    for head, cells in columns:
+        texts = [head, *map(clean, cells)]
+        width = max(map(cell_len, texts))
+        gaps = [" " * (width - cell_len(text)) for text in texts]
+        padded.append([text + gap if head in left else gap + text for text, gap in zip(texts, gaps, strict=True)])
+    return ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
 
 
-def with_texts(heads: list[str], columns: list[list[str]], texts: Sequence[str | None], width: int | None) -> None:
-    """Add a column of texts, cut to what the others leave of the width, to a table; nothing if all are empty."""
+def column_of_texts(texts: Sequence[str | None], beside: Sequence[Column], width: int | None) -> list[Column]:
+    """A column of texts, cut to what the others leave of the width; none if all are empty."""
     shown = [clean(text or "") for text in texts]
-    if any(shown):
-        if width is not None:
-            used = sum(max(map(cell_len, [head, *cells])) + 2 for head, cells in zip(heads, columns, strict=True))
-            shown = [cut(text, max(width - used, SHORTEST)) for text in shown]
-        heads.append("text")
-        columns.append(shown)
+    if width is not None:
+        used = sum(max(map(cell_len, [head, *cells])) + 2 for head, cells in beside)
+        shown = [cut(text, max(width - used, SHORTEST)) for text in shown]
+    return [("text", shown)] if any(shown) else []
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
