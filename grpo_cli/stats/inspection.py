@@ -37,7 +37,9 @@ FILE: Final = "file"
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
-NOT_SHOWN: Final = frozenset({"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note"})
+NOT_SHOWN: Final = frozenset(
+    {"advantage", "status", "skipped", "kept", "plan", "batches", "batch_key", "key_note", "failed"}
+)
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class ShownGroup(GroupLine):
 class Inspected(facts.Summary):
     """Statistics of rewards and groups: the result of `inspect`; `show` is present with --show."""
 
-    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value", "failed"}
+    NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}
 
     reward: EndedDistribution
     advantage_column: str | None
