@@ -99,8 +99,7 @@ def _differing(label: str, of: str, wrong: Differences, sheet: Sheet) -> None:
     if more := wrong.mismatched_groups - len(groups):
         rows = wrong.mismatched_rows - sum(group.rows for group in groups)
         lines.append(f"and {count(more, 'more group')} ({count(rows, 'row')})")
-    if lines:
-        sheet.row(label, lines)
+    sheet.row(label, lines)
 
 
 def _verdict(facts: Audited) -> str:

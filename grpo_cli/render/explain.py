@@ -50,9 +50,9 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
     sheet.row("worked out", [f"{f'{key} = ' if key else ''}{label} ({size})", f"in {where}"])
     for name, line in _numbers(example):
         sheet.row(name, line)
-    for title, lines in _tables(example, console.width):
+    for lines in _tables(example, console.width):
         sheet.blank()
-        for line in [title] * bool(title) + lines:
+        for line in lines:
             sheet.text(line)
     sheet.blank()
     sheet.warnings(facts.warnings)
@@ -111,8 +111,8 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     first = pl.col(".row") == row
     example = Example(plan, narrow, frame, pl.concat([group.filter(first), group.filter(~first)]))
     lines = [f"{label.strip():<11}{line}" for label, line in _numbers(example)]
-    for title, table_lines in _tables(example, width):
-        lines += ["", *[title] * bool(title), *table_lines]
+    for block in _tables(example, width):
+        lines += ["", *block]
     return lines
 
 
@@ -146,26 +146,27 @@ def _statistics(plan: Plan, size: int, values: dict[str, float | None]) -> str:
 # --- tables ------------------------------------------------------------------------------------------------
 
 
-def _tables(example: Example, width: int) -> list[tuple[str, list[str]]]:
-    """One table with its title; with combined estimates one for each reward column, then one for all."""
+def _tables(example: Example, width: int) -> list[list[str]]:
+    """The lines of one table; with combined estimates of one for each reward column, then of one for all, under their titles."""
     plan, group = example.plan, example.group.head(SHOWN)
     more = len(example.group) - SHOWN
     rest = [f"... {count(more, 'more row')}"] if more > 0 else []
     scale = max((abs(v) for v in example.batch[".advantage"].drop_nulls() if math.isfinite(v)), default=0.0)
     result = {"advantage": column(group[".advantage"].to_list(), scale), "status": group[".status"].cast(str).to_list()}
     if plan.rewards.combine == "normalize":
-        parts = [
-            (f"z({clean(name)})", _steps(example, f".component.{k}"))
+        parts = {
+            f"z({clean(name)})": _steps(example, f".component.{k}")
             for k, name in enumerate(example.narrow.reward_names)
-        ]
-        return [(title, _table(example, steps, width) + rest) for title, steps in [*parts, ("together", result)]]
+        }
+        each = [*parts.items(), ("together", result)]
+        return [[title, *_table(example, steps, width), *rest] for title, steps in each]
     steps = _steps(example, ".reward")
     unit = plan.unit
     if plan.weight.by != "none":
         steps["weight"] = _column(example, ".weight")
     elif not (plan.post or unit.take != "each" or unit.per_step or unit.state_weight):
         del steps["scaled"]  # it is the advantage
-    return [("", _table(example, steps | result, width) + rest)]
+    return [[*_table(example, steps | result, width), *rest]]
 
 
 def _steps(example: Example, part: str) -> dict[str, list[str]]:

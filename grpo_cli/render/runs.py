@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Final
 
 import polars as pl
@@ -25,16 +24,7 @@ def render(facts: Runs, console: Console) -> None:
     if (facts.worst, facts.best) != (0, 1):
         sheet.row("solve rate", rescaled(facts.worst, facts.best))
     sheet.blank()
-    rates = [
-        [
-            run.name,
-            f"{run.prompts:,}",
-            f"{run.rollouts:,}",
-            f"{run.solve_rate.mean:.{DIGITS}%}",
-            _between(run.solve_rate),
-        ]
-        for run in facts.runs
-    ]
+    rates = [[run.name, f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
     if facts.runs[0].passes:
         sheet.blank()
@@ -43,8 +33,7 @@ def render(facts: Runs, console: Console) -> None:
             f"{run.name}: {count(one.left_out, 'prompt')} with fewer than {one.k} rollouts"
             for run in facts.runs for one in run.passes if one.left_out
         ]  # fmt: skip
-        if short:
-            sheet.row("left out", [*map(clean, short)])
+        sheet.row("left out", map(clean, short))
     base = facts.runs[0].name
     sheet.blank()
     sheet.text(f"less {clean(base)}, over the prompts of both", style="bold")
@@ -55,11 +44,8 @@ def render(facts: Runs, console: Console) -> None:
         for one in facts.differences
         if one.only_here or one.only_base
     ]
-    if apart:
-        sheet.row("not in both", apart)
-    lines = [_shown(one) for one in facts.differences if one.detectable is not None]
-    if lines:
-        sheet.row("could show", lines)
+    sheet.row("not in both", apart)
+    sheet.row("could show", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()
     sheet.warnings(facts.warnings)
     sheet.row("verdict", clean(facts.verdict), style="cyan")
@@ -68,9 +54,11 @@ def render(facts: Runs, console: Console) -> None:
 def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:
     for run in runs:
         for one in run.passes:
-            found = (one.pass_at, one.pass_all)
-            cells = [("-", "-") if share is None else (f"{share.mean:.{DIGITS}%}", _between(share)) for share in found]
-            yield [clean(run.name), f"{one.k}", *chain(*cells)]
+            yield [clean(run.name), f"{one.k}", *_rate(one.pass_at), *_rate(one.pass_all)]
+
+
+def _rate(found: Estimate | None) -> tuple[str, str]:
+    return ("-", "-") if found is None else (f"{found.mean:.{DIGITS}%}", _between(found))
 
 
 def _difference(one: Difference) -> list[str]:
@@ -100,20 +88,17 @@ def _between(found: Estimate) -> str:
 
 def table(facts: Runs) -> pl.DataFrame:
     """A line for each run, with its difference from the base."""
-    differences = {one.name: one for one in facts.differences}
-    return pl.DataFrame([_line(run, differences.get(run.name)) for run in facts.runs], infer_schema_length=None)
-
-
-def _line(run: Run, difference: Difference | None) -> dict[str, str | float | None]:
-    line: dict[str, str | float | None] = {"run": run.name, "prompts": run.prompts, "rollouts": run.rollouts}
-    line |= _columns("solve_rate", run.solve_rate)
-    for one in run.passes:
-        line |= _columns(f"pass@{one.k}", one.pass_at) | _columns(f"pass^{one.k}", one.pass_all)
-    names: Sequence[str] = ("p", "p_holm", "better", "worse")
-    line |= _columns("change", None if difference is None else difference.change)
-    return line | {name: None if difference is None else getattr(difference, name) for name in names}
+    lines = []
+    for run, difference in zip(facts.runs, (None, *facts.differences), strict=True):
+        line: dict[str, str | float | None] = {"run": run.name, "prompts": run.prompts, "rollouts": run.rollouts}
+        line |= _columns("solve_rate", run.solve_rate)
+        for one in run.passes:
+            line |= _columns(f"pass@{one.k}", one.pass_at) | _columns(f"pass^{one.k}", one.pass_all)
+        line |= _columns("change", getattr(difference, "change", None))
+        lines.append(line | {name: getattr(difference, name, None) for name in ("p", "p_holm", "better", "worse")})
+    return pl.DataFrame(lines, infer_schema_length=None)
 
 
 def _columns(name: str, found: Estimate | None) -> dict[str, str | float | None]:
-    ends = (None, None, None) if found is None else (found.mean, found.low, found.high)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+    ends = {name: "mean", f"{name}_low": "low", f"{name}_high": "high"}
+    return {column: getattr(found, end, None) for column, end in ends.items()}

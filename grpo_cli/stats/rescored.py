@@ -352,14 +352,14 @@ def _table(counts: pl.DataFrame) -> list[Flip] | None:
 
 
 def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
-    can, could = ((side.groups["scored"] > 1).to_numpy() for side in (now, before))
-    varies, varied = (able & ~side.groups["constant"].to_numpy() for able, side in ((can, now), (could, before)))
+    varies, varied = ((side.groups["scored"] > 1) & ~side.groups["constant"] for side in (now, before))
 
-    def which(codes: Index) -> Gradients:
-        return Gradients(len(codes), [now.narrow.label(int(code)) for code in codes[:LISTED]])
+    def which(groups: pl.Series) -> Gradients:
+        codes = groups.arg_true()
+        return Gradients(len(codes), [now.narrow.label(code) for code in codes.head(LISTED)])
 
-    gained, lost = which(np.flatnonzero(varies & ~varied)), which(np.flatnonzero(varied & ~varies))
-    return GroupsOfTwo(len(can), NowAndBefore(now=int(varies.sum()), before=int(varied.sum())), gained, lost)
+    both = NowAndBefore(now=int(varies.sum()), before=int(varied.sum()))
+    return GroupsOfTwo(len(varies), both, gained=which(varies & ~varied), lost=which(varied & ~varies))
 
 
 def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
@@ -414,25 +414,21 @@ def _with_lengths(column: str, lengths: Vector, change: Vector) -> ByLength:
     if not len(lengths):
         return ByLength(column, None, ())
     ends = np.unique(np.quantile(lengths, np.arange(1, BANDS) / BANDS, method="lower"))
-    bands = (
-        pl.DataFrame({"band": np.searchsorted(ends, lengths), "length": lengths, "change": change})
-        .group_by("band", maintain_order=True).agg(low=pl.col("length").min(), high=pl.col("length").max(), **_SUMS).sort("band").drop("band")
-    )  # fmt: skip
-    found = [ChangesBetween(**band) for band in bands.iter_rows(named=True)]
-    return ByLength(column, correlation(lengths, change), found)
+    rows = pl.DataFrame({"band": np.searchsorted(ends, lengths), "length": lengths, "change": change})
+    lines = rows.group_by("band", maintain_order=True).agg(low=pl.min("length"), high=pl.max("length"), **_SUMS)
+    bands = [ChangesBetween(**band) for band in lines.sort("band").drop("band").iter_rows(named=True)]
+    return ByLength(column, correlation(lengths, change), bands)
 
 
 def _component(
     name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Index, change: Vector
 ) -> ByComponent:
-    part = values.fill_null(float("nan")).to_numpy()[rows]
-    differs = None
+    part, differs = values[rows], None
     if name in names:
-        other = before.narrow.table[f"reward.{names.index(name)}"].fill_null(float("nan")).to_numpy()[rows]
-        part = part - other
-        differs = int((part[np.isfinite(part)] != 0).sum())
-    known = np.isfinite(part)
-    return ByComponent(name, differs, correlation(part[known], change[known]))
+        part -= before.narrow.table[f"reward.{names.index(name)}"][rows]
+        differs = int((part.filter(part.is_finite()) != 0).sum())
+    known = part.is_finite().fill_null(value=False)
+    return ByComponent(name, differs, correlation(part.filter(known).to_numpy(), change[known.to_numpy()]))
 
 
 def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -> list[DisagreeingRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from textwrap import wrap
 from typing import Any, Final
 
@@ -85,10 +86,11 @@ def _axis(title: str, **more: Any) -> alt.Axis:
 
 def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = COLOURS) -> Any:
     """A colour or a shape for each kind of line."""
-    kinds = list(dict.fromkeys(line["kind"] for line in figure.lines))
-    if channel is alt.Color and {*kinds} <= {*RUNS}:  # a run has one colour in all figures
-        return _colours(figure)
-    return channel("kind:N", scale=alt.Scale(domain=kinds, range=[*among[: len(kinds)]]), legend=ON_TOP)
+    kinds = dict.fromkeys(line["kind"] for line in figure.lines)
+    marks = dict(zip(kinds, cycle(among), strict=False))
+    if channel is alt.Color and {*kinds} <= {*KINDS}:  # these have one colour in all figures
+        marks = {kind: colour for kind, colour in KINDS.items() if kind in kinds}
+    return channel("kind:N", scale=alt.Scale(domain=[*marks], range=[*marks.values()]), legend=ON_TOP)
 
 
 def _x(figure: Figure) -> tuple[Any, dict[str, Any]]:
@@ -118,13 +120,6 @@ def _x_of_trend(figure: Figure) -> alt.X:
     return alt.X("value:O", sort=None, axis=axis)
 
 
-def _colours(figure: Figure) -> alt.Color:
-    present = {line["kind"] for line in figure.lines}
-    colours = {kind: colour for kind, colour in KINDS.items() if kind in present}
-    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
-    return alt.Color("kind:N", scale=scale, legend=ON_TOP)
-
-
 def _in_order(base: Any) -> Any:
     """The base with a field `rank`, by which bars and areas are stacked."""
     return base.transform_calculate(rank=f"indexof({list(KINDS)!r}, datum.kind)")
@@ -138,7 +133,7 @@ def _stacked(figure: Figure, base: Any) -> Any:
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
     return _in_order(base).mark_bar().encode(
         x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.y, format="~s", tickMinStep=1), stack=True),
-        color=_colours(figure), order=alt.Order("rank:Q"),
+        color=_of_kinds(figure), order=alt.Order("rank:Q"),
         tooltip=[*named, "kind:N", alt.Tooltip("count:Q", format=",")],
     )  # fmt: skip
 
@@ -146,7 +141,7 @@ def _stacked(figure: Figure, base: Any) -> Any:
 def _shares(figure: Figure, base: Any) -> Any:
     return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
         x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=[0, 1]), stack=True),
-        color=_colours(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), "kind:N", SHARE],
+        color=_of_kinds(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), "kind:N", SHARE],
     )  # fmt: skip
 
 
@@ -223,7 +218,7 @@ def _moves(figure: Figure, base: Any) -> Any:
     ends = [alt.Tooltip(f"{name}:Q", format=".1%" if rate else digits) for name in RUNS]
     base = base.encode(
         y=up,
-        color=_colours(figure),
+        color=_of_kinds(figure),
         tooltip=["value:N", *ends, alt.Tooltip("change:Q", format="+.1%" if rate else "+.4~g")],
     )
     return alt.layer(
