@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Said
-from grpo_cli.auditing.facts import Audited, Grouping, Result, facts_of
+from grpo_cli.auditing.facts import Audited, Result, facts_of
 from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.search import search
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
@@ -46,13 +46,12 @@ def what_is_read(names: Sequence[str], binding: Binding, column: str | None, tab
             raise no_advantages(names, binding, table)
     elif column not in names and column.partition(".")[0] not in names:
         raise UnknownName.among("column", column, names)
-    length = next((name for name in _of_numbers(names, binding, table) if name in LENGTHS), None)
-    if length is not None and "length" not in binding.roles:
-        # Then formulas that weight by length are tried, too.
-        binding = replace(binding, roles={**binding.roles, "length": length})
+    # Then formulas that weight by length are tried, too.
+    length = next(([("length", name)] for name in _of_numbers(names, binding, table) if name in LENGTHS), [])
     steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
     return column, replace(
         binding,
+        roles={**dict(length), **binding.roles},
         batch_by=binding.batch_by or "input",
         carried=steps,
         singletons_meant=True,
@@ -100,9 +99,9 @@ def audit(
     if (other := _other_treatment(columns)) is not None:
         ways += _ways_to_group(other, binding)
     best = audited.best(ways)
-    odd = best.fits[0].unexplained > ODD * len(best.grouping.logged)
-    if odd and np.nan_to_num(best.grouping.logged).any() and not binding.group:
-        best = audited.best(_ways_to_cut(best.grouping.columns, best.grouping), best)
+    values = best.log.whole.logged
+    if best.fits[0].unexplained > ODD * len(values) and np.nan_to_num(values).any() and not binding.group:
+        best = audited.best(_ways_to_cut(best), best)
     phase("looking for causes")
     return facts_of(best, audited.column, said)
 
@@ -135,22 +134,22 @@ class Audit:
         If there is a result `before`, another one replaces it only if it explains every row.
         """
         best, refusal = before, None
-        for way in ways:
+        for note, columns, rule in ways:
             try:
-                grouping = self._grouped(*way)
+                narrow, logged, treatment = self._grouped(columns, rule)
             except DataError as error:
                 refusal = refusal or error
                 continue
-            codes = grouping.narrow.table.select("group", "batch")
+            codes = narrow.table.select("group", "batch")
             if (number := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # the same groups and batches again, for instance if there is only one step
             self.tried.add(number)
-            if before is not None and not _rises(grouping):
+            if before is not None and not _rises(narrow, logged):
                 continue
-            self.phase(
-                f"trying formulas on {len(grouping.logged):,} rows{f', {grouping.note}' if grouping.note else ''}"
-            )
-            result = Result(grouping, *search(grouping.narrow, grouping.logged, self.said, self.known))
+            notes = [*filter(None, [note, treatment])]
+            self.phase(", ".join([f"trying formulas on {len(logged):,} rows", *notes]))
+            found = search(narrow, logged, self.said, self.known)
+            result = Result(columns, narrow, ", ".join(notes), *found)
             if best is None or result.fits[0].rank < best.fits[0].rank:
                 best = result
             if best.fits[0].explains_all:
@@ -161,10 +160,10 @@ class Audit:
             )
         return before if before is not None and best.fits[0].mismatched else best
 
-    def _grouped(self, note: str, columns: Columns, rule: Rule) -> Grouping:
+    def _grouped(self, columns: Columns, rule: Rule) -> tuple[Narrow, Vector, str]:
         groups = with_rollouts(group(columns, rule))
         narrow = Narrow.of(groups, check(groups, AUDITED))
-        note = ", ".join(filter(None, [note, _treatment(narrow)]))
+        treatment = _treatment(narrow)
         if narrow.left_out.any():
             narrow = narrow.at(np.flatnonzero(~narrow.left_out.to_numpy()))
             narrow = replace(narrow, table=narrow.table.drop(LEFT_OUT))
@@ -174,7 +173,7 @@ class Audit:
                 f"{columns.tables[0].name}: the column {self.column} has no numbers",
                 "name another one with --column NAME",
             )
-        return Grouping(columns, narrow, logged, note)
+        return narrow, logged, treatment
 
 
 def _treatment(narrow: Narrow) -> str:
@@ -210,9 +209,9 @@ def _ways_to_group(columns: Columns, binding: Binding) -> Iterator[tuple[str, Co
         yield ", ".join(notes), columns, replace(rule, within=within or rule.within, batch_by=batch)
 
 
-def _ways_to_cut(columns: Columns, best: Grouping) -> Iterator[tuple[str, Columns, Rule]]:
+def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:
     """Blocks inside each key: if sizes are multiples of another size, a prompt may have been sampled several times."""
-    flags, rule = columns.request.layout.flags, best.narrow.rule
+    flags, rule = best.columns.request.layout.flags, best.narrow.rule
     if flags.group_size is not None:
         return
     sizes = {int(size) for size in np.unique(np.bincount(best.narrow.table["group"].to_numpy()))}
@@ -222,13 +221,13 @@ def _ways_to_cut(columns: Columns, best: Grouping) -> Iterator[tuple[str, Column
     flags = replace(flags, group=rule.key, partial="keep", group_within=rule.within, batch_by=rule.batch_by)
     for size in sorted(likely - {1}, reverse=True)[: len(PARTS)]:
         note = f"blocks of {size} rows inside each key (--group-size {size})"
-        cut = columns.under(replace(flags, group_size=size))
+        cut = best.columns.under(replace(flags, group_size=size))
         yield ", ".join(filter(None, [best.note, note])), cut, cut.request.rule
 
 
-def _rises(grouping: Grouping) -> bool:
+def _rises(narrow: Narrow, logged: Vector) -> bool:
     """Whether no row of a group has a higher reward and a lower advantage than another; True for several rewards."""
-    table, logged = grouping.narrow.table, grouping.logged
+    table = narrow.table
     if "reward.1" in table.columns:
         return True
     rows = table.select("group", "reward.0", logged=pl.Series(logged)).filter(pl.all_horizontal(pl.all().is_finite()))

@@ -73,14 +73,10 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
     The presets of the tool that wrote the file are tried with every scale. If presets have the same plan, the claimed one comes first, then
     the user's own, then those of the tool.
     """
-    distinct: dict[Any, Candidate] = {}
+    plans, names, claimed = dict[Any, Plan](), dict[Any, list[str]](), None
     first = () if said.claim is None else ((said.claim, ""),)
-    every = (
-        *first,
-        *_presets(),
-        *_scaled(tool),
-        *((plan, "") for plan in _grid(tuple(row.name for row in ESTIMATORS.values()))),
-    )
+    methods = tuple(row.name for row in ESTIMATORS.values())
+    every = (*first, *_presets(), *_scaled(tool), *((plan, "") for plan in _grid(methods)))
     for plan, preset in _counting(every) if "rollout" in roles else every:
         if not {*plan.needs} <= {*roles}:
             continue
@@ -88,19 +84,42 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
         missing = "exclude" if plan.rewards.missing == "error" else plan.rewards.missing
         rewards = replace(plan.rewards, missing=missing, weights=tuple(said.weights) if components > 1 else ())
         own = {op.name for op in plan.shape}
-        is_claim = plan is said.claim
-        shaped = () if is_claim else tuple(op for op in said.shape if op.name not in own)
-        plan = replace(plan, rewards=rewards, shape=(*shaped, *plan.shape))  # noqa: PLW2901 - the plan as it fits this file
-        key = formula_key(plan, missing=True, singletons=True)  # dr-grpo with a group's std is grpo
-        if key not in distinct:
-            distinct[key] = Candidate(plan, (preset,) if preset else (), claimed=is_claim)
-        elif preset:
-            distinct[key] = replace(distinct[key], presets=(*distinct[key].presets, preset))
+        shaped = () if plan is said.claim else tuple(op for op in said.shape if op.name not in own)
+        fitted = replace(plan, rewards=rewards, shape=(*shaped, *plan.shape))
+        key = formula_key(fitted, missing=True, singletons=True)  # dr-grpo with a group's std is grpo
+        claimed = key if plan is said.claim else claimed
+        plans.setdefault(key, fitted)
+        names.setdefault(key, []).extend([preset] if preset else [])
 
     def order(preset: str) -> tuple[bool, bool, bool]:
         return preset != said.claimed, not presets().origin(preset), not is_of_tool(preset, tool)
 
-    return [replace(candidate, presets=tuple(sorted(candidate.presets, key=order))) for candidate in distinct.values()]
+    return [
+        Candidate(plan, tuple(sorted(names[key], key=order)), claimed=key == claimed) for key, plan in plans.items()
+    ]
+
+
+def plainness(one: Candidate, tool: str = "") -> tuple[Any, ...]:
+    """Sort formulas that the rows cannot tell apart.
+
+    First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
+    its default options, a formula without steps before and after the divisor, and a preset, the one with the fewest steps first.
+    """
+    plan, methods, plain = one.plan, list(ESTIMATORS), plain_method(one.plan)
+    steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")
+    return (
+        not one.claimed,
+        plan.divisor.level == "constant",
+        len(one.times),
+        not any(map(presets().origin, one.presets)),
+        not any(is_of_tool(name, tool) for name in one.presets),
+        methods.index(plain) if plain else len(methods),
+        steps > 0,
+        not one.presets,
+        steps,
+        methods.index(plan.method),
+        plan.divisor.of != "reward",
+    )
 
 
 def is_of_tool(preset: str, tool: str) -> bool:

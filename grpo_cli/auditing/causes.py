@@ -6,21 +6,17 @@ were shifted, batches or groups have rows that are not here, lengths were penali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import product
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate, plain_method
+from grpo_cli.auditing.candidates import Candidate, plain_method, plainness
 from grpo_cli.auditing.float32 import constant_groups, noise_of
-from grpo_cli.auditing.formulas import Formulas, formula_key
-from grpo_cli.auditing.solve import INSIDE
-from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Trial, evidence, slopes
-from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.auditing.solve import INSIDE, starts_of
+from grpo_cli.auditing.trial import SAMPLE, SPARE_EQUATIONS, Judged, Log, equal, slopes
 from grpo_cli.engine.group_stats import AnyCodes, Mask, Matrix, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -59,41 +55,21 @@ class Cause:
 
 @dataclass(frozen=True)
 class Case:
-    """The rows of groups that disagree, and the formula that they should follow."""
+    """The rows of groups that disagree with a formula."""
 
+    judged: Judged  # all rows
     plan: Plan
     table: pl.DataFrame  # groups are numbered without gaps
+    codes: Index
+    sizes: Index  # of groups
     computed: Vector
     logged: Vector
     tolerance: Vector  # of each row
-    usual: int  # the most frequent size of a group
-    # The lowest and the highest logged value; infinite if the values were not clipped there.
-    bounds: tuple[float, float]
-
-    @cached_property
-    def codes(self) -> Index:
-        """The group of every row."""
-        return self.table["group"].to_numpy().astype(np.int64)
-
-    @cached_property
-    def sizes(self) -> Index:
-        """The number of rows of every group."""
-        return np.bincount(self.codes)
-
-    @cached_property
-    def same(self) -> Mask:
-        """The rows whose logged values are as computed."""
-        return np.asarray(np.abs(self.computed - self.logged) <= self.tolerance)
-
-    @cached_property
-    def reward(self) -> Vector:
-        """The first reward of every row."""
-        return self.table["reward.0"].fill_null(np.nan).to_numpy()
+    same: Mask  # the rows whose logged values are as computed
 
     def agrees(self, values: Vector) -> Mask:
         """The groups whose logged values are all equal to these."""
-        both = np.isnan(values) & np.isnan(self.logged)
-        return self.every((np.abs(values - self.logged) <= self.tolerance) | both)
+        return self.every(equal(values, self.logged, self.tolerance))
 
     def every(self, flags: Mask) -> Mask:
         """The groups whose rows are all flagged."""
@@ -104,25 +80,17 @@ class Case:
         known = ~np.isnan(values)
         return group_extremes(self.codes[known], values[known], len(self.sizes))
 
-    def scored(self, codes: pl.Series | None = None, **unit: Any) -> Vector:
-        """The advantages with other groups, or with another way to count the rows of a rollout."""
-        plan = replace(self.plan, unit=replace(self.plan.unit, **unit))
-        return advantages(plan, self.table if codes is None else self.table.with_columns(group=codes))
 
-
-def causes(
-    plan: Plan, table: pl.DataFrame, computed: Vector, logged: Vector, wrong: Mask, tolerance: Vector
-) -> list[Cause]:
+def causes(judged: Judged) -> list[Cause]:
     """The causes, each with the number of groups and rows that it explains; the rest is `unexplained`."""
-    if not wrong.any():
-        return []
-    codes = table["group"].to_numpy()
-    bad = np.unique(codes[wrong])
-    rows = np.isin(codes, bad)
-    part = table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
-    usual = int(np.bincount(np.bincount(codes)).argmax())
-    case = Case(plan, part, computed[rows], logged[rows], tolerance[rows], usual, _bounds(computed, logged, wrong))
-    left = np.ones(len(bad), dtype=bool)
+    log = judged.log
+    rows = np.isin(log.codes, log.codes[judged.wrong])
+    table = log.table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
+    codes = table["group"].to_numpy().astype(np.int64)
+    logged, sizes = log.logged[rows], np.bincount(codes)
+    tolerance, same = judged.tolerance.of(logged), ~judged.wrong[rows]
+    case = Case(judged, judged.candidate.plan, table, codes, sizes, judged.computed[rows], logged, tolerance, same)
+    left = np.ones(len(sizes), dtype=bool)
     result = []
     for name, says, test in _TESTS:
         explained = np.asarray(test(case) & left)
@@ -132,29 +100,17 @@ def causes(
     return result
 
 
-def _bounds(computed: Vector, logged: Vector, wrong: Mask) -> tuple[float, float]:
-    """The lowest and the highest logged value, each infinite if nothing shows that values were clipped there.
-
-    Every log has these: several distinct values between them have to be as computed, and several values of the formula have to be logged as a bound.
-    """
-    low, high = float(np.nanmin(logged)), float(np.nanmax(logged))
-    inside = ~wrong & (logged > low) & (logged < high) & (logged != 0)
-    is_clip = _distinct(logged[inside]) >= INSIDE
-    cut = [is_clip and _distinct(computed[wrong & (logged == end)]) > 1 for end in (low, high)]
-    return low if cut[0] else -np.inf, high if cut[1] else np.inf
-
-
 def _distinct(values: Vector) -> int:
     return len(np.unique(np.round(values, 5)))
 
 
-def noise_cause(noisy: Mask, table: pl.DataFrame) -> Cause:
+def noise_cause(noisy: Mask, codes: Codes) -> Cause:
     """The cause of advantages that differ only by the float32 noise of these groups, which whitening spread."""
     says = (
         "the float32 mean of equal rewards is off in its last bits; divided by epsilon and spread over the batch by whitening, "
         "this noise explains every difference"
     )
-    return cause("float32 noise", says, table["group"].to_numpy(), noisy)
+    return cause("float32 noise", says, codes, noisy)
 
 
 def cause(name: str, says: str, codes: Codes | Index, groups: Mask) -> Cause:
@@ -183,15 +139,24 @@ def _rounding(case: Case) -> Mask:
 
 
 def _clipped(case: Case) -> Mask:
-    least, most = case.bounds
-    at_top = (case.logged == most) & (case.computed > most) & (most > 0)
-    at_bottom = (case.logged == least) & (case.computed < least) & (least < 0)
-    return case.every(case.same | at_top | at_bottom)
+    """The formula passes the lowest or the highest logged value.
+
+    Every log has these: several distinct values between them have to be as computed, and several values of the formula have to be logged as a bound.
+    """
+    logged, computed, wrong = case.judged.log.logged, case.judged.computed, case.judged.wrong
+    low, high = float(np.nanmin(logged)), float(np.nanmax(logged))
+    is_clip = _distinct(logged[~wrong & (logged > low) & (logged < high) & (logged != 0)]) >= INSIDE
+    beyond = np.zeros(len(case.codes), dtype=bool)
+    for end, sign in ((low, -1), (high, 1)):
+        if is_clip and sign * end > 0 and _distinct(computed[wrong & (logged == end)]) > 1:
+            beyond |= (case.logged == end) & (sign * case.computed > sign * end)
+    return case.every(case.same | beyond)
 
 
 def _spiked(case: Case) -> Mask:
     """All other rows of the group are equal, and the row was divided by the float32 error of their std, which is 0."""
-    low, high = case.ends(np.where(case.same, case.reward, np.nan))
+    reward = case.table["reward.0"].fill_null(np.nan).to_numpy()
+    low, high = case.ends(np.where(case.same, reward, np.nan))
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = case.computed / case.logged
     small = (spread > 0) & (spread <= SPIKE * np.abs(low[case.codes]))
@@ -209,30 +174,40 @@ def _order(case: Case) -> Mask:
     return case.every(same)
 
 
-def _blocks(case: Case, sizes: Sequence[int]) -> Mask:
+def _blocks(case: Case, sizes: Iterable[int]) -> Mask:
     """Groups that agree if they are cut into blocks of one of these sizes."""
     explained = np.zeros(len(case.sizes), dtype=bool)
     for size in () if case.plan.uses_batch else sizes:
-        cut = blocks(encode([case.table["group"]], len(case.table)), size)
-        explained |= case.agrees(case.scored(cut.codes)) & (case.sizes > size) & (case.sizes % size == 0)
+        cut = case.table.with_columns(group=blocks(encode([case.table["group"]], len(case.table)), size).codes)
+        explained |= case.agrees(advantages(case.plan, cut)) & (case.sizes > size) & (case.sizes % size == 0)
     return explained
+
+
+def _usual_blocks(case: Case) -> Mask:
+    sizes = np.bincount(case.judged.log.codes)
+    return _blocks(case, [int(np.bincount(sizes).argmax())])
 
 
 def _fragments(case: Case) -> Mask:
     """Groups that agree if every row of a rollout counts."""
     if case.plan.unit.take == "each" or case.plan.uses_batch or "rollout" not in case.table.columns:
         return np.zeros(len(case.sizes), dtype=bool)
-    return case.agrees(case.scored(take="each"))
+    return case.agrees(_counted(case.plan, case.table, take="each"))
 
 
-def counted_per_fragment(plan: Plan, table: pl.DataFrame, computed: Vector, tolerance: Vector) -> list[Cause]:
+def counted_per_fragment(judged: Judged) -> list[Cause]:
     """For a plan that counts every row: the groups whose advantages would differ if each rollout counted once."""
-    if plan.unit.take != "each" or "rollout" not in table.columns:
+    plan, log = judged.candidate.plan, judged.log
+    if plan.unit.take != "each" or "rollout" not in log.table.columns:
         return []
-    once = advantages(replace(plan, unit=replace(plan.unit, take="last")), table)
-    codes = table["group"].to_numpy()
-    other = np.bincount(codes, np.abs(once - computed) > tolerance) > 0
-    return [cause("counted per fragment", FRAGMENTS, codes, other)] if other.any() else []
+    away = np.abs(_counted(plan, log.table, take="last") - judged.computed)
+    other = np.bincount(log.codes, away > judged.tolerance.of(log.logged)) > 0
+    return [cause("counted per fragment", FRAGMENTS, log.codes, other)] if other.any() else []
+
+
+def _counted(plan: Plan, table: pl.DataFrame, **unit: Any) -> Vector:
+    """The advantages with another way to count the rows of a rollout."""
+    return advantages(replace(plan, unit=replace(plan.unit, **unit)), table)
 
 
 def _other_rows(case: Case) -> Mask:
@@ -254,7 +229,7 @@ _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
     ("sign", "the logged values have the opposite sign", lambda case: case.agrees(-case.computed)),
     ("order", "the values of the group are right, on other rows: rows and advantages were shuffled", _order),
     ("counted per fragment", FRAGMENTS, _fragments),
-    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits it)", lambda case: _blocks(case, [case.usual])),
+    ("merged", "blocks of the usual size agree: the key merges several prompts or rounds (--group-size splits it)", _usual_blocks),
     ("split", "parts of the group agree: it was split, for instance over workers, before it was scored", lambda case: _blocks(case, SPLITS)),
     ("other rows", "another mean or std, ddof or epsilon: rows of the group are missing here, or were added", _other_rows),
     ("unexplained", "no likely cause was found", lambda case: case.sizes > 0),
@@ -263,82 +238,82 @@ _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
 # --- causes of a whole log -----------------------------------------------------------------------------
 
 
-def cause_of_log(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
+def cause_of_log(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """The cause that explains the whole log; None if there is none.
 
     Called only if no formula in `tried` explains the log; `parts` numbers the file and the step of every row.
     """
-    return _shift(log, tried, parts) or _partial(log, tried, parts) or _cut(log, tried) or _length(log)
+    whole = log.whole
+    return _shift(whole, tried, parts) or _partial(log, tried, parts) or _cut(whole, tried) or _length(whole)
 
 
-def _plain(tried: Sequence[Candidate]) -> Iterator[Candidate]:
-    """Each formula that reads only the rewards of the group, once; the simplest first."""
-
-    def plainness(candidate: Candidate) -> tuple[bool, int, int, bool]:
-        plan = candidate.plan
-        return not candidate.claimed, len(plan.post), list(ESTIMATORS).index(plan.method), not plain_method(plan)
-
-    known = set[Any]()
-    for candidate in sorted(tried, key=plainness):
-        plan = candidate.plan
-        formula = formula_key(plan, missing=False, singletons=False)
-        if formula not in known and candidate.factor == 1 and not plan.uses_batch and not plan.needs:
-            known.add(formula)
-            yield candidate
+def _plain(tried: Sequence[Candidate], log: Log) -> list[tuple[Candidate, Vector]]:
+    """Each formula that reads only the rewards of the group, the simplest first, and its advantages."""
+    starts = starts_of([one for one in tried if not one.plan.uses_batch], log)
+    log.formulas.compute(plan for start in starts for plan in start.parts_of_rules)
+    computed = [(one, start.divided(one, rule)) for start in starts for one, rule in start.members]
+    distinct = dict[bytes, tuple[Candidate, Vector]]()
+    for one, values in sorted(computed, key=lambda each: plainness(each[0])):
+        distinct.setdefault(values.tobytes(), (one, values))
+    return [*distinct.values()]
 
 
-def _shift(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
+def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """Every row has the advantage of another row, the same number of rows (at most SHIFTS) away.
 
     If each file or step was shifted separately, the rows at its ends may differ.
     """
-    codes = log.table["group"].to_numpy()
     # The first rows of the file, up to the first group that has rows beyond them.
-    last = int(np.append(np.isin(codes[:SAMPLE], codes[SAMPLE:]), values=True).argmax())
-    formulas, logged = Formulas(log.table.head(last), log.formulas.known), log.logged[:last]
-    if not last or not evidence(tried[0].plan, Trial.of(formulas, logged)).suffices(log.tolerance, 1):
+    last = int(np.append(np.isin(log.codes[:SAMPLE], log.codes[SAMPLE:]), values=True).argmax())
+    head = Log.of(log.table.head(last), log.logged[:last], log.formulas.known or {}).reading(log.tolerance)
+    if not last or not head.evidence(tried[0].plan).suffices(1):
         return None
-    allowed, plain = log.tolerance.of(logged), [*_plain(tried)]
-    formulas.compute(candidate.plan for candidate in plain)
-    shifts = [sign * size for size in range(1, min(SHIFTS, last // 4) + 1) for sign in (1, -1)]
-    for candidate, by in product(plain, shifts):
-        given = formulas.advantages(candidate.plan)
+    allowed, plain = log.tolerance.of(head.logged), _plain(tried, head)
+    given = np.stack([values for _, values in plain])
+    for by in (sign * size for size in range(1, min(SHIFTS, last // 4) + 1) for sign in (1, -1)):
         here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
-        near = np.abs(given[there] - logged[here]) <= allowed[here]
-        if near.mean() >= MOST and (near | (parts[here] != parts[there])).all():
-            rows = f"{abs(by)} row{'s' if abs(by) > 1 else ''}"
-            by_part = "" if near.all() else " within each file or step"
-            name, where = plain_method(candidate.plan) or candidate.name, f"{rows} further {'up' if by > 0 else 'down'}"
+        near = np.abs(given[:, there] - head.logged[here]) <= allowed[here]
+        fits = (near.mean(axis=1) >= MOST) & (near | (parts[here] != parts[there])).all(axis=1)
+        if fits.any():
+            at = int(fits.argmax())
+            rows, one = f"{abs(by)} row{'s' if abs(by) > 1 else ''}", plain[at][0]
+            by_part = "" if near[at].all() else " within each file or step"
+            name, where = plain_method(one.plan) or one.name, f"{rows} further {'up' if by > 0 else 'down'}"
             says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {where}"
-            return _of_log("shift", says, codes)
+            return _of_log("shift", says, log)
     return None
 
 
-def _partial(log: Trial, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
+def _partial(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """Every step was normalised with numbers of its own, near those of its rows: a batch has rows that are not here."""
-    count, codes = int(parts.max()) + 1, log.table["group"].to_numpy()
-    for candidate in _plain(tried) if count >= STEPS else ():
-        values = log.formulas.advantages(candidate.plan)
-        kinds = pl.DataFrame({"part": parts, "value": np.round(values, 5)}).unique()["part"].to_numpy()
-        slope, offset = slopes(values, log.logged, parts)
-        off = np.abs(slope[parts] * values + offset[parts] - log.logged)
-        if np.bincount(kinds, minlength=count).min() < KINDS or not (off <= log.tolerance.of(log.logged)).all():
+    count = int(parts.max()) + 1
+
+    def lines(values: Vector, rows: Log, of: Codes) -> tuple[Vector, Vector, Mask]:
+        slope, offset = slopes(values, rows.logged, of)
+        away = np.abs(slope[of] * values + offset[of] - rows.logged)
+        return slope, offset, away <= rows.tolerance.of(rows.logged)
+
+    for one, shown in _plain(tried, log) if count >= STEPS else ():
+        if not lines(shown, log, parts[log.formulas.rows])[2].all():
             continue
+        values = log.whole.formulas.advantages(one.plan)
+        kinds = pl.DataFrame({"part": parts, "value": np.round(values, 5)}).unique()["part"].to_numpy()
+        slope, offset, near = lines(values, log.whole, parts)
         stds = np.array([values[parts == part].std() for part in range(count)])
         is_near = (slope * stds > 1 / LIKE_HERE) & (slope * stds < LIKE_HERE)
-        if is_near.all() and np.ptp(slope) > APART * slope.max():
+        if near.all() and is_near.all() and np.bincount(kinds).min() >= KINDS and np.ptp(slope) > APART * slope.max():
             by = f"times {slope.min():.3g} to {slope.max():.3g} and plus {offset.min():.2g} to {offset.max():.2g}"
-            says = f"part of each batch is missing: in every file or step the advantages are those of {candidate.name} {by}, as a mean or std of more rows makes them"
-            return _of_log("partial batch", says, codes)
+            says = f"part of each batch is missing: in every file or step the advantages are those of {one.name} {by}, as a mean or std of more rows makes them"
+            return _of_log("partial batch", says, log.whole)
     return None
 
 
-def _cut(log: Trial, tried: Sequence[Candidate]) -> Cause | None:
+def _cut(log: Log, tried: Sequence[Candidate]) -> Cause | None:
     """Groups with two distinct rewards that were cut after advantages were computed: all had the same size before.
 
     The missing rows are solved from the advantages, so several different groups have to confirm them.
     """
-    reward, codes = log.table["reward.0"].to_numpy(), log.table["group"].to_numpy()
+    reward, codes = log.table["reward.0"].to_numpy(), log.codes
     rewards, is_high = np.unique(reward), reward == np.nanmax(reward)
     is_finite = np.isfinite(rewards).all() and np.isfinite(log.logged).all()
     if "reward.1" in log.table.columns or len(rewards) != TWO or not is_finite:
@@ -360,12 +335,10 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> Cause | None:
     # Groups of this size with 0, 1, ... n higher rewards.
     whole, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
     table = pl.DataFrame({"group": whole, "reward.0": rewards[(place < whole).astype(int)]})
-    formulas = Formulas(table.with_columns(batch=pl.lit(0, pl.UInt32)))
-    plain = [one for one in _plain(tried) if one.plan.estimator.order_free and n > largest]
-    formulas.compute(one.plan for one in plain)
+    every = Log.of(table.with_columns(batch=pl.lit(0, pl.UInt32)), np.zeros(len(table)), {})
     more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
-    for one in plain:
-        given = _of_both(whole, formulas.advantages(one.plan), place < whole)
+    for one, values in _plain([one for one in tried if one.plan.estimator.order_free], every) if n > largest else ():
+        given = _of_both(whole, values, place < whole)
         same = (np.abs(given - seen[:, None]) <= allowed) | ~np.isfinite(seen)[:, None]
         fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
         if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, TWO:], fits.argmax(axis=1)):
@@ -373,7 +346,7 @@ def _cut(log: Trial, tried: Sequence[Candidate]) -> Cause | None:
             return _of_log(
                 "cut",
                 f"groups were cut to {sizes_} of {n}: with the missing rows {one.name} gives every advantage",
-                codes,
+                log,
             )
     return None
 
@@ -395,25 +368,23 @@ def _is_confirmed(seen: Matrix, here: Matrix, solved: Index) -> bool:
     return equations >= 1 + len(np.unique(solved)) + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
 
 
-def _length(log: Trial) -> Cause | None:
+def _length(log: Log) -> Cause | None:
     """In groups of equal rewards, advantages rise with the length everywhere, or fall everywhere."""
     if "length" not in log.table.columns:
         return None
-    codes, length = log.table["group"].to_numpy(), log.table["length"].to_numpy()
     constant = np.all([np.isfinite(values) for values in constant_groups(log.table)], axis=0)
-    rows = np.flatnonzero(constant[codes] & np.isfinite(log.logged))
-    rows = rows[np.lexsort((length[rows], codes[rows]))]
-    change, allowed = np.diff(log.logged[rows]), 2 * log.tolerance.of(log.logged[rows[1:]])
-    longer = (np.diff(codes[rows]) == 0) & (np.diff(length[rows]) > 0) & (np.abs(change) > allowed)
-    moved = np.isin(np.arange(len(constant)), codes[rows[1:]][longer])
-    falls = int((change[longer] < 0).sum())
-    if longer.sum() < PAIRS or moved.sum() < GROUPS or falls not in {0, longer.sum()}:
+    rows = log.table.select("group", "length", logged=pl.Series(log.logged), allowed=2 * log.tolerance.of(log.logged))
+    rows = rows.filter(pl.Series(constant[log.codes]) & pl.col("logged").is_finite()).sort("group", "length")
+    steps = rows.with_columns(pl.col("length", "logged").diff().over("group"))
+    steps = steps.filter((pl.col("length") > 0) & (pl.col("logged").abs() > pl.col("allowed")))
+    moved, falls = np.isin(np.arange(len(constant)), steps["group"]), int((steps["logged"] < 0).sum())
+    if len(steps) < PAIRS or moved.sum() < GROUPS or falls not in {0, len(steps)}:
         return None
     how = ("penalty", "fall") if falls else ("bonus", "rise")
     says = f"a length {how[0]}: in all {moved.sum()} groups of equal rewards that differ, the advantages {how[1]} with the length"
-    return cause("length", says, codes, moved)
+    return cause("length", says, log.codes, moved)
 
 
-def _of_log(name: str, says: str, codes: Codes | Index) -> Cause:
+def _of_log(name: str, says: str, log: Log) -> Cause:
     """A cause of all groups."""
-    return cause(name, says, codes, np.bincount(codes) > 0)
+    return cause(name, says, log.codes, np.bincount(log.codes) > 0)

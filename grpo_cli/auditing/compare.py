@@ -188,35 +188,31 @@ def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: N
     low: Any = frame[".min"].min()
     high: Any = frame[".max"].max()
     x_ranks, y_ranks = (pl.Series(values).rank("average").to_numpy().astype(np.float64) for values in (x, y))
-    sizes = frame[".n"].fill_null(0).to_numpy()
-    by_size = []
-    for size in sorted({*frame[".n"].drop_nulls().to_list()}):
-        here = sizes == size
-        if here.any():
-            by_size.append(OfSize(size=int(size), rows=int(here.sum()), **_changes(x[here], y[here])))
+    sizes, means = (frame[name].to_numpy() for name in (".n", ".mean"))
+    kinds = [(int(size), sizes == size) for size in np.unique(sizes).tolist()]
     return Difference(
         name=name,
-        rows=len(x),
         lost=int((np.isfinite(first) != np.isfinite(other)).sum()),
         **_changes(x, y),
         rank_correlation=correlation(x_ranks, y_ranks),
         correlation=correlation(x, y),
         largest=_largest(np.flatnonzero(both), x, y, narrow, base),
-        by_size=by_size,
-        by_solve_rate=_by_rate(x, y, frame[".mean"].to_numpy()) if worst_and_best(low, high) == (0, 1) else None,
+        by_size=[OfSize(size=size, **_changes(x[here], y[here])) for size, here in kinds],
+        by_solve_rate=_by_rate(x, y, means) if worst_and_best(low, high) == (0, 1) else None,
     )
 
 
 def _changes(x: Vector, y: Vector) -> dict[str, Any]:
     """How two columns of advantages differ, row by row."""
-    size, other = _rms(x), _rms(y) or 0.0
-    moved = np.abs(y - x) > EQUAL * max(size or 0.0, other)
+    size, other, change = _rms(x), _rms(y), np.abs(y - x)
+    moved = change > EQUAL * max(size or 0.0, other or 0.0)
     return {
+        "rows": len(x),
         "changed": int(moved.sum()),
         "sign_flips": int(np.sum((np.sign(x) * np.sign(y) < 0) & moved)),
-        "scale_ratio": plain(other / size) if size else None,
-        "mean_change": plain(float(np.mean(np.abs(y - x)))) if len(x) else None,
-        "largest_change": plain(float(np.max(np.abs(y - x)))) if len(x) else None,
+        "scale_ratio": plain((other or 0.0) / size) if size else None,
+        "mean_change": plain(float(change.mean())) if len(x) else None,
+        "largest_change": plain(float(change.max())) if len(x) else None,
     }
 
 
@@ -247,8 +243,4 @@ def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[OfSolveRate]:
         *((f"{a:g}..{b:g}", (mean > a) & (mean <= b) & (mean < 1)) for a, b in pairwise(SOLVE_RATES)),
         ("1", mean == 1),
     ]
-    return [
-        OfSolveRate(solve_rate=label, rows=int(here.sum()), **_changes(x[here], y[here]))
-        for label, here in parts
-        if here.any()
-    ]
+    return [OfSolveRate(solve_rate=label, **_changes(x[here], y[here])) for label, here in parts if here.any()]

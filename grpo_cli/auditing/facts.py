@@ -15,14 +15,13 @@ import polars as pl
 from grpo_cli.auditing.candidates import EPSILONS, Candidate, Said, candidates, plain_method, untried
 from grpo_cli.auditing.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
 from grpo_cli.auditing.formulas import Formulas, formula_key
-from grpo_cli.auditing.solve import rule_of, starts_of
-from grpo_cli.auditing.trial import FAR, Fit, Intervals, Log, Precision, Tolerance, Trial, differences, evidence
+from grpo_cli.auditing.solve import starts_of
+from grpo_cli.auditing.trial import FAR, Fit, Intervals, Judged, Log, Precision, equal
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
-from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
-from grpo_cli.engine.score import advantages, score
+from grpo_cli.engine.score import score
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow
@@ -152,46 +151,37 @@ class AuditedParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Grouping:
-    """The rows under one way to group them, which `note` names."""
+class Result:
+    """The rows under one way to group them, which `note` names, and the fits, best first."""
 
     columns: Columns
     narrow: Narrow
-    logged: Vector
     note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The fits for one grouping, best first."""
-
-    grouping: Grouping
     fits: list[Fit]
     log: Log
 
 
 def facts_of(result: Result, column: str, said: Said) -> Audited:
     """What was found, of the grouping that fits best."""
-    narrow = result.grouping.narrow
+    narrow = result.narrow
     result, explained = _explained(result)
     best = result.fits[0]
     plan = best.candidate.plan
     cause = None if best.explains_all else _cause_of_log(result, said, plan)
-    judged = Judged.of(result.log, best.candidate)
+    judged = Judged.of(best.candidate, result.log)
     if cause is not None:
         explained = [cause]
     elif best.explains_all and not judged.wrong.any():
-        allowed = judged.tolerance.of(judged.log.logged)
-        explained = counted_per_fragment(plan, judged.log.table, judged.computed, allowed)
+        explained = counted_per_fragment(judged)
     return Audited(
         version=VERSION,
         inputs=[table.name for table in narrow.tables],
         column=column,
         rows=len(narrow.table),
         groups=narrow.groups.size,
-        notes=[*narrow.notes, *filter(None, [result.grouping.note])],
+        notes=[*narrow.notes, *filter(None, [result.note])],
         match=_match(result, judged),
-        ties=ties_of(result.fits, result.log.part),
+        ties=ties_of(result.fits, result.log),
         headline=None if cause is None else cause.says,
         causes=explained,
         claim=None if said.claim is None else _check_claim(said.claim, result),
@@ -201,122 +191,95 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
 
 
 def _cause_of_log(result: Result, said: Said, plan: Plan) -> Cause | None:
-    narrow = result.grouping.narrow
+    narrow = result.narrow
     parts = encode([narrow.file, *narrow.carried.values()], len(narrow.table)).codes.to_numpy()
     tried = candidates(replace(said, weights=plan.rewards.weights), (), len(narrow.reward_names))
-    return cause_of_log(result.log.whole, tried, parts)
+    return cause_of_log(result.log, tried, parts)
 
 
 def _match(result: Result, judged: Judged) -> Match:
-    narrow, best, log, part = result.grouping.narrow, result.fits[0], judged.log, result.log.part
+    narrow, best, log = result.narrow, result.fits[0], result.log
     candidate, plan = best.candidate, best.candidate.plan
     return Match(
-        **judged.facts(narrow, ~judged.wrong),
+        **_differences(judged, narrow, ~judged.wrong),
         name=candidate.name,
         plan=plan,
         factor=candidate.factor,
         verdict=_verdict(result, judged),
         tolerance=judged.tolerance.largest,
-        equations=evidence(plan, part).equations,
+        equations=log.evidence(plan).equations,
         constants=candidate.constants,
-        epsilon=epsilon_of(candidate, result.log) if best.explains_all else None,
+        epsilon=epsilon_of(candidate, log) if best.explains_all else None,
         weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
         preset_names=list(candidate.presets),
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
-        without_effect=_without_effect(plan, log.table),
+        without_effect=_without_effect(plan, judged.log.table),
     )
 
 
 def _verdict(result: Result, judged: Judged) -> Verdict:
     """docs/trainers.md explains the words."""
-    best, part = result.fits[0], result.log.part
-    known = evidence(best.candidate.plan, part)
+    best = result.fits[0]
+    known = result.log.evidence(best.candidate.plan)
     if not np.nan_to_num(judged.log.logged).any():
         return "nothing"
     if not best.explains_all:
         return "near" if judged.wrong.sum() <= FAR * judged.log.size else "none"
     if not known.groups:
         return "nothing"
-    if not known.suffices(judged.tolerance, best.candidate.constants):
+    if not known.suffices(best.candidate.constants):
         return "few"
     return "noise" if best.mismatched else "match"
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """What a formula computes for the rows of a log, and where it differs: for a part of them if that shows all."""
-
-    log: Trial
-    tolerance: Tolerance
-    computed: Vector
-    wrong: Mask
-    error: Vector
-
-    @classmethod
-    def of(cls, log: Log, candidate: Candidate) -> Judged:
-        """Rows that differ are rows of the whole log."""
-        plan = candidate.plan
-        for trial in (log.part, log.whole) if log.settles(plan) else (log.whole,):
-            computed = candidate.factor * advantages(plan, trial.table)
-            tolerance = trial.tolerance.of_formula(trial.logged, solved=candidate.solved)
-            wrong, error = differences(computed, trial.logged, tolerance)
-            if not wrong.any():
-                break
-        return cls(trial, tolerance, computed, wrong, error)
-
-    def facts(self, narrow: Narrow, rows: Mask) -> dict[str, Any]:
-        """The fields of `Differences`; the largest difference is that of these rows."""
-        groups = self.log.table["group"].to_numpy()[self.wrong]
-        codes, first, counts = np.unique(groups, return_index=True, return_counts=True)
-        listed = np.argsort(first)[:LISTED]
-        at = np.flatnonzero(self.wrong)[first[listed]].tolist()
-        disagreements = [
-            Disagreement(
-                key=narrow.label(int(codes[i])),
-                place=place,
-                rows=int(counts[i]),
-                expected=plain(float(self.computed[row])),
-                logged=plain(float(self.log.logged[row])),
-            )
-            for i, row, place in zip(listed, at, narrow.places(at), strict=True)
-        ]
-        return {
-            "mismatched_rows": int(self.wrong.sum()),
-            "mismatched_groups": len(codes),
-            "max_difference": plain(float(self.error.max(initial=0.0, where=np.isfinite(self.error) & rows))),
-            "disagreements": disagreements,
-        }
+def _differences(judged: Judged, narrow: Narrow, rows: Mask) -> dict[str, Any]:
+    """The fields of `Differences`; the largest difference is that of these rows."""
+    groups = judged.log.codes[judged.wrong]
+    codes, first, counts = np.unique(groups, return_index=True, return_counts=True)
+    listed = np.argsort(first)[:LISTED]
+    at = np.flatnonzero(judged.wrong)[first[listed]].tolist()
+    disagreements = [
+        Disagreement(
+            key=narrow.label(int(codes[i])),
+            place=place,
+            rows=int(counts[i]),
+            expected=plain(float(judged.computed[row])),
+            logged=plain(float(judged.log.logged[row])),
+        )
+        for i, row, place in zip(listed, at, narrow.places(at), strict=True)
+    ]
+    return {
+        "mismatched_rows": int(judged.wrong.sum()),
+        "mismatched_groups": len(codes),
+        "max_difference": plain(float(judged.error.max(initial=0.0, where=np.isfinite(judged.error) & rows))),
+        "disagreements": disagreements,
+    }
 
 
 def _explained(result: Result) -> tuple[Result, list[Cause]]:
     """The result, the formula first whose causes leave the fewest rows unexplained, and these causes."""
-    table, logged, first = result.grouping.narrow.table, result.grouping.logged, result.fits[0]
+    first = result.fits[0]
     if first.noisy is not None:
-        return result, [noise_cause(first.noisy, table)]
-    if not first.mismatched or first.mismatched > FAR * len(logged):
+        return result, [noise_cause(first.noisy, result.log.whole.codes)]
+    if not 0 < first.mismatched <= FAR * first.rows:
         return result, []
-    ties = [first, *(fit for fit in result.fits if fit.is_tied_with(first) and fit.candidate.presets), *result.fits]
+    tied = [fit for fit in result.fits if fit.is_tied_with(first)]
     distinct = dict[Any, Fit]()  # what float32 noise is divided by, and whether it is clipped
-    for fit in (fit for fit in ties if fit.is_tied_with(first)):
+    for fit in sorted(tied, key=lambda fit: (fit is not first, not fit.candidate.presets)):
         distinct.setdefault((fit.candidate.plan.divisor, fit.candidate.plan.post), fit)
-    best, fewest, explained = first, np.inf, list[Cause]()
-    for fit in [*distinct.values()][:EXPLAINED]:
-        judged = Judged.of(result.log, fit.candidate)
-        found = causes(fit.candidate.plan, table, judged.computed, logged, judged.wrong, judged.tolerance.of(logged))
-        left = sum(cause.rows for cause in found if cause.cause == "unexplained")
-        if left < fewest:
-            best, fewest, explained = fit, left, found
-    return replace(result, fits=[best, *(fit for fit in result.fits if fit is not best)]), explained
+    explained = [(fit, causes(Judged.of(fit.candidate, result.log))) for fit in [*distinct.values()][:EXPLAINED]]
+    best, found = min(explained, key=lambda one: sum(cause.rows for cause in one[1] if cause.cause == "unexplained"))
+    return replace(result, fits=[best, *(fit for fit in result.fits if fit is not best)]), found
 
 
 def _check_claim(claim: Plan, result: Result) -> Claim:
     """How far the claimed formula is from the logged values, and in which fields it differs from the best one."""
-    judged = Judged.of(result.log, Candidate(claim))
+    judged = Judged.of(Candidate(claim), result.log)
     changed = presets.differences(result.fits[0].candidate.plan, claim) if judged.wrong.any() else {}
     # Rules that apply to no row of this file cause no difference.
     without_effect = {*_without_effect(claim, judged.log.table), *claim.unread}
     return Claim(
-        **judged.facts(result.grouping.narrow, np.ones(len(judged.wrong), dtype=bool)),
+        **_differences(judged, result.narrow, np.ones(len(judged.wrong), dtype=bool)),
         differs={key: Differing(*each) for key, each in changed.items() if key not in without_effect},
     )
 
@@ -355,24 +318,23 @@ class Tie:
     told_apart_by: str
 
 
-def ties_of(fits: Sequence[Fit], log: Trial) -> list[Tie]:
+def ties_of(fits: Sequence[Fit], log: Log) -> list[Tie]:
     """Formulas that fit the rows as well as the best."""
     best, nearest = fits[0].candidate, min(fits, key=lambda fit: fit.rank)
     tied = [fit.candidate for fit in fits[1:] if fit.is_tied_with(nearest)]
-    by_preset, by_options = dict[Any, list[Candidate]](), dict[str, list[Candidate]]()
-    for one in (one for one in tied if one.presets):
-        by_preset.setdefault(_formula(one), []).append(one)
-    for one in (one for one in tied if not one.presets):
-        same = _formula(one) in by_preset or not _options(one, best, best.plan)
-        if not (same and _same_method(one, best)):
-            by_options.setdefault(_flags(one, best), []).append(one)
-    formulas = [
-        (ones[0], [f"{one.times}{name}" for one in ones for name in one.presets]) for ones in by_preset.values()
-    ]
-    formulas += [(ones[0], [flags + _epsilons(ones, best)]) for flags, ones in by_options.items()]
-    formulas.sort(key=lambda formula: tied.index(formula[0]))
-    told = _told_apart_by(best, [first for first, _ in formulas], log)
-    return [Tie([*dict.fromkeys(names)], by) for (_, names), by in zip(formulas, told, strict=True)]
+    of_presets = {_formula(one) for one in tied if one.presets}
+    formulas = dict[Any, list[Candidate]]()  # by their options if they are no presets
+    for one in tied:
+        if one.presets:
+            formulas.setdefault(_formula(one), []).append(one)
+        elif not _same_method(one, best) or (_formula(one) not in of_presets and _options(one, best, best.plan)):
+            formulas.setdefault(_flags(one, best), []).append(one)
+    told = _told_apart_by(best, [ones[0] for ones in formulas.values()], log)
+    ties = []
+    for (flags, ones), by in zip(formulas.items(), told, strict=True):
+        presets_ = [f"{one.times}{name}" for one in ones for name in one.presets]
+        ties.append(Tie([*dict.fromkeys(presets_ or [flags + _epsilons(ones)])], by))
+    return ties
 
 
 def _formula(one: Candidate) -> Any:
@@ -403,41 +365,38 @@ def _flags(one: Candidate, best: Candidate) -> str:
     return " ".join([f"{one.times}{one.plan.flag}", *flags])
 
 
-def _epsilons(ones: Sequence[Candidate], best: Candidate) -> str:
-    """The option for the epsilons of these formulas; empty if they have that of the method."""
-    default = Plan.of({"estimator.name": ones[0].plan.method})
-    used = {_options(one, best, default).get(EPSILON, default.divisor.epsilon) for one in ones}
-    ends = dict.fromkeys(f"{end:g}" for end in (min(used), max(used)))
-    return "" if used == {default.divisor.epsilon} else f" --epsilon {' to '.join(ends)}"
+def _epsilons(ones: Sequence[Candidate]) -> str:
+    """The option for the epsilons of these formulas; empty if they have the usual one."""
+    used = {one.plan.divisor.epsilon for one in ones if EPSILON not in one.plan.unread}
+    if used <= {Divisor().epsilon}:
+        return ""
+    return f" --epsilon {' to '.join(dict.fromkeys(f'{end:g}' for end in (min(used), max(used))))}"
 
 
-def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Trial) -> Iterator[str]:
+def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log) -> Iterator[str]:
     """For each of the others, what to log so that it differs from the best; empty if nothing that is tried does.
 
     The formulas are computed on invented groups: for each kind, ordinary groups and a group of the kind are a batch.
     """
-    reward, sizes = log.table["reward.0"].to_numpy(), np.bincount(log.table["group"].to_numpy())
+    reward, sizes = log.table["reward.0"].to_numpy(), np.bincount(log.codes)
     lowest, highest = float(np.nanmin(reward)), float(np.nanmax(reward))
     size = int(np.bincount(sizes).argmax())
     ordinary = [[float(at <= ones % size) for at in range(size)] for ones in range(ORDINARY)]
     groups = [(kind, each) for kind, more in INVENTED.items() for each in (*ordinary, more)]
     rows = [(kind, at, lowest + (highest - lowest) * r) for at, (kind, each) in enumerate(groups) for r in each]
-    table = pl.DataFrame(rows, schema=["kind", "group", "reward.0"], orient="row").with_columns(
-        pl.col("group").cast(pl.UInt32),
-        pl.col("kind").rank("dense").alias("batch"),
-        *(pl.lit(1.0).alias(role) for role in ROLES),
-    )
-    formulas = Formulas(table.drop("kind"))
-    told = [] if "reward.1" in log.table.columns else others[:TOLD]
-    told = [one for one in told if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
+    table = pl.DataFrame(rows, schema={"kind": pl.String, "group": pl.UInt32, "reward.0": pl.Float64}, orient="row")
+    batch, roles = pl.col("kind").rank("dense"), {role: pl.lit(1.0) for role in ROLES}
+    formulas = Formulas(table.select("group", "reward.0", batch=batch, **roles), {})
+    told = [one for one in others[:TOLD] if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
+    told = [] if "reward.1" in log.table.columns else told
     formulas.compute(one.plan for one in (*told, *([best] if told else [])))
     for one in others:
-        differs = np.zeros(len(table), dtype=bool)
+        kinds = table["kind"].clear()
         if one in told:
             expected, given = (each.factor * formulas.advantages(each.plan) for each in (best, one))
-            same = (np.abs(given - expected) <= log.tolerance.of(expected)) | (np.isnan(given) & np.isnan(expected))
-            differs = ~same
-        yield next((kind for (kind, *_), here in zip(rows, differs, strict=True) if here), "")
+            same = equal(given, expected, log.tolerance.of(expected))
+            kinds = table["kind"].filter(pl.Series(~same))
+        yield next(iter(kinds), "")
 
 
 def epsilon_of(candidate: Candidate, log: Log) -> EpsilonInterval | None:
@@ -446,13 +405,12 @@ def epsilon_of(candidate: Candidate, log: Log) -> EpsilonInterval | None:
     None if the formula has none, or does not show it.
     """
     (start,) = starts_of([candidate], log)
-    rule = rule_of(candidate.plan, start.plan)
+    ((_, rule),) = start.members
     if rule is None or candidate.plan.weight.by != "none" or any(isinstance(op, Clip) for op in candidate.plan.post):
         return None
-    logged = log.part.logged
-    tolerance = log.part.tolerance.of_formula(logged, solved=candidate.solved)
+    tolerance = log.tolerance.of_formula(log.logged, solved=candidate.solved)
     values, spread = start.parts(rule)
-    divisors = Intervals.of(np.abs(logged / candidate.factor), tolerance).divisors(np.abs(values))
+    divisors = Intervals.of(np.abs(log.logged / candidate.factor), tolerance).divisors(np.abs(values))
     low, high = divisors.beside(spread, squared=rule.inside > 0).shared
     if not low <= high < np.inf:
         return None

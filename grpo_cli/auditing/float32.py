@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.trial import Trial, slopes
+from grpo_cli.auditing.trial import Log, slopes
 from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
@@ -55,7 +55,7 @@ def constant_groups(table: pl.DataFrame) -> list[Vector]:
     return values
 
 
-def noisy_groups(plan: Plan, log: Trial, *, is_part: bool) -> Mask | None:
+def noisy_groups(plan: Plan, log: Log, *, is_part: bool) -> Mask | None:
     """The groups whose float32 noise explains the logged values; None if it does not explain every row.
 
     Groups without noise show the line of the whitening. What remains of the other groups must be noise that float32 can produce; with it,

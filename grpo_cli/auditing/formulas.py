@@ -6,20 +6,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.moments import Vector
+from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Binary
 from grpo_cli.engine.score import Shaped, advantages
 from grpo_cli.errors import PluginError
 from grpo_cli.plugins import warn
-
-KEPT: Final = 8_192  # rows at most; for larger tables, advantages are computed again each time
 
 # Advantages by rows and formula; two tables share an entry if the formula sees the same rows in both.
 Known = dict[Any, Vector]
@@ -28,19 +26,34 @@ Known = dict[Any, Vector]
 class Formulas:
     """The advantages of plans on the rows of a table.
 
-    Those of small tables are kept in `known`, which an audit passes from one table to the next.
+    They are kept in `known`, which an audit passes from one table to the next; without it they are computed again each time. If the table
+    has some `rows` of a `whole`, a formula of the batch is computed with all of these.
     """
 
-    def __init__(self, table: pl.DataFrame, known: Known | None = None) -> None:
+    def __init__(
+        self,
+        table: pl.DataFrame,
+        known: Known | None = None,
+        whole: Formulas | None = None,
+        rows: Index | slice = slice(None),
+    ) -> None:
         self.table = table
-        self.known: Known = {} if known is None else known
+        self.known = known
+        self.rows = rows
+        self._whole = whole
+        self._of_whole: Known = {}
         self._shaped: dict[Any, Shaped] = {}
         self._failed: set[str] = set()  # methods that cannot be computed
 
     def advantages(self, plan: Plan) -> Vector:
         """The advantages of a plan; all NaN if its method fails, or cannot be computed for groups in several batches."""
+        if self._whole is not None and plan.uses_batch:
+            formula = self._whole.key(plan)
+            if formula not in self._of_whole:
+                self._of_whole[formula] = self._whole.advantages(plan)[self.rows]
+            return self._of_whole[formula]
         nothing = np.full(len(self.table), np.nan)
-        if self._is_kept:
+        if self.known is not None:
             self.compute([plan])
             return self.known.get(self._of_these_rows(plan), nothing)
         if self._may_compute(plan):
@@ -49,22 +62,24 @@ class Formulas:
         return nothing
 
     def compute(self, plans: Iterable[Plan]) -> None:
-        """Compute these together if the table is small: most plans share their shaped rewards.
+        """Compute these together if they are kept: most plans share their shaped rewards.
 
         The method of a package is computed separately, since it may fail.
         """
+        if self.known is None:
+            return
         waiting: dict[Any, dict[Any, Plan]] = {}
-        for plan in plans if self._is_kept else ():
+        for plan in plans:
             formula = self._of_these_rows(plan)
             if formula not in self.known and self._may_compute(plan):
                 own = formula if ESTIMATORS.origin(plan.method) else None
                 waiting.setdefault((_shaped_key(plan, missing=self.has_missing), own), {})[formula] = plan
         for (key, _), formulas in waiting.items():
-            plans = [*formulas.values()]
-            with self._left_out_if_it_fails(plans[0].method):
+            first, *_ = formulas.values()
+            with self._left_out_if_it_fails(first.method):
                 if key not in self._shaped:
-                    self._shaped[key] = Shaped.of(plans[0], self.table)
-                self.known.update(zip(formulas, self._shaped[key].advantages(plans), strict=True))
+                    self._shaped[key] = Shaped.of(first, self.table)
+                self.known.update(zip(formulas, self._shaped[key].advantages([*formulas.values()]), strict=True))
 
     def plain(self, plan: Plan) -> Plan:
         """The plan without what changes nothing in these rows: the sum of one reward, a threshold for zeros and ones."""
@@ -88,12 +103,9 @@ class Formulas:
             self._failed.add(method)
 
     def _may_compute(self, plan: Plan) -> bool:
+        of_more_rows = self._whole is not None and plan.uses_batch
         divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
-        return plan.method not in self._failed and not divided
-
-    @property
-    def _is_kept(self) -> bool:
-        return len(self.table) <= KEPT
+        return plan.method not in self._failed and not of_more_rows and not divided
 
     def _of_these_rows(self, plan: Plan) -> Any:
         return self._rows[plan.uses_batch or plan.estimator.spans_batches], self.key(plan)
@@ -141,7 +153,8 @@ def formula_key(plan: Plan, *, missing: bool, singletons: bool) -> Any:
 
 
 def _shaped_key(plan: Plan, *, missing: bool) -> tuple[Any, ...]:
-    """The parts of a plan that determine the shaped rewards and the facts of groups."""
+    """The parts of a plan that determine the shaped rewards and the facts of groups that it reads."""
     rules = (plan.rewards.missing, plan.rewards.component_missing) if missing else ()
-    rewards = plan.rewards.combine, plan.rewards.weights, rules
-    return *rewards, plan.unit, plan.shape, plan.divisor.ddof, plan.groups.std_threshold
+    reads_std = plan.groups.std_threshold is not None or plan.weight.by in {"std", "hard"}
+    std = (plan.divisor.ddof, plan.groups.std_threshold) if reads_std else ()
+    return plan.rewards.combine, plan.rewards.weights, rules, plan.unit, plan.shape, std

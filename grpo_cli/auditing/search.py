@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import Candidate, Said, candidates, is_of_tool, plain_method
+from grpo_cli.auditing.candidates import Candidate, Said, candidates, plainness
 from grpo_cli.auditing.float32 import noisy_groups
-from grpo_cli.auditing.formulas import Known, formula_key
+from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.solve import (
+    Ruled,
     Start,
     clipped,
     of_groups,
@@ -22,11 +22,10 @@ from grpo_cli.auditing.solve import (
     with_known_constants,
     with_solved_constants,
 )
-from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Log, Tolerance, Trial
-from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.auditing.trial import FAR, FLOAT32_ERROR, MANTISSAS, ROUNDING, Fit, Judged, Log, Tolerance
+from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.presets import presets
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.schemas.table import schemas
 
@@ -53,59 +52,58 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     components, roles = len(narrow.reward_names), {*narrow.request.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    log = Log.of(narrow, logged, known)
-    exact = Tolerance.of_type(logged)
-    reading = log.reading(exact)
-    best = _fits(reading, tried, tool)
+    log, exact = Log.part(narrow, logged, known), Tolerance.of_type(logged)
 
-    def read_again(tried: Sequence[Candidate], tolerance: Tolerance) -> None:
-        nonlocal best, reading
-        if best[0].mismatched:
-            coarser = log.reading(tolerance)
-            fits = _fits(coarser, tried, tool)
-            if fits[0].mismatched < BETTER * best[0].mismatched:
-                best, reading = fits, coarser
-
-    tolerances = [*_readings_of_rewards(narrow), *_rounded_readings(logged)] if best[0].mismatched else []
-    for tolerance in tolerances:
-        read_again(tried, tolerance)
-    enough = log.part.has_evidence_for(Candidate(Plan.of({}), constants=components))
-    if best[0].mismatched and components > 1 and not said.weights and enough:
-        for weights in of_rewards(log.part, components):
+    def attempts() -> Iterator[tuple[Sequence[Candidate], Tolerance]]:
+        yield tried, exact
+        tolerances = [*_readings_of_rewards(narrow), *_rounded_readings(logged)]
+        yield from ((tried, tolerance) for tolerance in tolerances)
+        enough = reading.evidence(Plan.of({})).suffices(components)
+        for weights in of_rewards(log, components) if components > 1 and not said.weights and enough else ():
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
-            for tolerance in (exact, *tolerances):
-                read_again(with_weights, tolerance)
-    if best[0].mismatched:
-        best = [*_noisy_fit(tried, reading), *best]
-    return best, reading
+            yield from ((with_weights, tolerance) for tolerance in (exact, *tolerances))
+
+    best, reading = list[Fit](), log
+    for formulas, tolerance in attempts():
+        again = log.reading(tolerance)
+        fits = _fits(again, formulas, tool)
+        if not best or fits[0].mismatched < BETTER * best[0].mismatched:
+            best, reading = fits, again
+        if not best[0].mismatched:
+            return best, reading
+    return [*_noisy_fit(tried, reading), *best], reading
 
 
 def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
     starts = starts_of([one for one in tried if not one.plan.uses_batch], log)
-    agreeing = [start for start in starts if start.agreeing > FAR * len(log.rows)]
+    agreeing = [start for start in starts if start.agrees(None, log.intervals())]
     found = _known(agreeing, log)
     if not _explained(found):  # a wrong row in each group agrees with no other
         found += _known([start for start in starts if start not in agreeing], log)
     # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
     if not _explained(found):
-        of_batch = _likely(starts_of([one for one in tried if one.plan.uses_batch], log, "batch"), log)
-        found += _known(of_batch, log)
-        starts += of_batch
+        of_batch = starts_of([one for one in tried if one.plan.uses_batch], log, "batch")
+        off = _off_the_lines([start.values for start in of_batch], log)
+        most = min(2 * min(off, default=0) + SLACK, FAR * log.size)
+        likely = [
+            start
+            for start, rows in zip(of_batch, off, strict=True)
+            if rows <= most or (start.plan.uses_batch and start.agrees(None, log.intervals()))
+        ]
+        found += _known(likely, log)
+        starts += likely
         found += _proven(starts, with_solved_constants)
     if not _explained(found):
         found += [*_proven(starts, clipped), *_proven(starts, of_groups)]
-    fits = _confirmed(found, log)
-    fits.sort(key=lambda fit: fit.rank)
-    ties = [fit for fit in fits if fit.is_tied_with(fits[0])]
-    others = [fit for fit in fits if not fit.is_tied_with(fits[0])]
-    return [*sorted(ties, key=partial(_plainness, tool=tool)), *others]
+    fits = sorted(_confirmed(found, log), key=lambda fit: fit.rank)
+    return sorted(fits, key=lambda fit: (0, *plainness(fit.candidate, tool)) if fit.is_tied_with(fits[0]) else (1,))
 
 
 def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
     """The candidates of these starts, and their divisors with usual constants."""
-    log.compute(plan for start in starts for plan in start.parts_of_rules)
+    log.formulas.compute(plan for start in starts for plan in start.parts_of_rules)
     found, seen = list[Fit](), set[tuple[bytes, bool]]()
     for start in starts:
         # The divisors of equal values are tried once.
@@ -119,45 +117,31 @@ def _explained(fits: Iterable[Fit]) -> bool:
     return any(not fit.mismatched for fit in fits)
 
 
-def _proven(starts: Iterable[Start], solve: Callable[[Start], Iterable[Candidate]]) -> Iterator[Fit]:
+def _proven(starts: Iterable[Start], solve: Callable[[Start], Iterable[Ruled]]) -> Iterator[Fit]:
     """What is solved and explains every row, if there are enough equations for its constants."""
     for start in starts:
-        yield from (
-            fit
-            for fit in start.fits(solve(start))
-            if not fit.mismatched and start.log.part.has_evidence_for(fit.candidate)
-        )
+        for fit in start.fits(solve(start)):
+            one = fit.candidate
+            if not fit.mismatched and start.log.evidence(one.plan).suffices(one.constants):
+                yield fit
 
 
-def _likely(starts: Sequence[Start], log: Log) -> list[Start]:
-    """The starts over whose values the logged values of each batch are on a line (those that miss the fewest rows), or of each group."""
-    off = _off_the_lines([start.values for start in starts], log.part)
-    most = min(2 * min(off, default=0) + SLACK, FAR * log.part.size)
-    half = FAR * len(log.rows)
-    return [
-        start
-        for start, rows in zip(starts, off, strict=True)
-        if rows <= most or (start.plan.uses_batch and start.agreeing > half)
-    ]
-
-
-def _off_the_lines(values: Sequence[Vector], log: Trial) -> list[float]:
+def _off_the_lines(values: Sequence[Vector], log: Log) -> list[float]:
     """For each of these, how many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
-    names, y = [f"{at}" for at in range(len(values))], pl.col("y")
+    rows = log.table.select(
+        "batch", y=pl.Series(log.logged), count=pl.Series(log.counts), allowed=log.tolerance.of(log.logged)
+    )
+    each = [rows.with_columns(x=pl.Series(x), start=pl.lit(at)) for at, x in enumerate(values)]
 
     def away(value: pl.Expr) -> pl.Expr:
-        return value - value.median().over("batch")
+        return value - value.median().over("start", "batch")
 
-    frame = log.table.select("batch", y=pl.Series(log.logged), **dict(zip(names, map(pl.Series, values), strict=True)))
-    frame = frame.with_columns(pl.exclude("batch").fill_nan(None))
-    ratios = (pl.when(away(pl.col(name)).abs() > ROUNDING).then(away(y) / away(pl.col(name))) for name in names)
-    slopes = frame.select(
-        ratio.median().over("batch").fill_null(0.0).alias(name) for name, ratio in zip(names, ratios, strict=True)
-    )
-    rest = frame.select("batch", *(pl.lit(frame["y"] - slopes[name] * frame[name]).alias(name) for name in names))
-    off = rest.select(away(pl.col(name)).abs() for name in names).fill_null(np.inf).to_numpy()
-    wrong = (off > log.tolerance.of(log.logged)[:, None]) & np.isfinite(log.logged)[:, None]
-    return [float(rows) for rows in log.counts @ wrong]
+    x, y = away(pl.col("x")), away(pl.col("y"))
+    slope = pl.when(x.abs() > ROUNDING).then(y / x).median().over("start", "batch").fill_null(0.0)
+    rest = pl.concat(each or [rows.clear()]).fill_nan(None).with_columns(rest=pl.col("y") - slope * pl.col("x"))
+    is_wrong = away(pl.col("rest")).abs().fill_null(np.inf) > pl.col("allowed")
+    counted = pl.when(is_wrong & pl.col("y").is_finite()).then("count")
+    return rest.with_columns(off=counted).group_by("start", maintain_order=True).agg(pl.sum("off"))["off"].to_list()
 
 
 def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
@@ -165,25 +149,29 @@ def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
 
     If less than half of the part is explained, one is enough to count the rows that differ.
     """
-    if log.is_small:
+    if log.part_of is None:
         return found
     found = sorted(found, key=lambda fit: fit.rank)
     likely = [fit for fit in found if fit.mismatched <= 2 * found[0].mismatched + SLACK]
     if found[0].mismatched > FAR * found[0].rows:
         likely = likely[:1]
-    settled = [fit for fit in likely if log.settles(fit.candidate.plan)]
     budget = max(FEWEST, min(CONFIRMED // log.whole.size, MOST))
-    open_ = [fit for fit in likely if not log.settles(fit.candidate.plan)]
-    return [*settled, *log.whole.fits(fit.candidate for fit in _first_formulas(open_, budget))]
+    fits, measured, whole = list[Fit](), dict[Any, Fit](), log.whole
+    for one in (fit.candidate for fit in likely if not log.settles(fit.candidate.plan)):
+        formula = whole.formulas.key(one.plan), one.factor, one.solved
+        if formula not in measured and len(measured) < budget:
+            measured[formula] = Judged(one, whole, one.factor * whole.formulas.advantages(one.plan)).fit
+        fits += [replace(measured[formula], candidate=one)] if formula in measured else []
+    return [*(fit for fit in likely if log.settles(fit.candidate.plan)), *fits]
 
 
 def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
     """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
-    for candidate in (candidate for candidate in tried if candidate.presets and candidate.plan.post):
-        if log.is_small or noisy_groups(candidate.plan, log.part, is_part=True) is not None:
-            noisy = noisy_groups(candidate.plan, log.whole, is_part=False)
+    for one in (one for one in tried if one.presets and one.plan.post):
+        if log.part_of is None or noisy_groups(one.plan, log, is_part=True) is not None:
+            noisy = noisy_groups(one.plan, log.whole, is_part=False)
             if noisy is not None:
-                return [replace(log.whole.fits([candidate])[0], noisy=noisy)]
+                return [replace(Judged.of(one, log.whole).fit, noisy=noisy)]
     return []
 
 
@@ -203,57 +191,23 @@ def _rounded_readings(logged: Vector) -> list[Tolerance]:
     values = np.unique(np.abs(logged[np.isfinite(logged) & (logged != 0)]))
     if not len(values):
         return []
-    tolerances = []
+    tolerances, is_full = [], len(values) >= VALUES
     single = values.astype(np.float32)
     stored = single if np.array_equal(single, values) else values  # a rounded number in the type of the file
     decimals = next(
         (d for d in range(DECIMALS[-1] + 1) if (np.round(values, d).astype(stored.dtype) == stored).all()), 0
     )
     twentieths = np.mean(np.abs(values * 20 - np.round(values * 20)) < FLOAT32_ERROR)
-    if decimals in DECIMALS and (decimals > DECIMALS[0] or (len(values) >= VALUES and twentieths < TWENTIETHS)):
+    if decimals in DECIMALS and (decimals > DECIMALS[0] or (is_full and twentieths < TWENTIETHS)):
         tolerances.append(Tolerance(0.5 * 10.0**-decimals + (3e-7 if stored is single else 1e-9), 0.0))
-    # The bits that each value needs: half of all rounded values need the last one.
-    mantissas = (np.frexp(values)[0] * (1 << 53)).astype(np.int64)
-    bits = 53 - np.log2((mantissas & -mantissas).astype(np.float64)).astype(np.int64)
-    is_full = len(values) >= VALUES
+    mantissas, _ = np.frexp(values)
+
+    def longer(bits: int) -> Mask:
+        """The values that need more bits: half of all rounded values need the last one."""
+        return np.asarray(mantissas * 2.0**bits % 1 != 0)
+
     return tolerances + [
-        Tolerance(1e-7, 1e-6, 0.0, size)
+        Tolerance(1e-7, 1e-6, size)
         for size in MANTISSAS
-        if is_full and bits.max() == size and np.mean(bits >= size - 1) > LAST_BITS
+        if is_full and not longer(size).any() and longer(size - 1).any() and longer(size - 2).mean() > LAST_BITS
     ]
-
-
-def _plainness(fit: Fit, tool: str) -> tuple[Any, ...]:
-    """Sort formulas that the rows cannot tell apart.
-
-    First comes the claimed one, then one without a factor, the user's own preset, a preset of the tool that wrote the file, a method with
-    its default options, a formula without steps before and after the divisor, and a preset, the one with the fewest steps first.
-    """
-    plan, names, factor = fit.candidate.plan, fit.candidate.presets, fit.candidate.factor
-    methods, plain = list(ESTIMATORS), plain_method(plan)
-    steps = len(plan.shape) + len(plan.post) + (plan.rewards.combine != "sum") + (plan.weight.by != "none")
-    return (
-        not fit.candidate.claimed,
-        plan.divisor.level == "constant",
-        0 if factor == 1 else len(f"{factor:g}"),
-        not any(map(presets().origin, names)),
-        not any(is_of_tool(name, tool) for name in names),
-        methods.index(plain) if plain else len(methods),
-        steps > 0,
-        not names,
-        steps,
-        methods.index(plan.method),
-        plan.divisor.of != "reward",
-    )
-
-
-def _first_formulas(fits: list[Fit], number: int) -> list[Fit]:
-    """The fits of the first formulas, this many; plans of the same formula count once."""
-    formulas: set[Any] = set()
-    first = []
-    for fit in fits:
-        formula = formula_key(fit.candidate.plan, missing=True, singletons=True)
-        if formula in formulas or len(formulas) < number:
-            formulas.add(formula)
-            first.append(fit)
-    return first

@@ -7,18 +7,18 @@ meet, so none is searched. Weights of groups (by their solve rate) and of severa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate, plain_method
-from grpo_cli.auditing.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Log, Trial
-from grpo_cli.engine.group_stats import Mask, Matrix, group_extremes, group_means
+from grpo_cli.auditing.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Judged, Log
+from grpo_cli.engine.group_stats import Mask, Matrix, finite_means, group_extremes, group_means
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
@@ -33,6 +33,8 @@ INSIDE: Final = 3  # distinct values between the bounds of a clip, at least
 EQUAL: Final = 1e-5  # relative difference of values that were clipped to the same bound
 Level = Literal["group", "batch"]
 Rule = Divisor | Whiten
+Ruled = tuple[Candidate, Rule | None]  # and its last division
+CENTRE: Final[Mapping[str, Any]] = {"divide": False, "ddof": 1}  # the subtraction of a whitening alone
 LEVELS: Final[Sequence[Level]] = ("group", "batch")
 OF: Final[Sequence[Literal["reward", "residual"]]] = ("reward", "residual")
 SAME: Final = 9  # decimals in which the values of two starts agree if they are the same
@@ -51,27 +53,19 @@ def shortest(low: float, high: float, digits: int, step: float = STEP) -> float 
     return None
 
 
-def undivided(plan: Plan) -> Plan:
-    """The plan without its last division, which is a whitening or by a std, and without a clip after it."""
-    if (at := _whitening(plan)) is not None:
-        return replace(plan, post=plan.post[:at])
-    rule, post = plan.divisor, tuple(op for op in plan.post if not isinstance(op, (Clip, NanToZero)))
+def split(plan: Plan) -> tuple[Plan, Rule | None]:
+    """The plan up to its last division, which is a whitening or by a std, and without a clip after it; and that division."""
+    for at, op in enumerate(plan.post):
+        if isinstance(op, Whiten) and op.divide:
+            return replace(plan, post=plan.post[:at]), op
+    rule = plan.divisor
+    undivided = replace(plan, post=tuple(op for op in plan.post if not isinstance(op, (Clip, NanToZero))))
     # Of several rewards each is divided; a step part is added and a weight multiplied after the division.
     is_last = plan.rewards.combine == "sum" and not plan.unit.state_weight and plan.weight.by == "none"
     is_plain = rule.of != "others" and not rule.only_positive and rule.least is None
-    divided = rule.level != "constant" and is_last and is_plain
-    return replace(plan, post=post, divisor=Divisor(level="none") if divided else rule)
-
-
-def _whitening(plan: Plan) -> int | None:
-    return next((at for at, op in enumerate(plan.post) if isinstance(op, Whiten) and op.divide), None)
-
-
-def rule_of(plan: Plan, start: Plan) -> Rule | None:
-    """The last division of a plan: what it has beyond its start."""
-    if (at := _whitening(plan)) is not None:
-        return cast("Whiten", plan.post[at])
-    return plan.divisor if plan.divisor != start.divisor and plan.divisor.level in LEVELS else None
+    if rule.level == "constant" or not is_last or not is_plain:
+        return undivided, None
+    return replace(undivided, divisor=Divisor(level="none")), rule if rule.level in LEVELS else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,38 +73,42 @@ class Start:
     """A formula up to its last division, and the candidates that begin with it."""
 
     plan: Plan
-    members: Sequence[Candidate]
+    members: Sequence[Ruled]
     log: Log
     levels: Sequence[Level]  # of the rules that are tried
-    like: Plan  # the first start with the same rewards and values: its parts are computed once
 
     @cached_property
     def values(self) -> Vector:
         """What is divided."""
-        return self.log.advantages(self.plan)
+        return self.log.formulas.advantages(self.plan)
 
     @property
     def rounded(self) -> bytes:
         """The same for values that are equal up to rounding."""
         return (np.round(self.values, SAME) + 0.0).tobytes()
 
-    @property
-    def agreeing(self) -> int:
-        """The rows that agree with those of their group about a divisor of the values."""
-        return self.log.intervals().divisors(self.values).agreeing(self.log.part.table["group"].to_numpy())
+    def agrees(self, rule: Rule | None, log: Intervals) -> bool:
+        """Whether most rows agree with those of their group about the divisor."""
+        return log.divisors(self.numerator(rule)).agreeing(self.log.codes) > FAR * len(self.values)
 
-    def with_rule(self, plan: Plan, rule: Rule) -> Plan:
+    def with_rule(self, plan: Plan, rule: Rule | None) -> Plan:
         """The plan with another last division."""
         if isinstance(rule, Divisor):
             return replace(plan, divisor=rule)
         at = len(self.plan.post)
-        return replace(plan, post=(*self.plan.post, rule, *plan.post[at + 1 :]))
+        return replace(plan, post=(*self.plan.post, rule, *plan.post[at + 1 :])) if rule else plan
+
+    def ruled(self, one: Candidate, rule: Rule | None, **solved: Any) -> Ruled:
+        """The candidate with another last division."""
+        return one.with_plan(self.with_rule(one.plan, rule), **solved), rule
+
+    def bare(self, rule: Rule, **changed: Any) -> Plan:
+        """The start with this division, without its constants."""
+        return self.with_rule(self.plan, replace(rule, inside=0.0, floor=0.0, epsilon=0.0, **changed))
 
     def numerator(self, rule: Rule | None) -> Vector:
         """What this rule divides: a whitening subtracts the mean of the batch first."""
-        if not isinstance(rule, Whiten):
-            return self.values
-        return self.log.advantages(self.with_rule(self.like, _centre(rule)))
+        return self.log.formulas.advantages(self.bare(rule, **CENTRE)) if isinstance(rule, Whiten) else self.values
 
     def parts(self, rule: Rule | None) -> tuple[Vector, Vector]:
         """What this rule divides, and what it adds its constants to.
@@ -120,19 +118,19 @@ class Start:
         values = self.numerator(rule)
         if rule is None:
             return values, np.ones(len(values))
-        quotients = self.log.advantages(self.with_rule(self.like, _bare(rule)))
+        quotients = self.log.formulas.advantages(self.bare(rule))
         with np.errstate(all="ignore"):
             spread = np.abs(values / quotients)
         values = np.where((quotients == 0) | np.isnan(quotients), quotients, values)
         return values, np.where(np.isfinite(spread), spread, 0.0)
 
-    def divided(self, candidate: Candidate) -> Vector:
+    def divided(self, candidate: Candidate, rule: Rule | None) -> Vector:
         """The advantages of a candidate that begins with this start."""
-        plan, values = candidate.plan, self.values
+        plan = candidate.plan
         if plan.weight != self.plan.weight:
-            return candidate.factor * self.log.advantages(plan)
-        if (rule := rule_of(plan, self.plan)) is not None:
-            values, spread = self.parts(rule)
+            return candidate.factor * self.log.formulas.advantages(plan)
+        values, spread = self.parts(rule)
+        if rule is not None:
             divisor = np.sqrt(np.maximum(spread**2 + rule.inside, rule.floor)) + rule.epsilon
             with np.errstate(all="ignore"):
                 values = np.where((values == 0) | (self.alone & isinstance(rule, Divisor)), values, values / divisor)
@@ -144,134 +142,117 @@ class Start:
     @cached_property
     def alone(self) -> Mask:
         """The rows that are alone in their groups and get the same whatever divides the others."""
-        codes = self.log.part.table["group"].to_numpy()
-        return np.asarray(np.bincount(codes, np.isfinite(self.values))[codes] < DIFFERENT) & (
-            self.plan.alone.result not in {"keep", "error"}
-        )
+        known = np.bincount(self.log.codes, np.isfinite(self.values))[self.log.codes]
+        return np.asarray(known < DIFFERENT) & (self.plan.alone.result not in {"keep", "error"})
 
     @property
     def parts_of_rules(self) -> Iterator[Plan]:
         """The formulas that the parts of its rules are computed with."""
-        for rule in (*(rule for _, rule in self.rules()), *(rule_of(one.plan, self.plan) for one in self.members)):
+        for _, rule in (*self.rules(), *self.members):
             if rule is not None:
-                yield self.with_rule(self.like, _bare(rule))
+                yield self.bare(rule)
             if isinstance(rule, Whiten):
-                yield self.with_rule(self.like, _centre(rule))
+                yield self.bare(rule, **CENTRE)
 
-    def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
+    def fits(self, tried: Iterable[Ruled]) -> list[Fit]:
         """How well these candidates fit the compared rows."""
-        return [self.log.part.measured(one, self.divided(one)) for one in tried]
+        return [Judged(one, self.log, self.divided(one, rule)).fit for one, rule in tried]
 
     def rules(self) -> Iterator[tuple[Candidate, Rule]]:
         """The last divisions that its method may have, without constants, each with a candidate that takes it."""
-        if (plain := self.plain) is not None and self.plan.divisor.level == "none":
-            for level in self.levels:
-                named = self.named_for(level)  # methods that begin alike may have other scales
-                is_known = named is not None or level in self.plan.estimator.scales
-                if not is_known or (level == "group" and self.plan.baseline_level == "batch"):
-                    continue
+        for level in self.levels if self.plan.divisor.level == "none" else ():
+            if (named := self.named_for(level)) is not None:  # methods that begin alike may have other scales
                 # Within a group the residuals have the std of the rewards.
                 kinds = product(OF if level == "batch" and self.plan.baseline_level == "group" else OF[:1], DDOFS)
                 rules = [Divisor(level=level, of=of, ddof=ddof, epsilon=0.0) for of, ddof in kinds]
                 rules += [Divisor(level=level, measure="mad", epsilon=0.0)] if level == "group" else []
-                yield from ((named or plain, rule) for rule in rules)
-        whitened = [(one, rule_of(one.plan, self.plan)) for one in self.members if "batch" in self.levels]
-        for one, rule in {str(rule): (one, rule) for one, rule in whitened if isinstance(rule, Whiten)}.values():
+                yield from ((named, rule) for rule in rules)
+        whitened = {str(rule): (one, rule) for one, rule in self.members if isinstance(rule, Whiten)}
+        for one, rule in whitened.values() if "batch" in self.levels else ():
             yield from ((one, replace(rule, ddof=ddof, inside=0.0, floor=0.0, epsilon=0.0)) for ddof in DDOFS)
+
+    @cached_property
+    def unwhitened(self) -> Sequence[Candidate]:
+        """The candidates that are not whitened."""
+        return [one for one, rule in self.members if not isinstance(rule, Whiten)]
 
     @property
     def plain(self) -> Candidate | None:
         """The start itself as a candidate; None if its candidates are all whitened."""
-        plain = next((one for one in self.members if _whitening(one.plan) is None), None)
+        plain = next(iter(self.unwhitened), None)
         return plain and (self.named_for(self.plan.divisor.level) or plain.with_plan(self.plan))
 
     @property
-    def itself(self) -> list[Candidate]:
+    def itself(self) -> list[Ruled]:
         """The start as a candidate, if it has not been one at the level of the groups."""
-        return [self.plain] if self.plain is not None and "group" in self.levels else []
+        return [(self.plain, None)] if self.plain is not None and "group" in self.levels else []
 
     def named_for(self, level: str) -> Candidate | None:
         """The start by the name of a method that divides so, by default if there is one: grpo and dr-grpo begin alike."""
-        named = [one for one in self.members if one.plan.divisor.level == level and _whitening(one.plan) is None]
+        named = [one for one in self.unwhitened if one.plan.divisor.level == level]
         named.sort(key=lambda one: one.plan.estimator.scale != level)
         return next((one.with_plan(replace(self.plan, method=one.plan.method)) for one in named), None)
 
 
-def _centre(rule: Whiten) -> Whiten:
-    """The subtraction of a whitening."""
-    return replace(rule, divide=False, ddof=1, inside=0.0, floor=0.0, epsilon=0.0)
-
-
-def _bare(rule: Rule) -> Rule:
-    """The rule without its constants."""
-    return replace(rule, inside=0.0, floor=0.0, epsilon=0.0)
-
-
 def starts_of(tried: Sequence[Candidate], log: Log, level: Level = "group") -> list[Start]:
     """The formulas of these candidates, which divide at this level, up to their last division; computed together."""
-    formulas, plans, members = log.part.formulas, dict[Any, list[Plan]](), dict[Any, list[Candidate]]()
+    formulas, plans, members = log.formulas, dict[Any, list[Plan]](), dict[Any, list[Ruled]]()
     for candidate in tried:
-        plan = undivided(formulas.plain(candidate.plan))
+        plan, rule = split(formulas.plain(candidate.plan))
         key = formulas.key(plan)
         plans.setdefault(key, []).append(plan)
-        members.setdefault(key, []).append(candidate)
+        members.setdefault(key, []).append((candidate, rule))
     first = {key: next(filter(plain_method, alike), alike[0]) for key, alike in plans.items()}
-    log.compute(first.values())
-    starts, like = list[Start](), dict[Any, Plan]()
-    for key, plan in first.items():
-        start = Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,), plan)
-        of_any_method = formulas.key(replace(plan, method="reinforce", params={}))
-        starts.append(replace(start, like=like.setdefault((start.rounded, of_any_method), plan)))
-    return starts
+    formulas.compute(first.values())
+    return [Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,)) for key, plan in first.items()]
 
 
 # --- constants ---------------------------------------------------------------------------------------------
 
 
-def with_known_constants(start: Start, log: Intervals | None = None) -> Iterator[Candidate]:
+def with_known_constants(start: Start, log: Intervals | None = None) -> Iterator[Ruled]:
     """The rules of a start with the usual epsilons that most rows have in their intervals."""
-    for one, rule, divisors, spread in _readings(start, log or start.log.intervals()):
-        most = int(FAR * len(spread)) + 1
+    log = log or start.log.intervals()
+    for one, rule, values, spread in _readings(start, log):
+        most, divisors = int(FAR * len(spread)) + 1, log.divisors(values)
         for squared in (False, True):
             left = divisors.beside(spread, squared=squared)
             held = {value: left.holding(value) for value in EPSILONS}
             most = max(most, *held.values())
             for value in (value for value, rows in held.items() if rows == most):
                 constant = replace(rule, inside=value) if squared else replace(rule, epsilon=value)
-                yield one.with_plan(start.with_rule(one.plan, constant))
+                yield start.ruled(one, constant)
             if most == len(spread):
                 break
 
 
-def with_solved_constants(start: Start) -> Iterator[Candidate]:
+def with_solved_constants(start: Start) -> Iterator[Ruled]:
     """A start with a factor or an epsilon that all rows share, which has few digits for such narrow intervals."""
-    logged, coarse = start.log.part.logged, start.log.part.tolerance.is_coarse
+    logged, coarse = start.log.logged, start.log.tolerance.is_coarse
     log, large = start.log.intervals(solved=True), np.abs(logged) > LARGE
     sign = -1.0 if np.nansum(start.values * logged) < 0 else 1.0
     log = log if sign > 0 else Intervals(-log.high, -log.low)
-    plain = start.itself if start.plan.divisor.level != "constant" else []
-    undivided = [(one, None, log.divisors(start.values), np.ones(len(logged))) for one in plain]
-    for one, rule, divisors, spread in (*undivided, *_readings(start, log)):
-        constants = {"solved": True, "constants": one.constants + 1}
+    undivided = [(one, None, *start.parts(None)) for one, _ in start.itself if start.plan.divisor.level != "constant"]
+    for one, rule, values, spread in (*undivided, *_readings(start, log)):
+        constants, divisors = {"solved": True, "constants": one.constants + 1}, log.divisors(values)
         if sign > 0 and rule is not None and not coarse:
             step = STEP if _kinds(spread[large]) == 1 else 1.0  # different stds that share an epsilon are no chance
             epsilon = shortest(*divisors.beside(spread, squared=False).shared, DIGITS, step)
             if epsilon is not None:
-                yield one.with_plan(start.with_rule(one.plan, replace(rule, epsilon=epsilon)), **constants)
+                yield start.ruled(one, replace(rule, epsilon=epsilon), **constants)
         # Minus the mean of a batch, two rewards have two values: a factor puts them on any line through the mean.
         with np.errstate(divide="ignore", invalid="ignore"):
-            kinds = _kinds(np.abs(start.parts(rule)[0][large] / spread[large]))
+            kinds = _kinds(np.abs(values[large] / spread[large]))
         if kinds <= (DIFFERENT if one.plan.baseline_level == "batch" else 1):
             continue
-        plan = one.plan if rule is None else start.with_rule(one.plan, rule)
-        digits = 1 if coarse else DIGITS if plan.uses_batch else DIGITS + 1
+        uses_batch = start.with_rule(one.plan, rule).uses_batch
+        digits = 1 if coarse else DIGITS if uses_batch else DIGITS + 1
         for value in (0.0,) if rule is None else EPSILONS:
             with np.errstate(divide="ignore", invalid="ignore"):
                 low, high = Intervals(divisors.low / (spread + value), divisors.high / (spread + value)).shared
             factor = shortest(1 / high if high else np.inf, 1 / low if low else np.inf, digits)
             if factor is not None and sign * factor != 1:
-                plan = one.plan if rule is None else start.with_rule(one.plan, replace(rule, epsilon=value))
-                yield replace(one.with_plan(plan, **constants), factor=sign * factor)
+                yield start.ruled(one, rule and replace(rule, epsilon=value), factor=sign * factor, **constants)
 
 
 def _kinds(values: Vector) -> int:
@@ -279,86 +260,82 @@ def _kinds(values: Vector) -> int:
     return len({float(f"{value:.5g}") for value in values.tolist()})
 
 
-def _readings(start: Start, log: Intervals) -> Iterator[tuple[Candidate, Rule, Intervals, Vector]]:
-    """The rules of a start with the intervals of their divisors and their spreads, if most rows agree with those of their group."""
-    codes = start.log.part.table["group"].to_numpy()
+def _readings(start: Start, log: Intervals) -> Iterator[tuple[Candidate, Rule, Vector, Vector]]:
+    """The rules of a start with their parts, if most rows agree with those of their group about the divisor."""
     agree = dict[str, bool]()
     for one, rule in start.rules():
         kind = rule.level if isinstance(rule, Whiten) else ""
         if kind not in agree:
-            agree[kind] = log.divisors(start.numerator(rule)).agreeing(codes) > FAR * len(codes)
+            agree[kind] = start.agrees(rule, log)
         if agree[kind]:
-            values, spread = start.parts(rule)
-            yield one, rule, log.divisors(values), spread
+            yield one, rule, *start.parts(rule)
 
 
-def clipped(start: Start) -> Iterator[Candidate]:
+def clipped(start: Start) -> Iterator[Ruled]:
     """The rules of a start, clipped at the lowest and highest logged values.
 
     It is a clip only if the formula goes beyond both bounds, and matches several distinct values between them.
     """
-    logged, tolerance = start.log.part.logged, start.log.part.tolerance
+    logged, allowed = start.log.logged, start.log.tolerance.of(start.log.logged)
     finite = logged[np.isfinite(logged)]
     low, high = (float(f"{end:.6g}") for end in (finite.min(initial=0.0), finite.max(initial=0.0)))
     at_low, at_high = (np.abs(logged - end) <= EQUAL * abs(end) for end in (low, high))
     if not low < 0 < high or min(at_low.sum(), at_high.sum()) < DIFFERENT:
         return
-    log, allowed = start.log.intervals(), tolerance.of(logged)
+    log = start.log.intervals()
     log = Intervals(np.where(at_low, -np.inf, log.low), np.where(at_high, np.inf, log.high))
     is_symmetric = abs(low + high) <= EQUAL * high
     clip = Clip(lo=-high if is_symmetric else low, hi=high)
     inside = ~at_low & ~at_high & (np.abs(logged) > allowed)
-    for one in (*start.itself, *with_known_constants(start, log)):
-        values = start.divided(one)
+    for one, rule in (*start.itself, *with_known_constants(start, log)):
+        values = start.divided(one, rule)
         shown = inside & (np.abs(values - logged) <= allowed)
         passed = (values < low - allowed).any() and (values > high + allowed).any()
         if passed and _kinds(logged[shown]) >= INSIDE:
             constants = one.constants + (1 if is_symmetric else 2)
-            yield one.with_plan(replace(one.plan, post=(*one.plan.post, clip)), constants=constants)
+            yield one.with_plan(replace(one.plan, post=(*one.plan.post, clip)), constants=constants), rule
 
 
 # --- weights -------------------------------------------------------------------------------------------
 
 
-def of_groups(start: Start) -> Iterator[Candidate]:
+def of_groups(start: Start) -> Iterator[Ruled]:
     """A start with a weight for each group: by its solve rate, or relative to the groups of its batch.
 
     The logged values of a group are those of the start times a factor: the weight over the divisor.
     """
-    plan, trial = start.plan, start.log.part
+    plan, log = start.plan, start.log
     has_more = plan.post or plan.shape or plan.uses_batch or plan.weight.by != "none" or plan.divisor.level != "none"
-    if start.plain is None or "group" not in start.levels or has_more or trial.tolerance.is_coarse:
+    if start.plain is None or "group" not in start.levels or has_more or log.tolerance.is_coarse:
         return
-    codes = trial.table["group"].to_numpy()
-    factors = _factors(start.values, trial, codes)
+    factors = _factors(start.values, log)
     if factors is None:
         return
-    groups = score(plan, trial.table).frame.group_by("group").agg(
-        pl.first("batch"), rate=pl.first(".mean").clip(0.0, 1.0), std=pl.first(".std"),
-        mean=pl.col("reward.0").filter(pl.col("reward.0").is_finite()).mean(),
-    ).sort("group")  # fmt: skip
+    groups = score(plan, log.table).groups
+    mean = pl.Series(finite_means(log.codes, log.table["reward.0"], len(groups)))
+    groups = groups.select("batch", rate=pl.col(".mean").clip(0.0, 1.0), std=".std", mean=mean)
     divided: list[tuple[Plan, Vector]] = [(start.plain.plan, np.ones(len(groups)))]
     for ddof, epsilon in product(DDOFS, EPSILONS) if "group" in plan.estimator.scales else ():
         rule = Divisor(level="group", ddof=ddof, epsilon=epsilon)
         named = (start.named_for("group") or start.plain).plan
-        _, spread = group_extremes(codes, start.parts(rule)[1], len(groups))  # a row at the mean does not show it
+        _, spread = group_extremes(log.codes, start.parts(rule)[1], len(groups))  # a row at the mean does not show it
         divided.append((replace(named, divisor=rule), spread + epsilon))
     for one, divisor in divided:
         for weight, constants in _weights(groups, factors * divisor):
             weighed = replace(one, weight=weight)
-            yield start.plain.with_plan(weighed, solved=constants > 0, constants=constants)
+            yield start.plain.with_plan(weighed, solved=constants > 0, constants=constants), None
 
 
-def _factors(values: Vector, trial: Trial, codes: Index) -> Vector | None:
+def _factors(values: Vector, log: Log) -> Vector | None:
     """A factor for each group, NaN if all of its values are 0; None if the factors do not explain every row."""
-    both = np.isfinite(values) & np.isfinite(trial.logged)
-    if (np.isfinite(values) != np.isfinite(trial.logged)).any():
+    both = np.isfinite(values) & np.isfinite(log.logged)
+    if (np.isfinite(values) != np.isfinite(log.logged)).any():
         return None
-    size, codes, values, logged = int(codes.max(initial=0)) + 1, codes[both], values[both], trial.logged[both]
+    size, codes, values, logged = int(log.codes.max(initial=0)) + 1, log.codes[both], values[both], log.logged[both]
     with np.errstate(invalid="ignore", divide="ignore"):
         factors = np.bincount(codes, values * logged, size) / np.bincount(codes, values**2, size)
     off = np.abs(np.where(values == 0, 0.0, factors[codes] * values) - logged)
-    return factors if (off <= trial.tolerance.of(logged)).all() and not (factors <= 0).any() else None
+    return factors if (off <= log.tolerance.of(logged)).all() and not (factors <= 0).any() else None
 
 
 def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
@@ -373,39 +350,41 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
     log = np.log(factors[known])
     # A weight relative to the batch has an unknown factor in common for all of its groups.
     of_batch, falls, wider = (_centred(values[:, None], batch)[:, 0] for values in (log, -mean, np.log(std)))
-    if _solved([wider], of_batch) is not None:
+    (spread,), (slope,) = _solved([wider], of_batch), _solved([falls], of_batch)
+    power, _ = _solved([np.log1p(-rate), np.ones(len(rate))], log)
+    if spread > 0:
         yield Weight(by="std"), 0
-    if (slope := _solved([falls], of_batch)) is not None and slope[0] > 0:
-        yield Weight(by="hard", temperature=float(f"{1 / slope[0]:.3g}")), 1
-    if (power := _solved([np.log1p(-rate), np.ones(len(rate))], log)) is not None and round(power[0]) > 0:
-        yield Weight(by="pass-at-k", k=1 + round(power[0])), 1
+    if slope > 0:
+        yield Weight(by="hard", temperature=float(f"{1 / slope:.3g}")), 1
+    if round(power) > 0:
+        yield Weight(by="pass-at-k", k=1 + round(power)), 1
     # log w = s H(p) + s log(peak) p + s log(1 - peak) (1 - p), H the entropy of p.
     entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
-    shape = _solved([entropy, rate, 1 - rate], log)
-    if kinds >= 2 + SPARE_EQUATIONS and shape is not None and shape[0] > 0:
-        peak = float(f"{np.exp(-np.logaddexp(0.0, (shape[2] - shape[1]) / shape[0])):.3g}")
+    sharpness, solved, failed = _solved([entropy, rate, 1 - rate], log)
+    if kinds >= 2 + SPARE_EQUATIONS and sharpness > 0:
+        peak = float(f"{np.exp(-np.logaddexp(0.0, (failed - solved) / sharpness)):.3g}")
         if 0 < peak < 1:
-            yield Weight(by="peak", peak=peak, sharpness=float(f"{shape[0]:.3g}")), 2
+            yield Weight(by="peak", peak=peak, sharpness=float(f"{sharpness:.3g}")), 2
 
 
-def _solved(columns: Sequence[Vector], values: Vector) -> Vector | None:
-    """The coefficients of a sum of the columns that nearly equals the values; None if there are none."""
+def _solved(columns: Sequence[Vector], values: Vector) -> list[float]:
+    """The coefficients of a sum of the columns that nearly equals the values; 0 if there are none."""
     matrix = np.column_stack(columns)
     found = np.linalg.lstsq(matrix, values)[0]
-    return np.asarray(found) if np.abs(matrix @ found - values).max() < NEARLY else None
+    return [float(one) if np.abs(matrix @ found - values).max() < NEARLY else 0.0 for one in found]
 
 
-def of_rewards(trial: Trial, components: int) -> Iterator[tuple[float, ...]]:
+def of_rewards(log: Log, components: int) -> Iterator[tuple[float, ...]]:
     """Weights of several rewards that may explain the rows, the likeliest first.
 
     In each group the logged values are proportional to the weighted sum, whatever divides it, so all groups together show the ratio of the
     weights, even if each reward is divided by its own std. The weights are scaled so that the largest or the sum is 1, or as in a formula
     without a divisor.
     """
-    codes = trial.table["group"].to_numpy()
-    rewards = trial.table.select(f"reward.{at}" for at in range(components)).fill_null(np.nan).to_numpy()
-    known = np.isfinite(rewards).all(axis=1) & np.isfinite(trial.logged)
-    codes, rewards, logged = codes[known], rewards[known], _centred(trial.logged[known, None], codes[known])
+    rewards = log.table.select(f"reward.{at}" for at in range(components)).fill_null(np.nan).to_numpy()
+    known = np.isfinite(rewards).all(axis=1) & np.isfinite(log.logged)
+    codes, rewards = log.codes[known], rewards[known]
+    logged = _centred(log.logged[known, None], codes)
     centred = _centred(rewards, codes)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = np.sqrt(_means(centred**2, codes))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -14,8 +14,9 @@ from grpo_cli.auditing.candidates import Candidate
 from grpo_cli.auditing.formulas import Formulas, Known
 from grpo_cli.engine.extra_columns import APART
 from grpo_cli.engine.group_stats import AnyCodes, Mask, group_extremes, group_means
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.moments import Codes, Vector
 from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import advantages
 from grpo_cli.read.narrow import Narrow
 
 SAMPLE: Final = 4_096  # rows that formulas are solved on: all, or those of some groups
@@ -37,12 +38,11 @@ FEW_GROUPS: Final = 3  # a match needs more groups than these
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How a log was rounded: how far two equal advantages may differ, an absolute part, and a part relative to max(`least`, |A|)."""
+    """How a log was rounded: how far two equal advantages may differ, an absolute part, and a part relative to max(1, |A|)."""
 
     absolute: float = 0.0
     relative: float = FLOAT32_ERROR
-    least: float = 1.0
-    bits: int = 0  # of the mantissa, if it was rounded to so many: half of the last one is allowed
+    bits: int = 0  # of the mantissa, if it was rounded to so many: relative to |A|, and half of the last one is allowed
 
     @classmethod
     def of_type(cls, logged: Vector) -> Tolerance:
@@ -54,7 +54,7 @@ class Tolerance:
 
     def of(self, logged: Vector) -> Vector:
         """The tolerance of each row."""
-        allowed = self.absolute + self.relative * np.maximum(self.least, np.abs(logged))
+        allowed = self.absolute + self.relative * np.maximum(0.0 if self.bits else 1.0, np.abs(logged))
         return allowed + np.ldexp(0.5, np.frexp(logged)[1] - self.bits) if self.bits else allowed
 
     @property
@@ -132,46 +132,57 @@ class Evidence:
 
     equations: int
     groups: int
+    is_coarse: bool
 
-    def suffices(self, tolerance: Tolerance, constants: int = 0) -> bool:
+    def suffices(self, constants: int) -> bool:
         """Whether it is enough for a formula with this many constants solved from the same rows."""
-        told = self.equations // 2 if tolerance.is_coarse else self.equations  # coarse values tell half as much
+        told = self.equations // 2 if self.is_coarse else self.equations  # coarse values tell half as much
         return self.groups > FEW_GROUPS and told >= constants + SPARE_EQUATIONS
 
 
-def evidence(plan: Plan, log: Trial) -> Evidence:
-    """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
-
-    A zero in a group of equal rewards does not count: nearly every formula gives it.
-    """
-    table = log.table
-    read = pl.col([name for name in table.columns if name.startswith("reward.") or name in plan.needs])
-    numbers = read.cast(pl.Float64, strict=False)
-    row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
-    batch = "batch" if plan.uses_batch else 0
-    given = table.select("group", row=row, batch=batch, logged=pl.Series(log.logged), count=pl.Series(log.counts))
-    rows = given.with_columns(
-        rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
-        varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
-    )
-    telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
-    equations = telling.select("rewards", "row", "batch").n_unique()
-    return Evidence(equations, int(telling.unique("group")["count"].sum()))
-
-
 @dataclass(frozen=True)
-class Trial:
-    """Rows that plans are tried on, what was logged for them, and how many rows of the log each stands for."""
+class Log:
+    """Rows that plans are tried on, what was logged for them, and how many rows each stands for.
+
+    Of a large log, `part_of`, formulas are solved on the rows of some groups; `shows_all` if every other group is like one of them.
+    """
 
     formulas: Formulas
     logged: Vector
     counts: Vector
     tolerance: Tolerance = Tolerance()
+    part_of: Log | None = None
+    shows_all: bool = True
 
     @classmethod
-    def of(cls, formulas: Formulas, logged: Vector, counts: Vector | None = None) -> Trial:
-        """Each row stands for itself if there are no counts."""
-        return cls(formulas, logged, np.ones(len(logged)) if counts is None else counts)
+    def of(cls, table: pl.DataFrame, logged: Vector, known: Known | None = None) -> Log:
+        """All rows, each of which stands for itself."""
+        return cls(Formulas(table, known), logged, np.ones(len(logged)))
+
+    @classmethod
+    def part(cls, narrow: Narrow, logged: Vector, known: Known) -> Log:
+        """The rows of some groups, or all of a small log.
+
+        Groups are alike if they have the same rewards with the same logged values, in any order.
+        """
+        table, codes = narrow.table, narrow.table["group"].to_numpy()
+        read = [name for name in table.columns if name.startswith("reward.") or name in APART]
+        hashes = table.select(*read, pl.Series("logged", logged)).hash_rows().to_numpy()
+        of_group = np.zeros(int(codes.max()) + 1, np.uint64)
+        np.add.at(of_group, codes, hashes)
+        _, first, number = np.unique(of_group, return_index=True, return_counts=True)
+        counts = np.zeros(len(of_group))
+        # Every k-th kind of group, so that the part covers the whole file.
+        stride = max(int(np.bincount(codes)[first].sum()) // SAMPLE, 1)
+        order = np.argsort(first)[::stride]
+        counts[first[order]] = number[order]
+        rows = np.flatnonzero(counts[codes])
+        if len(logged) <= SAMPLE or len(rows) == len(logged):
+            return cls.of(table, logged, known)
+        whole = cls.of(table, logged)
+        formulas = Formulas(narrow.at(rows).table, known, whole.formulas, rows)
+        shows_all = stride == 1 and "rollout" not in table.columns
+        return cls(formulas, logged[rows], counts[codes[rows]], whole.tolerance, whole, shows_all)
 
     @property
     def table(self) -> pl.DataFrame:
@@ -179,43 +190,99 @@ class Trial:
         return self.formulas.table
 
     @cached_property
+    def codes(self) -> Codes:
+        """The group of every row."""
+        return self.table["group"].to_numpy()
+
+    @property
+    def whole(self) -> Log:
+        """The log that this is a part of, or itself."""
+        return self.part_of or self
+
+    @cached_property
     def size(self) -> int:
         """How many rows they stand for."""
         return int(self.counts.sum())
 
-    def fits(self, tried: Iterable[Candidate]) -> list[Fit]:
-        """Compute each plan and measure it, in their order; the same formula once."""
-        known: dict[Any, Fit] = {}
-        found = []
-        for candidate in tried:
-            formula = self.formulas.key(candidate.plan), candidate.factor, candidate.solved
-            if formula not in known:
-                known[formula] = self.measured(candidate, candidate.factor * self.formulas.advantages(candidate.plan))
-            found.append(replace(known[formula], candidate=candidate))
-        return found
+    def reading(self, tolerance: Tolerance) -> Log:
+        """The same with the values read as this tolerance says."""
+        return replace(self, tolerance=tolerance, part_of=self.part_of and self.part_of.reading(tolerance))
 
-    def measured(self, candidate: Candidate, computed: Vector) -> Fit:
+    def settles(self, plan: Plan) -> bool:
+        """Whether these rows show all that the whole log shows of a plan."""
+        alike = not plan.needs and not plan.uses_batch and plan.estimator.order_free
+        return self.part_of is None or (self.shows_all and alike)
+
+    def intervals(self, *, solved: bool = False) -> Intervals:
+        """What the logged values stand for; `solved`: read as exactly as a solved constant needs."""
+        return Intervals.of(self.logged, self.tolerance.of_formula(self.logged, solved=solved))
+
+    def evidence(self, plan: Plan) -> Evidence:
+        """Count the distinct (rewards of the group, reward of the row), with the batch if the plan needs it.
+
+        A zero in a group of equal rewards does not count: nearly every formula gives it.
+        """
+        read = pl.col([name for name in self.table.columns if name.startswith("reward.") or name in plan.needs])
+        numbers = read.cast(pl.Float64, strict=False)
+        row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
+        batch = "batch" if plan.uses_batch else 0
+        given = self.table.select(
+            "group", row=row, batch=batch, logged=pl.Series(self.logged), count=pl.Series(self.counts)
+        )
+        rows = given.with_columns(
+            rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
+            varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
+        )
+        telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
+        equations = telling.select("rewards", "row", "batch").n_unique()
+        return Evidence(equations, int(telling.unique("group")["count"].sum()), self.tolerance.is_coarse)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a formula computes for the rows of a log, and where it differs."""
+
+    candidate: Candidate
+    log: Log
+    computed: Vector
+
+    @classmethod
+    def of(cls, candidate: Candidate, log: Log) -> Judged:
+        """For the rows of a part if it shows all and none differs, else for those of the whole log."""
+        rows = log if log.settles(candidate.plan) else log.whole
+        judged = cls(candidate, rows, candidate.factor * advantages(candidate.plan, rows.table))
+        return cls.of(candidate, log.whole) if rows.part_of is not None and judged.wrong.any() else judged
+
+    @cached_property
+    def tolerance(self) -> Tolerance:
+        """How far the values may differ."""
+        return self.log.tolerance.of_formula(self.log.logged, solved=self.candidate.solved)
+
+    @cached_property
+    def error(self) -> Vector:
+        """By how much each row differs; NaN if both values are NaN."""
+        return np.abs(self.computed - self.log.logged)
+
+    @cached_property
+    def wrong(self) -> Mask:
+        """Which rows differ."""
+        return ~equal(self.computed, self.log.logged, self.tolerance.of(self.log.logged))
+
+    @property
+    def fit(self) -> Fit:
         """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
-        tolerance = self.tolerance.of_formula(self.logged, solved=candidate.solved)
-        wrong, error = differences(computed, self.logged, tolerance)
-        mismatched = int(self.counts[wrong].sum())
-        counted = np.isfinite(error) & (~wrong if mismatched <= FAR * self.size else True)
-        counts = self.counts[counted]
+        size, counts, error = self.log.size, self.log.counts, self.error
+        mismatched = int(counts[self.wrong].sum())
+        counted = np.isfinite(error) & (~self.wrong if mismatched <= FAR * size else True)
+        counts = counts[counted]
         typical = float(np.sqrt(np.average(error[counted] ** 2, weights=counts))) if counts.any() else np.inf
-        return Fit(candidate, mismatched, typical, self.size)
-
-    def has_evidence_for(self, candidate: Candidate) -> bool:
-        """Whether the rows have enough equations for the candidate's solved constants."""
-        return evidence(candidate.plan, self).suffices(self.tolerance, candidate.constants)
+        return Fit(self.candidate, mismatched, typical, size)
 
 
-def differences(computed: Vector, logged: Vector, tolerance: Tolerance) -> tuple[Mask, Vector]:
-    """Which rows differ, and by how much (NaN if both are NaN)."""
-    error = np.abs(computed - logged)
-    both = np.isnan(computed) & np.isnan(logged)
+def equal(values: Vector, logged: Vector, allowed: Vector) -> Mask:
+    """Which values differ by no more than is allowed, or are NaN in both."""
     with np.errstate(invalid="ignore"):
-        wrong = ~both & ~(error <= tolerance.of(logged))
-    return wrong, error
+        return (np.abs(values - logged) <= allowed) | (np.isnan(values) & np.isnan(logged))
 
 
 def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vector]:
@@ -264,7 +331,7 @@ class Intervals:
                 return Intervals(self.low**2 - spread**2, self.high**2 - spread**2)
             return Intervals(self.low - spread, self.high - spread)
 
-    def agreeing(self, codes: Index) -> int:
+    def agreeing(self, codes: AnyCodes) -> int:
         """The number of rows whose group has a number that all of its rows share."""
         size = int(codes.max(initial=0)) + 1
         low, high = group_extremes(codes, self.low, size)[1], group_extremes(codes, self.high, size)[0]
@@ -278,78 +345,3 @@ class Intervals:
     def shared(self) -> tuple[float, float]:
         """The interval that all rows share."""
         return float(self.low.max(initial=0.0)), float(self.high.min(initial=np.inf))
-
-
-@dataclass(frozen=True)
-class Log:
-    """All rows of a log, and a part of them on which formulas are solved: all of a small log."""
-
-    whole: Trial
-    part: Trial
-    rows: Index  # of the part
-    shows_all: bool  # every group of the log is like one of the part
-    known: dict[Any, Vector] = field(default_factory=dict)  # formulas of the batch, at the rows of the part
-
-    @classmethod
-    def of(cls, narrow: Narrow, logged: Vector, known: Known) -> Log:
-        """The log as it is."""
-        whole = Trial.of(Formulas(narrow.table, known), logged)
-        rows, counts, shows_all = _part(narrow.table, logged)
-        if len(rows) == len(logged):
-            return cls(whole, whole, rows, shows_all)
-        return cls(whole, Trial.of(Formulas(narrow.at(rows).table, known), logged[rows], counts), rows, shows_all)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether the part is the whole log."""
-        return self.part is self.whole
-
-    def reading(self, tolerance: Tolerance) -> Log:
-        """The same with the values read as this tolerance says."""
-        whole = replace(self.whole, tolerance=tolerance)
-        return replace(self, whole=whole, part=whole if self.is_small else replace(self.part, tolerance=tolerance))
-
-    def settles(self, plan: Plan) -> bool:
-        """Whether the part shows all that the log shows of a plan."""
-        alike = not plan.needs and not plan.uses_batch and plan.estimator.order_free
-        return self.is_small or (self.shows_all and alike)
-
-    def advantages(self, plan: Plan) -> Vector:
-        """The advantages of the rows of the part; those of a formula of the batch are computed with all rows of it."""
-        if self.is_small or not plan.uses_batch:
-            return self.part.formulas.advantages(plan)
-        formula = self.whole.formulas.key(plan)
-        if formula not in self.known:
-            self.known[formula] = self.whole.formulas.advantages(plan)[self.rows]
-        return self.known[formula]
-
-    def compute(self, plans: Iterable[Plan]) -> None:
-        """Compute these together, if the part shows them."""
-        self.part.formulas.compute(plan for plan in plans if self.is_small or not plan.uses_batch)
-
-    def intervals(self, *, solved: bool = False) -> Intervals:
-        """What the logged values of the part stand for; `solved`: read as exactly as a solved constant needs."""
-        return Intervals.of(self.part.logged, self.part.tolerance.of_formula(self.part.logged, solved=solved))
-
-
-def _part(table: pl.DataFrame, logged: Vector) -> tuple[Index, Vector, bool]:
-    """The rows of some groups, how many rows each stands for, and whether every group is like one of them.
-
-    Groups are alike if they have the same rewards with the same logged values, in any order.
-    """
-    codes = table["group"].to_numpy()
-    if len(codes) <= SAMPLE:
-        return np.arange(len(codes)), np.ones(len(codes)), True
-    read = [name for name in table.columns if name.startswith("reward.") or name in APART]
-    hashes = table.select(*read, pl.Series("logged", logged)).hash_rows().to_numpy()
-    of_group = np.zeros(int(codes.max()) + 1, np.uint64)
-    np.add.at(of_group, codes, hashes)
-    _, first, number = np.unique(of_group, return_index=True, return_counts=True)
-    counts = np.zeros(len(of_group))
-    counts[first] = number
-    # Every k-th kind of group, so that the part covers the whole file.
-    stride = max(int(np.bincount(codes)[first].sum()) // SAMPLE, 1)
-    chosen = np.zeros(len(of_group), dtype=bool)
-    chosen[np.sort(first)[::stride]] = True
-    rows = np.flatnonzero(chosen[codes])
-    return rows, counts[codes[rows]], stride == 1 and "rollout" not in table.columns

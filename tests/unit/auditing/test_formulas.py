@@ -11,7 +11,7 @@ import pytest
 from grpo_cli.auditing.candidates import Said, candidates
 from grpo_cli.auditing.formulas import Formulas
 from grpo_cli.auditing.solve import starts_of
-from grpo_cli.auditing.trial import Log, Trial
+from grpo_cli.auditing.trial import Log
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages, score
 from tests.support.drawn import some
@@ -47,7 +47,7 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
     table = rewards(**kind)
     roles = ("length", "input_length", "turns")
     plans = [candidate.plan for candidate in candidates(Said(), roles, kind["components"])]
-    formulas = Formulas(table)
+    formulas = Formulas(table, {})
     formulas.compute(plans)
     assert len(plans) > 200
     for plan in some(plans, 4):
@@ -58,15 +58,14 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine(kind: dict[str, Any]) -> None:
     table = rewards(**kind)
-    formulas = Formulas(table)
-    trial = Trial.of(formulas, np.zeros(len(table)))
-    log = Log(trial, trial, np.arange(len(table)), shows_all=True)
+    log = Log.of(table, np.zeros(len(table)), {})
+    formulas = log.formulas
     tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
     formulas.compute([candidate.plan for candidate in tried])
     for start in starts_of(tried, log):
-        for candidate in some(start.members, 2):
+        for candidate, rule in some(start.members, 2):
             expected = formulas.advantages(candidate.plan)
-            assert start.divided(candidate) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
+            assert start.divided(candidate, rule) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
 
 
 @pytest.mark.parametrize(("roles", "claimed"), [((), []), (("length",), ["opo"])])
