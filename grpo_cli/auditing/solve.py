@@ -18,8 +18,8 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate, plain_method
 from grpo_cli.auditing.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Judged, Log
-from grpo_cli.engine.group_stats import Mask, Matrix, finite_means, group_extremes, group_means
-from grpo_cli.engine.moments import Index, Vector
+from grpo_cli.engine.group_stats import Mask, finite_means, group_extremes
+from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
 from grpo_cli.engine.score import score
@@ -340,18 +340,16 @@ def _factors(values: Vector, log: Log) -> Vector | None:
 
 def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
     """Group weights that explain these factors, each with the number of solved constants."""
-    rate = groups["rate"].to_numpy()
-    known = (factors > 0) & (rate > 0) & (rate < 1) & (groups["std"].to_numpy() > 0)
-    known &= np.isfinite(groups["mean"].to_numpy())  # of the first of several rewards
-    rate, mean, std, batch = (groups[name].to_numpy()[known] for name in ("rate", "mean", "std", "batch"))
-    kinds = len(np.unique(np.round(rate, 5)))
+    groups = groups.with_columns(pl.Series("factor", factors).log(), pl.col("std").log())
+    known = groups.filter(pl.col("rate").is_between(0, 1, closed="none"), pl.col("factor", "std", "mean").is_finite())
+    kinds = known["rate"].round(5).n_unique()
     if kinds < 1 + SPARE_EQUATIONS:
         return
-    log = np.log(factors[known])
     # A weight relative to the batch has an unknown factor in common for all of its groups.
-    of_batch, falls, wider = (_centred(values[:, None], batch)[:, 0] for values in (log, -mean, np.log(std)))
-    (spread,), (slope,) = _solved([wider], of_batch), _solved([falls], of_batch)
-    power, _ = _solved([np.log1p(-rate), np.ones(len(rate))], log)
+    relative = known.select(pl.all() - pl.all().mean().over("batch"))
+    rate, factor, of_batch = known["rate"].to_numpy(), known["factor"].to_numpy(), relative["factor"].to_numpy()
+    (spread,), (slope,) = _solved([relative["std"]], of_batch), _solved([-relative["mean"]], of_batch)
+    power, _ = _solved([np.log1p(-rate), np.ones(len(rate))], factor)
     if spread > 0:
         yield Weight(by="std"), 0
     if slope > 0:
@@ -360,14 +358,14 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
         yield Weight(by="pass-at-k", k=1 + round(power)), 1
     # log w = s H(p) + s log(peak) p + s log(1 - peak) (1 - p), H the entropy of p.
     entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
-    sharpness, solved, failed = _solved([entropy, rate, 1 - rate], log)
+    sharpness, solved, failed = _solved([entropy, rate, 1 - rate], factor)
     if kinds >= 2 + SPARE_EQUATIONS and sharpness > 0:
         peak = float(f"{np.exp(-np.logaddexp(0.0, (failed - solved) / sharpness)):.3g}")
         if 0 < peak < 1:
             yield Weight(by="peak", peak=peak, sharpness=float(f"{sharpness:.3g}")), 2
 
 
-def _solved(columns: Sequence[Vector], values: Vector) -> list[float]:
+def _solved(columns: Sequence[Vector | pl.Series], values: Vector) -> list[float]:
     """The coefficients of a sum of the columns that nearly equals the values; 0 if there are none."""
     matrix = np.column_stack(columns)
     found = np.linalg.lstsq(matrix, values)[0]
@@ -381,41 +379,28 @@ def of_rewards(log: Log, components: int) -> Iterator[tuple[float, ...]]:
     weights, even if each reward is divided by its own std. The weights are scaled so that the largest or the sum is 1, or as in a formula
     without a divisor.
     """
-    rewards = log.table.select(f"reward.{at}" for at in range(components)).fill_null(np.nan).to_numpy()
-    known = np.isfinite(rewards).all(axis=1) & np.isfinite(log.logged)
-    codes, rewards = log.codes[known], rewards[known]
-    logged = _centred(log.logged[known, None], codes)
-    centred = _centred(rewards, codes)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = np.sqrt(_means(centred**2, codes))
-        scaled = np.where(spread > ROUNDING, centred / spread, 0.0)
+    names = [f"reward.{at}" for at in range(components)]
+    each, logged = pl.col(names), pl.col("logged")
+    rows = log.table.select("group", *names, logged=pl.Series(log.logged))
+    rows = rows.filter(pl.all_horizontal(pl.all().is_finite()))
+    centred = rows.with_columns(each - each.mean().over("group"), logged - logged.mean().over("group"))
+    spread = each.std(ddof=0).over("group")
     tried = set[tuple[float, ...]]()
-    for columns in (centred, scaled):
-        square = _means(logged**2, codes)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            along = np.where(square > 0, _means(columns * logged, codes) / square, 0.0)
-        varied = np.ptp(columns, axis=0) > ROUNDING
+    for columns in (centred, centred.with_columns(pl.when(spread > ROUNDING).then(each / spread).otherwise(0.0))):
         # The part of each column that is not proportional to the logged values: the weighted sum of these parts is 0.
-        _, sizes, directions = np.linalg.svd((columns - along * logged)[:, varied], full_matrices=False)
+        square = (logged**2).mean().over("group")
+        along = pl.when(square > 0).then((each * logged).mean().over("group") / square).otherwise(0.0)
+        rest, rewards = columns.select(each - along * logged).to_numpy(), columns.select(names).to_numpy()
+        varied = np.ptp(rewards, axis=0) > ROUNDING
+        _, sizes, directions = np.linalg.svd(rest[:, varied], full_matrices=False)
         if varied.sum() < DIFFERENT or sizes[-1] > ALONG * sizes[-2]:
             continue
         found = np.ones(components)
         found[varied] = directions[-1]
-        total = columns[:, varied] @ found[varied]
-        size = float(total @ logged[:, 0]) / float(total @ total)
-        found[varied] *= size
+        total = rewards[:, varied] @ found[varied]
+        found[varied] *= float(total @ columns["logged"].to_numpy()) / float(total @ total)
         for divisor in (np.abs(found[varied]).max(), np.abs(found[varied].sum()), 1.0):
             known_digits = tuple(float(f"{weight:.3g}") for weight in np.where(varied, found / divisor, 1.0).tolist())
             if known_digits not in tried and len({*known_digits}) > 1:
                 tried.add(known_digits)
                 yield known_digits
-
-
-def _means(values: Matrix, codes: Index) -> Matrix:
-    """The mean of each column in the group of each row."""
-    groups = int(codes.max(initial=0)) + 1
-    return np.column_stack([group_means(codes, column, groups)[codes] for column in values.T])
-
-
-def _centred(values: Matrix, codes: Index) -> Matrix:
-    return values - _means(values, codes)
