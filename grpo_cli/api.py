@@ -381,7 +381,8 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
     given = _checked(options, tuple(name for name in ON_FRAMES if name not in BY_VALUE))
-    job = runs.Job(plans=plans, binding=binding_of(given))
+    contenders = {name: runs.Contender(plan) for name, plan in plans.items()}
+    job = runs.Job(plans=contenders, binding=binding_of(given))
     tables, _ = opened(frame, job.binding)
     found = runs.compared(job, tables)
     refuse_changed(tables)

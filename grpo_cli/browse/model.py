@@ -133,7 +133,7 @@ class Model:
             return self._largest_advantage
         groups = self.inspection.groups
         values = groups["max"] - groups["min"] if name == "spread" else groups[name]
-        found: Vector = values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        found: Vector = values.cast(pl.Float64).to_numpy()
         return found
 
     @cached_property
@@ -221,7 +221,7 @@ class Jumps:
         """The places of the list by the standard deviations from the mean of a group to its most distant reward, equal ones in their order."""
         far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
         groups = self._model.inspection.groups.select(pl.when(pl.col("std") > 0).then(far / pl.col("std")))
-        values = groups.to_series().fill_null(float("nan")).to_numpy()[self._shown]
+        values = groups.to_series().to_numpy()[self._shown]
         best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
         return best
 

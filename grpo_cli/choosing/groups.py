@@ -151,8 +151,7 @@ def select_rows(
     narrow, groups = inspection.narrow, inspection.groups
     codes, picked, unsolved = narrow.table["group"].to_numpy(), None, None
     if choice.per_group is not None:
-        counted = pl.select(pl.when(~narrow.masked).then(inspection.raw.rows[".reward"])).to_series()
-        rewards, lengths = counted.fill_null(math.nan).to_numpy(), None
+        rewards, lengths = np.where(narrow.masked, np.nan, inspection.raw.rows[".reward"]), None
         if choice.pick == "shortest":
             bar = bar_of(groups, choice.solved_at)
             unsolved = rewards < bar
@@ -295,7 +294,7 @@ def bar_of(groups: pl.DataFrame, solved_at: float | None) -> float:
 
 def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[int]) -> Iterator[pl.Series]:
     """pass@K of each group, for each K."""
-    rewards = inspection.raw.rows[".reward"].fill_null(float("nan")).to_numpy()
+    rewards = inspection.raw.rows[".reward"].to_numpy()
     scored = np.isfinite(rewards)
     bar = bar_of(inspection.groups, solved_at)
     codes = inspection.narrow.table["group"].to_numpy()

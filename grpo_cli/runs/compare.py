@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -27,35 +27,38 @@ from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refus
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
 
+class Contender(NamedTuple):
+    """A plan that is compared."""
+
+    plan: Plan
+    rollouts: Counting | None = None  # how it counts rows of one rollout; None: each row
+    rewards: tuple[str, ...] = ()  # its reward columns, if plans differ in them
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job(OnFiles):
-    """Plans by name (the first is the reference), and where their columns go.
+    """Contenders by name (the first is the reference), and where their columns go.
 
     The column of the output is the prefix of the new columns. Without an output nothing is written.
     """
 
-    plans: Mapping[str, Plan]
-    # How plans count rows of one rollout; default: each row.
-    rollouts: Mapping[str, Counting] = field(default_factory=dict)
-    # The reward columns of each plan, if plans differ in them.
-    rewards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    plans: Mapping[str, Contender]
     output: Output | None = None
 
     @classmethod
     def of(cls, given: Given) -> Job:
         """What options ask for."""
-        options = _options(given)
-        plans = {text: plan_of(own) for text, own in options.items()}
+        plans = {
+            text: Contender(plan_of(own), counting(own), binding_of(own).rewards if "vs_reward" in given else ())
+            for text, own in _options(given).items()
+        }
         for name in () if given.get("write") else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
-        several = "vs_reward" in given
         return made(
             cls,
             given,
             plans=plans,
-            rollouts={text: counting(own) for text, own in options.items()},
-            rewards={text: binding_of(own).rewards for text, own in options.items()} if several else {},
             binding=binding_of(given),
             output=output_of(given) if given.get("write") else None,
         )
@@ -89,7 +92,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     """Read what all plans need, once, and compute each plan."""
-    plans, binding = job.plans, job.binding
+    plans, binding = {name: each.plan for name, each in job.plans.items()}, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
     for plan in plans.values():
@@ -97,17 +100,18 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     found = layout(tables, binding)
     binding = replace(binding, roles=columns_of_roles(found, *plans.values()))
     most = max(plans.values(), key=lambda plan: plan.uses_batch)
-    ways: dict[str, Counting] = {name: job.rollouts.get(name, "each") for name in plans}
+    ways: dict[str, Counting] = {name: each.rollouts or "each" for name, each in job.plans.items()}
     if binding.rollouts != "none":  # a plan that does not say it takes it from the file
         way: Counting = "once"
         if way not in ways.values():
             way = next((other for other in ways.values() if other != "each"), "each")
         binding = replace(binding, rollouts=way)
-    others = {name for columns in job.rewards.values() for name in columns if name not in binding.rewards}
+    others = {name for each in job.plans.values() for name in each.rewards if name not in binding.rewards}
     narrow = read(layout(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number"))), most)
     if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
-    return compare(narrow, plans, {name: _table_of(narrow, columns) for name, columns in job.rewards.items()})
+    tables_of = {name: _table_of(narrow, each.rewards) for name, each in job.plans.items() if each.rewards}
+    return compare(narrow, plans, tables_of)
 
 
 def _table_of(narrow: Narrow, rewards: Sequence[str]) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from grpo_cli.read.tables import Binding
 from grpo_cli.runs import export
 from grpo_cli.runs.audit import Job as Audit
 from grpo_cli.runs.audit import run as audit
+from grpo_cli.runs.compare import Contender
 from grpo_cli.runs.compare import Job as Compare
 from grpo_cli.runs.compare import run as compare
 from grpo_cli.stats.document import document
@@ -415,13 +416,11 @@ def test_tasks_on_ray_count_as_one_process_does(
 
 
 def test_compare_counts_for_each_plan_as_its_tool_does(tmp_path: Path) -> None:
-    plans = {"grpo": Plan.of({}), "slime-grpo": presets()["slime-grpo"].plan}
-    job = Compare(
-        inputs=[str(slime_compact(tmp_path).path)], plans=plans, rollouts={"grpo": "once", "slime-grpo": "each"}
-    )
-    assert run_changes(compare(job)) > 0
-    job = Compare(inputs=job.inputs, plans=plans, rollouts={"grpo": "once", "slime-grpo": "once"})
-    assert run_changes(compare(job)) == 0
+    inputs, slime = [str(slime_compact(tmp_path).path)], presets()["slime-grpo"].plan
+    plans = {"grpo": Contender(Plan.of({}), "once"), "slime-grpo": Contender(slime, "each")}
+    assert run_changes(compare(Compare(inputs=inputs, plans=plans))) > 0
+    plans["slime-grpo"] = Contender(slime, "once")
+    assert run_changes(compare(Compare(inputs=inputs, plans=plans))) == 0
 
 
 def run_changes(facts: Compared) -> int:
