@@ -88,7 +88,7 @@ def report_groups(
     components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length, *advantages})
 
     rows_of_groups = _first_rows(inspection, codes)
-    rows = np.concatenate(rows_of_groups) if rows_of_groups else np.zeros(0, np.int64)
+    rows = np.concatenate([np.zeros(0, np.int64), *rows_of_groups])
     firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
     room = max(SHORTEST, min(LONGEST, text // 2 // max(len(firsts), 1)))
     # The prompt is not repeated if it is the key.
@@ -96,7 +96,7 @@ def report_groups(
         [] if plain_text(written(first.prompt) or "") == group.key else _shortened(first.prompt, room)
         for first, group in zip(said(inspection, firsts), groups, strict=True)
     ]
-    truths = texts_of(inspection, _truth_column(inspection), firsts, room)
+    truths = _truths(inspection, firsts, room)
     conversations = _conversations(inspection, rows_of_groups, text)
     lines = describe_rows(inspection, rows)
     cells: dict[str, list[Any]] = {
@@ -213,14 +213,10 @@ def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
     return [some.to_numpy().astype(np.int64) for some in firsts]
 
 
-def _truth_column(inspection: Inspection) -> str | None:
-    """The column of what responses are compared with; None if no column is known for it."""
-    names = [name for table in inspection.narrow.tables for name in table.columns()]
-    return next((name for name in TRUTHS if name in names and name not in inspection.columns.values()), None)
-
-
-def texts_of(inspection: Inspection, column: str | None, rows: Index, room: int | None = None) -> list[str | None]:
-    """The texts of these rows, cut to `room` characters; None without a column or text."""
+def _truths(inspection: Inspection, rows: Index, room: int) -> Sequence[str | None]:
+    """What the responses of these rows are compared with, cut to `room` characters; None if no column is known for it."""
+    names = {name for table in inspection.narrow.tables for name in table.columns()} - {*inspection.columns.values()}
+    column = next((name for name in TRUTHS if name in names), None)
     if column is None or not len(rows):
         return [None] * len(rows)
     return [ends(text, room) for text in plain_texts(inspection.narrow, rows, column)]
@@ -235,9 +231,9 @@ def _cut(passages: Sequence[Passage], each: int) -> list[Passage]:
     return [Passage(speaker, ends(text, each) or "") for speaker, text in passages]
 
 
-def ends(text: str | None, room: int | None) -> str | None:
+def ends(text: str | None, room: int) -> str | None:
     """The beginning of a text and its end, where the answer usually is."""
-    if text is None or room is None or len(text) <= room:
+    if text is None or len(text) <= room:
         return text
     start = (room - 3) // 2
     return f"{text[:start]} … {text[start + 3 - room :]}"
