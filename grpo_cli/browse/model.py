@@ -21,10 +21,10 @@ from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.read.tables import FileTable
-from grpo_cli.runs.group_rows import describe_rows
+from grpo_cli.runs.group_rows import describe_rows, rows_of_groups
 from grpo_cli.runs.inspect import Job, scored
 from grpo_cli.runs.progress import Watching
-from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, reward_range, rows_of
+from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, reward_range
 from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups, trend
 from grpo_cli.stats.trends import Trend
 
@@ -147,26 +147,19 @@ class Model:
         """The group of every row."""
         return self.inspection.narrow.table["group"].to_numpy()
 
-    def lines_of(self, codes: Sequence[int]) -> list[GroupLine]:
+    def lines_of(self, codes: list[int]) -> list[GroupLine]:
         """The facts of these groups and the rewards of each."""
         shown = ("size", "mean", "std", "solve_rate", "length", "constant")
-        groups = self.inspection.groups[list(codes)].select(pl.selectors.by_name(shown, require_all=False))
+        groups = self.inspection.groups[codes].select(pl.selectors.by_name(shown, require_all=False))
         statuses, reward = self.inspection.scored.groups[".status"], self.inspection.raw.rows[".reward"]
         lines = []
-        for code, rows, facts in zip(codes, self.rows_of(codes), groups.iter_rows(named=True), strict=True):
+        for code, rows, facts in zip(
+            codes, rows_of_groups(self.inspection, codes), groups.iter_rows(named=True), strict=True
+        ):
             equal = facts["constant"] and statuses[code] == "scored"
             status = "zero-variance" if equal else statuses[code]
             lines.append(GroupLine(**facts, status=status, rewards=[*map(plain, reward.gather(rows))]))
         return lines
-
-    def rows_of(self, codes: Sequence[int]) -> list[Index]:
-        """The rows of each of these groups, in the order of the files."""
-        first, size = self.inspection.narrow.groups.first, rows_of(self.inspection.groups)
-        if self.inspection.narrow.groups.together:
-            return [np.arange(int(first[code]), int(first[code]) + int(size[code])) for code in codes]
-        rows = np.flatnonzero(np.isin(self.codes, codes))
-        of = self.codes[rows]
-        return [rows[of == code] for code in codes]
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -178,7 +171,7 @@ class Model:
 
     def rollouts(self, code: int) -> list[Rollout]:
         """The rollouts of a group, the largest advantage first."""
-        (rows,) = self.rows_of([code])
+        (rows,) = rows_of_groups(self.inspection, [code])
         described = zip(describe_rows(self.inspection, rows), rows.tolist(), strict=True)
         lines = [Rollout(**vars(line), position=row) for line, row in described]
         return sorted(lines, key=lambda line: -np.inf if line.advantage is None else line.advantage, reverse=True)
@@ -212,7 +205,7 @@ class Jumps:
             raise DataError("no listed group has two rewards to compare")
         code, inspection = int(self._shown[best[self.turn % len(best)]]), self._model.inspection
         self.turn += 1
-        (rows,) = self._model.rows_of([code])
+        (rows,) = rows_of_groups(inspection, [code])
         far = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
         return code, int(rows[far.fill_nan(None).arg_max() or 0])
 

@@ -58,7 +58,7 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> Sho
     """A group with its facts and its rows: the first `most`, or all."""
     narrow = inspection.narrow
     code = code_of(narrow, key)
-    rows = np.flatnonzero(narrow.table["group"].to_numpy() == code)[:most]
+    (rows,) = rows_of_groups(inspection, [code], most)
     (facts,) = describe_groups(inspection.groups[code : code + 1], narrow.label)
     texts = said(inspection, rows)
     lines = describe_rows(inspection, rows)
@@ -87,9 +87,9 @@ def report_groups(
     length = {"length"} & {*names}
     components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length, *advantages})
 
-    rows_of_groups = _first_rows(inspection, codes)
-    rows = np.concatenate([np.zeros(0, np.int64), *rows_of_groups])
-    firsts = np.array([some[0] for some in rows_of_groups], dtype=np.int64)
+    each_rows = rows_of_groups(inspection, codes.tolist(), ROWS)
+    rows = np.concatenate([np.zeros(0, np.int64), *each_rows])
+    firsts = np.array([some[0] for some in each_rows], dtype=np.int64)
     room = max(SHORTEST, min(LONGEST, text // 2 // max(len(firsts), 1)))
     # The prompt is not repeated if it is the key.
     prompts = [
@@ -97,7 +97,7 @@ def report_groups(
         for first, group in zip(said(inspection, firsts), groups, strict=True)
     ]
     truths = _truths(inspection, firsts, room)
-    conversations = _conversations(inspection, rows_of_groups, text)
+    conversations = _conversations(inspection, each_rows, text)
     lines = describe_rows(inspection, rows)
     cells: dict[str, list[Any]] = {
         "row": [line.row for line in lines],
@@ -109,7 +109,7 @@ def report_groups(
     }
     of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
-    each = enumerate(zip(rows_of_groups, prompts, truths, sizes, strict=True))
+    each = enumerate(zip(each_rows, prompts, truths, sizes, strict=True))
     head = f"{inspection.value}: " if inspection.head else ""
     return GroupTable(
         says=head + _caption(len(inspection.groups), len(codes), len(conversations)),
@@ -177,18 +177,16 @@ def _choose(inspection: Inspection, most: int) -> Index:
     return np.union1d(best, evenly)
 
 
-def _conversations(
-    inspection: Inspection, rows_of_groups: Sequence[Index], room: int
-) -> dict[int, list[list[Passage]]]:
+def _conversations(inspection: Inspection, each_rows: Sequence[Index], room: int) -> dict[int, list[list[Passage]]]:
     """What was said in groups, by their places: in all of them, or in an even sample that fills the room."""
     found: dict[int, list[list[Passage]]] = {}
     # Each beginning of this order is an even sample.
-    order = np.argsort(np.arange(len(rows_of_groups)) * GOLDEN % 1, kind="stable")
+    order = np.argsort(np.arange(len(each_rows)) * GOLDEN % 1, kind="stable")
     for start in range(0, len(order), AT_ONCE):
         places = order[start : start + AT_ONCE].tolist()
-        texts = iter(said(inspection, np.concatenate([rows_of_groups[place] for place in places])))
+        texts = iter(said(inspection, np.concatenate([each_rows[place] for place in places])))
         for place in places:
-            rows = [next(texts).response for _ in rows_of_groups[place]]
+            rows = [next(texts).response for _ in each_rows[place]]
             turns = [_cut(row, LONGEST) for row in rows]
             size = sum(len(passage.text) for row in turns for passage in row)
             if size > room and found:
@@ -206,11 +204,16 @@ def _caption(total: int, shown: int, told: int) -> str:
     return f"{which}.{texts} Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
-def _first_rows(inspection: Inspection, codes: Index) -> list[Index]:
-    """The first rows of each of these groups."""
-    rows = inspection.narrow.table.select("group").with_row_index("row").filter(pl.col("group").is_in(codes.tolist()))
-    firsts = rows.group_by("group").agg(pl.col("row").head(ROWS)).sort("group")["row"]
-    return [some.to_numpy().astype(np.int64) for some in firsts]
+def rows_of_groups(inspection: Inspection, codes: list[int], most: int | None = None) -> list[Index]:
+    """The rows of each of these groups in the order of the files: the first `most`, or all."""
+    groups, table = inspection.narrow.groups, inspection.narrow.table
+    if groups.together:
+        each = zip(groups.first.gather(codes), rows_of(inspection.groups).gather(codes), strict=True)
+        return [np.arange(first, first + size)[:most] for first, size in each]
+    rows = table.select(pl.col("group"), row=pl.int_range(pl.len())).filter(pl.col("group").is_in(codes))
+    found = rows.group_by("group").agg("row")
+    rows_of_group = dict(zip(found["group"], found["row"], strict=True))
+    return [rows_of_group[code][:most].to_numpy() for code in codes]
 
 
 def _truths(inspection: Inspection, rows: Index, room: int) -> Sequence[str | None]:

@@ -16,6 +16,7 @@ from grpo_cli.options.table import command_line
 from grpo_cli.read.texts import Labels
 from grpo_cli.render.explain import of_row
 from grpo_cli.render.text import strip
+from grpo_cli.runs.group_rows import rows_of_groups
 from grpo_cli.runs.inspect import Job
 from tests.support.jobs import write
 from tests.unit.browse.files import REWARDS, model_of, rollouts
@@ -166,7 +167,7 @@ def test_a_group_has_all_rows_of_its_rollouts(order: str, tmp_path: Path) -> Non
         rows.sort(key=lambda row: str(row["turn"]))
     path = write(tmp_path / "a.jsonl", rows)
     made = Model.of(Job.of({"inputs": [str(path)], "rollout": "trajectory_id"}))
-    assert [len(of_group) for of_group in made.rows_of([0, 1])] == [6, 6]
+    assert [len(of_group) for of_group in rows_of_groups(made.inspection, [0, 1])] == [6, 6]
     assert len(made.rollouts(1)) == 6
 
 
