@@ -188,12 +188,10 @@ def refuse_misfits(cls: type, what: str, entry: Any) -> None:
 
 def filled(cls: type[T], what: str, entry: Mapping[str, Any]) -> T:
     """A dataclass of values that fit."""
-    try:
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-    except TypeError:
-        needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]  # type: ignore[arg-type]
-        missing = ", ".join(repr(key) for key in needed if key not in entry)
-        raise UsageError(f"the {what} has no {missing}") from None
+    needed = [each.name for each in fields(cls) if each.default is each.default_factory is MISSING]  # type: ignore[arg-type]
+    if missing := [repr(key) for key in needed if key not in entry]:
+        raise UsageError(f"the {what} has no {', '.join(missing)}")
+    return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
 
 
 @cache

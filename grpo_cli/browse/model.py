@@ -200,10 +200,10 @@ class Jumps:
 
     def surprising(self) -> tuple[int, int]:
         """The group of the next most surprising row, and that row; after the last the first again."""
-        best = self._surprises
+        best, inspection = self._surprises, self._model.inspection
         if not len(best):
             raise DataError("no listed group has two rewards to compare")
-        code, inspection = int(self._shown[best[self.turn % len(best)]]), self._model.inspection
+        code = int(self._shown[best[self.turn % len(best)]])
         self.turn += 1
         (rows,) = rows_of_groups(inspection, [code])
         far = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -310,17 +310,12 @@ def _addable(series: pl.Series, target: Target) -> pl.Series:
     return series
 
 
-def _lost(frame: pl.DataFrame, target: Target) -> list[str]:
+def _lost(frame: pl.DataFrame, target: Target) -> Iterator[str]:
     """Warnings about values that JSON does not have."""
-    if not target.format.name.startswith("json"):
-        return []
-    floats = {series.name: series.explode() if isinstance(series.dtype, pl.List) else series for series in frame}
-    counts = {name: int((~each.alias("").is_finite()).sum()) for name, each in floats.items() if each.dtype.is_float()}
-    return [
-        f"{count:,} values of {name} are NaN or infinite; JSON writes them as null"
-        for name, count in counts.items()
-        if count
-    ]
+    for series in frame if target.format.name.startswith("json") else ():
+        values = (series.explode() if isinstance(series.dtype, pl.List) else series).alias("")
+        if values.dtype.is_float() and (count := int((~values.is_finite()).sum())):
+            yield f"{count:,} values of {series.name} are NaN or infinite; JSON writes them as null"
 
 
 # --- by key --------------------------------------------------------------------------------------------
@@ -387,9 +382,9 @@ def joined(
         rows=rows,
         matched=matched,
         unmatched=unmatched,
-        unmatched_share=unmatched / rows if rows else 0.0,
+        unmatched_share=unmatched / max(rows, 1),
         unused=unused,
-        unused_share=unused / len(used) if len(used) else 0.0,
+        unused_share=unused / max(len(used), 1),
         repeated=int(repeated.sum()),
     )
     return gathered(frame, places), scanned, facts

@@ -38,15 +38,14 @@ class Watching:
         self._total = max(1, self._starts[-1])
         self._phase = phase
         self._shown = -1
-        self._before = 0
 
     def __call__(self, work: Callable[[Table], Any], tables: Iterable[Table], /) -> Iterator[Any]:
         """The results of the work."""
-        self._before = 0
+        before = 0
         for table in tables:
-            self._read(0)
-            yield work(_watched(table, self._read))
-            self._before += table.source.pin.size
+            self._read(before, 0)
+            yield work(_watched(table, partial(self._read, before)))
+            before += table.source.pin.size
         self._phase("grouping and computing", READ, ALL)
 
     def writing(self, at: int, table: FileTable) -> FileTable:
@@ -71,8 +70,8 @@ class Watching:
         """Say that a share of the writing is done."""
         self._say("writing", READ + int((ALL - READ) * min(share, 1.0)))
 
-    def _read(self, at: int) -> None:
-        done = min(self._before + at, self._total)
+    def _read(self, start: int, at: int) -> None:
+        done = min(start + at, self._total)
         self._say("reading", READ * done // self._total, done)
 
     def _written(self, start: int, at: int) -> None:
