@@ -15,6 +15,7 @@ newer than any release; Trinity-RFT trinity/algorithm/advantage_fn/grpo_advantag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import index
@@ -326,15 +327,10 @@ def _as_array(given: Any, name: str) -> Array:
 
 def _from_list(items: Sequence[Any], name: str) -> Floats:
     """An array from a list of numbers, or of lists of numbers; errors name the place."""
-    try:
+    with suppress(TypeError, ValueError, RuntimeError):  # ragged, or tensors that need a gradient
         array = np.asarray(items)
-    except (TypeError, ValueError, RuntimeError):  # ragged, or tensors that need a gradient
-        return _one_by_one(items, name)
-    return array.astype(np.float64) if array.dtype.kind in "biuf" else _one_by_one(items, name)
-
-
-def _one_by_one(items: Sequence[Any], name: str) -> Floats:
-    """The same slowly, so that an error can name the place."""
+        if array.dtype.kind in "biuf":
+            return array.astype(np.float64)
     rows = [
         [_number(value, f"{name}[{i}][{k}]") for k, value in enumerate(item)]
         if isinstance(item, (list, tuple))
