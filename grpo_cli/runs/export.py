@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.choosing.exports import KINDS, Records, Rollouts, Scale, Wanted, of_prompts
-from grpo_cli.choosing.groups import Choice, choose_groups, lengths_of
+from grpo_cli.choosing.groups import choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
@@ -29,6 +29,7 @@ from grpo_cli.read.token_numbers import TokenPart, reduced
 from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, draws_of, made, output_of, refuse_idle_seed
 from grpo_cli.runs.inspect import other_runs, scored
 from grpo_cli.runs.progress import Watching
+from grpo_cli.runs.select import choice_of
 from grpo_cli.stats.document import ABSENT, Absent
 from grpo_cli.stats.facts import Dropped, Number, of_foreign, read_as
 from grpo_cli.stats.inspection import Inspection, View
@@ -119,13 +120,7 @@ class Exported:
 
 def wanted_of(given: Given) -> Wanted:
     """What is exported."""
-    choice = made(
-        Choice,
-        given,
-        runs=1 + len(given.get("before", ())),
-        where=condition_of(given, "where"),
-        per_group=given.get("per_group", 1),
-    )
+    choice = choice_of(given, per_group=given.get("per_group", 1))
     return made(Wanted, given, choice=choice, pick=given.get("best"), pass_at=draws_of(given))
 
 

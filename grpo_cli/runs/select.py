@@ -86,8 +86,8 @@ def _refuse_idle(given: Given, choice: Choice) -> None:
         )
 
 
-def choice_of(given: Given) -> Choice:
-    """Which groups and rows are kept."""
+def choice_of(given: Given, **more: Any) -> Choice:
+    """Which groups and rows are kept; `more` are further fields."""
     if "pick" in given and "per_group" not in given:
         raise UsageError("--pick says which rows --per-group keeps", "add --per-group N")
     return made(
@@ -97,7 +97,8 @@ def choice_of(given: Given) -> Choice:
         where=condition_of(given, "where"),
         top=given.get("most"),
         by=given.get("most_by", "std"),
-        solved_at=given.get("solved_from"),
+        solved_at=given.get("solved_from", given.get("solved_at")),
+        **more,
     )
 
 
