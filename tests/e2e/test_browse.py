@@ -6,6 +6,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -20,31 +21,35 @@ from grpo_cli.files.installation import install
 from tests.support.command import adv
 from tests.support.samples import samples_in
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    samples_in(tmp_path / "sample_data")
-    return tmp_path
+BROWSE = "browse sample_data/chats.jsonl"
+SHOWN = "What is 17 + 25?"
 
 
-def started(
-    *arguments: str, cwd: Path, hang_up: signal.Handlers = signal.SIG_DFL, no_color: str | None = "1"
-) -> tuple[int, int]:
+@pytest.fixture(autouse=True)
+def _samples(place: Path) -> None:
+    samples_in(place / "sample_data")
+
+
+def started(line: str, *, hang_up: signal.Handlers = signal.SIG_DFL, colours: bool = False) -> tuple[int, int]:
     """A command in a terminal of 80x24, and what it does when that hangs up; its process and the other end of the terminal."""
     pid, terminal = pty.fork()
     if not pid:
         signal.signal(signal.SIGHUP, hang_up)
-        os.chdir(cwd)
-        os.environ.pop("NO_COLOR", None)
-        os.environ.update(TERM="xterm-256color", **({} if no_color is None else {"NO_COLOR": no_color}))
-        os.execv(sys.executable, [sys.executable, "-m", "grpo_cli", *arguments])  # noqa: S606 - no shell is meant
+        os.environ.update(TERM="xterm-256color", NO_COLOR="1")
+        if colours:
+            del os.environ["NO_COLOR"]
+        os.execv(sys.executable, [sys.executable, "-m", "grpo_cli", *shlex.split(line)])  # noqa: S606 - no shell is meant
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     return pid, terminal
 
 
-def in_a_terminal(*arguments: str, keys: str, until: str, cwd: Path, no_color: str | None = "1") -> tuple[int, str]:
+def ended(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_a_terminal(line: str, *, keys: str = "q", until: str = SHOWN, colours: bool = False) -> tuple[int, str]:
     """Run a command in a terminal of 80x24, press the keys when a text is shown; its status and all that it wrote."""
-    pid, terminal = started(*arguments, cwd=cwd, no_color=no_color)
+    pid, terminal = started(line, colours=colours)
     written, pressed = b"", False
     while True:
         try:
@@ -58,94 +63,84 @@ def in_a_terminal(*arguments: str, keys: str, until: str, cwd: Path, no_color: s
             os.write(terminal, keys.encode())
             pressed = True
     os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), written.decode(errors="replace")
+    return ended(pid), written.decode(errors="replace")
 
 
-def test_a_screen_is_shown_without_colours_and_left_with_q(place: Path) -> None:
-    status, text = in_a_terminal("browse", "sample_data/chats.jsonl", keys="q", until="What is 17 + 25?", cwd=place)
+def colours_in(text: str) -> set[str]:
+    return {code for codes in re.findall(r"\x1b\[([\d;]*)m", text) for code in codes.split(";")}
+
+
+def test_a_screen_is_shown_without_colours_and_left_with_q() -> None:
+    status, text = in_a_terminal(BROWSE)
     assert status == 0
     assert "add-17-25" in text
-    coloured = [
-        code for codes in re.findall(r"\x1b\[([\d;]*)m", text) for code in codes.split(";") if code[:1] in {"3", "4"}
-    ]
-    assert {code for code in coloured if len(code) == 2} <= {"39", "49"}
-    assert not any(code in {"38", "48"} for code in coloured)
+    assert {code for code in colours_in(text) if code[:1] in {"3", "4"} and len(code) == 2} <= {"39", "49"}
 
 
-def test_a_screen_has_the_sixteen_colours_of_the_terminal(place: Path) -> None:
+def test_a_screen_has_the_sixteen_colours_of_the_terminal() -> None:
     """Cyan keys, a green and a red sign, magenta and blue speakers, and no colour that a theme would not change."""
-    _, text = in_a_terminal(
-        "browse", "sample_data/chats.jsonl", keys="q", until="What is 17 + 25?", cwd=place, no_color=None
-    )
-    codes = {code for codes in re.findall(r"\x1b\[([\d;]*)m", text) for code in codes.split(";")}
-    assert {"31", "32", "34", "35", "36"} <= codes
-    assert not {"38", "48"} & codes
+    _, text = in_a_terminal(BROWSE, colours=True)
+    assert {"31", "32", "34", "35", "36"} <= colours_in(text)
+    assert not {"38", "48"} & colours_in(text)
 
 
 @pytest.mark.parametrize("hang_up", [signal.SIG_DFL, signal.SIG_IGN], ids=["", "nohup"])
-def test_it_ends_with_its_terminal(hang_up: signal.Handlers, place: Path) -> None:
-    pid, terminal = started("browse", "sample_data/chats.jsonl", cwd=place, hang_up=hang_up)
+def test_it_ends_with_its_terminal(hang_up: signal.Handlers) -> None:
+    pid, terminal = started(BROWSE, hang_up=hang_up)
     patience = Timer(60, os.kill, (pid, signal.SIGKILL))
     patience.start()
     written = b""
-    while b"What is 17 + 25?" not in written:
+    while SHOWN.encode() not in written:
         written += os.read(terminal, 1 << 16)
     os.close(terminal)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = ended(pid)
     patience.cancel()
     assert status == 128 + signal.SIGHUP
 
 
-def test_it_starts_at_a_group_and_prints_the_requested_commands(place: Path) -> None:
-    status, text = in_a_terminal(
-        "browse", "sample_data/chats.jsonl", "--show", "hex-255", "-w", "size < 4", keys="oqq", until="hexadecimal", cwd=place
-    )  # fmt: skip
+def test_it_starts_at_a_group_and_prints_the_requested_commands() -> None:
+    status, text = in_a_terminal(f"{BROWSE} --show hex-255 -w 'size < 4'", keys="oqq", until="hexadecimal")
     assert status == 0
     assert text.rstrip().endswith("grpo-adv select sample_data/chats.jsonl --where 'size < 4' --output NEW_FILE")
     assert "grpo-adv browse sample_data/chats.jsonl --where 'size < 4' --show hex-255" in text
 
 
-def test_a_screen_that_nobody_would_see_is_not_opened(place: Path) -> None:
+def test_a_screen_that_nobody_would_see_is_not_opened() -> None:
     ours, theirs = os.openpty()
-    words = [sys.executable, "-m", "grpo_cli", "browse", "sample_data/chats.jsonl"]
-    done = subprocess.run(
-        words, cwd=place, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False
-    )
+    words = [sys.executable, "-m", "grpo_cli", *BROWSE.split()]
+    done = subprocess.run(words, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(ours)
     os.close(theirs)
-    assert (done.returncode, done.stderr[:29]) == (2, b"error: browse needs a terminal"[:29])
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: browse needs a terminal")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [(["sample_data/chats.jsonl"], 2, "browse needs a terminal"), (["-"], 2, "browse reads keys from standard input")],
+    ("line", "message"), [(BROWSE, "browse needs a terminal"), ("browse -", "browse reads keys from standard input")]
 )
-def test_without_a_terminal_it_says_so(place: Path, arguments: list[str], status: int, message: str) -> None:
-    done = adv("browse", *arguments, cwd=place)
-    assert done.status == status
-    assert message in done.err
+def test_without_a_terminal_it_says_so(line: str, message: str) -> None:
+    done = adv(line)
+    assert (done.status, message in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("line", "message"),
     [
-        (["sample_data/nothing.jsonl"], "no such file"),
-        (["sample_data/chats.jsonl", "--where", "meen > 0"], "no fact of a group named 'meen'"),
-        (["sample_data/chats.jsonl", "--sort", "stdd"], "no fact of a group named 'stdd'"),
-        (["sample_data/chats.jsonl", "--show", "add-1725"], "did you mean 'add-17-25'"),
+        ("browse sample_data/nothing.jsonl", "no such file"),
+        (f"{BROWSE} --where 'meen > 0'", "no fact of a group named 'meen'"),
+        (f"{BROWSE} --sort stdd", "no fact of a group named 'stdd'"),
+        (f"{BROWSE} --show add-1725", "did you mean 'add-17-25'"),
     ],
 )
-def test_an_error_is_printed_before_the_screen_opens(place: Path, arguments: list[str], message: str) -> None:
-    status, text = in_a_terminal("browse", *arguments, keys="", until="never", cwd=place)
+def test_an_error_is_printed_before_the_screen_opens(line: str, message: str) -> None:
+    status, text = in_a_terminal(line, until="never")
     assert status in {1, 2}
     assert message in " ".join(text.split())
     assert "\x1b[?1049h" not in text
 
 
-def test_without_textual_it_says_what_to_install(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_cli.cli.browse.find_spec", lambda _name: None)
-    done = adv("browse", "sample_data/chats.jsonl", cwd=place)
-    assert done.status == 2
-    assert "browse needs textual" in done.err
-    monkeypatch.chdir(place)  # in a clone, the command names it "."
+    done = adv(BROWSE)
+    assert (done.status, "browse needs textual" in done.err) == (2, True)
     assert install("browse") in " ".join(done.err.split())

@@ -28,77 +28,64 @@ OURS: Final = (
 NAMES: Final = (*PATTERNS, *ODD, *OURS)
 BLANK: Final = ("", " a", "\t")  # a list of names, as --group takes it, is given with blanks between them
 KINDS: Final = ("jsonl", "csv", "parquet", "arrow", "json", "jsonl.gz", "tsv")
-KEY, REWARD, OTHER, PART, PROMPT, ANSWER, LENGTH, NEW = COLUMNS = (
-    "the_key", "the_reward", "the_other", "the_part", "the_prompt", "the_answer", "the_length", "the_new",
-)  # fmt: skip
-UNNAMED: Final = "the_rest"  # no option names it
+COLUMNS: Final = ("KEY", "REWARD", "OTHER", "PART", "PROMPT", "ANSWER", "LENGTH", "NEW")
+UNNAMED: Final = "the rest"  # no option names it
 MORE: Final = ("", "_mean", "_std", "_size", "_status")
 
 Names = Mapping[str, str]
+
+# A command for each thing that is done with names; a later one reads what an earlier one has written.
+ROWS: Final = "in.KIND --group=KEY --reward=REWARD"
+COMMANDS: Final = [
+    f"compute {ROWS} -o out.KIND --json --column=NEW --facts",
+    "verify out.KIND --against in.KIND --json",
+    "compute out.KIND --group=KEY --reward=REWARD --column=NEW --replace -o again.KIND --json",
+    "audit out.KIND --group=KEY --reward=REWARD --column=NEW --json",
+    f"compute {ROWS} --batch-by=PART --scale batch --only -o only.KIND --json",
+    f"compute {ROWS} --group-within=PART --reward=OTHER --combine normalize -o two.KIND --json",
+    f"compute {ROWS} --plan-by=PART --plan default:method=rloo -o parts.KIND --json",
+    f"compute {ROWS} --per-token --length-column=LENGTH -o tokens.LISTS --json",
+    f"compute {ROWS} --zero-variance drop -o fewer.KIND --json",
+    f"compute {ROWS} --rollout=ANSWER --explain --json",
+    *(f"compute {ROWS} -o converted.{to} --json" for to in ("jsonl", "parquet", "csv", "arrow")),
+    f"inspect {ROWS} --by=PART --text-column=ANSWER --length-column=LENGTH --json",
+    f"inspect {ROWS} --rescored-column=OTHER --json",
+    f"inspect {ROWS} --against in.KIND --json",
+    f"inspect {ROWS} --show k1 --text-column=ANSWER --json",
+    f"report {ROWS} --by=PART --text-column=ANSWER -o report.html",
+    f"select {ROWS} --where std>0 --per-group 2 -o some.KIND --json",
+    *(f"export {ROWS} --to {to} --prompt=PROMPT --response=ANSWER -o {to}.RECORDS --json" for to in ("sft", "pairs", "weights")),
+    f"export {ROWS} --to prompts --prompt=PROMPT -o prompts.RECORDS --json",
+    f"compare {ROWS} --method grpo --method rloo --write -o both.KIND --json",
+    f"compare {ROWS} --vs-reward=OTHER --json",
+    "add in.KIND --from out.KIND --column=NEW=more -o added.KIND --json",
+]  # fmt: skip
 
 
 def table(names: Names) -> list[dict[str, Any]]:
     """Four groups of four rows, two in each part; no two rows of a group have the same text."""
     rewards = [0.0, 1.0, 1.0, 0.0, 0.5, 0.25, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.75, 0.0]
-    columns: dict[str, list[Any]] = {
-        KEY: [f"k{at // 4}" for at in range(16)],
-        REWARD: rewards,
-        OTHER: [float(at % 3) for at in range(16)],
-        PART: [f"part {at // 8}" for at in range(16)],
-        PROMPT: [f"question {at // 4}" for at in range(16)],
-        ANSWER: [f"answer {at}" for at in range(16)],
-        LENGTH: [3 + at % 4 for at in range(16)],
-        UNNAMED: [f"row {at}" for at in range(16)],
-    }
-    return [{names[column]: values[at] for column, values in columns.items()} for at in range(16)]
+    rows = []
+    for at, reward in enumerate(rewards):
+        row = {"KEY": f"k{at // 4}", "REWARD": reward, "OTHER": float(at % 3), "PART": f"part {at // 8}"}
+        row |= {"PROMPT": f"question {at // 4}", "ANSWER": f"answer {at}", "LENGTH": 3 + at % 4, UNNAMED: f"row {at}"}
+        rows.append({names[column]: value for column, value in row.items()})
+    return rows
 
 
 def commands(names: Names, kind: str) -> Iterator[list[str]]:
-    """A command for each thing that is done with names; a later one reads what an earlier one has written."""
-    key, reward, other, part, prompt, answer, length, new = (names[column] for column in COLUMNS)
-    rows = [f"in.{kind}", f"--group={key}", f"--reward={reward}"]
-    texts = [f"--prompt={prompt}", f"--response={answer}"]
-    lists = "jsonl" if kind in {"csv", "tsv"} else kind
-    records = "jsonl" if kind == "json" else kind
-    yield ["compute", *rows, "-o", f"out.{kind}", "--json", f"--column={new}", "--facts"]
-    yield ["verify", f"out.{kind}", "--against", f"in.{kind}", "--json"]
-    yield ["compute", f"out.{kind}", *rows[1:], f"--column={new}", "--replace", "-o", f"again.{kind}", "--json"]
-    yield ["audit", f"out.{kind}", *rows[1:], f"--column={new}", "--json"]
-    yield ["compute", *rows, f"--batch-by={part}", "--scale", "batch", "--only", "-o", f"only.{kind}", "--json"]
-    yield [
-        "compute",
-        *rows,
-        f"--group-within={part}",
-        f"--reward={other}",
-        "--combine",
-        "normalize",
-        "-o",
-        f"two.{kind}",
-        "--json",
-    ]
-    yield ["compute", *rows, f"--plan-by={part}", "--plan", "default:method=rloo", "-o", f"parts.{kind}", "--json"]
-    yield ["compute", *rows, "--per-token", f"--length-column={length}", "-o", f"tokens.{lists}", "--json"]
-    yield ["compute", *rows, "--zero-variance", "drop", "-o", f"fewer.{kind}", "--json"]
-    yield ["compute", *rows, f"--rollout={answer}", "--explain", "--json"]
-    yield from (["compute", *rows, "-o", f"converted.{to}", "--json"] for to in ("jsonl", "parquet", "csv", "arrow"))
-    yield ["inspect", *rows, f"--by={part}", f"--text-column={answer}", f"--length-column={length}", "--json"]
-    yield ["inspect", *rows, f"--rescored-column={other}", "--json"]
-    yield ["inspect", *rows, "--against", f"in.{kind}", "--json"]
-    yield ["inspect", *rows, "--show", "k1", f"--text-column={answer}", "--json"]
-    yield ["report", *rows, f"--by={part}", f"--text-column={answer}", "-o", "report.html"]
-    yield ["select", *rows, "--where", "std > 0", "--per-group", "2", "-o", f"some.{kind}", "--json"]
-    yield from (
-        ["export", *rows, "--to", to, *texts, "-o", f"{to}.{records}", "--json"] for to in ("sft", "pairs", "weights")
-    )
-    yield ["export", *rows, "--to", "prompts", texts[0], "-o", f"prompts.{records}", "--json"]
-    yield ["compare", *rows, "--method", "grpo", "--method", "rloo", "--write", "-o", f"both.{kind}", "--json"]
-    yield ["compare", *rows, f"--vs-reward={other}", "--json"]
-    yield ["add", f"in.{kind}", "--from", f"out.{kind}", f"--column={new}=more", "-o", f"added.{kind}", "--json"]
+    words = {**names, "KIND": kind, "LISTS": "jsonl" if kind in {"csv", "tsv"} else kind}
+    words["RECORDS"] = "jsonl" if kind == "json" else kind
+    for line in COMMANDS:
+        command = line.split()
+        for known, meant in words.items():
+            command = [word.replace(known, meant) for word in command]
+        yield command
 
 
-def outcome(place: Path, words: Sequence[str], run: Any = adv) -> tuple[Any, ...]:
+def outcome(place: Path, words: Sequence[str]) -> tuple[Any, ...]:
     """The status of a command, the JSON that it printed, and the rows of the file that it wrote."""
-    done = run(*words, cwd=place)
+    done = adv("", *words, cwd=place)
     facts = json.loads(done.out) if done.out and "--json" in words else None
     output = place / words[words.index("-o") + 1] if "-o" in words else place
     if not output.is_file() or output.suffix == ".html":
@@ -109,7 +96,7 @@ def outcome(place: Path, words: Sequence[str], run: Any = adv) -> tuple[Any, ...
     return done.status, facts, [list(row.items()) for row in rows_of(output)]
 
 
-def alike(found: Any, names: Mapping[str, str]) -> Any:
+def alike(found: Any, names: Names) -> Any:
     """What was found, with `a name` for each of these names and `a sentence` for any other text, which may contain one."""
     match found:
         case dict():
@@ -121,11 +108,13 @@ def alike(found: Any, names: Mapping[str, str]) -> Any:
     return found
 
 
+PLAIN: Final = {column: f"the_{column.lower()}" for column in (*COLUMNS, UNNAMED)}
+
+
 @cache
 def of_plain_names(kind: str, place: Path) -> list[Any]:
-    names = {column: column for column in (*COLUMNS, UNNAMED)}
-    write(place / f"in.{kind}", table(names))
-    return [outcome(place, words) for words in commands(names, kind)]
+    write(place / f"in.{kind}", table(PLAIN))
+    return [outcome(place, words) for words in commands(PLAIN, kind)]
 
 
 @pytest.fixture(scope="module")
@@ -133,60 +122,51 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plain")
 
 
-def turned(by: int) -> dict[str, str]:
-    """Each column under a name of the list, beginning with this one."""
-    names = {column: NAMES[(by + at) % len(NAMES)] for at, column in enumerate(COLUMNS)}
-    return {**names, UNNAMED: BLANK[by % len(BLANK)]}
-
-
-@pytest.mark.parametrize("by", some(range(len(NAMES)), every=13))
+@pytest.mark.parametrize("by", some(range(len(NAMES)), every=17))
 def test_columns_of_any_names_are_read_and_written_like_those_with_plain_names(
-    by: int, plain: Path, tmp_path: Path
+    by: int, plain: Path, place: Path
 ) -> None:
-    kind, names = KINDS[(by + by // 7) % len(KINDS)], turned(by)
-    write(tmp_path / f"in.{kind}", table(names))
-    masked = {f"{name}{more}": f"a name{more}" for name in (*names, *names.values()) for more in MORE}
+    """Each column under a name of the list, beginning with this one."""
+    kind = KINDS[(by + by // 7) % len(KINDS)]
+    names = {column: NAMES[(by + at) % len(NAMES)] for at, column in enumerate(COLUMNS)}
+    names[UNNAMED] = BLANK[by % len(BLANK)]
+    write(f"in.{kind}", table(names))
+    masked = {f"{name}{more}": f"a name{more}" for name in (*PLAIN.values(), *names.values()) for more in MORE}
     for words, usual in zip(commands(names, kind), of_plain_names(kind, plain / kind), strict=True):
-        assert alike(outcome(tmp_path, words), masked) == alike(usual, masked), words
+        assert alike(outcome(place, words), masked) == alike(usual, masked), words
+
+
+REWARDS: Final = [0.0, 1.0, 1.0, 0.0]
+RLOO: Final = [-1.0, 1.0, 1.0, -1.0]  # of two groups of two
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_the_command_as_installed_takes_a_name_for_a_name(name: str, tmp_path: Path) -> None:
-    keys, rewards = ["x", "x", "y", "y"], [0.0, 1.0, 1.0, 0.0]
-    write(tmp_path / "in.parquet", [{name: key, "a": at, "r": rewards[at]} for at, key in enumerate(keys)])
-    done = process("compute", "in.parquet", f"--group={name}", "--reward=r", "--method=rloo", "-q", cwd=tmp_path)
+def test_the_command_as_installed_takes_a_name_for_a_name(name: str) -> None:
+    write("in.parquet", [{name: "xxyy"[at], "a": at, "r": reward} for at, reward in enumerate(REWARDS)])
+    done = process("compute in.parquet --reward=r --method=rloo -q", f"--group={name}")
     assert (done.status, done.err) == (0, "")
-    assert [row["advantage"] for row in rows_of(tmp_path / "in.advantages.parquet")] == [-1.0, 1.0, 1.0, -1.0]
+    assert [row["advantage"] for row in rows_of("in.advantages.parquet")] == RLOO
 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_frame_in_memory_may_have_columns_of_any_names(name: str) -> None:
-    keys, rewards = ["x", "x", "y", "y"], [0.0, 1.0, 1.0, 0.0]
-    as_key = pl.DataFrame({name: keys, "a": [0, 1, 2, 3], "r": rewards})
-    as_reward = pl.DataFrame({name: rewards, "a": [0, 1, 2, 3], "k": keys})
+    as_key = pl.DataFrame({name: [*"xxyy"], "a": [0, 1, 2, 3], "r": REWARDS})
+    as_reward = pl.DataFrame({name: REWARDS, "a": [0, 1, 2, 3], "k": [*"xxyy"]})
     for frame, group, reward in ((as_key, name, "r"), (as_key.lazy(), name, "r"), (as_reward, "k", name)):
-        found = grpo_cli.advantages(frame, group=group, reward=reward, method="rloo")
-        assert found.to_list() == [-1.0, 1.0, 1.0, -1.0]
+        assert grpo_cli.advantages(frame, group=group, reward=reward, method="rloo").to_list() == RLOO
 
 
 @pytest.mark.parametrize("name", [name for name in PATTERNS if "." not in name])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow", "json"])
-def test_a_field_inside_of_an_object_is_the_one_that_is_named(name: str, kind: str, tmp_path: Path) -> None:
-    rewards = [0.0, 1.0, 1.0, 0.0]
-    rows = [{"id": {"a": at, name: at // 2}, "info": {"a": 7 * at, name: reward}} for at, reward in enumerate(rewards)]
-    write(tmp_path / f"in.{kind}", rows)
-    done = adv(
-        "compute", f"in.{kind}", f"-gid.{name}", f"-rinfo.{name}", "-mrloo", "-o", "out.jsonl", "-q", cwd=tmp_path
-    )
-    assert (done.status, done.err) == (0, "")
-    assert [row["advantage"] for row in rows_of(tmp_path / "out.jsonl")] == [-1.0, 1.0, 1.0, -1.0]
-
-
-@pytest.mark.parametrize("name", [name for name in PATTERNS if "." not in name])
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow", "json"])
-def test_a_field_of_objects_in_a_list_is_the_one_that_is_named(name: str, kind: str, tmp_path: Path) -> None:
+def test_a_field_inside_of_an_object_or_of_objects_in_a_list_is_the_one_that_is_named(name: str, kind: str) -> None:
+    rows = [{"id": {"a": at, name: at // 2}, "info": {"a": 7 * at, name: r}} for at, r in enumerate(REWARDS)]
+    write(f"in.{kind}", rows)
     tries = [[{"a": 7, name: 0.0}, {"a": 8, name: 1.0}], [{"a": 9, name: 1.0}, {"a": 5, name: 0.0}]]
-    write(tmp_path / f"in.{kind}", [{"prompt": f"p{at}", "tries": each} for at, each in enumerate(tries)])
-    done = adv("compute", f"in.{kind}", f"-rtries[].{name}", "-mrloo", "--long", "-o", "out.jsonl", "-q", cwd=tmp_path)
-    assert (done.status, done.err) == (0, "")
-    assert [row["advantage"] for row in rows_of(tmp_path / "out.jsonl")] == [-1.0, 1.0, 1.0, -1.0]
+    write(f"lists.{kind}", [{"prompt": f"p{at}", "tries": each} for at, each in enumerate(tries)])
+    for done in (
+        adv(f"compute in.{kind} -mrloo -o inside.jsonl -q", f"-gid.{name}", f"-rinfo.{name}"),
+        adv(f"compute lists.{kind} --long -mrloo -o long.jsonl -q", f"-rtries[].{name}"),
+    ):
+        assert (done.status, done.err) == (0, "")
+    for written in ("inside.jsonl", "long.jsonl"):
+        assert [row["advantage"] for row in rows_of(written)] == RLOO

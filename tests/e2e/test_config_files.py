@@ -15,7 +15,7 @@ import pytest
 import grpo_cli
 from grpo_cli.options.config import LISTS, with_config
 from grpo_cli.options.table import COMMANDS, OUTPUT, Option
-from tests.support.command import Done, adv
+from tests.support.command import Done, adv, facts_of, ran
 from tests.support.drawn import paired
 from tests.support.jobs import write
 
@@ -35,8 +35,7 @@ def unread(name: str) -> str:
 
 
 def numbers(more: str = "", **env: Any) -> list[float]:
-    done = adv(f"compute in.jsonl -o - -q {more}", **env)
-    assert done.status == 0, done.err
+    done = ran(f"compute in.jsonl -o - -q {more}", **env)
     return [row["advantage"] for row in done.rows]
 
 
@@ -68,8 +67,7 @@ def test_options_in_the_working_folder_are_not_read_and_named_with_the_flag_that
 )  # fmt: skip
 def test_every_command_that_takes_a_config_file_names_it_on_standard_error_only(line: str) -> None:
     Path("grpo-adv.toml").touch()
-    done = adv(line)
-    assert done.status == 0, done.err
+    done = ran(line)
     assert done.err.startswith(unread("grpo-adv.toml"))
     assert "grpo-adv.toml" not in done.out
 
@@ -138,8 +136,8 @@ def test_the_file_of_the_variable_sets_what_no_flag_sets_and_is_named_unless_qui
     said = adv("compute in.jsonl -o -", **env).err
     assert said.startswith("note: mine.toml sets --method rloo; --no-config leaves it out\n")
     for line in ("compute in.jsonl -o x.jsonl", "inspect in.jsonl", "select in.jsonl -o y.jsonl"):
-        assert json.loads(adv(f"{line} --json", **env).out)["config"] == "mine.toml"
-    assert "config" not in json.loads(adv("inspect in.jsonl --json --no-config", **env).out)
+        assert facts_of(f"{line}", **env)["config"] == "mine.toml"
+    assert "config" not in facts_of("inspect in.jsonl --no-config", **env)
 
 
 def test_a_file_of_the_variable_for_other_commands_is_still_named() -> None:
@@ -231,7 +229,7 @@ def test_a_comparison_takes_groups_and_rewards_from_a_file_and_its_plans_from_th
     facts = json.loads(done.out)
     assert [plan["name"] for plan in facts["plans"]] == ["trl-grpo", "grpo"]
     assert facts.pop("config") == "mine.toml"
-    assert json.loads(adv(f"{line} --json --group which --epsilon 0.5").out) == facts
+    assert facts_of(f"{line} --group which --epsilon 0.5") == facts
     way(f"{line} --write -o both.jsonl")
     assert {"mine_grpo", "mine_trl_grpo"} <= {*json.loads(Path("both.jsonl").read_text().splitlines()[0])}
 

@@ -17,7 +17,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import UsageError
 from grpo_cli.values import token_lists
-from tests.support.command import adv
+from tests.support.command import adv, facts_of, ran
 from tests.support.jobs import rows_of, write
 from tests.support.per_token import computed
 
@@ -76,7 +76,7 @@ def test_each_token_gets_what_the_teacher_adds(options: str, zeros: int, suffix:
     path = write(f"in.{suffix}", ROWS)
     found = computed(path, f"out.{suffix}", f"{options} {HALF}")
     assert found == [[0.0] * zeros * len(row["prompt_ids"]) + distilled(row) for row in ROWS]
-    assert adv(f"verify out.{suffix} --against {path}").status == 0
+    ran(f"verify out.{suffix} --against {path}")
 
 
 def test_lists_of_the_whole_sequence_go_with_a_length() -> None:
@@ -149,8 +149,7 @@ def test_plans_by_value_of_which_one_distills(suffix: str) -> None:
 
 def test_a_stream_gets_its_lists_group_by_group() -> None:
     lines = "".join(f"{json.dumps(one)}\n" for one in ROWS)
-    done = adv(f"compute - --stream --group prompt_id {LISTS} {HALF} -q", stdin=lines)
-    assert done.status == 0, done.err
+    done = ran(f"compute - --stream --group prompt_id {LISTS} {HALF} -q", stdin=lines)
     assert [one["advantage"] for one in done.rows] == list(map(distilled, ROWS))
 
 
@@ -198,7 +197,7 @@ def test_float32_lists_give_the_numbers_of_float64() -> None:
 def test_the_summary_the_explanation_and_the_parquet_file_say_it() -> None:
     write("in.parquet", ROWS)
     line = f"compute in.parquet {LISTS} --preset ms-swift-rlsd -o out.parquet"
-    facts = json.loads(adv(f"{line} --json").out)
+    facts = facts_of(f"{line}")
     assert facts["per_token"]["columns"] == {"token_logprobs": "student", "teacher_logprobs": "teacher"}
     assert facts["per_token"]["response_tokens"] == 15
     noted = json.loads(pq.read_metadata("out.parquet").metadata[b"grpo_adv"])

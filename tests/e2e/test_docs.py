@@ -19,7 +19,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.presets import presets
 from grpo_cli.options.table import COMMANDS, EVERY
 from grpo_cli.schemas.table import REFUSED, schemas
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.documents import BLOCK, DOCS, PAGES, ROOT, TABLES, commands_of, regenerated, run, shell
 from tests.support.goldens import cases
 from tests.support.samples import samples_in
@@ -34,10 +34,9 @@ BLOCKS = {name: BLOCK_OF_CODE.findall(text) for name, text in WRITTEN.items()}
 GUIDES = {**WRITTEN, "CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    samples_in(tmp_path / "sample_data")
-    return tmp_path
+@pytest.fixture(autouse=True)
+def _samples(place: Path) -> None:
+    samples_in(place / "sample_data")
 
 
 # --- what is shown is what happens --------------------------------------------------------------------------
@@ -76,7 +75,6 @@ def test_the_blocks_of_a_page_run_twice_in_a_row_in_a_folder(
     name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only steps that wrote a file run a second time: the others have nothing to overwrite."""
-    monkeypatch.chdir(place)
     monkeypatch.setattr(subprocess, "run", partial(in_process, subprocess.run))
     steps = [(kind, step) for kind, body in BLOCKS[name] for step in (commands_of(body) if kind == "sh" else [body])]
     wrote = [step for step in steps if writes(*step, place)]
@@ -106,7 +104,7 @@ def in_process(start: Callable[..., Any], words: list[str], **options: Any) -> A
     if words[:3] != [sys.executable, "-m", "grpo_cli"]:
         return start(words, **options)
     assert options == {"check": True}
-    assert adv(*words[3:]).status == 0
+    ran(*words[3:])
     return None
 
 
@@ -119,19 +117,18 @@ def test_a_gate_in_front_of_another_command_stops_the_pipe(place: Path) -> None:
         assert run(command, place).status == 3, body
 
 
-def test_the_configuration_of_the_documentation_is_read(place: Path) -> None:
+def test_the_configuration_of_the_documentation_is_read() -> None:
     blocks = [body for blocks in BLOCKS.values() for kind, body in blocks if kind == "toml"]
     (plans,) = [body for body in blocks if "plan-by" in body]
-    (place / "plans.toml").write_text(plans, encoding="utf-8")
-    rows = (place / "sample_data/rewards.jsonl").read_text(encoding="utf-8").replace('{"', '{"env_name": "math", "')
-    done = adv("compute", "-", "--config", "plans.toml", "-o", "plans.jsonl", "--json", cwd=place, stdin=rows)
+    Path("plans.toml").write_text(plans, encoding="utf-8")
+    rows = Path("sample_data/rewards.jsonl").read_text(encoding="utf-8").replace('{"', '{"env_name": "math", "')
+    done = adv("compute - --config plans.toml -o plans.jsonl --json", stdin=rows)
     assert [part["preset"]["name"] for part in json.loads(done.out)["parts"]] == ["trl-grpo"]
 
     (block,) = [body for body in blocks if body != plans]
     assert tomllib.loads(block)
-    (place / "grpo.toml").write_text(block, encoding="utf-8")
-    done = adv("compute", "sample_data/two_rewards.jsonl", "--config", "grpo.toml", "--json", cwd=place)
-    assert done.status == 0, done.err
+    Path("grpo.toml").write_text(block, encoding="utf-8")
+    done = ran("compute sample_data/two_rewards.jsonl --config grpo.toml --json")
     assert '"method": "gdpo"' in done.out
 
 
@@ -161,12 +158,10 @@ def test_every_name_is_documented(page: str, names: list[str]) -> None:
     assert not {*names} - rows
 
 
-@pytest.mark.parametrize("row", ESTIMATORS.values(), ids=lambda row: row.name)
-def test_every_method_has_a_sentence_a_formula_and_a_source(row: object) -> None:
-    summary, formula, source = row.summary, row.formula, row.source  # type: ignore[attr-defined]
-    assert summary.endswith((".", ":")) or summary[0].isupper()
-    assert "=" in formula
-    assert source
+def test_every_method_has_a_sentence_a_formula_and_a_source() -> None:
+    for row in ESTIMATORS.values():
+        assert row.summary.endswith((".", ":")) or row.summary[0].isupper(), row.name
+        assert "=" in row.formula and row.source, row.name
 
 
 def test_the_changelog_names_the_version() -> None:
@@ -256,12 +251,12 @@ def test_the_picture_shows_the_rooms_that_there_are() -> None:
     assert {*re.findall(r'class="room"[^>]*>(\w+)<', picture)} == {*RULES}
 
 
-def test_the_picture_of_the_landing_page_has_the_advantages_of_its_rewards(tmp_path: Path) -> None:
+def test_the_picture_of_the_landing_page_has_the_advantages_of_its_rewards() -> None:
     picture = (DOCS / "advantages.svg").read_text(encoding="utf-8")
     rewards, shown = (re.findall(rf'class="{name}"[^>]*>([-\d.]+)<', picture) for name in ("reward", "advantage"))
     assert len(rewards) == len(shown) == 12
     rows = "".join(f'{{"prompt_id": {k // 4}, "reward": {reward}}}\n' for k, reward in enumerate(rewards))
-    scored = adv("compute", "-", "-q", stdin=rows, cwd=tmp_path).rows
+    scored = adv("compute - -q", stdin=rows).rows
     assert [f"{row['advantage']:.1f}" for row in scored] == shown
 
 
@@ -295,8 +290,8 @@ def test_the_landing_page_has_an_installation_an_example_a_picture_and_five_ques
     assert "](advantages.svg)" in page
 
 
-def test_the_toy_learns_through_a_real_pipe(tmp_path: Path) -> None:
-    done = shell(f"{sys.executable} {ROOT / 'examples' / 'toy.py'}", tmp_path)
+def test_the_toy_learns_through_a_real_pipe(place: Path) -> None:
+    done = shell(f"{sys.executable} {ROOT}/examples/toy.py", place)
     assert done.status == 0, done.err
     means = [float(line.split()[1]) for line in done.out.splitlines() if line.split()[0].isdigit()]
     assert means[-1] > 2 * means[0]

@@ -11,19 +11,23 @@ from typing import Any
 
 import pytest
 
+from grpo_cli.cli import compute as command
 from grpo_cli.files.installation import install
 from tests.support import ray_runs
-from tests.support.command import adv, process
-from tests.support.jobs import write
+from tests.support.command import adv, process, ran
+from tests.support.jobs import rows_of, write
 
 ROWS = '{"prompt_id": 1, "reward": 0}\n{"prompt_id": 1, "reward": 1}\n'
 
 
-def test_without_the_package_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # a clone is named from where the command runs
-    (tmp_path / "rows.jsonl").write_text(ROWS)
-    (tmp_path / "ray.py").write_text("raise ImportError")  # `python -m` looks here first
-    done = process("compute", "rows.jsonl", "--engine", "ray", cwd=tmp_path)
+@pytest.fixture(autouse=True)
+def _rows(place: Path) -> None:
+    (place / "rows.jsonl").write_text(ROWS)
+
+
+def test_without_the_package_one_line_names_the_extra() -> None:
+    Path("ray.py").write_text("raise ImportError")  # `python -m` looks here first
+    done = process("compute rows.jsonl --engine ray")
     assert (done.status, done.err) == (2, f"error: --engine ray needs the package ray; {install('ray')}\n")
 
 
@@ -43,14 +47,13 @@ NO_FILE = "--engine ray reads files, and this is standard input"
         ("select rows.jsonl --engine ray", "select has no option --engine; it is an option of compute, inspect, audit"),
     ],
 )  # fmt: skip
-def test_what_tasks_cannot_do_is_a_usage_error(line: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text(ROWS)
-    done = adv(*line.split(), cwd=tmp_path, stdin=ROWS)
+def test_what_tasks_cannot_do_is_a_usage_error(line: str, said: str) -> None:
+    done = adv(line, stdin=ROWS)
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith(f"error: {said}")
 
 
-BY_FILES = ("--group", "prompt_id", "--group-within", "input")
+BY_FILES = "--group prompt_id --group-within input"
 
 
 @pytest.fixture(scope="module")
@@ -59,66 +62,48 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("engines")
     ray_runs.shards(made / "in", ray_runs.rows())
     ray_runs.shards(made / "before", ray_runs.rows(seed=1))
-    assert adv("compute", "in", *BY_FILES, "-o", "scored/", cwd=made).status == 0
+    ran(f"compute in {BY_FILES} -o scored/", cwd=made)
     return made
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        ["inspect", "in"],
-        ["inspect", "in", "--json"],
-        ["inspect", "in", "--show", "p3"],
-        ["inspect", "in", "--show", "p3", "--json"],
-        ["inspect", "in", "--format", "csv"],
-        ["inspect", "in", "--against", "before"],
-        ["inspect", "in", "--rescored", "in"],
-        ["inspect", "in", "--reward", "reward", "--reward", "other", "--combine", "normalize", "--json"],
-        ["compute", "in", "--explain"],
-        ["compute", "in", "--method", "ema", "--batch-by", "input", "--explain"],
-        ["audit", "scored", "--json"],
+        "inspect in", "inspect in --json", "inspect in --show p3", "inspect in --show p3 --json", "inspect in --format csv",
+        "inspect in --against before", "inspect in --rescored in",
+        "inspect in --reward reward --reward other --combine normalize --json",
+        "compute in --explain", "compute in --method ema --batch-by input --explain", "audit scored --json",
     ],
-    ids=" ".join,
-)
-def test_both_engines_show_the_same(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+)  # fmt: skip
+def test_both_engines_show_the_same(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
-    local, by_tasks = (adv(*words, *BY_FILES, *engine, cwd=folder) for engine in ((), ("--engine", "ray")))
-    assert (local.status, local.err) == (0, "")
+    local, by_tasks = (adv(f"{line} {BY_FILES} {engine}", cwd=folder) for engine in ("", "--engine ray"))
+    assert (local.status, local.err) == (by_tasks.status, by_tasks.err) == (0, "")
     without_time = [re.sub(r'"seconds": [0-9.]+', "", one.out) for one in (local, by_tasks)]
     assert without_time[0]
     assert without_time[0] == without_time[1]
-    assert (by_tasks.status, by_tasks.err) == (0, "")
 
 
-def test_tokens_and_copies_are_written_as_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("options", ["--per-token --mask mask", "--zero-variance drop --duplicate"])
+def test_tokens_and_copies_are_written_as_by_one_process(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
-    rows = ({"prompt_id": at // 4, "reward": at % 3, "mask": [1] * (at % 5 + 1), "n": at} for at in range(40))
-    write(tmp_path / "rows.jsonl", [*rows])
-    for words in (("--per-token", "--mask", "mask"), ("--zero-variance", "drop", "--duplicate")):
-        for to, engine in (("one.jsonl", ()), ("other.jsonl", ("--engine", "ray"))):
-            done = adv("compute", "rows.jsonl", "-q", "--force", *words, "-o", to, *engine, cwd=tmp_path)
-            assert (done.status, done.err) == (0, "")
-        assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
+    write("rows.jsonl", [{"prompt_id": at // 4, "reward": at % 3, "mask": [1] * (at % 5 + 1)} for at in range(40)])
+    for more in ("-o one.jsonl", "-o other.jsonl --engine ray"):
+        done = adv(f"compute rows.jsonl -q {options} {more}")
+        assert (done.status, done.err) == (0, "")
+    assert Path("one.jsonl").read_bytes() == Path("other.jsonl").read_bytes()
 
 
-def test_what_comes_through_a_pipe_of_the_shell_is_read_by_this_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_through_a_pipe_of_the_shell_is_read_by_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    with subprocess.Popen(["sh", "-c", f"printf '%s' '{ROWS}' > pipe.jsonl"], cwd=tmp_path):
-        done = adv("compute", "pipe.jsonl", "-o", "out.jsonl", "-q", "--engine", "ray", cwd=tmp_path)
-    assert (done.status, done.err) == (0, "")
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+    os.mkfifo("pipe.jsonl")
+    with subprocess.Popen(["sh", "-c", "cat rows.jsonl > pipe.jsonl"]):
+        done = adv("compute pipe.jsonl -o out.jsonl -q --engine ray")
+    assert (done.status, done.err, len(rows_of("out.jsonl"))) == (0, "", 2)
 
 
-def test_the_progress_bar_is_gone_before_the_summary_of_a_run_on_ray(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from grpo_cli.cli import compute as command
-
+def test_the_progress_bar_is_gone_before_the_summary_of_a_run_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
-    (tmp_path / "in.jsonl").write_text(ROWS)
     steps = []
 
     @contextmanager
@@ -128,5 +113,5 @@ def test_the_progress_bar_is_gone_before_the_summary_of_a_run_on_ray(
 
     monkeypatch.setattr(command, "progress", bar)
     monkeypatch.setattr(command, "show", lambda *_, **__: steps.append("summary"))
-    adv("compute", "in.jsonl", "--engine", "ray", cwd=tmp_path)
+    adv("compute rows.jsonl --engine ray")
     assert steps == ["gone", "summary"]

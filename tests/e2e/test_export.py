@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.command import Done, adv
+from tests.support.command import Done, adv, ran
 from tests.support.drawn import examples
 from tests.support.jobs import grouped, rows_of, write
 from tests.support.schema_files import WRITERS
@@ -48,15 +48,13 @@ def _rollouts(place: Path) -> None:
 
 
 def exported(options: str, source: str = "in.jsonl") -> list[Row]:
-    done = adv(f"export {source} -o - {options}")
-    assert done.status == 0, done.err
+    done = ran(f"export {source} -o - {options}")
     return done.rows
 
 
 def dropped_of(options: str) -> dict[str, int]:
     """The reasons for which rows are left out, and how many; the records are in `out.jsonl`."""
-    done = adv(f"export in.jsonl -o out.jsonl --force --json {options}")
-    assert done.status == 0, done.err
+    done = ran(f"export in.jsonl -o out.jsonl --force --json {options}")
     return {one["reason"]: one["rows"] for one in json.loads(done.out)["dropped"]}
 
 
@@ -428,7 +426,7 @@ def test_lengths_that_do_not_fit_are_an_error(change: Row, options: str, message
 
 def test_advantages_on_tokens_are_a_list_column() -> None:
     write("in.jsonl", TOKENS)
-    assert adv("export in.jsonl --to tokens --tokens completion_ids -o out.parquet").status == 0
+    ran("export in.jsonl --to tokens --tokens completion_ids -o out.parquet")
     written = [str(one.type) for one in pq.read_schema("out.parquet")]  # by no name that only some readers know
     assert written == ["list<element: int64>", "list<element: double>", "double", "double"]
 
@@ -464,7 +462,7 @@ def test_only_the_field_without_a_type_becomes_text(
 ) -> None:
     answers = calling(arguments)
     write("in.jsonl", table(TEXTS, *((1, "p", one, -at) for at, one in enumerate(answers))))
-    assert adv(f"export in.jsonl --to {options} -o out.parquet").status == 0
+    ran(f"export in.jsonl --to {options} -o out.parquet")
     frame, as_lines = pl.read_parquet("out.parquet"), exported(f"--to {options}")
     for column, some in places.items():
         assert frame[column].to_list() == calling(wanted)[some]
@@ -526,7 +524,7 @@ def test_every_format_gives_the_same_records(
 @pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_columnar_outputs_have_types(kind: str, suffix: str) -> None:
-    assert adv(f"export in.jsonl --to {kind} -o out.{suffix}").status == 0
+    ran(f"export in.jsonl --to {kind} -o out.{suffix}")
     frame = pl.read_parquet("out.parquet") if suffix == "parquet" else pl.read_ipc("out.arrow")
     assert frame.to_dicts() == exported(f"--to {kind}")
     computed = frame.drop("prompt", "completion", "chosen", "rejected", strict=False)
@@ -536,7 +534,7 @@ def test_columnar_outputs_have_types(kind: str, suffix: str) -> None:
 def test_nested_messages_are_nested_in_parquet() -> None:
     rows = [(p, chat("q", answer), reward) for p in range(2) for reward, answer in enumerate("01")]
     pl.DataFrame(table("task_id messages reward", *rows)).write_parquet("in.parquet")
-    assert adv("export in.parquet --to pairs -o out.parquet").status == 0
+    ran("export in.parquet --to pairs -o out.parquet")
     frame = pl.read_parquet("out.parquet")
     turn = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
     assert [frame.schema[name] for name in ("prompt", "chosen", "rejected")] == [turn] * 3
@@ -584,7 +582,7 @@ def test_an_output_is_a_file_of_its_own() -> None:
         refused(adv(f"export in.jsonl --to sft {options}"), said)
     Path("old.jsonl").touch()
     refused(adv("export in.jsonl --to sft -o old.jsonl"), "exists")
-    assert adv("export in.jsonl --to sft -o old.jsonl --force").status == 0
+    ran("export in.jsonl --to sft -o old.jsonl --force")
 
 
 def test_an_error_asks_for_columns_that_it_does_not_find() -> None:
@@ -640,5 +638,5 @@ def test_groups_of_one_row_make_no_pair_and_an_empty_export_can_stop_a_pipeline(
     assert adv("export in.jsonl --to pairs -o out.jsonl --fail-on 'records == 0'").status == 3
     assert not Path("out.jsonl").exists()
     write("in.jsonl", table(TEXTS, (0, "p", "c", 0), (0, "p", "d", 1)))
-    assert adv("export in.jsonl --to pairs -o out.jsonl --fail-on 'records == 0'").status == 0
+    ran("export in.jsonl --to pairs -o out.jsonl --fail-on 'records == 0'")
     assert Path("out.jsonl").exists()

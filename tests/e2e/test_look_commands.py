@@ -19,7 +19,7 @@ from rich.cells import cell_len
 import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.installation import install
-from tests.support.command import adv, process
+from tests.support.command import adv, facts_of, process, ran
 from tests.support.jobs import write
 from tests.support.samples import samples_in
 
@@ -32,14 +32,6 @@ SHARED = (
 @pytest.fixture(autouse=True)
 def _samples(place: Path) -> None:
     samples_in(place)
-
-
-def facts(line: str, **more: Any) -> dict[str, Any]:
-    """What a command says with --json."""
-    done = adv(f"{line} --json", **more)
-    assert done.status == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    return found
 
 
 def table(line: str) -> list[dict[str, str]]:
@@ -72,10 +64,10 @@ def test_own_outputs_in_a_folder_are_skipped_with_a_warning(
     folder = tmp_path_factory.mktemp("runs")
     rows = [{"prompt_id": k // 4, "reward": k % 4, "advantage": k % 4 - 1.5, "env": k // 8} for k in range(16)]
     write(folder / "in.jsonl", rows)
-    assert adv("select in.jsonl --limit 1 -q", cwd=folder).status == 0
+    ran("select in.jsonl --limit 1 -q", cwd=folder)
     skipped = "skipped 1 file (own outputs, empty, hidden, copies, or named twice): in.selected.jsonl"
     assert skipped in " ".join(adv(words, cwd=folder).out.split())
-    assert json.loads(adv(f"{words} --json", cwd=folder).out)["warnings"] == [skipped]
+    assert facts_of(f"{words}", cwd=folder)["warnings"] == [skipped]
 
 
 def test_wide_characters_fit_beside_the_numbers_of_a_group() -> None:
@@ -112,8 +104,7 @@ def test_a_list_of_named_presets_mentions_no_hidden_ones() -> None:
     ],
 )
 def test_nothing_is_wider_than_the_terminal(line: str, width: str) -> None:
-    done = adv(line, COLUMNS=width)
-    assert done.status == 0, done.err
+    done = ran(line, COLUMNS=width)
     assert max(map(len, done.out.splitlines())) <= int(width)
 
 
@@ -126,13 +117,13 @@ def test_colour_is_for_terminals_that_want_it_and_without_block_characters_there
 
 
 def test_json_shares_its_keys_with_compute() -> None:
-    looked, computed = facts("inspect rewards.jsonl"), facts("compute rewards.jsonl -o out.jsonl")
+    looked, computed = facts_of("inspect rewards.jsonl"), facts_of("compute rewards.jsonl -o out.jsonl")
     assert {name: looked[name] for name in SHARED} == {name: computed[name] for name in SHARED}
     assert {name: looked["reward"][name] for name in computed["reward"]} == computed["reward"]
     assert looked["verdicts"]
     assert not {"plan", "advantage", "skipped", "outputs"} & looked.keys()
-    assert [looked["advantage_column"], facts("inspect out.jsonl")["advantage_column"]] == [None, "advantage"]
-    assert facts("inspect -", stdin=Path("rewards.jsonl").read_text())["rows"] == 46
+    assert [looked["advantage_column"], facts_of("inspect out.jsonl")["advantage_column"]] == [None, "advantage"]
+    assert facts_of("inspect -", stdin=Path("rewards.jsonl").read_text())["rows"] == 46
 
 
 def test_all_groups_as_csv() -> None:
@@ -204,7 +195,7 @@ def test_an_error_is_one_line_and_writes_nothing(line: str, status: int, message
 
 
 def test_the_method_changes_the_shown_advantages() -> None:
-    shown = facts("inspect rewards.jsonl --show decimal --method rloo")["show"]["rows"]
+    shown = facts_of("inspect rewards.jsonl --show decimal --method rloo")["show"]["rows"]
     assert [row["advantage"] for row in shown] == pytest.approx([-2 / 3, 2 / 3, 2 / 3, -2 / 3])
 
 
@@ -218,7 +209,7 @@ def test_chosen_rows_go_to_stdout_and_the_summary_to_stderr() -> None:
 
 
 def test_a_choice_is_shown_as_json_and_to_a_file() -> None:
-    found = facts("select rewards.jsonl -w 'std > 0' -o a.jsonl --summary a.json")
+    found = facts_of("select rewards.jsonl -w 'std > 0' -o a.jsonl --summary a.json")
     assert found == json.loads(Path("a.json").read_text())
     assert (found["kept_rows"], found["dropped"][0]["reason"]) == (36, "std > 0 is false")
 
@@ -238,16 +229,14 @@ def test_a_report_is_written_next_to_its_input_or_has_the_name_of_this_folder(na
     pytest.importorskip("altair")
     Path("inner").mkdir()
     shutil.copy("rewards.jsonl", "inner")
-    done = adv(f"report {named}", cwd=Path("inner"))
-    assert done.status == 0, done.err
+    done = ran(f"report {named}", cwd=Path("inner"))
     assert done.out.startswith(f"{name}.report.html: 1.0 MB, 46 rows in 10 groups")
     assert Path(f"inner/{name}.report.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_report_against_another_run_draws_what_changed() -> None:
     pytest.importorskip("altair")
-    done = adv("report rewards.jsonl --against rewards.parquet -o a.html")
-    assert done.status == 0, done.err
+    ran("report rewards.jsonl --against rewards.parquet -o a.html")
     page = Path("a.html").read_text()
     assert "prompts that are also in rewards.parquet" in page
     assert 'id="figure-changes"' in page and 'id="figure-by_difficulty"' in page
@@ -347,8 +336,8 @@ def test_a_gate_of_inspect_has_the_quantities_of_compute_that_need_no_advantages
 def test_groups_that_meet_a_condition_are_inspected_as_the_file_that_select_makes_of_them(
     where: str, more: str
 ) -> None:
-    assert adv(f"select rewards.jsonl --where '{where}' -o kept.jsonl -q").status == 0
-    wanted, found = facts(f"inspect kept.jsonl {more}"), facts(f"inspect rewards.jsonl --where '{where}' {more}")
+    ran(f"select rewards.jsonl --where '{where}' -o kept.jsonl -q")
+    wanted, found = facts_of(f"inspect kept.jsonl {more}"), facts_of(f"inspect rewards.jsonl --where '{where}' {more}")
     assert any(note.startswith(f"where {where}: ") for note in found["notes"])
     assert f" where {where}: " in adv(f"inspect rewards.jsonl --where '{where}'").out
     for name in ("inputs", "notes"):
@@ -358,8 +347,8 @@ def test_groups_that_meet_a_condition_are_inspected_as_the_file_that_select_make
 
 def test_groups_that_meet_a_condition_are_found_beside_rows_that_were_left_out() -> None:
     some = "rewards.jsonl --group-size 4 --partial drop --where 'std > 0'"
-    assert adv(f"select {some} -o kept.jsonl -q").status == 0
-    wanted, found = facts("inspect kept.jsonl --group-size 4"), facts(f"inspect {some}")
+    ran(f"select {some} -o kept.jsonl -q")
+    wanted, found = facts_of("inspect kept.jsonl --group-size 4"), facts_of(f"inspect {some}")
     for name in ("rows", "groups", "reward", "zero_variance", "difficulty", "length", "duplicates", "effective_rows"):
         assert found[name] == wanted[name]
 

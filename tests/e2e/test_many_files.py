@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
 
 from tests.support.drawn import is_nightly
+from tests.support.jobs import rows_of, write
 
 MANY = int(os.environ.get("MANY_FILES", "20000" if is_nightly() else "400"))
 START = 0.7  # seconds of processor time that a command takes to start
@@ -28,16 +30,17 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all of the files, and one with an eighth."""
     place = tmp_path_factory.mktemp("folders")
     for name, many in (("few", MANY // 8), ("many", MANY)):
-        (place / name).mkdir()
         for at in range(many):
             rows = [{"prompt_id": f"{at} {row // 4}", "reward": reward} for row, reward in enumerate(rewards(at))]
-            (place / name / f"step_{at}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+            write(place / name / f"step_{at}.jsonl", rows)
     return place
 
 
-def measured(*words: str, cwd: Path) -> tuple[dict[str, Any], float, int]:
+def measured(line: str, cwd: Path) -> tuple[dict[str, Any], float, int]:
     """What a command says as JSON, its seconds of processor time, and the bytes of memory that it took."""
-    with subprocess.Popen([sys.executable, "-m", "grpo_cli", *words, "--json"], cwd=cwd, stdout=subprocess.PIPE) as run:
+    with subprocess.Popen(
+        [sys.executable, "-m", "grpo_cli", *line.split(), "--json"], cwd=cwd, stdout=subprocess.PIPE
+    ) as run:
         assert run.stdout is not None
         facts = json.loads(run.stdout.read())
         _, status, used = os.wait4(run.pid, 0)
@@ -46,11 +49,10 @@ def measured(*words: str, cwd: Path) -> tuple[dict[str, Any], float, int]:
     return facts, used.ru_utime + used.ru_stime, used.ru_maxrss << 10
 
 
-@pytest.mark.parametrize("command", ["inspect", "compute"])
+@pytest.mark.parametrize("command", ["inspect {0}/", "compute {0}/ -o {0}-out/"])
 def test_a_folder_of_many_files_is_right_and_takes_time_and_memory_for_each(command: str, folders: Path) -> None:
-    more = {name: ["-o", f"{name}-out/"] if command == "compute" else [] for name in ("few", "many")}
-    _, few_seconds, few_bytes = measured(command, "few/", *more["few"], cwd=folders)
-    facts, seconds, size = measured(command, "many/", *more["many"], cwd=folders)
+    _, few_seconds, few_bytes = measured(command.format("few"), folders)
+    facts, seconds, size = measured(command.format("many"), folders)
     assert (facts["rows"], facts["groups"], len(facts["inputs"])) == (8 * MANY, 2 * MANY, MANY)
     solved = [sum(rewards(at)[part : part + 4]) for at in range(MANY) for part in (0, 4)]
     assert facts["zero_variance"]["groups"] == sum(count in {0, 4} for count in solved)
@@ -58,12 +60,9 @@ def test_a_folder_of_many_files_is_right_and_takes_time_and_memory_for_each(comm
         seconds <= 2 * 8 * max(few_seconds - START, 0.2) + few_seconds
     )  # if it grew with the square, 64 times as long
     assert size <= few_bytes + BYTES * MANY
-    for at in range(MANY) if command == "compute" else ():
-        written = [json.loads(line) for line in (folders / f"many-out/step_{at}.jsonl").read_text().splitlines()]
-        for row, reward in zip(written, rewards(at), strict=True):
-            group = [
-                one for one, other in zip(rewards(at), written, strict=True) if other["prompt_id"] == row["prompt_id"]
-            ]
-            mean = sum(group) / 4
-            std = (sum((one - mean) ** 2 for one in group) / 3) ** 0.5
-            assert row["advantage"] == pytest.approx((reward - mean) / (std + 1e-6), abs=1e-9)
+    for at in range(MANY) if command.startswith("compute") else ():
+        written = rows_of(folders / f"many-out/step_{at}.jsonl")
+        for part in (0, 4):
+            group = rewards(at)[part : part + 4]
+            wanted = [(one - fmean(group)) / (stdev(group) + 1e-6) for one in group]
+            assert [row["advantage"] for row in written[part : part + 4]] == pytest.approx(wanted, abs=1e-9)

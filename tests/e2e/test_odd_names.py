@@ -4,95 +4,85 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import time
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.options.resolve import normalized
 from grpo_cli.schemas.table import items
-from tests.support.command import adv
-from tests.support.jobs import near
+from tests.support.command import adv, ran
+from tests.support.jobs import near, rows_of, write
 
 ROWS: list[dict[str, Any]] = [
     {"id": f"p{k // 4}", "k,l": k // 4, "env": "math:hard" if k < 4 else "code", "reward": float(k % 2), "acc=1": float(k % 2), "x=y": float(k % 2),
      "a[]": k % 2, "len gth": 1 + k % 2, "p.q": k // 4, " sp": k // 4}
     for k in range(8)
 ]  # fmt: skip
-WRITERS: dict[str, Any] = {
-    "jsonl": pl.DataFrame.write_ndjson, "csv": pl.DataFrame.write_csv, "parquet": pl.DataFrame.write_parquet,
-    "arrow": pl.DataFrame.write_ipc,
-}  # fmt: skip
+PLAIN = "-g id --reward reward"
 
 
-@pytest.fixture(params=WRITERS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    WRITERS[request.param](pl.DataFrame(ROWS), tmp_path / f"in.{request.param}")
-    return tmp_path
+@pytest.fixture(params=["in.jsonl", "in.csv", "in.parquet", "in.arrow"])
+def name(request: pytest.FixtureRequest) -> str:
+    """A file of these rows."""
+    return write(request.param, ROWS).name
 
 
-def advantages(place: Path, options: str, group: str = "-g id") -> list[float]:
-    (name,) = (path.name for path in place.glob("in.*"))
-    done = adv("compute", name, *shlex.split(f"{group} {options}"), "-o", "out.jsonl", "--force", "-q", cwd=place)
-    assert done.status == 0, done.err
-    return [json.loads(line)["advantage"] for line in (place / "out.jsonl").read_text().splitlines()]
+def advantages(name: str, options: str) -> list[float]:
+    ran(f"compute {name} {options} -o out.jsonl --force -q")
+    return [row["advantage"] for row in rows_of("out.jsonl")]
 
 
-def error(place: Path, options: str) -> str:
-    (name,) = (path.name for path in place.glob("in.*"))
-    done = adv("compute", name, *shlex.split(options), "-o", "none.jsonl", cwd=place)
+def error(name: str, options: str) -> str:
+    done = adv(f"compute {name} {options} -o none.jsonl")
     assert done.status in {1, 2}, done
     return done.err
 
 
 @pytest.mark.parametrize("named", ["x=y=1", "acc=1=1", "a[]", "reward"])
-def test_a_reward_may_have_a_name_that_looks_like_a_weight_or_a_path(named: str, place: Path) -> None:
+def test_a_reward_may_have_a_name_that_looks_like_a_weight_or_a_path(named: str, name: str) -> None:
     half = 0.5 / ((1 / 3) ** 0.5 + 1e-6)
-    assert advantages(place, f"--reward '{named}'") == near([-half, half] * 4)
+    assert advantages(name, f"-g id --reward {named}") == near([-half, half] * 4)
 
 
 @pytest.mark.parametrize(
     "group",
     ["-g id", "-g '\"k,l\"'", "-g p.q", "-g '\" sp\"'", "-g 'id,\"k,l\"'", "-g '\"k,l\", id'", "-g '\"k,l\"' -g p.q"],
 )
-def test_a_key_may_have_a_name_with_a_comma_or_spaces(group: str, place: Path) -> None:
-    wanted = advantages(place, "--reward reward --scale batch --batch-by id")
-    assert advantages(place, "--reward reward --scale batch --batch-by '\"k,l\"'", group) == near(wanted)
-    assert advantages(place, "--reward reward --group-within 'k,l'", group) == near(
-        advantages(place, "--reward reward")
-    )
+def test_a_key_may_have_a_name_with_a_comma_or_spaces(group: str, name: str) -> None:
+    wanted = advantages(name, f"{PLAIN} --scale batch --batch-by id")
+    batched = advantages(name, f"{group} --reward reward --scale batch --batch-by '\"k,l\"'")
+    assert batched == near(wanted)
+    within = advantages(name, f"{group} --reward reward --group-within 'k,l'")
+    assert within == near(advantages(name, PLAIN))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "way"),
+    ("wrong", "way", "right"),
     [
-        ("-g id --reward x=y", "a column x=y is --reward x=y=1"),
-        ("-g id --reward acc=1", "did you mean --reward acc=1=1?"),
-        ("--reward reward --group k,l", "did you mean --group '\"k,l\"'?"),
-        ("-g id --reward reward --scale batch --batch-by k,l", "did you mean --batch-by '\"k,l\"'?"),
-        ("--reward reward --group ' sp'", "did you mean --group '\" sp\"'?"),
+        ("-g id --reward x=y", "a column x=y is --reward x=y=1", "-g id --reward x=y=1"),
+        ("-g id --reward acc=1", "did you mean --reward acc=1=1?", "-g id --reward acc=1=1"),
+        ("--reward reward --group k,l", "did you mean --group '\"k,l\"'?", "--reward reward --group '\"k,l\"'"),
+        (f"{PLAIN} --scale batch --batch-by k,l", "did you mean --batch-by '\"k,l\"'?", f"{PLAIN} --scale batch --batch-by '\"k,l\"'"),
+        ("--reward reward --group ' sp'", "did you mean --group '\" sp\"'?", "--reward reward --group '\" sp\"'"),
     ],
-)
-def test_the_error_of_the_wrong_way_shows_one_that_can_be_pasted(wrong: str, way: str, place: Path) -> None:
-    said = error(place, wrong)
-    assert way in said
-    pasted = re.search(r"(--reward \S*=1\b'?|'\".*\"')", said)
-    assert pasted is not None
-    assert advantages(place, pasted[0] if "--reward" in pasted[0] else f"--reward reward -g {pasted[0]}", "-g id")
+)  # fmt: skip
+def test_the_error_of_the_wrong_way_shows_one_that_can_be_pasted(wrong: str, way: str, right: str, name: str) -> None:
+    assert way in error(name, wrong)
+    assert advantages(name, right)
 
 
-def test_a_value_of_plan_by_may_have_a_colon(place: Path) -> None:
-    plain = advantages(place, "--reward reward --method rloo")
-    plans = "--plan 'math:hard:method=rloo,scale=none' --plan 'code:with=math:hard'"
-    assert advantages(place, f"--reward reward --plan-by env {plans}") == near(plain)
-    empty = "--plan math:hard: --plan code:method=grpo"
-    assert advantages(place, f"--reward reward --plan-by env {empty}") == near(advantages(place, "--reward reward"))
-    assert "option of a plan named 'metod'; did you mean 'method'" in error(
-        place, "--plan-by env --plan math:hard:metod=rloo"
-    )
+def test_a_value_of_plan_by_may_have_a_colon_and_a_formula_with_commas_stands_in_quotes(name: str) -> None:
+    for plans, alone in (
+        ("--plan 'math:hard:method=rloo,scale=none' --plan 'code:with=math:hard'", "--method rloo"),
+        ("--plan math:hard: --plan code:method=grpo", ""),
+        ("""--plan 'default:"expr=LEAST(reward, 0.5) - mean"'""", "--expr 'LEAST(reward, 0.5) - mean'"),
+    ):
+        assert advantages(name, f"{PLAIN} --plan-by env {plans}") == near(advantages(name, f"{PLAIN} {alone}"))
+    said = error(name, "--plan-by env --plan math:hard:metod=rloo")
+    assert "option of a plan named 'metod'; did you mean 'method'" in said
 
 
 @pytest.mark.parametrize(
@@ -106,60 +96,32 @@ def test_a_value_of_plan_by_may_have_a_colon(place: Path) -> None:
 def test_the_options_of_a_plan_begin_after_the_colon_before_their_names(
     text: str, value: str, method: str | None
 ) -> None:
-    from grpo_cli.options.resolve import normalized
-
     ((named, own),) = normalized("plans", [text])[1].items()
     assert (named, own.get("method")) == (value, method)
 
 
-def test_a_formula_with_commas_stands_in_quotes(place: Path) -> None:
-    wanted = advantages(place, "--reward reward --expr 'LEAST(reward, 0.5) - mean'")
-    plans = """--plan 'default:"expr=LEAST(reward, 0.5) - mean"'"""
-    assert advantages(place, f"--reward reward --plan-by env {plans}") == near(wanted)
-
-
-def test_a_condition_names_any_column_of_the_key_in_backticks(place: Path) -> None:
-    (name,) = (path.name for path in place.glob("in.*"))
+def test_a_condition_names_any_column_of_the_key_in_backticks(name: str) -> None:
     one = "'1'" if name == "in.csv" else "1"  # CSV has no types
-    words = [name, "-g", '"k,l",p.q', "--reward", "reward"]
-    done = adv(
-        "select",
-        *words,
-        "-w",
-        f"`k,l` == {one}",
-        "-w",
-        f"std > 0 or `p.q` == {one}",
-        "-o",
-        f"kept-{name}",
-        "--json",
-        cwd=place,
-    )
+    rows = f"""{name} -g '"k,l",p.q' --reward reward"""
+    conditions = ("-w", f"`k,l` == {one}", "-w", f"std > 0 or `p.q` == {one}")
+    done = adv(f"select {rows} -o kept-{name} --json", *conditions)
     facts = json.loads(done.out)
     assert (facts["kept_groups"], facts["where"]) == (1, f"`k,l` == {one} and (std > 0 or `p.q` == {one})")
-    said = adv("inspect", *words, "-w", "p.q == 1", cwd=place).err
-    assert "a name like this stands in backticks: `p.q`" in said
+    assert "a name like this stands in backticks: `p.q`" in adv(f"inspect {rows} -w 'p.q == 1'").err
 
 
-@pytest.mark.parametrize("name", ["^k$", "^.*$", "*", "a b", "size ", "$", "and", "\u00e9 \u00e8"])
-@pytest.mark.parametrize("condition", ["{} == 1", "2 > {}", "{} + 1 == 2 and std > 0", "not {} == 0", "0.5 < {} <= 1"])
-def test_a_name_in_a_condition_is_never_a_pattern(name: str, condition: str, tmp_path: Path) -> None:
-    rows = [{"id": k // 2, name: k // 2 * 3 - 2, "reward": k % 2} for k in range(4)]  # -2 and 1
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    where = condition.format(f"`{name}`")
-    done = adv(
-        "select",
-        "in.jsonl",
-        "-g",
-        f"id,{name}" if name.strip() == name else f'id,"{name}"',
-        "-w",
-        where,
-        "-o",
-        "-",
-        "-q",
-        cwd=tmp_path,
-    )
-    wanted = [-2, 1] if condition in {"2 > {}", "not {} == 0"} else [1]
-    assert sorted({row[name] for row in done.rows}) == wanted, done.err
+@pytest.mark.parametrize("named", ["^k$", "^.*$", "*", "a b", "size ", "$", "and", "\u00e9 \u00e8"])
+@pytest.mark.parametrize(
+    ("condition", "wanted"),
+    [
+        ("{} == 1", [1]), ("2 > {}", [-2, 1]), ("{} + 1 == 2 and std > 0", [1]), ("not {} == 0", [-2, 1]), ("0.5 < {} <= 1", [1]),
+    ],
+)  # fmt: skip
+def test_a_name_in_a_condition_is_never_a_pattern(named: str, condition: str, wanted: list[int]) -> None:
+    write("in.jsonl", [{"id": k // 2, named: k // 2 * 3 - 2, "reward": k % 2} for k in range(4)])  # -2 and 1
+    key = f"id,{named}" if named.strip() == named else f'id,"{named}"'
+    done = adv("select in.jsonl -o - -q", "-g", key, "-w", condition.format(f"`{named}`"))
+    assert sorted({row[named] for row in done.rows}) == wanted, done.err
 
 
 def test_a_long_list_is_cut_in_time_that_grows_with_it() -> None:
@@ -177,11 +139,10 @@ def test_texts_of_map_may_have_commas_and_spaces_around_them() -> None:
 
 
 @pytest.mark.parametrize("number", ["1_0", "\uff11", "\u0661", "1e1_0"])
-def test_a_number_is_written_as_in_a_reward(number: str, place: Path) -> None:
-    for options in (f"--map pass={number}", f"--reward reward={number}", f"--epsilon {number}", f"--clip={number}:9"):
-        assert "a number" in error(
-            place, f"-g id {options}" if "--reward" in options else f"-g id --reward reward {options}"
-        )
+def test_a_number_is_written_as_in_a_reward(number: str) -> None:
+    write("in.jsonl", ROWS)
+    for options in ("--reward reward --map pass={}", "--reward reward={}", "--reward reward --epsilon {}", "--reward reward --clip={}:9"):  # fmt: skip
+        assert "a number" in error("in.jsonl", f"-g id {options.format(number)}")
     frame = pl.DataFrame({"id": ["a"] * 2, "reward": [number, "0"]})
     with pytest.raises(grpo_cli.DataError, match="which map does not name"):
         grpo_cli.advantages(frame, map=["10=5", "1=2"], group="id")
@@ -199,10 +160,9 @@ def test_a_list_is_cut_at_its_commas_and_not_inside_quotes(text: str, wanted: li
     assert items(text) == wanted
 
 
-def test_new_names_of_added_columns_are_cut_where_a_column_ends(place: Path) -> None:
-    (name,) = (path.name for path in place.glob("in.*"))
-    words = ["add", name, "--from", name, "-o", "added.jsonl", "-q", "--force"]
-    assert adv(*words, "--column", "x=y=z", "--column", "acc=1=a=b", cwd=place).status == 0
-    row = json.loads((place / "added.jsonl").read_text().splitlines()[1])
+def test_new_names_of_added_columns_are_cut_where_a_column_ends(name: str) -> None:
+    line = f"add {name} --from {name} -o added.jsonl -q --force"
+    ran(f"{line} --column x=y=z --column acc=1=a=b")
+    row = rows_of("added.jsonl")[1]
     assert (row["z"], row["a=b"]) == (ROWS[1]["x=y"], ROWS[1]["acc=1"])
-    assert "no column named 'q'" in adv(*words, "--column", "q=z", cwd=place).err
+    assert "no column named 'q'" in adv(f"{line} --column q=z").err

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from grpo_cli.files import stores
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.jobs import meanwhile, write
 from tests.support.other_stores import Azure, Google, Store, serving
 
@@ -55,8 +55,8 @@ def test_a_prefix_and_a_glob_are_read_page_by_page(store: Store) -> None:
 @pytest.mark.parametrize("name", ["in.jsonl", "in.parquet"])
 def test_an_object_gets_the_bytes_that_a_file_gets(store: Store, name: str) -> None:
     store.objects[f"box/{name}"] = write(name, ROWS).read_bytes()
-    assert adv(f"compute {name} -o local.{name} -q").status == 0
-    assert adv(f"compute {store.url}/{name} -o {store.url}/out/ -q").status == 0
+    ran(f"compute {name} -o local.{name} -q")
+    ran(f"compute {store.url}/{name} -o {store.url}/out/ -q")
     assert store.objects[f"box/out/{name}"] == Path(f"local.{name}").read_bytes()
 
 
@@ -70,7 +70,7 @@ def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_forc
     monkeypatch.setattr(stores, "exists", lambda _: False)  # it was made a moment after the last look
     done = adv(computing(store))
     assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"theirs")
-    assert adv(f"{computing(store)} --force").status == 0
+    ran(f"{computing(store)} --force")
     assert store.objects["box/out.jsonl"].count(b"advantage") == len(ROWS)
 
 
@@ -95,7 +95,7 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
 
 def test_a_busy_store_is_retried_and_a_refusal_is_one_line_without_credentials(store: Store) -> None:
     store.answers += [503]
-    assert adv(computing(store)).status == 0
+    ran(computing(store))
     store.answers += [403] * 20
     done = adv(f"{computing(store)} --force")
     assert (done.status, done.err.count("\n"), "access denied" in done.err) == (1, 1, True)

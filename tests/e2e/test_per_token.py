@@ -16,7 +16,7 @@ import pytest
 
 from grpo_cli.values import token_lists
 from grpo_cli.write.token_lists import TokenColumns, token_facts
-from tests.support.command import adv
+from tests.support.command import adv, facts_of, ran
 from tests.support.jobs import rows_of, write
 from tests.support.per_token import computed, lists_of
 
@@ -41,11 +41,6 @@ def on_mask(row: Row) -> list[float]:
     return [advantage(row) if one else 0.0 for one in row["loss_mask"]]
 
 
-def ok(line: str) -> None:
-    done = adv(line)
-    assert done.status == 0, done.err
-
-
 @pytest.mark.parametrize("suffix", FORMATS)
 @pytest.mark.parametrize(
     ("options", "zeros"),
@@ -61,7 +56,7 @@ def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(options: str, zeros
     path = write(f"in.{suffix}", ROWS)
     found = computed(path, f"out.{suffix}", f"--per-token --method dr-grpo {options}")
     assert found == [[0.0] * zeros * len(row["prompt_ids"]) + [advantage(row)] * row["n"] for row in ROWS]
-    ok(f"verify out.{suffix} --against {path}")
+    ran(f"verify out.{suffix} --against {path}")
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -80,7 +75,7 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, monkeypatch: pyt
 
     for name in ("_lists", "json_texts"):
         monkeypatch.setattr(token_lists, name, noted(getattr(token_lists, name)))
-    ok(f"compute in.{suffix} --per-token --length-column n --method dr-grpo -o out.{suffix} -q")
+    ran(f"compute in.{suffix} --per-token --length-column n --method dr-grpo -o out.{suffix} -q")
     assert [row["advantage"] for row in rows_of(f"out.{suffix}")] == [[-0.5] * 500, [0.5] * 500] * 3
     assert max(heights) == {"arrow": 6, "parquet": 3}.get(suffix, 2)  # a record batch, a row group, or a few tokens
 
@@ -88,13 +83,13 @@ def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, monkeypatch: pyt
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_in_place_and_again_with_replace(suffix: str) -> None:
     path = write(f"in.{suffix}", ROWS)
-    ok(f"compute {path} {MASK} --in-place -q")
+    ran(f"compute {path} {MASK} --in-place -q")
     assert lists_of(path) == list(map(on_mask, ROWS))
     again = adv(f"compute {path} {MASK} --in-place -q")
     assert (again.status, "already has a column 'advantage'" in again.err) == (1, True)
-    ok(f"compute {path} {IDS} --replace --in-place -q")
+    ran(f"compute {path} {IDS} --replace --in-place -q")
     assert lists_of(path) == [[advantage(row)] * row["n"] for row in ROWS]
-    ok(f"compute {path} --method dr-grpo --replace -o plain.{suffix} -q")
+    ran(f"compute {path} --method dr-grpo --replace -o plain.{suffix} -q")
     assert [row["advantage"] for row in rows_of(f"plain.{suffix}")] == list(map(advantage, ROWS))
 
 
@@ -131,14 +126,13 @@ def test_records_with_lists_get_a_list_for_each_rollout() -> None:
 
 def test_a_stream_gets_its_lists_group_by_group() -> None:
     lines = "".join(f"{json.dumps(row)}\n" for row in ROWS)
-    done = adv(f"compute - --stream --group prompt_id {MASK} -q", stdin=lines)
-    assert done.status == 0, done.err
+    done = ran(f"compute - --stream --group prompt_id {MASK} -q", stdin=lines)
     assert [row["advantage"] for row in done.rows] == list(map(on_mask, ROWS))
 
 
 def test_the_summary_and_the_parquet_file_say_what_the_tokens_are() -> None:
     write("in.parquet", ROWS)
-    facts = json.loads(adv(f"compute in.parquet {MASK} -o out.parquet --json").out)
+    facts = facts_of(f"compute in.parquet {MASK} -o out.parquet")
     assert facts["per_token"] == {"columns": {"mask": "loss_mask"}, "tokens": 36, "response_tokens": 15}
     noted = json.loads(pq.read_metadata("out.parquet").metadata[b"grpo_adv"])
     assert noted["per_token"] == {"mask": "loss_mask"}

@@ -24,7 +24,7 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import with_schema
 from grpo_cli.read.tables import Binding
 from grpo_cli.schemas.table import schemas
-from tests.support.command import Done, adv, process
+from tests.support.command import Done, adv, facts_of, process, ran
 from tests.support.drawn import is_nightly
 from tests.support.jobs import write
 from tests.support.json_schemas import schemas as json_schemas
@@ -88,8 +88,7 @@ def template(site: Path) -> Path:
 
 
 def values(line: str) -> list[float]:
-    done = adv(line)
-    assert done.status == 0, done.err
+    done = ran(line)
     return [row["advantage"] for row in done.rows]
 
 
@@ -117,7 +116,7 @@ def test_names_of_a_package_mean_what_it_says() -> None:
         done = adv(f"compute in.jsonl {name} -o -")
         assert [row["advantage"] for row in done.rows] == MIDRANGE
         assert f"{name.split()[1]} (from lab-plugin 1.0)" in done.err
-    facts = json.loads(adv("compute in.jsonl --preset lab-trainer --json").out)
+    facts = facts_of("compute in.jsonl --preset lab-trainer")
     assert facts["plan"]["package"] == facts["preset"]["from"] == "lab-plugin 1.0"
     Draft202012Validator(json.loads(json_schemas()["compute"])).validate(facts)
 
@@ -125,7 +124,7 @@ def test_names_of_a_package_mean_what_it_says() -> None:
 @pytest.mark.usefixtures("template")
 def test_an_audit_finds_the_method_and_the_preset_of_a_package() -> None:
     for flag, name, said in (("-m", "lab-midrange", "matches --method lab-midrange"), ("--preset", "lab-trainer", "lab-trainer")):  # fmt: skip
-        assert adv(f"compute many.jsonl {flag} {name} -o out.jsonl -q --force").status == 0
+        ran(f"compute many.jsonl {flag} {name} -o out.jsonl -q --force")
         done = adv("audit out.jsonl")
         assert said in done.out, done.err
 
@@ -138,7 +137,7 @@ def test_listings_and_explanations_name_the_package(command: str, name: str) -> 
     listed = adv(command)
     assert re.search(rf"^{name} .*\n(.*\n)?.*from lab-plugin 1\.0", listed.out, re.MULTILINE), listed.out
     assert f"{name} (from lab-plugin 1.0)" in adv(f"{command} {name}").out
-    rows = {row["name"]: row["origin"] for row in json.loads(adv(f"{command} --json").out)}
+    rows = {row["name"]: row["origin"] for row in facts_of(command)}
     assert rows.pop(name) == "lab-plugin 1.0"
     assert {*rows.values()} == {"built in"}
 
@@ -227,7 +226,7 @@ def test_an_entry_point_that_is_not_one_is_named(site: Path) -> None:
 
 def test_a_package_that_cannot_be_imported_does_not_stop_an_audit_without_a_match(site: Path) -> None:
     bad(site, "estimators", "")
-    assert adv("compute many.jsonl --expr 'reward * n - min / 7' -o out.jsonl -q").status == 0
+    ran("compute many.jsonl --expr 'reward * n - min / 7' -o out.jsonl -q")
     done = adv("audit out.jsonl")
     assert (done.status, "no match" in done.out) == (0, True), done.err
     assert done.err.startswith("warning: ") and done.err.count("\n") == 1
@@ -377,7 +376,7 @@ def test_columns_that_a_method_names_are_kept_apart(site: Path) -> None:
     of_presets = "[grpo_adv.presets]\nlow = naming:LOW\nhigh = naming:HIGH\ntop = naming:TOP\n"
     install(site, "naming", f"[grpo_adv.estimators]\npoint = naming:X\n{of_presets}", naming=NAMES_A_COLUMN)
     for preset in ("low", "high"):
-        assert adv(f"compute many.jsonl --preset {preset} -o out.jsonl -q --force").status == 0
+        ran(f"compute many.jsonl --preset {preset} -o out.jsonl -q --force")
         assert f"matches {preset}" in adv("audit out.jsonl").out
     write("two.jsonl", [{"id": 0, "x": x, "y": y} for x, y in ((0.0, 1.0), (1.0, 3.0), (4.0, 2.0))])
     line = "compute two.jsonl -m point --group id --reward x --reward y --combine normalize -o -"
@@ -423,11 +422,11 @@ def test_in_python_they_are_warnings_and_errors(site: Path) -> None:
 
 def test_a_file_of_presets_adds_to_those_that_are_there() -> None:
     Path("ours.toml").write_text(f"[ours]\n{PRESET}[theirs]\ninherits = 'ours'\nplan.divisor.ddof = 0\n")
-    facts = json.loads(adv("compute in.jsonl --preset theirs --presets ours.toml --json --explain").out)
+    facts = facts_of("compute in.jsonl --preset theirs --presets ours.toml --explain")
     assert (facts["plan"]["divisor"]["epsilon"], facts["plan"]["divisor"]["ddof"]) == (0.5, 0)
     assert facts["preset"]["from"] == "ours.toml"
     assert "ours (from ours.toml): Ours" in adv("presets ours --presets ours.toml").out
-    assert adv("compare in.jsonl --preset ours --preset trl-grpo --presets ours.toml").status == 0
+    ran("compare in.jsonl --preset ours --preset trl-grpo --presets ours.toml")
     # A file is beside one run.
     one_line(adv("compute in.jsonl --preset theirs"), "no preset named 'theirs'")
 

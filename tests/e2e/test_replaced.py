@@ -13,122 +13,122 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.jobs import rows_of, write
 
 ROWS = [{"prompt_id": at // 4, "reward": at % 3, "prompt": "p", "completion": "c"} for at in range(40)]
 REPLACING = {
-    "out.jsonl": ["compute", "in.jsonl", "-o", "out.jsonl", "--force"],
-    "out.parquet": ["compute", "in.jsonl", "-o", "out.parquet", "--force"],
-    "out.csv.gz": ["compute", "in.jsonl", "-o", "out.csv.gz", "--force"],
-    "page.html": ["report", "in.jsonl", "-o", "page.html", "--force"],
-    "s.json": ["compute", "in.jsonl", "-o", "-", "--summary", "s.json", "--force"],
-    "chosen.jsonl": ["select", "in.jsonl", "--limit", "2", "-o", "chosen.jsonl", "--force"],
-    "sft.jsonl": ["export", "in.jsonl", "--to", "sft", "-o", "sft.jsonl", "--force"],
-    "both.jsonl": ["compare", "in.jsonl", "-m", "grpo", "-m", "rloo", "--write", "-o", "both.jsonl", "--force"],
-    "added.jsonl": ["add", "in.jsonl", "--from", "in.jsonl", "--column", "reward=more", "-o", "added.jsonl", "--force"],
-    "mine.jsonl": ["compute", "mine.jsonl", "--in-place"],
-    "mine.csv": ["compute", "mine.csv", "--in-place"],
-    "mine.json": ["compute", "mine.json", "--in-place"],
-    "mine.arrow": ["compute", "mine.arrow", "--in-place"],
-    "mine.parquet": ["compute", "mine.parquet", "--in-place"],
-    "skills/grpo-adv/SKILL.md": ["skill", "--install", "skills", "--force"],
-}  # fmt: skip
+    "out.jsonl": "compute in.jsonl -o out.jsonl --force",
+    "out.parquet": "compute in.jsonl -o out.parquet --force",
+    "out.csv.gz": "compute in.jsonl -o out.csv.gz --force",
+    "page.html": "report in.jsonl -o page.html --force",
+    "s.json": "compute in.jsonl -o - --summary s.json --force",
+    "chosen.jsonl": "select in.jsonl --limit 2 -o chosen.jsonl --force",
+    "sft.jsonl": "export in.jsonl --to sft -o sft.jsonl --force",
+    "both.jsonl": "compare in.jsonl -m grpo -m rloo --write -o both.jsonl --force",
+    "added.jsonl": "add in.jsonl --from in.jsonl --column reward=more -o added.jsonl --force",
+    "mine.jsonl": "compute mine.jsonl --in-place",
+    "mine.csv": "compute mine.csv --in-place",
+    "mine.json": "compute mine.json --in-place",
+    "mine.arrow": "compute mine.arrow --in-place",
+    "mine.parquet": "compute mine.parquet --in-place",
+    "skills/grpo-adv/SKILL.md": "skill --install skills --force",
+}
 NOBODY = 65534
 # An access list: the owner reads and writes, user 65534 reads, the group and the mask read, others nothing.
 ENTRIES = [(1, 6, 2**32 - 1), (2, 4, NOBODY), (4, 4, 2**32 - 1), (16, 4, 2**32 - 1), (32, 0, 2**32 - 1)]
 ACCESS = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in ENTRIES)
-ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other attributes")
+REPLACED = pytest.mark.parametrize("path", [Path(name) for name in REPLACING], ids=str)
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    write(tmp_path / "in.jsonl", ROWS)
+@pytest.fixture(autouse=True)
+def _files(place: Path) -> None:
+    write(place / "in.jsonl", ROWS)
+    (place / "skills/grpo-adv").mkdir(parents=True)
     for name in REPLACING:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         if name.startswith("mine"):
-            write(tmp_path / name, ROWS)
+            write(place / name, ROWS)
         else:
-            (tmp_path / name).write_text("old")
-    return tmp_path
+            (place / name).write_text("old")
 
 
-@pytest.mark.parametrize("name", REPLACING)
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664, 0o606, 0o440])
-def test_the_mode_is_kept_and_the_time_is_new(name: str, mode: int, place: Path) -> None:
-    path = place / name
-    path.chmod(mode)
-    os.utime(path, (1, 1))
-    before, old = time.time_ns(), path.read_bytes()
-    done = adv(*REPLACING[name], cwd=place)
-    assert done.status == 0, done.err
+def replace(path: Path) -> os.stat_result:
+    """Run the command that replaces a file; its new state."""
+    old = path.read_bytes()
+    done = adv(REPLACING[str(path)])
+    assert (done.status, "had another owner" in done.err) == (0, False), done.err
     assert path.read_bytes() != old
-    assert stat.S_IMODE(path.stat().st_mode) == mode
-    assert before - 10**8 < path.stat().st_mtime_ns < time.time_ns() + 10**8
+    return path.stat()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other attributes")
-@pytest.mark.parametrize("name", REPLACING)
-def test_attributes_and_the_access_list_are_kept(name: str, place: Path) -> None:
-    path = place / name
-    wanted = {"user.run": b"2026-11-27", "user.empty": b"", "system.posix_acl_access": ACCESS}
+def set_attribute(path: Path, name: str, value: bytes) -> None:
     try:
-        for each, value in wanted.items():
-            os.setxattr(path, each, value)
+        os.setxattr(path, name, value)
     except OSError:
         pytest.skip("this file system has no attributes")
+
+
+@REPLACED
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664, 0o606, 0o440])
+def test_the_mode_is_kept_and_the_time_is_new(path: Path, mode: int) -> None:
+    path.chmod(mode)
+    os.utime(path, (1, 1))
+    before = time.time_ns()
+    state = replace(path)
+    assert stat.S_IMODE(state.st_mode) == mode
+    assert before - 10**8 < state.st_mtime_ns < time.time_ns() + 10**8
+
+
+@ONLY_LINUX
+@REPLACED
+def test_attributes_and_the_access_list_are_kept(path: Path) -> None:
+    wanted = {"user.run": b"2026-11-27", "user.empty": b"", "system.posix_acl_access": ACCESS}
+    for each, value in wanted.items():
+        set_attribute(path, each, value)
     mode = path.stat().st_mode
-    assert adv(*REPLACING[name], cwd=place).status == 0
+    assert replace(path).st_mode == mode
     assert {each: os.getxattr(path, each) for each in os.listxattr(path)} == wanted
-    assert path.stat().st_mode == mode
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other attributes")
+@ONLY_LINUX
 def test_the_access_list_of_new_files_is_not_given_to_a_file_without_one(place: Path) -> None:
-    try:
-        os.setxattr(place, "system.posix_acl_default", ACCESS)
-    except OSError:
-        pytest.skip("this file system has no access lists")
-    (place / "out.jsonl").chmod(0o644)
-    assert adv(*REPLACING["out.jsonl"], cwd=place).status == 0
-    assert (os.listxattr(place / "out.jsonl"), stat.S_IMODE((place / "out.jsonl").stat().st_mode)) == ([], 0o644)
-    assert adv("compute", "in.jsonl", "-o", "new.jsonl", cwd=place).status == 0
-    assert os.listxattr(place / "new.jsonl") == ["system.posix_acl_access"]
+    set_attribute(place, "system.posix_acl_default", ACCESS)
+    path = Path("out.jsonl")
+    path.chmod(0o644)
+    assert stat.S_IMODE(replace(path).st_mode) == 0o644
+    assert os.listxattr(path) == []
+    ran("compute in.jsonl -o new.jsonl")
+    assert os.listxattr("new.jsonl") == ["system.posix_acl_access"]
 
 
-@ONLY_ROOT
-@pytest.mark.parametrize("name", REPLACING)
-def test_the_owner_and_the_group_are_kept(name: str, place: Path) -> None:
-    os.chown(place / name, NOBODY, NOBODY - 1)
-    (place / name).chmod(0o640)
-    done = adv(*REPLACING[name], cwd=place)
-    assert (done.status, "had another owner" in done.err) == (0, False)
-    state = (place / name).stat()
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@REPLACED
+def test_the_owner_and_the_group_are_kept(path: Path) -> None:
+    os.chown(path, NOBODY, NOBODY - 1)
+    path.chmod(0o640)
+    state = replace(path)
     assert (state.st_uid, state.st_gid, stat.S_IMODE(state.st_mode)) == (NOBODY, NOBODY - 1, 0o640)
 
 
-def test_what_replaces_a_private_file_is_private_while_it_is_written(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (place / "out.jsonl").chmod(0o600)
+def test_what_replaces_a_private_file_is_private_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("out.jsonl").chmod(0o600)
     seen, real = set[int](), os.fsync
 
     def fsync(fd: int) -> None:
-        seen.update(stat.S_IMODE(path.stat().st_mode) for path in place.glob(".out.jsonl.*.tmp"))
+        seen.update(stat.S_IMODE(path.stat().st_mode) for path in Path().glob(".out.jsonl.*.tmp"))
         real(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert adv(*REPLACING["out.jsonl"], cwd=place).status == 0
+    replace(Path("out.jsonl"))
     assert seen == {0o600}
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_make_sees_that_an_output_is_new(place: Path) -> None:
-    rule = (
-        f"out.jsonl: in.jsonl\n\t@{sys.executable} -m grpo_cli compute in.jsonl -o out.jsonl --force -q && echo made\n"
-    )
-    (place / "Makefile").write_text(rule)
-    os.utime(place / "out.jsonl", (1, 1))
-    said = [subprocess.run(["make"], cwd=place, capture_output=True, text=True, check=True).stdout for _ in range(2)]
+def test_make_sees_that_an_output_is_new() -> None:
+    command = f"{sys.executable} -m grpo_cli compute in.jsonl -o out.jsonl --force -q"
+    Path("Makefile").write_text(f"out.jsonl: in.jsonl\n\t@{command} && echo made\n")
+    os.utime("out.jsonl", (1, 1))
+    said = [subprocess.run(["make"], capture_output=True, text=True, check=True).stdout for _ in range(2)]
     assert said[0] == "made\n" and "up to date" in said[1]
-    assert len(rows_of(place / "out.jsonl")) == len(ROWS)
+    assert len(rows_of("out.jsonl")) == len(ROWS)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from grpo_cli.engine.presets import presets
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.drawn import some
 from tests.support.samples import SAMPLES, samples_in
 
@@ -53,28 +52,27 @@ CASES = {
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("scored") / "scored.jsonl"
-    assert adv("compute", str(SAMPLES / "rewards.jsonl"), "--quiet", "-o", str(path)).status == 0
+    ran(f"compute {SAMPLES}/rewards.jsonl --quiet -o {path}")
     return path
 
 
-@pytest.fixture
-def folder(tmp_path: Path, scored: Path) -> Path:
-    samples_in(tmp_path)
-    shutil.copy(scored, tmp_path)
-    return tmp_path
+@pytest.fixture(autouse=True)
+def _files(place: Path, scored: Path) -> None:
+    samples_in(place)
+    shutil.copy(scored, place)
 
 
 @pytest.mark.parametrize(
     "inputs", ["rewards.jsonl --singleton zero", "steps.jsonl --group-within step --batch-by step --clip=-5:5"]
 )
-def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs: str, folder: Path) -> None:
+def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs: str) -> None:
     fitting = 0
-    per_row = [(name, row) for name, row in presets().items() if not (row.refused or row.plan.distill.coef)]
-    computed = [(name, row) for name, row in per_row if {*row.plan.needs} <= {"length"}]
-    for name, row in (tried := some(computed, 4)):
+    per_row = [row for row in presets().values() if not (row.refused or row.plan.distill.coef)]
+    computed = [row for row in per_row if {*row.plan.needs} <= {"length"}]
+    for row in (tried := some(computed, 6)):
         length = "--length-column length" if row.plan.needs else ""
-        line = f"compute {inputs} --preset {name} {length} --force -o out.jsonl"
-        done = adv(*shlex.split(line), cwd=folder, COLUMNS="80", NO_COLOR="1")
+        line = f"compute {inputs} --preset {row.name} {length} --force -o out.jsonl"
+        done = adv(line)
         assert done.status == 0, (line, done.err)
         if "warning:" not in done.out:
             fitting += 1
@@ -84,10 +82,10 @@ def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_command_prints_what_it_printed(name: str, folder: Path) -> None:
-    done = adv(*shlex.split(CASES[name]), cwd=folder, COLUMNS="80", NO_COLOR="1")
-    parts = [f"$ grpo-adv {CASES[name]}", done.out, *([f"--- standard error\n{done.err}"] if done.err else [])]
-    text = "\n".join([*parts, f"--- exit status {done.status}\n"])
+def test_a_command_prints_what_it_printed(name: str) -> None:
+    done = adv(CASES[name])
+    said = f"--- standard error\n{done.err}\n" if done.err else ""
+    text = f"$ grpo-adv {CASES[name]}\n{done.out}\n{said}--- exit status {done.status}\n"
     shown = re.sub(r"\b\d+\.\d+ s$", "0.01 s", text, flags=re.MULTILINE)
     kept = HERE / f"{name}.txt"
     if "UPDATE_SNAPSHOTS" in os.environ:

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, in_time, taken
+from tests.support.command import adv, in_time, ran, taken
 from tests.support.jobs import compute, rows_of, write
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
@@ -46,14 +46,13 @@ def test_a_variable_that_is_not_set_is_no_choice(words: str, message: str) -> No
 
 
 def test_the_directory_itself_is_an_input() -> None:
-    assert adv("compute . -q").status == 0
+    ran("compute . -q")
     assert names() == ["a.advantages.jsonl", "a.jsonl"]
 
 
 def test_a_directory_of_outputs_inside_of_that_of_the_inputs_is_not_read() -> None:
     for _ in range(2):
-        done = adv("compute . -o out/ --force --json")
-        assert done.status == 0, done.err
+        done = ran("compute . -o out/ --force --json")
     facts = json.loads(done.out)
     assert facts["inputs"] == ["a.jsonl"]
     assert "out/a.jsonl" in " ".join(facts["warnings"])
@@ -100,12 +99,11 @@ INTO_A_PIPE = {
 
 @pytest.mark.parametrize("name", INTO_A_PIPE)
 def test_a_named_pipe_is_written_like_a_file_if_it_is_read(name: str) -> None:
-    assert adv(f"{INTO_A_PIPE[name]} {name}").status == 0
+    ran(f"{INTO_A_PIPE[name]} {name}")
     os.mkfifo(f"pipe.{name}")
     with ThreadPoolExecutor(1) as pool:
         reader = pool.submit(Path(f"pipe.{name}").read_bytes)
-        done = adv(f"{INTO_A_PIPE[name]} pipe.{name}")
-        assert done.status == 0, done.err
+        ran(f"{INTO_A_PIPE[name]} pipe.{name}")
         got = reader.result(timeout=60)
     if name in {"summary.json", "r.html"}:  # they have times and their own name
         assert len(got) > 100
@@ -284,9 +282,9 @@ main()
 def test_a_file_without_a_suffix_is_known_by_its_first_bytes(name: str) -> None:
     Path("sub.d").mkdir()
     Path(name).write_bytes(gzip.compress(LINES.encode()) if name.endswith(".gz") else LINES.encode())
-    assert adv(f"compute {name} -o out.jsonl -q").status == 0
+    ran(f"compute {name} -o out.jsonl -q")
     assert [row["reward"] for row in rows_of("out.jsonl")] == [1, 0]
-    assert adv(f"compute {name} -q").status == 0
+    ran(f"compute {name} -q")
     assert Path(name.replace("rows", "rows.advantages")).exists()
 
 

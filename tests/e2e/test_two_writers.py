@@ -11,40 +11,34 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from tests.support.command import TERMINAL, Done, adv, process
+from tests.support.command import TERMINAL, Done, adv, process, ran
 from tests.support.drawn import paired
 from tests.support.jobs import frame, rows_of, write
 from tests.unit.formats.test_splice import OpenKeys
 
 WRITERS = int(os.environ.get("WRITERS", "3"))  # at once
-ROUNDS = int(os.environ.get("WRITER_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("WRITER_ROUNDS", "1"))
+
+
+@pytest.fixture(autouse=True)
+def _small(place: Path) -> None:
+    write(place / "0.jsonl", [{"prompt_id": row // 4, "reward": row % 3} for row in range(8)])
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A small file."""
-    write(tmp_path / "0.jsonl", [{"prompt_id": row // 4, "reward": row % 3} for row in range(8)])
-    return tmp_path
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> Path:
+def large() -> None:
     """A file for each writer, in two formats."""
     for at in range(WRITERS):
         rows = [{"prompt_id": row // 4, "reward": row % 3, "of": at, "text": "x" * 500} for row in range(2000)]
         for suffix in ("jsonl", "parquet"):
-            write(tmp_path / f"{at}.{suffix}", rows)
-    return tmp_path
+            write(f"{at}.{suffix}", rows)
 
 
-def at_once(place: Path, *lines: str) -> list[Done]:
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-m", "grpo_cli", *line.split(), "-q"], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, env={**os.environ, **TERMINAL},
-        )
-        for line in lines
-    ]  # fmt: skip
+def at_once(line: str) -> list[Done]:
+    """What the writers say who run this line at once, each with its number."""
+    words = [[sys.executable, "-m", "grpo_cli", *line.format(at).split(), "-q"] for at in range(WRITERS)]
+    to_us = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": {**os.environ, **TERMINAL}}
+    runs = [subprocess.Popen[str](one, stdin=subprocess.DEVNULL, **to_us) for one in words]  # type: ignore[call-overload]
     ended = [(run.communicate(timeout=100), run.returncode) for run in runs]
     return [Done(status, *said) for said, status in ended]
 
@@ -53,56 +47,62 @@ def is_one_line(done: Done) -> bool:
     return done.err.startswith("error: ") and done.err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(("suffix", "force"), paired(["jsonl", "parquet", "jsonl.gz"], ["", " --force"]))
-def test_of_several_runs_one_output_is_that_of_one_of_them(suffix: str, force: str, files: Path) -> None:
-    kind = suffix.partition(".")[0]
+def test_of_several_runs_one_output_is_that_of_one_of_them(suffix: str, force: str) -> None:
+    kind, out = suffix.partition(".")[0], Path(f"out.{suffix}")
     whole = []
     for at in range(WRITERS):
-        assert adv("compute", f"{at}.{kind}", "-o", f"alone.{at}.{suffix}", cwd=files).status == 0
-        whole.append((files / f"alone.{at}.{suffix}").read_bytes())
+        ran(f"compute {at}.{kind} -o alone.{at}.{suffix}")
+        whole.append(Path(f"alone.{at}.{suffix}").read_bytes())
     for _ in range(ROUNDS):
-        done = at_once(files, *(f"compute {at}.{kind} -o out.{suffix}{force}" for at in range(WRITERS)))
+        done = at_once(f"compute {{}}.{kind} -o {out}{force}")
         good = [each for each in done if each.status == 0]
         assert len(good) == (WRITERS if force else 1), done
         assert all(is_one_line(each) and "exists" in each.err for each in done if each.status), done
-        assert (files / f"out.{suffix}").read_bytes() in whole
-        assert not [*files.glob(".*.tmp")]
-        (files / f"out.{suffix}").unlink()
+        assert out.read_bytes() in whole
+        assert not [*Path().glob(".*.tmp")]
+        out.unlink()
 
 
+@pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_of_several_runs_in_place_none_is_lost_in_silence(kind: str, files: Path) -> None:
+def test_of_several_runs_in_place_none_is_lost_in_silence(kind: str) -> None:
+    rows = rows_of(f"0.{kind}")
     for _ in range(ROUNDS):
-        write(files / f"in.{kind}", rows_of(files / f"0.{kind}"))
-        rows = rows_of(files / f"in.{kind}")
-        done = at_once(files, *(f"compute in.{kind} --in-place --column a{at}" for at in range(WRITERS)))
+        write(f"in.{kind}", rows)
+        done = at_once(f"compute in.{kind} --in-place --column a{{}}")
         columns = {f"a{at}" for at, each in enumerate(done) if each.status == 0}
         assert columns and all(is_one_line(each) for each in done if each.status), done
-        after = rows_of(files / f"in.{kind}")
+        after = rows_of(f"in.{kind}")
         assert after[0].keys() == rows[0].keys() | columns, done
         assert [{name: row[name] for name in rows[0]} for row in after] == rows
-        assert not [*files.glob(".*.tmp")]
+        assert not [*Path().glob(".*.tmp")]
 
 
 # --- holes -----------------------------------------------------------------------------------------------------
 
 
+def hole(name: str) -> None:
+    """A file of a terabyte of nothing."""
+    Path(name).touch()
+    os.truncate(name, 1 << 40)
+
+
 @pytest.mark.parametrize(
     "name", ["in.jsonl", "in.json", "in.csv", "in.parquet", "in.arrow", "in.jsonl.gz", "in.db", "in.pt"]
 )
-def test_a_file_that_is_one_large_hole_is_refused(name: str, place: Path) -> None:
-    with (place / name).open("wb") as handle:
-        handle.truncate(1 << 40)
-    done = process("compute", name, cwd=place, timeout=100)
+def test_a_file_that_is_one_large_hole_is_refused(name: str) -> None:
+    hole(name)
+    done = process(f"compute {name}", timeout=100)
     assert (done.status, is_one_line(done)) == (1, True), done
 
 
-def test_an_output_with_a_hole_is_replaced_as_a_whole(place: Path) -> None:
-    with (place / "out.jsonl").open("wb") as handle:
-        handle.truncate(1 << 40)
-    assert adv("compute", "0.jsonl", "-o", "out.jsonl", "--force", cwd=place).status == 0
-    assert len(rows_of(place / "out.jsonl")) == 8
-    assert (place / "out.jsonl").stat().st_size < 1 << 22
+def test_an_output_with_a_hole_is_replaced_as_a_whole() -> None:
+    hole("out.jsonl")
+    ran("compute 0.jsonl -o out.jsonl --force")
+    assert len(rows_of("out.jsonl")) == 8
+    assert Path("out.jsonl").stat().st_size < 1 << 22
 
 
 # --- encrypted Parquet -------------------------------------------------------------------------------------------
@@ -118,11 +118,11 @@ def test_an_output_with_a_hole_is_replaced_as_a_whole(place: Path) -> None:
         "inspect 0.jsonl --against in.parquet", "compute . -o out/ --group-within file",
     ],
 )  # fmt: skip
-def test_encrypted_columns_are_said_by_every_command(line: str, place: Path, *, plaintext_footer: bool) -> None:
+def test_encrypted_columns_are_said_by_every_command(line: str, *, plaintext_footer: bool) -> None:
     keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["reward"]}, plaintext_footer=plaintext_footer)
     locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
-    pq.write_table(frame([0, 1, 1, 0]).to_arrow(), place / "in.parquet", encryption_properties=locks)
-    before = {path.name: path.read_bytes() for path in place.iterdir()}
-    done = adv(*line.split(), cwd=place)
+    pq.write_table(frame([0, 1, 1, 0]).to_arrow(), "in.parquet", encryption_properties=locks)
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    done = adv(line)
     assert (done.status, is_one_line(done), "encrypted" in done.err) == (1, True, True), done
-    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before

@@ -1,6 +1,6 @@
 """The command in a test: `adv` runs it in this process, `process` as a user does, which takes 0.4 s longer.
 
-Both take a line as it is typed; words behind it are taken as they are.
+Both take a line as it is typed; words behind it are taken as they are. `ran` and `facts_of` are for runs that must succeed.
 """
 
 from __future__ import annotations
@@ -69,6 +69,18 @@ def adv(line: str = "", *words: str, cwd: Path | None = None, stdin: str = "", *
             __main__.main()
     assert isinstance(end.value.code, int), end.value.code
     return Done(end.value.code, *(_text(stream) for stream in streams.values()))
+
+
+def ran(line: str = "", *words: str, **more: Any) -> Done:
+    """The same of a run that must succeed."""
+    done = adv(line, *words, **more)
+    assert done.status == 0, done.err
+    return done
+
+
+def facts_of(line: str, **more: Any) -> Any:
+    """What a run that must succeed says with --json."""
+    return json.loads(ran(f"{line} --json", **more).out)
 
 
 @contextmanager

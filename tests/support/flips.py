@@ -36,22 +36,20 @@ OPTIONS: Final[list[dict[str, Any]]] = [
     {"compression": "zstd", "max_rows_per_page": 8},
 ]
 COMMANDS: Final = [
-    ["inspect", "in.parquet"],
-    ["report", "in.parquet", "-o", "out.html", "--force"],
-    ["select", "in.parquet", "-o", "selected.parquet", "--force", "--per-group", "1"],
-    ["compute", "in.parquet", "-o", "out.jsonl", "--force"],
-    ["compute", "in.parquet", "-o", "out.parquet", "--force"],
-    ["compute", "in.parquet", "-o", "out.parquet", "--force", "--zero-variance", "drop"],
-    ["compare", "in.parquet", "--method", "grpo", "--method", "rloo"],
-    [
-        "export", "in.parquet", "--to", "sft", "-o", "out.jsonl", "--force", "--prompt", "prompt_id", "--response",
-        "response",
-    ],
-    ["export", "in.parquet", "--to", "weights", "-o", "out.jsonl", "--force"],
-    ["audit", "in.parquet"],
-    ["verify", "in.parquet", "--against", "intact.parquet"],
-    ["schemas", "in.parquet"],
-]  # fmt: skip
+    "inspect in.parquet",
+    "report in.parquet -o out.html --force",
+    "select in.parquet -o selected.parquet --force --per-group 1",
+    "compute in.parquet -o out.jsonl --force",
+    "compute in.parquet -o out.parquet --force",
+    "compute in.parquet -o out.parquet --force --zero-variance drop",
+    "compare in.parquet --method grpo --method rloo",
+    "export in.parquet --to sft -o out.jsonl --force --prompt prompt_id --response response",
+    "export in.parquet --to weights -o out.jsonl --force",
+    "audit in.parquet",
+    "verify in.parquet --against intact.parquet",
+    "schemas in.parquet",
+    "browse",
+]
 MOSTLY: Final = 0.6  # of the bits are those of the footer
 SECONDS: Final = 120
 
@@ -84,13 +82,13 @@ def browsed() -> None:
         return
 
 
-def run(command: list[str]) -> str:
+def run(line: str) -> str:
     """What is wrong with how a command ends, or nothing."""
     try:
-        if command == ["browse"]:
+        if line == "browse":
             browsed()
             return ""
-        done = adv(*command)
+        done = adv(line)
     except BaseException as error:  # noqa: BLE001 - a traceback of whatever kind
         return repr(error)
     return "" if done.status in {0, 1, 2} else str(done)
@@ -101,10 +99,10 @@ def main(first: int, last: int) -> None:
     for number in range(first, last):
         faulthandler.dump_traceback_later(SECONDS, exit=True)
         Path("in.parquet").write_bytes(spoiled(number))
-        for command in [*COMMANDS, ["browse"]]:
-            Path("now").write_text(f"{number} {' '.join(command)}", encoding="utf-8")
-            if wrong := run(command):
-                sys.stdout.write(f"{number} {command} {wrong}\n")
+        for line in COMMANDS:
+            Path("now").write_text(f"{number} {line}", encoding="utf-8")
+            if wrong := run(line):
+                sys.stdout.write(f"{number} {line} {wrong}\n")
     faulthandler.cancel_dump_traceback_later()
 
 

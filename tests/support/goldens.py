@@ -91,7 +91,7 @@ def computed(run: Run) -> pl.Series:
 def computed_by_command(run: Run, directory: Path) -> pl.Series:
     """The same from files: a row that is not written is dropped."""
     source, out = HERE / "tables" / f"{run.dataset}.parquet", directory / "out.parquet"
-    done = adv("compute", str(source), "-o", str(out), "--force", "--quiet", *run.args)
+    done = adv(f"compute {source} -o {out} --force --quiet", *run.args)
     assert done.status == 0, f"{run}: {done.err.strip()}"
     rows, written = table("tables", run.dataset), pl.read_parquet(out)
     keys = [name for name in KEYS if name in rows.columns]
