@@ -102,10 +102,10 @@ def one_line(done: Done, said: str) -> None:
 
 def test_the_tests_of_the_template_pass(template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{template}:{ROOT}")
-    # As many examples as here; in the nightly run, and where `.ci/run` has installed the wheel, as many as hypothesis draws.
-    examples = [] if is_nightly() else ["-p", "tests.conftest"]
-    options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE}"
-    words = [sys.executable, "-m", "pytest", *examples, *options.split()]
+    # In the nightly run, and where `.ci/run` has installed the wheel, as many examples as hypothesis draws.
+    examples = "" if is_nightly() else "-p tests.conftest --hypothesis-profile few"
+    options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE} {examples}"
+    words = [sys.executable, "-m", "pytest", *options.split()]
     done = subprocess.run(words, cwd=template, capture_output=True, text=True, check=False)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
 

@@ -201,26 +201,26 @@ CENTRED = [m for m, plan in PLANS.items() if plan.centred and not (plan.post or 
 
 
 @pytest.mark.parametrize("method", CENTRED)
-@pytest.mark.parametrize("value", [0.1, 0.7, 0.98, 1e9 + 0.1, -2.3, 0.0, 1.0])
+@pytest.mark.parametrize("value", [0.1, 0.98, 1e9 + 0.1, -2.3])
 def test_a_constant_group_is_exactly_zero(method: str, value: float) -> None:
     gives_constant_groups_0({"estimator.name": method}, value)
 
 
-DIGITS = [
-    "grpo",
-    "rloo",
-    "dr-grpo",
-    "grpo-loo",
-    "lite-ppo",
-    "quantile",
-    "mc-grpo",
-    "entropic",
-    "james-stein",
-    "james-stein++",
-]
-
-
-@pytest.mark.parametrize("method", DIGITS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "grpo",
+        "rloo",
+        "dr-grpo",
+        "grpo-loo",
+        "lite-ppo",
+        "quantile",
+        "mc-grpo",
+        "entropic",
+        "james-stein",
+        "james-stein++",
+    ],
+)
 @pytest.mark.parametrize("offset", [1e9, 1e15])
 def test_a_large_offset_costs_no_digits(method: str, offset: float) -> None:
     pattern = [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
@@ -232,75 +232,79 @@ def test_a_large_offset_costs_no_digits(method: str, offset: float) -> None:
         assert wanted is not None and close(got, wanted, 1e-12)
 
 
-HAND: list[tuple[str, list[float | None]]] = [
-    ("grpo", [-0.8660239, 0.8660239, -0.8660239, 0.8660239, 1.499997, -0.499999, -0.499999, -0.499999]),
-    ("dr-grpo", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
-    ("rloo", [-2 / 3, 2 / 3, -2 / 3, 2 / 3, 1, -1 / 3, -1 / 3, -1 / 3]),
-    ("grpo-loo", [-1.1546985, 1.1546985, -1.1546985, 1.1546985, 1, -0.5773493, -0.5773493, -0.5773493]),
-    ("maxrl", [-1, 1, -1, 1, 3, -1, -1, -1]),
-    ("reinforce", [0, 1, 0, 1, 1, 0, 0, 0]),
-    ("psr", [0, 1, 0, 1, 1, 0, 0, 0]),
-    ("nsr", [-1, 0, -1, 0, 0, -1, -1, -1]),
-    ("w-reinforce", [-1, 0.1, -1, 0.1, 0.1, -1, -1, -1]),
-    ("gpg", [-4 / 3, 4 / 3, -4 / 3, 4 / 3, 2, -2 / 3, -2 / 3, -2 / 3]),
-    ("asymre", [-0.4, 0.6, -0.4, 0.6, 0.85, -0.15, -0.15, -0.15]),
-    ("opmd", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
-    ("rec", [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]),
-    ("batch-norm", [-0.7245676, 1.2076127, -0.7245676, 1.2076127, 1.2076127, -0.7245676, -0.7245676, -0.7245676]),
-    ("lite-ppo", [-0.9660899, 0.9660899, -0.9660899, 0.9660899, 1.4491348, -0.4830449, -0.4830449, -0.4830449]),
-    ("quantile", [0, 1.7320478, 0, 1.7320478, 1.999996, 0, 0, 0]),
-    ("entropic", [-0.8099, 1.3610, -0.8099, 1.3610, 6.3891, -0.6805, -0.6805, -0.6805]),
-    ("passk-best", [0, 0, 0, 0, 1.999996, 0, 0, 0]),
-    ("passk", [-0.4472126, 0.4472126, -0.4472126, 0.4472126, 0.999998, -0.3333327, -0.3333327, -0.3333327]),
-    ("pkpo", [-4 / 9, 4 / 9, -4 / 9, 4 / 9, 1, -1 / 3, -1 / 3, -1 / 3]),
-    ("mc-grpo", [0, 2000, 0, 2000, 4000, 0, 0, 0]),
-    ("risk-sensitive", [-0.3807971, 0.3807971, -0.3807971, 0.3807971, 0.9224692, -0.3074897, -0.3074897, -0.3074897]),
-    ("gdpo", [-0.9354143, 0.9354143, -0.9354143, 0.9354143, 1.6201852, -0.5400617, -0.5400617, -0.5400617]),
-    ("spo", [-0.7245688, 1.2076147, -0.7245688, 1.2076147, 1.2076147, -0.7245688, -0.7245688, -0.7245688]),
-    ("bnpo", [-0.3408522, 0.3408522, -0.3408522, 0.3408522, 0.5185460, -0.1728487, -0.1728487, -0.1728487]),
-    ("james-stein", [-0.2500067, 0.7499987, -0.2500067, 0.7499987, 0.5000060, -0.4999980, -0.4999980, -0.4999980]),
-    ("james-stein++", [-0.4264733, 0.6323533, -0.4264733, 0.6323533, 0.6911800, -0.3676467, -0.3676467, -0.3676467]),
-    ("ema", [0, 1, -0.05, 0.9525, 0.904875, -0.14036875, -0.13335031, -0.12668280]),
-    ("conditional", [0, 1.999996, 0, 1.999996, 3.999984, 0, 0, 0]),
-    ("one-sided", [-0.7071058, 0.7071058, -0.7071058, 0.7071058, 1.499997, -0.499999, -0.499999, -0.499999]),
-    ("clipped-pnorm", [-0.25, 0.25, -0.25, 0.25, 0.75, -0.25, -0.25, -0.25]),
+# Of a group with the rewards 0, 1, 0, 1: a failure and a success; of one with 1, 0, 0, 0: the success and a failure.
+HAND: dict[str, tuple[float, float, float, float]] = {
+    "grpo": (-0.8660239, 0.8660239, 1.499997, -0.499999),
+    "dr-grpo": (-0.5, 0.5, 0.75, -0.25),
+    "rloo": (-2 / 3, 2 / 3, 1, -1 / 3),
+    "grpo-loo": (-1.1546985, 1.1546985, 1, -0.5773493),
+    "maxrl": (-1, 1, 3, -1),
+    "reinforce": (0, 1, 1, 0),
+    "psr": (0, 1, 1, 0),
+    "nsr": (-1, 0, 0, -1),
+    "w-reinforce": (-1, 0.1, 0.1, -1),
+    "gpg": (-4 / 3, 4 / 3, 2, -2 / 3),
+    "asymre": (-0.4, 0.6, 0.85, -0.15),
+    "opmd": (-0.5, 0.5, 0.75, -0.25),
+    "rec": (-0.5, 0.5, 0.75, -0.25),
+    "batch-norm": (-0.7245676, 1.2076127, 1.2076127, -0.7245676),
+    "lite-ppo": (-0.9660899, 0.9660899, 1.4491348, -0.4830449),
+    "quantile": (0, 1.7320478, 1.999996, 0),
+    "entropic": (-0.8099, 1.3610, 6.3891, -0.6805),
+    "passk-best": (0, 0, 1.999996, 0),
+    "passk": (-0.4472126, 0.4472126, 0.999998, -0.3333327),
+    "pkpo": (-4 / 9, 4 / 9, 1, -1 / 3),
+    "mc-grpo": (0, 2000, 4000, 0),
+    "risk-sensitive": (-0.3807971, 0.3807971, 0.9224692, -0.3074897),
+    "gdpo": (-0.9354143, 0.9354143, 1.6201852, -0.5400617),
+    "spo": (-0.7245688, 1.2076147, 1.2076147, -0.7245688),
+    "bnpo": (-0.3408522, 0.3408522, 0.5185460, -0.1728487),
+    "james-stein": (-0.2500067, 0.7499987, 0.5000060, -0.4999980),
+    "james-stein++": (-0.4264733, 0.6323533, 0.6911800, -0.3676467),
+    "conditional": (0, 1.999996, 3.999984, 0),
+    "one-sided": (-0.7071058, 0.7071058, 1.499997, -0.499999),
+    "clipped-pnorm": (-0.25, 0.25, 0.75, -0.25),
     # Two of five succeed: mean 0.6, std sqrt(0.3). Then one of five and the best: mean 0.4, the same std.
-    ("ngrpo", [-1.0954431, 0.7302954, -1.0954431, 0.7302954, 1.0954431, -0.7302954, -0.7302954, -0.7302954]),
-    ("vr-cond", [-0.25, 0.25, -0.25, 0.25, 0.75, -0.25, -0.25, -0.25]),
+    "ngrpo": (-1.0954431, 0.7302954, 1.0954431, -0.7302954),
+    "vr-cond": (-0.25, 0.25, 0.75, -0.25),
     # Two of four fail: one of the six pairs does. Three of four: three pairs of six, one set of three out of four.
-    ("maclaurin", [-1 / 12, 1 / 4, -1 / 12, 1 / 4, 1 / 4, -1 / 4, -1 / 4, -1 / 4]),
-    ("maclaurin-loo", [-0.05, 0.3, -0.05, 0.3, 29 / 60, -7 / 90, -7 / 90, -7 / 90]),
-    ("maclaurin-cross", [-1 / 12, 1 / 3, -1 / 12, 1 / 3, 1 / 2, -1 / 6, -1 / 6, -1 / 6]),
-    ("oversample-subset", [-0.25, 0.25, -0.25, 0.25, 0.75, -0.25, -0.25, -0.25]),
+    "maclaurin": (-1 / 12, 1 / 4, 1 / 4, -1 / 4),
+    "maclaurin-loo": (-0.05, 0.3, 29 / 60, -7 / 90),
+    "maclaurin-cross": (-1 / 12, 1 / 3, 1 / 2, -1 / 6),
+    "oversample-subset": (-0.25, 0.25, 0.75, -0.25),
     # w = 0.375/(2 sqrt(1/2)) + 0.625/(2 (1 - sqrt(1/2))) for half solved, 0.375 + 0.625 for a quarter; gains times 3/8.
-    ("a-grae", [-1.1536328, 0.4326123, -1.1536328, 0.4326123, 0.5624978, -0.4999980, -0.4999980, -0.4999980]),
+    "a-grae": (-1.1536328, 0.4326123, 0.5624978, -0.4999980),
+}
+# Where it counts what came before, each row.
+IN_ORDER = {
+    "ema": [0, 1, -0.05, 0.9525, 0.904875, -0.14036875, -0.13335031, -0.12668280],
     # K = 0.990099, 0.497757, 0.332667, 0.250312 and P = 0.01 K; each row beside the level that has seen it.
-    ("kalman", [0, 7.1186060, -5.7571756, 10.0097921, 0.0995027, -7.0481255, -5.7513667, -4.9725227]),
-]
+    "kalman": [0, 7.1186060, -5.7571756, 10.0097921, 0.0995027, -7.0481255, -5.7513667, -4.9725227],
+}
 
 
 # With lengths 1, 3, 1, 3, log-probs -1, -2, -1, -2, a greedy reward of 0.25 and two reference rewards 0 and 1.
-HAND_EXTRAS: list[tuple[str, list[float]]] = [
-    ("opo", [-0.75, 0.25, -0.75, 0.25]),
-    ("remax", [-0.25, 0.75, -0.25, 0.75]),
-    ("reference", [-0.5, 0.5, -0.5, 0.5]),
-    ("a-star-po", [-0.7168904, 0.2831096, -0.7168904, 0.2831096]),
-    ("reinforce++", [-1.6201852, 0.5400617, -1.6201852, 0.5400617]),
-    ("reinforce++-baseline", [-1.6201852, 0.5400617, -1.6201852, 0.5400617]),
-    ("length-penalty", [-0.4583333, 0.4583333, -0.4583333, 0.4583333]),
-    ("unlikeliness", [-0.8651240, 0.9209385, -0.8651240, 0.8093096]),
-    ("rank-penalty", [-0.8651240, 0.9209385, -0.8651240, 0.9209385]),
-    ("entropic-adaptive", [-1.0, 2.0, -1.0, 2.0]),
-]
+HAND_EXTRAS: dict[str, list[float]] = {
+    "opo": [-0.75, 0.25, -0.75, 0.25],
+    "remax": [-0.25, 0.75, -0.25, 0.75],
+    "reference": [-0.5, 0.5, -0.5, 0.5],
+    "a-star-po": [-0.7168904, 0.2831096, -0.7168904, 0.2831096],
+    "reinforce++": [-1.6201852, 0.5400617, -1.6201852, 0.5400617],
+    "reinforce++-baseline": [-1.6201852, 0.5400617, -1.6201852, 0.5400617],
+    "length-penalty": [-0.4583333, 0.4583333, -0.4583333, 0.4583333],
+    "unlikeliness": [-0.8651240, 0.9209385, -0.8651240, 0.8093096],
+    "rank-penalty": [-0.8651240, 0.9209385, -0.8651240, 0.9209385],
+    "entropic-adaptive": [-1.0, 2.0, -1.0, 2.0],
+}
 
 
-@pytest.mark.parametrize(("method", "wanted"), HAND_EXTRAS, ids=[name for name, _ in HAND_EXTRAS])
-def test_methods_with_more_columns_have_the_values_worked_out_by_hand(method: str, wanted: list[float]) -> None:
+@pytest.mark.parametrize("method", HAND_EXTRAS)
+def test_methods_with_more_columns_have_the_values_worked_out_by_hand(method: str) -> None:
     rows = [
         Row(group="a", reward=r, length=1 + 2 * int(r), logprob=-1.0 - r, baseline=0.25, references=(0.0, 1.0))
         for r in (0.0, 1.0, 0.0, 1.0)
     ]
-    assert advantages(rows, {"estimator.name": method}) == pytest.approx(wanted, abs=2e-6)
+    assert advantages(rows, {"estimator.name": method}) == pytest.approx(HAND_EXTRAS[method], abs=2e-6)
 
 
 def test_rollouts_and_their_steps_have_the_values_worked_out_by_hand() -> None:
@@ -317,10 +321,12 @@ def test_rollouts_and_their_steps_have_the_values_worked_out_by_hand() -> None:
     assert advantages(turns, {"estimator.name": "mt-grpo"}) == pytest.approx([1.0, 1.0, -1.0, -1.0])
 
 
-@pytest.mark.parametrize(("method", "wanted"), HAND, ids=[name for name, _ in HAND])
-def test_the_reference_vector_has_the_values_worked_out_by_hand(method: str, wanted: list[float]) -> None:
+@pytest.mark.parametrize("method", [*HAND, *IN_ORDER])
+def test_the_reference_vector_has_the_values_worked_out_by_hand(method: str) -> None:
     rows = [Row(group="a", reward=r) for r in (0, 1, 0, 1)] + [Row(group="b", reward=r) for r in (1, 0, 0, 0)]
     got = advantages(rows, {"estimator.name": method})
+    half = HAND.get(method, (0.0,) * 4)
+    wanted = IN_ORDER.get(method) or [*half[:2], *half[:2], half[2], *half[3:] * 3]
     assert got == pytest.approx(wanted, abs=6e-5 if method == "entropic" else 1e-6)
 
 
@@ -359,9 +365,9 @@ for rows in (table, table.sort("group", maintain_order=True)):
 
 def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path: Path) -> None:
     names = ["grpo", "rloo", "lite-ppo", "reinforce++", "opo", "gdpo", "james-stein", "grpo-loo", "mc-grpo"]
-    noise, rows = np.random.default_rng(5), 100_000
+    noise, rows = np.random.default_rng(5), 60_000
     rewards = np.where(noise.random(rows) < 1 / 3, noise.normal(size=rows), noise.integers(0, 2, rows))
-    _, first, groups = np.unique(noise.integers(0, 40_000, rows), return_index=True, return_inverse=True)
+    _, first, groups = np.unique(noise.integers(0, 24_000, rows), return_index=True, return_inverse=True)
     table = pl.DataFrame({
         "group": pl.Series(np.argsort(np.argsort(first))[groups], dtype=pl.UInt32),
         "batch": pl.zeros(rows, dtype=pl.UInt32, eager=True),
@@ -370,15 +376,13 @@ def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path: Path) -> None
     })  # fmt: skip
     path = tmp_path / "table.parquet"
     table.write_parquet(path)
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", BITS, path, *names], env={**os.environ, "POLARS_MAX_THREADS": threads},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for threads in ("1", "2", "7")
-    ]  # fmt: skip
-    assert outputs[0] == outputs[1] == outputs[2]
-    assert len({line.partition(" ")[2] for line in outputs[0].splitlines()}) == 2 * len(names)
+    outputs = set[str]()
+    for threads in ("1", "2", "7"):
+        environment = {**os.environ, "POLARS_MAX_THREADS": threads}
+        words = [sys.executable, "-c", BITS, str(path), *names]
+        outputs.add(subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout)
+    (output,) = outputs
+    assert len({line.partition(" ")[2] for line in output.splitlines()}) == 2 * len(names)
 
 
 @given(rows=rows_of(), seed=st.integers(0, 9))

@@ -117,7 +117,7 @@ STATUS = {"judge": "not-a-rollout", "error": "left-out"}
 def computed(path: Path, *options: str) -> list[dict[str, Any]]:
     """The rows of the output of `compute`, with facts."""
     out = path.parent / "out.jsonl"
-    done = adv("compute", str(path), "-o", str(out), "--facts", "--quiet", *options)
+    done = adv(f"compute {path} -o {out} --facts --quiet", *options)
     assert (done.status, done.err) == (0, "")
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     named = [{name: row[name] for name in ("advantage", "advantage_status")} for row in rows]

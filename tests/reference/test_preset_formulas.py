@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import assume, example, given
@@ -21,9 +21,9 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
-from grpo_cli.testing import Row, advantages, narrow
+from grpo_cli.testing import Row, narrow
 from tests.support.drawn import examples
-from tests.support.jobs import near
+from tests.support.jobs import near, of_plan
 from tests.support.oracles import inverse_beta_pdf
 
 NAN = math.nan
@@ -67,10 +67,6 @@ def others(r: Values) -> Values:
 def only_wide(r: Values, sd: float) -> Values:
     """Divided by a std above 1e-6, else 0."""
     return [x / (sd + 1e-6) if sd > 1e-6 else 0.0 for x in centred(r)]
-
-
-def maxrl(r: Values) -> Values:
-    return [(x - mean(r)) / (mean(r) + 1e-6) for x in r]
 
 
 def unless_singleton(formula: Callable[[Values], Values], lone: Callable[[float], float]) -> Formula:
@@ -153,10 +149,6 @@ def agentic(groups: Groups, _: Groups, *, over_batch: bool = False) -> Groups:
     return [[0.0] if len(r) == 1 else only_wide(r, sd) for r, sd in zip(groups, sds, strict=True)]
 
 
-def population(r: Values) -> Values:
-    return group_norm(r, ddof=0)
-
-
 def root_of_squares(values: Values, epsilon: float = 1e-5) -> float:
     """The std about the mean that was subtracted."""
     return math.sqrt(sum(x**2 for x in values) / (len(values) - 1)) + epsilon
@@ -206,10 +198,6 @@ def by_rows(before: Formula) -> Formula:
     return lambda groups, _: whole(groups, [[1.0] * len(r) for r in groups])
 
 
-def prime_max(r: Values) -> Values:
-    return [0.0 for _ in r] if mean(r) <= 0 else [(x - mean(r)) / mean(r) for x in r]
-
-
 def prime_length(groups: Groups, lengths: Groups) -> Groups:
     def penalised(r: Values, n: Values) -> Values:
         return centred([x - mean(r) * 0.25 * own / max(1, *n) for x, own in zip(r, n, strict=True)])
@@ -217,46 +205,15 @@ def prime_length(groups: Groups, lengths: Groups) -> Groups:
     return [[nothing(*r)] if len(r) == 1 else penalised(r, n) for r, n in zip(groups, lengths, strict=True)]
 
 
-def moving(r: Values) -> Values:
-    level, out = 0.0, []
-    for x in r:
-        out.append(x - level)
-        level = 0.95 * level + 0.05 * x
-    return out
-
-
-def entropic(r: Values, beta: float = 2.0) -> Values:
-    if any(math.isnan(x) for x in r):
-        return [NAN] * len(r)
-    e = [math.exp(beta * (x - max(r))) for x in r]
-    return [x / ((sum(e) - x) / (len(r) - 1) + 1e-12) - 1 for x in e]
-
-
-def utility(x: float, beta: float = 2.0) -> float:
-    return (math.exp(beta * x) - 1) / beta
-
-
-def risk_sensitive(r: Values, beta: float = 2.0) -> Values:
-    e = [math.exp(beta * x) for x in r]
-    return [(x / mean(e) - 1) / beta for x in e]
-
-
 FORMULAS: dict[str, Formula] = {
     "verl-grpo": unless_singleton(group_norm, measured_against_zero),
     "verl-202601-grpo-vectorized": unless_singleton(lambda r: group_norm(r, floor=1e-6), measured_against_zero),
     "verl-rloo": unless_singleton(others, kept),
-    "verl-rloo-vectorized": unless_singleton(others, nothing),
     "verl-opo": length_weighted,
     "verl-gpg": nonzero_rescaled,
-    "verl-gdpo": whitened(unless_singleton(group_norm, measured_against_zero)),
-    "verl-reinforce-plus-plus": whitened(raw),
     "verl-agent-gigpo-episode": unless_singleton(centred, kept),
     "verl-agent-gigpo-step": unless_singleton(centred, nothing),
-    "skyrl-maxrl": unless_singleton(maxrl, kept),
-    "rllm-reinforce": raw,
     "rllm-reinforce-plus-plus-baseline": lambda g, n: centred_over_batch_std(g, n, residual=True, ddof=0),
-    "rllm-prpo": over_batch(population),
-    "slime-grpo": unless_singleton(group_norm, nothing),
     "slime-grpo-unequal": over_batch(group_norm),
     "roll-grpo": unless_singleton(group_norm, not_a_number),
     "roll-grpo-whitened --clip -1:1": clipped(whitened(unless_singleton(group_norm, not_a_number)), 1.0),
@@ -264,28 +221,16 @@ FORMULAS: dict[str, Formula] = {
     "roll-agentic-reward-norm": agentic,
     "roll-agentic-reward-norm --scale batch": lambda g, n: agentic(g, n, over_batch=True),
     "rlinf-reinpp": whitened(raw, ddof=0, inside=0.0, floor=1e-8),
-    "areal-grpo": unless_singleton(areal, nothing),
     "areal-grpo --scale batch": areal_lite,
-    "areal-loo": unless_singleton(areal_others, nothing),
     "areal-202605-loo": unless_singleton(areal_others, areal_singleton),
     "areal-reward-normalization": unless_singleton(lambda r: group_norm(r, ddof=0, epsilon=1e-8), nothing),
-    "areal-batch-loo": over_batch(areal_others),
     "areal-gsm8k-grpo": scaled(unless_singleton(areal, nothing)),
-    "areal-gsm8k-drgrpo": scaled(unless_singleton(centred, nothing)),
-    "areal-gsm8k-rloo": scaled(unless_singleton(others, nothing)),
     "areal-202605-gsm8k-rloo": scaled(unless_singleton(others, kept)),
     "areal-gsm8k-liteppo": scaled(areal_lite),
-    "nemo-rl-grpo": unless_singleton(nemo, nothing),
     "nemo-rl-gdpo": by_rows(unless_singleton(nemo, nothing)),
     "nemo-rl-gdpo --method grpo": by_rows(unless_singleton(group_norm, nothing)),
     "prime-rl-grpo-length-penalty": prime_length,
-    "prime-rl-max-rl": unless_singleton(prime_max, nothing),
-    "prime-rl-rae": over_batch(moving),
-    "ttt-discover-entropic": unless_singleton(entropic, nothing),
     "gdpo-repo-verl": whitened(unless_singleton(group_norm, measured_against_zero)),
-    "rs-grpo-risk-sensitive": unless_singleton(risk_sensitive, utility),
-    "rlvr-decomposed-negative": over_batch(lambda r: [x - 1 for x in r]),
-    "rlvr-decomposed-weighted": over_batch(lambda r: [0.1 if x == 1 else -1.0 if x == 0 else x for x in r]),
 }
 
 
@@ -303,10 +248,6 @@ def computed(command: str, groups: list[list[tuple[float | None, int]]]) -> list
         for k, group in enumerate(groups)
         for reward, length in group
     ]
-    return of_rows(made, rows)
-
-
-def of_rows(made: Plan, rows: list[Row]) -> list[float | None]:
     return score(made, narrow(rows).drop({"rollout", "role"} - {*made.needs})).frame[".advantage"].to_list()
 
 
@@ -340,15 +281,14 @@ def beta_normalised(groups: Groups, low: float, high: float) -> Groups:
 @example(groups=[[-6.0, -6.0, -6.0, 0.0, 0.0]] * 3)
 def test_bnpo_measures_a_singleton_against_a_rate_of_zero(groups: Groups) -> None:
     made = plan_of({"preset": "bnpo-repo-bnpo", "param": ["min=-6", "max=6"]})
-    rows = [Row(group=f"q{k}", reward=r) for k, group in enumerate(groups) for r in group]
     wanted = [*chain(*beta_normalised(groups, -6.0, 6.0))]
-    assert of_rows(made, rows) == pytest.approx(wanted, rel=1e-9, abs=1e-9, nan_ok=True)
+    assert of_plan(made, *groups) == pytest.approx(wanted, rel=1e-9, abs=1e-9, nan_ok=True)
 
 
 def test_bnpo_of_solve_rates_that_hardly_differ_is_a_number() -> None:
     # alpha and beta are of the order of 1e8: their Beta function is far below the smallest float.
     groups = [[0.5, 0.5 + k * 1e-5] for k in range(4)]
-    got = computed("bnpo-repo-bnpo", [[(r, 1) for r in group] for group in groups])
+    got = of_plan(plan("bnpo-repo-bnpo"), *groups)
     wanted = [*chain(*beta_normalised(groups, 0.0, 1.0))]
     assert all(value is not None and math.isfinite(value) for value in got)
     assert got == pytest.approx(wanted, rel=1e-4, abs=1e-9)
@@ -358,7 +298,7 @@ def test_areal_divides_leave_one_out_rewards_by_their_own_std_over_the_batch() -
     groups = [[0.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]]
     left = [*chain(*map(others, groups))]
     wanted = [x / root_of_squares(left) for x in left]
-    got = computed("areal-loo --scale batch", [[(r, 1) for r in group] for group in groups])
+    got = of_plan(plan("areal-loo --scale batch"), *groups)
     assert got == pytest.approx([*chain(*of_batch(groups, wanted))])
 
 
@@ -395,29 +335,32 @@ def test_a_preset_that_counts_every_row_does_so_beside_a_rollout_column() -> Non
 # --- a spread that is too small to divide --------------------------------------------------------------------
 
 
-def plain(settings: dict[str, object], groups: dict[str, list[float | None]]) -> list[float | None]:
-    rows = [Row(group=name, reward=0.0, rewards=(reward,)) for name, group in groups.items() for reward in group]
-    return advantages(rows, settings)
+def divided(*groups: list[float | None], **settings: Any) -> list[float | None]:
+    """By a divisor with these settings."""
+    return of_plan(Plan.of({f"divisor.{name}": value for name, value in settings.items()}), *groups)
 
 
-def test_a_group_whose_std_is_not_above_the_least_gets_zero() -> None:
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"least": 0.5}, [0.0, 0.0, -2 / 2.25, 2 / 2.25]),
+        ({"least": 0.25}, [-0.5 / 0.75, 0.5 / 0.75, -2 / 2.25, 2 / 2.25]),
+        ({"least": 9.0, "level": "none"}, [-0.5, 0.5, -2.0, 2.0]),
+    ],
+)
+def test_a_group_whose_std_is_not_above_the_least_gets_zero(settings: dict[str, Any], wanted: list[float]) -> None:
     # Stds with ddof 0: 0.5 and 2.
-    groups: dict[str, list[float | None]] = {"narrow": [1.0, 2.0], "wide": [0.0, 4.0]}
-    facts = {"divisor.ddof": 0, "divisor.epsilon": 0.25}
-    assert plain({**facts, "divisor.least": 0.5}, groups) == near([0.0, 0.0, -2 / 2.25, 2 / 2.25])
-    assert plain({**facts, "divisor.least": 0.25}, groups) == near([-0.5 / 0.75, 0.5 / 0.75, -2 / 2.25, 2 / 2.25])
-    assert plain({**facts, "divisor.level": "none", "divisor.least": 9.0}, groups) == near([-0.5, 0.5, -2.0, 2.0])
+    assert divided([1.0, 2.0], [0.0, 4.0], ddof=0, epsilon=0.25, **settings) == near(wanted)
 
 
-def test_the_least_std_of_a_batch_is_that_of_the_batch() -> None:
-    groups: dict[str, list[float | None]] = {"a": [1.0, 2.0], "b": [1.0, 2.0]}
-    facts = {"divisor.level": "batch", "divisor.ddof": 0, "divisor.epsilon": 0.0}
-    assert plain({**facts, "divisor.least": 0.5}, groups) == [0.0] * 4
-    assert plain({**facts, "divisor.least": 0.4}, groups) == near([-1.0, 1.0, -1.0, 1.0])
+@pytest.mark.parametrize(("least", "wanted"), [(0.5, [0.0] * 4), (0.4, [-1.0, 1.0, -1.0, 1.0])])
+def test_the_least_std_of_a_batch_is_that_of_the_batch(least: float, wanted: list[float]) -> None:
+    assert divided([1.0, 2.0], [1.0, 2.0], level="batch", ddof=0, epsilon=0.0, least=least) == near(wanted)
 
 
 def test_rows_that_are_left_out_stay_null_where_a_group_gets_zero() -> None:
-    got = plain({"rewards.missing": "exclude", "divisor.least": 1.0}, {"a": [1.0, None, 1.5], "b": [0.0, 8.0]})
+    made = Plan.of({"rewards.missing": "exclude", "divisor.least": 1.0})
+    got = of_plan(made, [1.0, None, 1.5], [0.0, 8.0])
     assert got[:3] == [0.0, None, 0.0]
     assert got[3:] == near([-4 / (math.sqrt(32) + 1e-6), 4 / (math.sqrt(32) + 1e-6)])
 

@@ -9,17 +9,16 @@ import pytest
 
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import preset
-from grpo_cli.engine.score import score
-from grpo_cli.testing import Row, narrow
+from tests.support.jobs import of_plan
 
 NAN = math.nan
 
 
-def computed(name: str, *groups: list[float], **flags: Any) -> list[float]:
+def computed(name: str, *groups: list[float], **flags: Any) -> list[Any]:
     """What the preset gives the rewards of some groups, one after the other."""
-    plan = Plan.of(*preset(name).layers, {key.replace("__", "."): value for key, value in flags.items()})
-    rows = [Row(group=str(at), reward=r) for at, group in enumerate(groups) for r in group]
-    return score(plan, narrow(rows).drop("rollout", "role")).frame[".advantage"].to_list()
+    return of_plan(
+        Plan.of(*preset(name).layers, {key.replace("__", "."): value for key, value in flags.items()}), *groups
+    )
 
 
 def test_a_row_without_a_reward_counts_in_the_size_of_the_first_group() -> None:
@@ -81,9 +80,8 @@ def test_the_only_row_of_a_group_follows_the_formula(name: str, solved: float, f
 
 def test_sets_of_all_rows_are_the_share_of_the_successes() -> None:
     groups = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 0.0], [0.0, 0.0]]
-    assert computed("maxrl-repo-oversample-subset-vr", *groups) == pytest.approx(
-        computed("maxrl-repo-vr-cond", *groups)
-    )
+    found = computed("maxrl-repo-oversample-subset-vr", *groups)
+    assert found == pytest.approx(computed("maxrl-repo-vr-cond", *groups))
 
 
 def test_large_groups_need_no_large_numbers() -> None:

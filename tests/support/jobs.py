@@ -17,7 +17,8 @@ import pytest
 from pyarrow import feather
 
 import grpo_cli
-from grpo_cli.engine.score import Scored
+from grpo_cli.engine.plan import Plan
+from grpo_cli.engine.score import Scored, score
 from grpo_cli.files.kept import keeping
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
@@ -28,6 +29,7 @@ from grpo_cli.runs import compute_files, inspect, select
 from grpo_cli.runs.compute_files import Job, run
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
+from grpo_cli.testing import Row, narrow
 from grpo_cli.write.write_outputs import Computed
 from tests.support.bad_files import zst
 
@@ -165,6 +167,17 @@ def frame(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **columns
 def advantages(rewards: Sequence[Any], groups: Sequence[Any] | None = None, **options: Any) -> list[float | None]:
     """The advantages of rewards in these groups (default: one group)."""
     return list(grpo_cli.advantages(frame(rewards, groups), **options))
+
+
+def of_plan(plan: Plan, *groups: Sequence[float | None]) -> list[float | None]:
+    """The advantages of groups of rewards, one group after the other; all responses have two tokens."""
+    rows = [
+        Row(group=f"{at}", reward=0.0, rewards=(reward,), length=2)
+        for at, group in enumerate(groups)
+        for reward in group
+    ]
+    table = narrow(rows).drop({"rollout", "role"} - {*plan.needs})
+    return score(plan, table).frame[".advantage"].to_list()
 
 
 def near(wanted: Sequence[float | None]) -> list[Any]:
