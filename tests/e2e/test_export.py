@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.command import Done, adv, ran
+from tests.support.command import Done, adv, files, ran
 from tests.support.drawn import examples
 from tests.support.jobs import grouped, rows_of, write
 from tests.support.schema_files import WRITERS
@@ -159,7 +159,7 @@ def test_the_extremes_of_each_group_are_a_pair() -> None:
     }
 
 
-@pytest.mark.parametrize(("options", "margin"), [("", 0.0), ("--min-margin 0.75", 0.75)])
+@pytest.mark.parametrize(("options", "margin"), [("", 0.0), ("--min-margin 0.5", 0.5), ("--min-margin 0.75", 0.75)])
 def test_all_pairs_and_a_least_margin(options: str, margin: float) -> None:
     found = exported(f"--to pairs --pairs all {options}")
     assert sorted(values(found, "chosen", "rejected")) == sorted(all_pairs(margin))
@@ -179,7 +179,7 @@ def test_a_full_temporary_directory_is_named_in_the_error(options: str, monkeypa
     monkeypatch.setattr("tempfile.TemporaryFile", full)
     done = adv(f"export in.jsonl {options}")
     refused(done, f"the texts of the records: no space left in {tempfile.gettempdir()}")
-    assert [path.name for path in Path().iterdir()] == ["in.jsonl"]
+    assert [*files()] == ["in.jsonl"]
 
 
 def test_neighbours_are_each_reward_and_the_next_lower_one() -> None:

@@ -16,15 +16,11 @@ import pytest
 
 from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import pinned
-from tests.support.command import adv, ran
+from tests.support.command import adv, files, ran
 from tests.support.jobs import NAN, advantages, rows_of, selected, write
 
 ROWS = [{"prompt_id": "a", "reward": float(reward), "text": "x"} for reward in (0, 1)]
 BEYOND = 10**9
-
-
-def names() -> list[str]:
-    return [path.name for path in Path().iterdir()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
@@ -73,7 +69,7 @@ def test_a_disk_that_fails_while_a_file_is_converted_is_named_in_the_error(
     done = adv(f"compute a.jsonl -o {name}")
     assert done.status == 1
     assert f"{name}: no space left, nothing was written" in done.err
-    assert names() == ["a.jsonl"]
+    assert [*files()] == ["a.jsonl"]
 
 
 def test_a_pipe_in_the_place_of_an_input_is_not_waited_for() -> None:
@@ -153,7 +149,7 @@ def test_what_libraries_raise_for_what_data_can_cause_is_one_line(
     write("a.jsonl", ROWS)
     monkeypatch.setattr("grpo_cli.runs.compute_files.score", fails)
     done = adv("compute a.jsonl")
-    assert (done.status, done.err, names()) == (1, f"error: {words}\n", ["a.jsonl"])
+    assert (done.status, done.err, [*files()]) == (1, f"error: {words}\n", ["a.jsonl"])
 
 
 @pytest.mark.parametrize("line", ["compute .", "select . --where 'size > 0'"])
@@ -172,4 +168,4 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     done = adv(f"{line} --group-within file -o out/ -q")
     assert done.status == 1
     assert "b.jsonl: no space left; 1 of 3 outputs had been written, the others were not; free some" in done.err
-    assert [path.name for path in Path("out").iterdir()] == ["a.jsonl"]
+    assert [*files(Path("out"))] == ["a.jsonl"]

@@ -19,7 +19,7 @@ from rich.cells import cell_len
 import grpo_cli
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.installation import install
-from tests.support.command import adv, facts_of, process, ran
+from tests.support.command import adv, facts_of, files, process, ran
 from tests.support.jobs import write
 from tests.support.samples import samples_in
 
@@ -187,11 +187,11 @@ def test_of_a_large_group_the_first_rows_are_shown() -> None:
 )
 def test_an_error_is_one_line_and_writes_nothing(line: str, status: int, message: str) -> None:
     Path("README.svg").write_text("mine")
-    before = {path: path.read_bytes() for path in Path().iterdir()}
+    before = files()
     done = adv(line)
     assert (done.status, done.out, done.err.count("\n")) == (status, "", 1)
     assert message in done.err
-    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+    assert files() == before
 
 
 def test_the_method_changes_the_shown_advantages() -> None:

@@ -19,7 +19,7 @@ import grpo_cli
 from grpo_cli.errors import UsageError
 from grpo_cli.options.table import COMMANDS
 from tests.support import harbor
-from tests.support.command import Done, adv, ran
+from tests.support.command import Done, adv, files, ran
 from tests.support.jobs import meanwhile, rows_of, write
 from tests.unit.files.test_datasets_on_disk import shards
 
@@ -47,10 +47,6 @@ def _files(place: Path) -> None:
         write(place / name, ROWS)
 
 
-def contents() -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
-
-
 NAMES = ("itself", "symlink", "hard link")
 
 
@@ -74,9 +70,9 @@ CASES = [(line, name) for line, name in product(WRITING, NAMES) if not (line.sta
 @pytest.mark.parametrize(("line", "name"), CASES)
 def test_no_command_writes_over_its_input(line: str, name: str) -> None:
     output = target("in.jsonl", name, other_name(line))
-    before = contents()
+    before = files()
     done = adv(f"{line.replace('TARGET', output)} --force")
-    assert (done.status, done.out, contents()) == (2, "", before)
+    assert (done.status, done.out, files()) == (2, "", before)
     assert "is an input: it is never overwritten" in done.err or "are both" in done.err
 
 
@@ -130,13 +126,13 @@ def test_no_option_writes_over_what_another_one_reads(command: str, reading: str
     output = target(str(read), name, other_name(command))
     elsewhere = "" if writing == "output" or command == "select" else "-o new.jsonl"
     flag = COMMANDS[command].takes[writing].flag
-    before = contents()
+    before = files()
     done = adv(f"{line_that_reads(command, reading, str(read))} {elsewhere} {flag} {output} --force")
     said = ["is an input: it is never overwritten", "are both"]
     if name == "itself" and writing == "output":  # the suffix of a page or of settings is refused first
         said += ["unknown report format"] * (command == "report") + ["unknown file format"] * (reading in TEXTS)
     assert done.status == 2 and any(text in done.err for text in said), done
-    assert contents() == before
+    assert files() == before
 
 
 IN_PYTHON: dict[str, Callable[[], object]] = {
@@ -155,10 +151,10 @@ def test_what_python_reads_is_not_written_either(read: str) -> None:
     for name in ("presets", "schemas"):
         Path(f"{name}.toml").write_text(TEXTS[name])
     Path("page.html").symlink_to(read)
-    before = contents()
+    before = files()
     with pytest.raises(UsageError, match="is an input: it is never overwritten"):
         IN_PYTHON[read]()
-    assert contents() == before
+    assert files() == before
 
 
 def test_what_an_earlier_call_has_read_may_be_written() -> None:
@@ -237,9 +233,9 @@ def test_a_summary_is_not_an_output_through_a_symlink(line: str, existing: str) 
     Path("link.json").symlink_to("out.jsonl")
     if existing:
         Path("out.jsonl").write_text(existing)
-    before = contents()
+    before = files()
     done = adv(f"{line} -o out.jsonl --summary link.json --force")
-    assert (done.status, contents()) == (2, before)
+    assert (done.status, files()) == (2, before)
     assert "--summary and an output are both link.json" in done.err
 
 

@@ -12,7 +12,7 @@ import pytest
 from grpo_cli.files import stores
 from tests.support.command import adv, ran
 from tests.support.jobs import meanwhile, write
-from tests.support.other_stores import Azure, Google, Store, serving
+from tests.support.other_stores import Store, azure, google, serving
 
 ROWS = [{"prompt_id": f"p{at // 4}", "reward": float(at % 3 == 0), "text": "x" * at} for at in range(24)]
 LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
@@ -26,7 +26,7 @@ def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, place
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     stores._store.cache_clear()
     stores._remembered.cache_clear()
-    with serving(Google if request.param == "gs" else Azure) as found:
+    with serving(google if request.param == "gs" else azure) as found:
         account = {"gcs_base_url": found.address, "disable_oauth": True}
         account |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
         (place / "account.json").write_text(json.dumps(account))

@@ -16,7 +16,7 @@ import pytest
 
 from grpo_cli.values import token_lists
 from grpo_cli.write.token_lists import TokenColumns, token_facts
-from tests.support.command import adv, facts_of, ran
+from tests.support.command import adv, facts_of, files, ran
 from tests.support.jobs import rows_of, write
 from tests.support.per_token import computed, lists_of
 
@@ -159,7 +159,7 @@ def test_what_does_not_fit_is_an_error_before_anything_is_written(change: Row, o
     write("in.jsonl", [ROWS[0], {**ROWS[1], **change}, *ROWS[2:]])
     done = adv(f"compute in.jsonl {options}")
     assert (done.status in {1, 2}, message in done.err) == (True, True), done
-    assert [path.name for path in Path().iterdir()] == ["in.jsonl"]
+    assert [*files()] == ["in.jsonl"]
 
 
 def test_a_prompt_with_as_many_tokens_as_rollouts_is_a_prompt() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import harbor
+from tests.support.command import files
 from tests.support.drawn import some
 from tests.support.jobs import rows_of, write
 from tests.support.unprivileged import unprivileged
@@ -80,10 +81,9 @@ def _files(place: Path) -> Iterator[None]:
             path.chmod(mode)
 
 
-def files() -> dict[str, bytes]:
+def contents() -> dict[str, bytes]:
     """All but what SQLite's library shares between processes."""
-    paths = [path for path in Path().rglob("*") if path.is_file() and path.name != "x.db-shm"]
-    return {str(path): path.read_bytes() for path in paths}
+    return {name: data for name, data in files().items() if name != "x.db-shm"}
 
 
 def refused(line: str, said: str) -> None:
@@ -94,19 +94,19 @@ def refused(line: str, said: str) -> None:
 
 @pytest.mark.parametrize(("line", "name", "said"), some(UNREADABLE, every=2))
 def test_what_cannot_be_read_is_named(line: str, name: str, said: str) -> None:
-    before, mode = files(), Path(name).stat().st_mode
+    before, mode = contents(), Path(name).stat().st_mode
     Path(name).chmod(0)
     refused(line, said)
     Path(name).chmod(mode)
-    assert files() == before
+    assert contents() == before
 
 
 @pytest.mark.parametrize(("line", "said"), some(UNWRITABLE, every=2))
 def test_what_cannot_be_written_is_named(line: str, said: str) -> None:
-    before = files()
+    before = contents()
     Path("ro").chmod(0o555)
     refused(line, said)
-    assert files() == before
+    assert contents() == before
 
 
 def test_a_read_only_file_in_a_folder_of_ones_own_is_replaced() -> None:
@@ -136,10 +136,10 @@ def test_a_file_of_another_user_in_a_folder_for_all_is_not_replaced() -> None:
     for name in ("all/out.jsonl", "all"):
         os.chown(name, 65534, 65534)
     Path("all").chmod(0o1777)
-    before = files()
+    before = contents()
     said = "all/out.jsonl: cannot be written: operation not permitted"
     refused("compute in.jsonl -o all/out.jsonl --force", said)
-    assert files() == before
+    assert contents() == before
 
 
 @pytest.mark.parametrize(

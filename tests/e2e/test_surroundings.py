@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from grpo_cli.errors import DataError, InputChanged, UsageError
-from tests.support.command import adv, in_time, ran, taken
+from tests.support.command import adv, files, in_time, ran, taken
 from tests.support.jobs import compute, rows_of, write
 
 ROWS = [{"prompt_id": "a", "reward": reward} for reward in (0, 1)]
@@ -29,10 +29,6 @@ def _rows(place: Path) -> None:
     write(place / "a.jsonl", ROWS)
 
 
-def names() -> list[str]:
-    return sorted(path.name for path in Path().iterdir())
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -42,12 +38,12 @@ def names() -> list[str]:
 )  # fmt: skip
 def test_a_variable_that_is_not_set_is_no_choice(words: str, message: str) -> None:
     done = adv(f"compute {words} -q")
-    assert (done.status != 0, message in done.err, names()) == (True, True, ["a.jsonl"])
+    assert (done.status != 0, message in done.err, [*files()]) == (True, True, ["a.jsonl"])
 
 
 def test_the_directory_itself_is_an_input() -> None:
     ran("compute . -q")
-    assert names() == ["a.advantages.jsonl", "a.jsonl"]
+    assert [*files()] == ["a.advantages.jsonl", "a.jsonl"]
 
 
 def test_a_directory_of_outputs_inside_of_that_of_the_inputs_is_not_read() -> None:
@@ -157,7 +153,7 @@ def test_a_closed_terminal_leaves_nothing_behind(number: int, status: int) -> No
     with waiting() as run:
         run.send_signal(number)
         _, said = run.communicate(timeout=30)
-    assert (run.returncode, b"Traceback" in said, names()) == (status, False, ["a.jsonl"])
+    assert (run.returncode, b"Traceback" in said, [*files()]) == (status, False, ["a.jsonl"])
 
 
 def test_a_run_under_nohup_outlives_its_terminal() -> None:
@@ -189,11 +185,11 @@ class Interrupting:
 
 sys.meta_path.insert(0, Interrupting())
 """
-    before = Path("a.jsonl").read_bytes()
+    before = files()
     done = run_with(script)
     assert (done.returncode, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
-    assert (names(), Path("a.jsonl").read_bytes()) == (["a.jsonl"], before)
+    assert files() == before
 
 
 def test_a_signal_while_the_interpreter_ends_is_no_traceback() -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from tests.support.command import TERMINAL, Done, adv, process, ran
+from tests.support.command import TERMINAL, Done, adv, files, process, ran
 from tests.support.drawn import paired
 from tests.support.jobs import frame, rows_of, write
 from tests.unit.formats.test_splice import OpenKeys
@@ -122,7 +122,7 @@ def test_encrypted_columns_are_said_by_every_command(line: str, *, plaintext_foo
     keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["reward"]}, plaintext_footer=plaintext_footer)
     locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
     pq.write_table(frame([0, 1, 1, 0]).to_arrow(), "in.parquet", encryption_properties=locks)
-    before = {path: path.read_bytes() for path in Path().iterdir()}
+    before = files()
     done = adv(line)
     assert (done.status, is_one_line(done), "encrypted" in done.err) == (1, True, True), done
-    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+    assert files() == before

@@ -83,6 +83,12 @@ def facts_of(line: str, **more: Any) -> Any:
     return json.loads(ran(f"{line} --json", **more).out)
 
 
+def files(folder: Path = Path()) -> dict[str, bytes]:
+    """All files below a folder, which is the working one by default."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
 @contextmanager
 def in_time(seconds: int) -> Iterator[None]:
     """What waits for longer, as for a pipe, ends this process, and xdist names the test: no exception ends a call in C."""

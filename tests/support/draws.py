@@ -34,14 +34,6 @@ def _drawn(rng: random.Random) -> tuple[list[int], int]:
     return [*draws, rng.choice(draws)], rng.choice(SAMPLES)
 
 
-def _with_replacement(rng: random.Random) -> Keys:
-    return _rows(*_drawn(rng))
-
-
-def _forty_of_twelve(rng: random.Random) -> Keys:
-    return _rows(rng.choices(range(12), k=40), 4)
-
-
 def _epochs(rng: random.Random, *, shuffled: bool) -> Keys:
     prompts = list(range(rng.randint(8, 64)))
     epochs = (rng.sample(prompts, len(prompts)) if shuffled else prompts for _ in range(rng.randint(2, 4)))
@@ -66,10 +58,6 @@ def _filtered(rng: random.Random) -> Keys:
     return _rows([*kept, kept[0]], samples)
 
 
-def _rows_lost(rng: random.Random) -> Keys:
-    return [key for key in _rows(*_drawn(rng)) if rng.random() > 0.05]
-
-
 def _alternating(rng: random.Random) -> Keys:
     """Row by row: the first rollout of each draw of a step, then the second of each."""
     draws, samples = _drawn(rng)
@@ -77,14 +65,14 @@ def _alternating(rng: random.Random) -> Keys:
 
 
 DRAWN: Final[dict[str, Way]] = {
-    "with replacement, in blocks": _with_replacement,
-    "40 draws of 12 prompts": _forty_of_twelve,
+    "with replacement, in blocks": lambda rng: _rows(*_drawn(rng)),
+    "40 draws of 12 prompts": lambda rng: _rows(rng.choices(range(12), k=40), 4),
     "epochs, shuffled": lambda rng: _epochs(rng, shuffled=True),
     "epochs, in order": lambda rng: _epochs(rng, shuffled=False),
     "the last block cut": _last_block_cut,
     "ranks one after the other": _ranks_in_turn,
     "30 % of the draws filtered": _filtered,
-    "5 % of the rows lost": _rows_lost,
+    "5 % of the rows lost": lambda rng: [key for key in _rows(*_drawn(rng)) if rng.random() > 0.05],
     "rows that alternate": _alternating,
 }
 
@@ -132,20 +120,6 @@ def _until_solved(rng: random.Random) -> list[int]:
     return [next((at for at in range(1, most) if rng.random() < rate), most) for rate in rates]
 
 
-def _even(rng: random.Random) -> list[int]:
-    """A rollout of each of two variants of the prompt, as often as there was time."""
-    return [2 * rng.randint(1, 8) for _ in range(rng.randint(8, 64))]
-
-
-def _one_size(rng: random.Random) -> list[int]:
-    return [rng.randint(2, 16)] * rng.randint(8, 64)
-
-
-def _doubled(rng: random.Random) -> list[int]:
-    """Prompts get twice as many rollouts as before until one is solved."""
-    return [rng.choice((2, 4, 8, 16)) for _ in range(rng.randint(8, 64))]
-
-
 def _workers(rng: random.Random, sizes: Sequence[int]) -> Keys:
     """Workers that each have some prompts and write in turns, some rows at a time."""
     lanes = [[], [], []]  # type: list[list[int]]
@@ -158,10 +132,6 @@ def _workers(rng: random.Random, sizes: Sequence[int]) -> Keys:
         rows += lane[:count]
         del lane[:count]
     return rows
-
-
-def _trial_by_trial(_: random.Random, sizes: Sequence[int]) -> Keys:
-    return [key for trial in range(max(sizes)) for key, size in enumerate(sizes) if size > trial]
 
 
 def _resumed(rng: random.Random, sizes: Sequence[int]) -> Keys:
@@ -177,7 +147,9 @@ ORDERS: Final[dict[str, Callable[[random.Random, Sequence[int]], Keys]]] = {
     "shuffled": lambda rng, sizes: _in_pieces(rng, sizes, lambda: 1),
     "in pieces of 1 to 6": lambda rng, sizes: _in_pieces(rng, sizes, lambda: rng.randint(1, 6)),
     "workers in turn": _workers,
-    "trial by trial": _trial_by_trial,
+    "trial by trial": lambda _, sizes: [
+        key for trial in range(max(sizes)) for key, size in enumerate(sizes) if size > trial
+    ],
     "resumed": _resumed,
 }
 SIZES: Final[dict[str, Callable[[random.Random], list[int]]]] = {
@@ -185,9 +157,11 @@ SIZES: Final[dict[str, Callable[[random.Random], list[int]]]] = {
     "rollouts missing": _incomplete,
     "two sizes": _two_sizes,
     "until it is solved": _until_solved,
-    "even sizes": _even,
-    "one size": _one_size,
-    "powers of two": _doubled,
+    # A rollout of each of two variants of the prompt, as often as there was time.
+    "even sizes": lambda rng: [2 * rng.randint(1, 8) for _ in range(rng.randint(8, 64))],
+    "one size": lambda rng: [rng.randint(2, 16)] * rng.randint(8, 64),
+    # Prompts get twice as many rollouts as before until one is solved.
+    "powers of two": lambda rng: [rng.choice(SAMPLES) for _ in range(rng.randint(8, 64))],
 }
 
 

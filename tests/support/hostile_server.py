@@ -30,11 +30,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Request:
-    """What was requested: the method, the path with its query, and the headers by their names in lower case."""
+    """What was requested: the method, the path with its query, the headers by their names in lower case, and the body."""
 
     method: str
     path: str
     headers: dict[str, str]
+    body: bytes = b""
 
 
 def part(request: Request, data: bytes, **headers: str) -> Answer:
@@ -66,7 +67,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _request(self) -> None:
         server = self.server_of_test
-        request = Request(self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        request = Request(self.command, self.path, headers, self.rfile.read(int(headers.get("content-length", "0"))))
         server.seen.append(request)
         answer = server.rule(request) if len(server.seen) <= MOST else Answer(503)
         self.send_response(answer.status)
@@ -84,7 +86,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.flush()
                 time.sleep(PAUSE)
 
-    do_GET = do_HEAD = _request  # noqa: N815 - the names of http.server
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _request  # noqa: N815 - the names of http.server
 
     def log_message(self, *_: object) -> None:
         """Nothing on the terminal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -20,6 +20,15 @@ What = tuple[str, Any]
 
 def one(value: int | str) -> What:
     return "number", Fraction(value)
+
+
+def of(kind: pa.DataType, *values: Any) -> Iterator[tuple[pa.DataType, Any, What]]:
+    """Values of a type of numbers, which are themselves."""
+    return ((kind, value, ("number", Fraction(value))) for value in values)
+
+
+def texts(*values: str) -> Iterator[tuple[pa.DataType, Any, What]]:
+    return ((pa.string(), value, ("text", value)) for value in values)
 
 
 def _times() -> list[tuple[pa.DataType, Any, What]]:
@@ -40,26 +49,22 @@ def _times() -> list[tuple[pa.DataType, Any, What]]:
 
 
 FLAT: Final[list[tuple[pa.DataType, Any, What]]] = [
-    *((kind(), 1, one(1)) for kind in (pa.int8, pa.int16, pa.int32, pa.int64, pa.uint8, pa.uint16, pa.uint32, pa.uint64)),
-    (pa.int64(), 2**63 - 1, one(2**63 - 1)), (pa.uint64(), 2**63, one(2**63)), (pa.uint64(), 2**64 - 1, one(2**64 - 1)),
-    (pa.int64(), -1, one(-1)), (pa.int64(), 2**60, one(2**60)), (pa.int64(), 2**60 + 1, one(2**60 + 1)),
-    (pa.int64(), 0, one(0)), (pa.int64(), DAY, one(DAY)), (pa.int64(), SECOND, one(SECOND)),
-    (pa.float32(), 1.0, one(1)), (pa.float64(), 1.0, one(1)), (pa.float32(), 0.5, one("1/2")), (pa.float64(), 0.5, one("1/2")),
-    (pa.float64(), 0.0, one(0)), (pa.float64(), -0.0, one(0)), (pa.float32(), -0.0, one(0)),
-    (pa.float64(), 0.1, one("0.1")), (pa.float32(), 0.1, one("0.10000000149011612")), (pa.float64(), 2.0**60, one(2**60)),
-    (pa.float64(), 1e-7, one("1e-7")), (pa.float64(), 1e300, one(int(1e300))), (pa.float64(), float("inf"), ("number", "inf")),
-    (pa.decimal128(3, 0), Decimal(1), one(1)), (pa.decimal128(3, 1), Decimal("1.0"), one(1)),
-    (pa.decimal128(9, 4), Decimal("1.0000"), one(1)), (pa.decimal128(9, 4), Decimal("0.5000"), one("1/2")),
-    (pa.decimal128(9, 1), Decimal("0.1"), one("0.1")), (pa.decimal128(9, 2), Decimal("0.00"), one(0)),
-    (pa.decimal128(38, 37), Decimal("1." + "0" * 36 + "1"), one("1." + "0" * 36 + "1")),
+    *(row for kind in (pa.int8, pa.int16, pa.int32, pa.uint8, pa.uint16, pa.uint32) for row in of(kind(), 1)),
+    *of(pa.int64(), 1, 2**63 - 1, -1, 2**60, 2**60 + 1, 0, DAY, SECOND), *of(pa.uint64(), 1, 2**63, 2**64 - 1),
+    *of(pa.float32(), 1.0, 0.5, -0.0), *of(pa.float64(), 1.0, 0.5, 0.0, -0.0, 2.0**60),
+    # The shortest decimal is what is meant.
+    (pa.float64(), 0.1, one("0.1")), (pa.float32(), 0.1, one("0.10000000149011612")), (pa.float64(), 1e-7, one("1e-7")),
+    (pa.float64(), 1e300, one(int(1e300))), (pa.float64(), float("inf"), ("number", "inf")),
+    *of(pa.decimal128(3, 0), Decimal(1)), *of(pa.decimal128(3, 1), Decimal("1.0")), *of(pa.decimal128(9, 1), Decimal("0.1")),
+    *of(pa.decimal128(9, 4), Decimal("1.0000"), Decimal("0.5000")), *of(pa.decimal128(9, 2), Decimal("0.00")),
+    *of(pa.decimal128(38, 37), Decimal("1." + "0" * 36 + "1")),
     (pa.bool_(), True, ("bool", True)), (pa.bool_(), False, ("bool", False)),
     *((kind, "1", ("text", "1"))
-      for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))),
-    *((pa.string(), text, ("text", text))
-      for text in ("", "1.0", "true", "null", "2024-01-01", "2024-01-01 00:00:00", "date:2024-01-01", "bytes:MQ==", "b'1'", "1:00:00",
-                   "[1]", '{"a":1}', '"1"', "\ufeff1", "1 ", "é", "e\u0301", "a\nb", "\\n", "\x00")),
-    *((kind, b"1", ("bytes", b"1")) for kind in (pa.binary(), pa.large_binary(), pa.binary(1))),
-    (pa.binary(), b"", ("bytes", b"")), (pa.binary(), b"\xff", ("bytes", b"\xff")), (pa.binary(), b"MQ==", ("bytes", b"MQ==")),
+      for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))),
+    *texts("1", "", "1.0", "true", "null", "2024-01-01", "2024-01-01 00:00:00", "date:2024-01-01", "bytes:MQ==", "b'1'", "1:00:00",
+           "[1]", '{"a":1}', '"1"', "\ufeff1", "1 ", "é", "e\u0301", "a\nb", "\\n", "\x00"),
+    *((kind, b"1", ("bytes", b"1")) for kind in (pa.large_binary(), pa.binary(1))),
+    *((pa.binary(), value, ("bytes", value)) for value in (b"1", b"", b"\xff", b"MQ==")),
     (pa.date32(), date(2024, 1, 1), ("date", DAY)), (pa.date32(), 2**31 - 1, ("date", 2**31 - 1)),
     *_times(),
 ]  # fmt: skip
