@@ -111,9 +111,9 @@ def truth(rows: Rows, place: Path) -> list[float]:
     """The advantages under the true keys, one row a rollout."""
     counted = [{"draw": row["draw"], "reward": row["reward"]} for row in rows if row.get("first", True)]
     write(place / "true.jsonl", counted)
-    done = adv("compute", "true.jsonl", "-g", "draw", "--group-size", "none", "-o", "true.out.jsonl", "-q", cwd=place)
+    done = adv("compute true.jsonl -g draw --group-size none -o true.out.jsonl -q", cwd=place)
     if done.status:
-        done = adv("compute", "true.jsonl", "-g", "draw", "-o", "true.out.jsonl", "-q", cwd=place)
+        done = adv("compute true.jsonl -g draw -o true.out.jsonl -q", cwd=place)
     assert done.status == 0, done.err
     each = iter(rows_of(place / "true.out.jsonl"))
     found, last = [], 0.0
@@ -129,7 +129,7 @@ def verdict(way: str, seed: int) -> str:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         write(place / "in.jsonl", [{k: v for k, v in row.items() if k not in {"draw", "first", "n"}} for row in rows])
-        done = adv("compute", "in.jsonl", "-o", "out.jsonl", "--json", cwd=place)
+        done = adv("compute in.jsonl -o out.jsonl --json", cwd=place)
         if done.status:
             return "stopped"
         right = [row["advantage"] for row in rows_of(place / "out.jsonl")] == pytest.approx(truth(rows, place))

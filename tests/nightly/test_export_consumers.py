@@ -49,7 +49,7 @@ def tiny_model(tokenizer: Any) -> Any:
 def exported(kind: str, out: Path, *options: str, source: Path = SAMPLES / "chats.jsonl") -> Any:
     """An exported file as `datasets` loads it."""
     datasets = pytest.importorskip("datasets")
-    done = adv("export", str(source), "--to", kind, "-o", str(out), *options)
+    done = adv(f"export {source} --to {kind} -o {out}", *options)
     assert done.status == 0, done.err
     builder = {".jsonl": "json", ".parquet": "parquet"}[out.suffix]
     return datasets.load_dataset(builder, data_files=str(out), split="train", cache_dir=str(out.parent / "cache"))

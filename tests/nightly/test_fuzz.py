@@ -92,7 +92,7 @@ def test_any_lines_keep_every_byte_and_get_the_numbers_of_plain_python(tmp_path:
         ending = draw.choice(["\n", "\r\n"])
         path.write_bytes((ending.join(texts) + draw.choice(["", ending])).encode())
         options = ["--scale=none", "--singleton=zero", "--group=prompt_id", "--reward=reward", "-q", "--force"]
-        done = adv("compute", str(path), "-o", str(out), *options)
+        done = adv(f"compute {path} -o {out}", *options)
         assert done.status == 0, done.err
         written = out.read_bytes().decode().split(ending)
         groups: dict[str, list[float]] = {}

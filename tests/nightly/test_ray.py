@@ -38,6 +38,8 @@ pytestmark = [
 # A user has none of the variables that the tests set; here the home directory cannot be written either.
 AS_ALONE: dict[str, Any] = {"HOME": "/nonexistent", "RAY_ADDRESS": "", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 BINARY = {"bnpo", "vr-cond", "maxrl", "spo"}
+COMPUTE = "compute in --group prompt_id --group-within input"
+ON_RAY = "--engine ray --ray-address local"
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def test_batches_rollouts_and_files_cut_into_sections(suffix: str, tmp_path: Pat
 def test_inspect_and_audit_give_the_same_on_ray(tmp_path: Path) -> None:
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows())
     ray_runs.both_inspected(folder, group="prompt_id", reward=["reward", "logprob"], by="role")
-    compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/"))
+    compute_files.run(to_compute(tmp_path))
     question = audit.Job(inputs=[f"{tmp_path}/out"], binding=Binding(group=("prompt_id",), rewards=("reward",)))
     assert ray_runs.both_audited(question)["match"]["mismatched_rows"] == 0
 
@@ -89,6 +91,10 @@ def test_a_worker_that_is_killed_in_a_stage_changes_nothing(
     assert not marker.exists()
 
 
+def to_compute(tmp_path: Path) -> compute_files.Job:
+    return job(tmp_path / "in", group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+
+
 @pytest.mark.usefixtures("_cluster")
 def test_an_error_in_a_task_is_one_of_this_tool(tmp_path: Path) -> None:
     folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(), suffix="jsonl")
@@ -103,12 +109,11 @@ def test_files_that_a_machine_does_not_see_stop_the_run_before_its_work(
 ) -> None:
     from tests.support import dying
 
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    ray_runs.shards(tmp_path / "in", ray_runs.rows())
     monkeypatch.setattr(ray_cluster, "unseen", dying.blind)
-    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
     wrong = r"shard_0\.parquet is a different file here; every machine of the cluster needs"
     with ray_runs.on_tasks() as workers, pytest.raises(DataError, match=wrong):
-        compute_files.run(words, workers=workers)
+        compute_files.run(to_compute(tmp_path), workers=workers)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -136,10 +141,9 @@ def test_a_file_that_changes_during_a_run_of_a_cluster_is_refused(stage: str, su
             path.write_bytes(data.replace(b"0.25", b"0.75") if suffix == "jsonl" else data)
             changed.append(name)
 
-    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
     wrong = rf"shard_4\.{suffix}(: the file changed| is a different file)"
     with ray_runs.on_tasks() as workers, pytest.raises(DataError, match=wrong):
-        compute_files.run(words, change, workers)
+        compute_files.run(to_compute(tmp_path), change, workers)
     assert changed
     assert not (tmp_path / "out" / f"shard_4.{suffix}").exists()
     assert not list(tmp_path.rglob("*.tmp"))
@@ -148,28 +152,26 @@ def test_a_file_that_changes_during_a_run_of_a_cluster_is_refused(stage: str, su
 @pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize("stage", ["computing", "writing"])
 def test_an_output_that_another_one_makes_during_a_run_of_a_cluster_stays(stage: str, tmp_path: Path) -> None:
-    folder, theirs = ray_runs.shards(tmp_path / "in", ray_runs.rows()), tmp_path / "out" / "shard_4.parquet"
+    ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    theirs = tmp_path / "out" / "shard_4.parquet"
     theirs.parent.mkdir()
 
     def another(name: str, *_: object) -> None:
         if name == stage:
             theirs.write_text("theirs")
 
-    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
     with ray_runs.on_tasks() as workers, pytest.raises(UsageError, match=r"shard_4\.parquet:? exists"):
-        compute_files.run(words, another, workers)
+        compute_files.run(to_compute(tmp_path), another, workers)
     assert theirs.read_text() == "theirs"
 
 
 def test_what_a_user_may_not_read_or_write_is_named_as_by_one_process(tmp_path: Path) -> None:
     ray_runs.shards(tmp_path / "in", ray_runs.rows())
     (tmp_path / "ro").mkdir()
-    words = ("compute", "in", "--group", "prompt_id", "--group-within", "input")
     for locked, mode, output in (("in/shard_3.parquet", 0, "out/"), ("ro", 0o500, "ro/out/"), ("ro", 0o500, "ro/")):
         (tmp_path / locked).chmod(mode)
         local, parted = (
-            unprivileged(*words, "-o", output, *more, cwd=tmp_path, **AS_ALONE)
-            for more in ((), ("--engine", "ray", "--ray-address", "local"))
+            unprivileged(f"{COMPUTE} -o {output} {more}", cwd=tmp_path, **AS_ALONE) for more in ("", ON_RAY)
         )
         (tmp_path / locked).chmod(0o700)
         assert parted == local
@@ -180,7 +182,7 @@ def test_what_a_user_may_not_read_or_write_is_named_as_by_one_process(tmp_path: 
 def test_a_full_disk_is_named_and_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     ray_runs.shards(tmp_path / "in", ray_runs.rows(20_000, 2_500), suffix="jsonl")
-    command = f"{sys.executable} -m grpo_cli compute in --group prompt_id --group-within input -o full/ --engine ray --ray-address local"
+    command = f"{sys.executable} -m grpo_cli {COMPUTE} -o full/ {ON_RAY}"
     script = f'mount -t tmpfs -o size=1m none full || exit 77; {command}; status=$?; du -a full; exit "$status"'
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script], cwd=tmp_path, env={**os.environ, **AS_ALONE},
@@ -195,9 +197,8 @@ def test_a_full_disk_is_named_and_leaves_no_half_of_a_file(tmp_path: Path) -> No
 
 def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> None:
     ray_runs.shards(tmp_path / "in", ray_runs.rows())
-    words = ("compute", "in", "--group", "prompt_id", "--group-within", "input", "--json")
-    local = process(*words, "-o", "local/", cwd=tmp_path)
-    parted = process(*words, "-o", "parted/", "--engine", "ray", "--ray-address", "local", cwd=tmp_path, **AS_ALONE)
+    local = process(f"{COMPUTE} --json -o local/", cwd=tmp_path)
+    parted = process(f"{COMPUTE} --json -o parted/ {ON_RAY}", cwd=tmp_path, **AS_ALONE)
     assert (parted.status, parted.err) == (0, "")
     ray_runs.same_facts(json.loads(local.out), json.loads(parted.out))
     ray_runs.same_files(tmp_path / "local", tmp_path / "parted")
@@ -205,12 +206,11 @@ def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> 
 
 def test_a_refusal_is_one_line_and_a_gate_leaves_no_output(tmp_path: Path) -> None:
     ray_runs.shards(tmp_path / "in", ray_runs.rows())
-    words = ("compute", "in", "--group", "prompt_id", "-o", "out/", "--engine", "ray", "--ray-address", "local")
-    refused = process(*words, cwd=tmp_path, **AS_ALONE)
+    refused = process(f"compute in --group prompt_id -o out/ {ON_RAY}", cwd=tmp_path, **AS_ALONE)
     assert refused.status == 1
     assert refused.err.startswith("error: 74 group keys (")
     assert refused.err.count("\n") == 1
-    gated = process(*words, "--group-within", "input", "-q", "--fail-on", "rows > 1", cwd=tmp_path, **AS_ALONE)
+    gated = process(f"{COMPUTE} -o out/ {ON_RAY} -q --fail-on 'rows > 1'", cwd=tmp_path, **AS_ALONE)
     assert gated.status == 3
     assert gated.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -219,8 +219,7 @@ def test_a_refusal_is_one_line_and_a_gate_leaves_no_output(tmp_path: Path) -> No
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(number: int, tmp_path: Path) -> None:
     ray_runs.shards(tmp_path / "in", ray_runs.rows(100_000, 12_500), suffix="jsonl")
-    words = ("compute", "in", "--group", "prompt_id", "--group-within", "input", "-o", "out/", "--engine", "ray")
-    command = [sys.executable, "-m", "grpo_cli", *words, "--ray-address", "local"]
+    command = [sys.executable, "-m", "grpo_cli", *f"{COMPUTE} -o out/ {ON_RAY}".split()]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, **AS_ALONE}) as running:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and not any("work_on" in name for name in family(running.pid).values()):

@@ -45,14 +45,14 @@ READERS: Final = (by_datafusion, by_daft, by_fastparquet, by_datasets, by_chdb)
 
 def spliced(path: Path) -> Path:
     target = path.with_name("out.parquet")
-    assert adv("compute", str(path), "-o", str(target), "--quiet").status == 0
+    assert adv(f"compute {path} -o {target} --quiet").status == 0
     return target
 
 
 def replaced(path: Path) -> Path:
-    assert adv("compute", str(path), "--in-place", "--quiet").status == 0
+    assert adv(f"compute {path} --in-place --quiet").status == 0
     options = ["--in-place", "--replace", "--method", "rloo", "--quiet"]
-    assert adv("compute", str(path), *options).status == 0
+    assert adv(f"compute {path}", *options).status == 0
     return path
 
 
@@ -86,7 +86,7 @@ def test_a_file_of_datasets_keeps_its_values_and_its_features(tmp_path: Path) ->
     source = tmp_path / "in.parquet"
     was.to_parquet(str(source), batch_size=100)
     output = spliced(source)
-    assert "byte by byte" in adv("verify", str(output), "--against", str(source)).out
+    assert "byte by byte" in adv(f"verify {output} --against {source}").out
     now = datasets.Dataset.from_parquet(str(output), cache_dir=str(tmp_path / "cache"))
     assert now.features == {**was.features, "advantage": datasets.Value("float64")}
     assert now.remove_columns("advantage").to_dict() == was.to_dict()

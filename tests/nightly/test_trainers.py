@@ -80,10 +80,10 @@ def test_the_advantages_of_a_trainer_are_computed_and_its_formula_is_named(
     trainer(kind, tmp_path / "run", **options).train()
     logged = sorted((tmp_path / "run" / "completions").iterdir())
     assert len(logged) == STEPS
-    computed = adv("compute", *map(str, logged), *words, "--column", "ours", "-o", f"{tmp_path}/out/", "-q")
+    computed = adv(f"compute --column ours -o {tmp_path}/out/ -q", *map(str, logged), *words)
     assert computed.status == 0, computed.err
     for path in logged:
         frame = pl.read_parquet(tmp_path / "out" / path.name)
         assert np.abs(frame["advantage"].to_numpy() - frame["ours"].to_numpy()).max() < 2e-6
-    audited = json.loads(adv("audit", *map(str, logged), "--json").out)
+    audited = json.loads(adv("audit --json", *map(str, logged)).out)
     assert (audited["match"]["name"], audited["match"]["mismatched_rows"]) == (named, 0)
