@@ -97,12 +97,12 @@ def test_all_above_the_mean_of_the_group_or_above_a_reward() -> None:
 def test_a_text_is_exported_once() -> None:
     rows = table(
         "step prompt completion reward",
-        (1, "p", "x", 0.0), (1, "p", "x", 1.0), (1, "p", "y", 0.5), (2, "p", "x", 1.0), (2, "p", "z", 0.0),
+        (1, "p", "x", 1.0), (1, "p", "x", 1.0), (1, "p", "y", 0.5), (2, "p", "x", 1.0), (2, "p", "z", 0.0),
     )  # fmt: skip
     write("in.jsonl", rows)
     options = "--to sft --per-group 2 --group prompt,step"
     assert values(exported(options), "completion", "reward") == [("x", 1.0), ("y", 0.5), ("z", 0.0)]
-    assert values(exported(f"{options} --keep-duplicates"), "completion") == ["x", "y", "x", "z"]
+    assert values(exported(f"{options} --keep-duplicates"), "completion") == ["x", "x", "x", "z"]
 
 
 def test_the_mean_of_a_group_is_that_of_the_input() -> None:

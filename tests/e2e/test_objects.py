@@ -39,6 +39,7 @@ ROWS: Final = [
 LINES: Final = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
 OTHER_LINES: Final = LINES.replace(b"1.0", b"0.0", 1)
 MB: Final = 1 << 20
+KEYS: Final = {"AWS_ACCESS_KEY_ID": "known", "AWS_SECRET_ACCESS_KEY": "very-secret"}
 
 
 @dataclass
@@ -74,18 +75,15 @@ def port() -> Iterator[int]:
 @pytest.fixture(scope="module")
 def whole_server(port: int) -> Iterator[Bucket]:
     """The tool finds the server and its keys in the environment."""
-    client = boto3.Session(aws_access_key_id="known", aws_secret_access_key="very-secret").client(  # noqa: S106
-        "s3", region_name="us-east-1", endpoint_url=f"http://127.0.0.1:{port}"
-    )
+    ours = {name.lower(): value for name, value in KEYS.items()}
+    client: Any = boto3.client("s3", region_name="us-east-1", endpoint_url=f"http://127.0.0.1:{port}", **ours)
     with proxied(port) as proxy, pytest.MonkeyPatch.context() as patched:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patched.delenv(name)
-        patched.setenv("AWS_ENDPOINT_URL", proxy.address)
-        patched.setenv("AWS_ACCESS_KEY_ID", "known")
-        patched.setenv("AWS_SECRET_ACCESS_KEY", "very-secret")
-        patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        patched.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-        patched.setenv("AWS_CONFIG_FILE", os.devnull)
+        ours = {"AWS_ENDPOINT_URL": proxy.address, "AWS_EC2_METADATA_DISABLED": "true", **KEYS}
+        nothing = {"AWS_SHARED_CREDENTIALS_FILE": os.devnull, "AWS_CONFIG_FILE": os.devnull}
+        for name, value in (ours | nothing).items():
+            patched.setenv(name, value)
         forget()
         yield Bucket(client, proxy)
     forget()
@@ -419,7 +417,7 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(s3: Bucket, monkeypat
     assert "no such object, and none below it" in adv("inspect s3://bucket/in.jsonl").err
     assert "names no bucket" in adv("inspect s3:///in.jsonl").err
     s3.client.put_object(Bucket="bucket", Key="in.jsonl", Body=LINES, ACL="public-read")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+    for name in KEYS:
         monkeypatch.delenv(name)
     forget()
     assert "no credentials for S3" in adv("inspect s3://bucket/in.jsonl").err
