@@ -27,6 +27,13 @@ import pytest
 
 from grpo_cli import __main__
 
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a `conftest.py` imports this, each test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
 TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -78,14 +78,14 @@ def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> 
     return replace(job, view=replace(job.view, by_steps=by_steps))
 
 
-def inspected(path: Path, **options: Any) -> Inspection:
+def inspected(path: Path | str, **options: Any) -> Inspection:
     """What `inspect` knows of a file."""
     found = inspect.run(inspect_job(path, **options))
     assert isinstance(found, Inspection)
     return found
 
 
-def selected(path: Path, **options: Any) -> dict[str, Any]:
+def selected(path: Path | str, **options: Any) -> dict[str, Any]:
     """What `select` says of a file."""
     with keeping():
         return document(select.run(select.Job.of({**given(options), "inputs": [str(path)]})))
@@ -113,7 +113,8 @@ def write(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> Path:
             case ".json":
                 handle.write(json.dumps(rows).encode())
             case ".csv" | ".tsv":
-                pl.DataFrame(rows).write_csv(handle, separator="," if path.suffix == ".csv" else "\t")
+                texts = [{name: json.dumps(v) if isinstance(v, list) else v for name, v in row.items()} for row in rows]
+                pl.DataFrame(texts).write_csv(handle, separator="," if path.suffix == ".csv" else "\t")
             case ".parquet":
                 pl.DataFrame(rows).write_parquet(handle, row_group_size=3)
             case ".arrow":
@@ -124,7 +125,7 @@ def write(path: Path | str, rows: Sequence[Mapping[str, Any]]) -> Path:
     return path
 
 
-def opened(*paths: Path) -> list[FileTable]:
+def opened(*paths: Path | str) -> list[FileTable]:
     """The tables of files; their columns have not been read yet."""
     return open_tables(find_inputs([str(path) for path in paths])[0], Binding())
 

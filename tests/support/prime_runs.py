@@ -21,7 +21,8 @@ FRAME = 700  # bytes of a frame of a sealed chunk; 4 MB there
 FOOTER = (0x184D2A5E).to_bytes(4, "little") + (9).to_bytes(4, "little") + bytes(5) + (0x8F92EAB1).to_bytes(4, "little")
 
 
-def lines(path: Path, rows: Iterable[Any]) -> Path:
+def lines(path: Path | str, rows: Iterable[Any]) -> Path:
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path

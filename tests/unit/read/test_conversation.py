@@ -111,19 +111,19 @@ def test_columns_that_flags_name_are_taken(tmp_path: Path) -> None:
 
 
 def test_files_with_other_columns_are_shown_as_they_are(tmp_path: Path) -> None:
-    write(tmp_path / "step_1.parquet", [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1}] * 2)
-    write(tmp_path / "step_2.parquet", [{"prompt_id": "b", "question": "why", "response": "so", "reward": 0}] * 2)
+    write("step_1.parquet", [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1}] * 2)
+    write("step_2.parquet", [{"prompt_id": "b", "question": "why", "response": "so", "reward": 0}] * 2)
     reader = Reader(model(tmp_path).inspection.narrow, TextColumns())
     assert reader.passages(0) == [Passage("prompt", "ask"), Passage("response", "say")]
     assert reader.passages(2) == [Passage("prompt", "why"), Passage("response", "so")]
 
 
-def conversations() -> list[dict[str, Any]]:
+def conversations() -> list[Any]:
     """Two rollouts as files of conversations have them: no prompt and no response, only messages."""
-    asked: list[dict[str, Any]] = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "look"}]
+    asked: list[Any] = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "look"}]
     called = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": CALL}]}
-    seen: list[dict[str, Any]] = [called, {"role": "tool", "content": "seen"}, {"role": "assistant", "content": "so"}]
-    answer: list[dict[str, Any]] = [{"role": "assistant", "content": "no"}]
+    seen: list[Any] = [called, {"role": "tool", "content": "seen"}, {"role": "assistant", "content": "so"}]
+    answer: list[Any] = [{"role": "assistant", "content": "no"}]
     return [{"prompt_id": "a", "messages": [*asked, *said], "reward": at} for at, said in enumerate((answer, seen))]
 
 
@@ -131,12 +131,9 @@ PROMPT = [("system", "be kind"), ("user", "look")]
 TURNS = [("assistant, tool call look", '{\n  "at": 1\n}'), ("tool", "seen"), ("assistant", "so")]
 
 
-@pytest.mark.parametrize("named", [{}, {"text_column": "messages"}])
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
-def test_inspect_report_browse_and_export_find_the_same_conversation(
-    tmp_path: Path, name: str, named: dict[str, Any]
-) -> None:
-    path = write(tmp_path / name, conversations())
+@pytest.mark.parametrize(("name", "named"), [("rows.jsonl", {}), ("rows.parquet", {"text_column": "messages"})])
+def test_inspect_report_browse_and_export_find_the_same_conversation(name: str, named: Any) -> None:
+    path = write(name, conversations())
     shown = grpo_cli.inspect(str(path), **named).show("a")
     assert shown["prompt"] == "[system]\nbe kind\n\n[user]\nlook"
     assert shown["rows"][0]["text"] == "no"
@@ -147,19 +144,19 @@ def test_inspect_report_browse_and_export_find_the_same_conversation(
     for speaker, text in (*PROMPT, *TURNS):
         assert f"── {speaker} ─" in screen
         assert text.splitlines()[-1] in screen
-    done = adv("export", str(path), "--to", "sft", "-o", "-")
+    done = adv(f"export {path} --to sft -o -")
     assert [turn["content"] for turn in done.rows[0]["messages"]] == ["be kind", "look", None, "seen", "so"]
 
 
-def test_a_group_of_conversations_is_printed_turn_by_turn(tmp_path: Path) -> None:
-    path = write(tmp_path / "rows.jsonl", conversations())
-    shown = adv("inspect", str(path), "--show", "a").out
+def test_a_group_of_conversations_is_printed_turn_by_turn() -> None:
+    path = write("rows.jsonl", conversations())
+    shown = adv(f"inspect {path} --show a").out
     assert "row 1, reward 0\n  no\n" in shown
     assert 'row 2, reward 1\n  [assistant, tool call look]\n  {\n    "at": 1\n  }\n\n  [tool]\n  seen\n' in shown
 
 
-def test_a_frame_in_memory_shows_its_conversations(tmp_path: Path) -> None:
-    frame = pl.read_ndjson(write(tmp_path / "rows.jsonl", conversations()))
+def test_a_frame_in_memory_shows_its_conversations() -> None:
+    frame = pl.read_ndjson(write("rows.jsonl", conversations()))
     shown = grpo_cli.inspect(frame).show("a")
     assert shown["prompt"] == "[system]\nbe kind\n\n[user]\nlook"
     assert shown["rows"][1]["text"].endswith("[tool]\nseen\n\n[assistant]\nso")

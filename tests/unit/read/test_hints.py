@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,7 +16,6 @@ from tests.support.jobs import look, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 Rows = list[dict[str, Any]]
 
@@ -59,10 +59,8 @@ def attempts(count: int = 4) -> Rows:
         ([{"task": k // 2, "log": {"frac_score": 1, "score_std": 1, "value": 2, "solved": k % 2}} for k in range(4)], "task", "log.solved"),
     ],
 )  # fmt: skip
-def test_a_file_whose_reward_was_not_found_gets_flags_that_work(
-    rows: Rows, group: str, reward: str, tmp_path: Path
-) -> None:
-    path = write(tmp_path / "x.jsonl", rows)
+def test_a_file_whose_reward_was_not_found_gets_flags_that_work(rows: Rows, group: str, reward: str) -> None:
+    path = write("x.jsonl", rows)
     found = flags(error_of(path).hint)
     assert found == {"group": [group], "reward": [reward]}
     assert look(path, **found, missing="exclude").facts["groups"] > 1
@@ -71,43 +69,43 @@ def test_a_file_whose_reward_was_not_found_gets_flags_that_work(
 @pytest.mark.parametrize(
     "name", ["n_correct", "num_passed", "reward_std", "std", "extracted_value", "frac_reward_zero_std"]
 )
-def test_counts_and_deviations_are_no_rewards(name: str, tmp_path: Path) -> None:
-    assert "such as" not in error_of(write(tmp_path / "x.jsonl", [{"a": {name: 1.0}}] * 2)).hint
-    (tmp_path / "x.json").write_text(json.dumps({"results": [{name: 1.0, "is_ok_score": 1}] * 3}), encoding="utf-8")
-    assert "--reward 'results[].is_ok_score' reads them" in error_of(tmp_path / "x.json").message
+def test_counts_and_deviations_are_no_rewards(name: str) -> None:
+    assert "such as" not in error_of(write("x.jsonl", [{"a": {name: 1.0}}] * 2)).hint
+    Path("x.json").write_text(json.dumps({"results": [{name: 1.0, "is_ok_score": 1}] * 3}))
+    assert "--reward 'results[].is_ok_score' reads them" in error_of(Path("x.json")).message
 
 
-def test_a_document_names_the_reward_that_is_two_levels_inside(tmp_path: Path) -> None:
+def test_a_document_names_the_reward_that_is_two_levels_inside() -> None:
     problems = [{"task_id": f"t{k}", "attempts": [{"success": True}, {"success": False}]} for k in range(3)]
-    (tmp_path / "x.json").write_text(json.dumps({"run": 1, "problems": problems}, indent=1), encoding="utf-8")
-    message = error_of(tmp_path / "x.json").message
+    Path("x.json").write_text(json.dumps({"run": 1, "problems": problems}, indent=1))
+    message = error_of(Path("x.json")).message
     assert "its problems is a list of 3: --reward 'problems[].attempts[].success' reads them" in message
-    assert look(tmp_path / "x.json", **flags(message)).facts["groups"] == 3
+    assert look("x.json", **flags(message)).facts["groups"] == 3
 
 
 @pytest.mark.parametrize(
     "name", ["attempts.grading.score", "score", "attempts.score", "attempts[].grade.score", "reward"]
 )
-def test_a_wrong_reward_gets_the_numbers_inside_of_records(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", attempts())
+def test_a_wrong_reward_gets_the_numbers_inside_of_records(name: str) -> None:
+    path = write("x.jsonl", attempts())
     error = error_of(path, reward=[name])
     assert error.hint.startswith("did you mean --reward 'attempts[].grading.score'")
     assert look(path, reward=flags(error.hint)["reward"]).facts["groups"] == 4
 
 
-def test_a_wrong_reward_is_found_inside_of_parquet_as_well(tmp_path: Path) -> None:
-    pl.DataFrame(attempts()).write_parquet(tmp_path / "x.parquet")
-    error = error_of(tmp_path / "x.parquet", reward=["score"])
+def test_a_wrong_reward_is_found_inside_of_parquet_as_well() -> None:
+    pl.DataFrame(attempts()).write_parquet("x.parquet")
+    error = error_of(Path("x.parquet"), reward=["score"])
     assert error.hint.startswith("did you mean --reward 'attempts[].grading.score'")
-    assert "the file is one record" not in error_of(tmp_path / "x.parquet").message
+    assert "the file is one record" not in error_of(Path("x.parquet")).message
 
 
 @pytest.mark.parametrize(
     ("group", "meant"), [("task", "did you mean --group metadata.task_id?"), ("infos", "did you mean 'info'?")]
 )
-def test_a_wrong_key_gets_its_likes(group: str, meant: str, tmp_path: Path) -> None:
+def test_a_wrong_key_gets_its_likes(group: str, meant: str) -> None:
     rows = [{"metadata": {"task_id": at // 2}, "info": "x", "reward": at % 2} for at in range(8)]
-    assert meant in error_of(write(tmp_path / "x.jsonl", rows), group=[group]).hint
+    assert meant in error_of(write("x.jsonl", rows), group=[group]).hint
 
 
 @pytest.mark.parametrize("as_document", [False, True])
@@ -117,7 +115,7 @@ def test_a_log_of_training_steps_is_said_to_be_one(as_document: bool, tmp_path: 
     ]
     path = tmp_path / ("trainer_state.json" if as_document else "metrics.jsonl")
     if as_document:
-        path.write_text(json.dumps({"log_history": steps}, indent=1), encoding="utf-8")
+        path.write_text(json.dumps({"log_history": steps}, indent=1))
     else:
         write(path, steps)
     error = error_of(path)

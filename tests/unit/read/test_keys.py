@@ -64,17 +64,17 @@ def test_values_of_every_pair_of_types_are_one_group_only_where_they_are_equal(f
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_files_of_every_type_have_the_groups_of_a_plain_loop(form: str, tmp_path: Path) -> None:
+def test_files_of_every_type_have_the_groups_of_a_plain_loop(form: str) -> None:
     paths, whats = [], []
     for at, (kind, value, what) in enumerate(FLAT):
         if form != "flat" and kind == pa.string_view():  # pyarrow cannot write it there
             continue
         made, made_value = FORMS[form](kind, value)
-        paths.append(parquet(tmp_path / f"{at:03}.parquet", made, [made_value] * 2))
+        paths.append(parquet(Path(f"{at:03}.parquet"), made, [made_value] * 2))
         whats += [wrapped(form, what)] * 2
     for at, (value, what) in enumerate(JSON):
         _, inside = FORMS[form](pa.string(), value)
-        paths.append(write(tmp_path / f"{at:03}.jsonl", [{"key": inside, "reward": reward} for reward in (0.0, 1.0)]))
+        paths.append(write(f"{at:03}.jsonl", [{"key": inside, "reward": reward} for reward in (0.0, 1.0)]))
         whats += [wrapped(form, what)] * 2
     order = {path: whats[2 * at : 2 * at + 2] for at, path in enumerate(paths)}
     found = codes(paths)
@@ -82,79 +82,75 @@ def test_files_of_every_type_have_the_groups_of_a_plain_loop(form: str, tmp_path
 
 
 @pytest.mark.parametrize("form", ["flat", "list", "struct", "chat"])
-def test_keys_of_several_types_in_one_json_file_have_the_groups_of_a_plain_loop(form: str, tmp_path: Path) -> None:
+def test_keys_of_several_types_in_one_json_file_have_the_groups_of_a_plain_loop(form: str) -> None:
     there = [(FORMS[form](pa.string(), value)[1], what) for value, what in JSON] * 2
-    path = write(tmp_path / "a.jsonl", [{"key": value, "reward": float(at % 2)} for at, (value, _) in enumerate(there)])
+    path = write("a.jsonl", [{"key": value, "reward": float(at % 2)} for at, (value, _) in enumerate(there)])
     assert codes([path]) == partition([what for _, what in there])
 
 
 @pytest.mark.parametrize("form", ["flat", "list", "struct", "chat"])
 @pytest.mark.parametrize("kind", NANOSECONDS, ids=str)
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_keys_that_differ_by_a_nanosecond_are_two_groups(
-    suffix: str, kind: pa.DataType, form: str, tmp_path: Path
-) -> None:
+def test_keys_that_differ_by_a_nanosecond_are_two_groups(suffix: str, kind: pa.DataType, form: str) -> None:
     counts = [10**12, 10**12 + 1, 10**12 + 1, 10**12]
     made = FORMS[form](kind, 0)[0]
     table = pa.table(
         {"key": pa.array([FORMS[form](kind, count)[1] for count in counts], made), "reward": [0.0, 0.0, 1.0, 1.0]}
     )
-    path = tmp_path / f"a.{suffix}"
+    path = Path(f"a.{suffix}")
     pq.write_table(table, path) if suffix == "parquet" else feather.write_feather(table, path)
     assert codes([path]) == [0, 1, 1, 0]
 
 
-def test_a_null_field_equals_a_missing_field(tmp_path: Path) -> None:
+def test_a_null_field_equals_a_missing_field() -> None:
     with_seed = pa.struct([("q", pa.string()), ("seed", pa.int64())])
     paths = [
-        parquet(tmp_path / "a.parquet", with_seed, [{"q": "x", "seed": None}, {"q": "x", "seed": 1}]),
-        parquet(tmp_path / "b.parquet", pa.struct([("q", pa.string())]), [{"q": "x"}, {"q": None}]),
+        parquet(Path("a.parquet"), with_seed, [{"q": "x", "seed": None}, {"q": "x", "seed": 1}]),
+        parquet(Path("b.parquet"), pa.struct([("q", pa.string())]), [{"q": "x"}, {"q": None}]),
         write(
-            tmp_path / "c.jsonl",
+            "c.jsonl",
             [{"key": key, "reward": 1} for key in ({"seed": None, "q": "x"}, {"seed": 1.0, "q": "x"}, {})],
         ),
     ]
     assert codes(paths) == [0, 1, 0, 2, 0, 1, 2]
 
 
-def test_numbers_in_the_texts_of_a_key_stay_as_they_are(tmp_path: Path) -> None:
-    def chat(text: str, **more: Any) -> list[dict[str, Any]]:
+def test_numbers_in_the_texts_of_a_key_stay_as_they_are() -> None:
+    def chat(text: str, **more: Any) -> list[Any]:
         return [{"role": "user", "content": text, **more}]
 
     keys = [
         chat("1.50"), chat("1.5"), chat("[1.50,null,1e-3]"), chat("[1.5,null,0.001]"), chat(",1.0"), chat(",1"),
         chat("1.50", at={"x": [1.0, None]}), chat("1.50", at={"x": [1, None]}), chat("1.5", at={"x": [1, None]}, gone=None),
     ]  # fmt: skip
-    path = write(tmp_path / "a.jsonl", [{"key": key, "reward": at % 2} for at, key in enumerate(keys * 2)])
+    path = write("a.jsonl", [{"key": key, "reward": at % 2} for at, key in enumerate(keys * 2)])
     assert codes([path]) == [0, 1, 2, 3, 4, 5, 6, 6, 7] * 2
 
 
-def test_a_key_may_be_nested_deeply(tmp_path: Path) -> None:
+def test_a_key_may_be_nested_deeply() -> None:
     deep = "[" * 400 + "%s" + "]" * 400
-    path = tmp_path / "a.jsonl"
+    path = Path("a.jsonl")
     path.write_text(
         "".join(f'{{"key": {deep % number}, "reward": {at}}}\n' for at, number in enumerate(("1", "1.0", "2")))
     )
     assert codes([path]) == [0, 0, 1]
 
 
-def test_null_is_an_item_of_its_own(tmp_path: Path) -> None:
+def test_null_is_an_item_of_its_own() -> None:
     keys = [[], [None], [None, None], ["null"], [None], []]
-    path = parquet(tmp_path / "a.parquet", pa.list_(pa.string()), keys)
-    other = write(
-        tmp_path / "b.jsonl", [{"key": key, "reward": at % 2} for at, key in enumerate([*keys, "[]", "[null]"])]
-    )
+    path = parquet(Path("a.parquet"), pa.list_(pa.string()), keys)
+    other = write("b.jsonl", [{"key": key, "reward": at % 2} for at, key in enumerate([*keys, "[]", "[null]"])])
     assert codes([path, other]) == [0, 1, 2, 3, 1, 0, 0, 1, 2, 3, 1, 0, 4, 5]
 
 
-def test_values_of_a_composite_key_do_not_run_together(tmp_path: Path) -> None:
+def test_values_of_a_composite_key_do_not_run_together() -> None:
     rows = [("a", "b, c"), ("a, b", "c"), ('a","b', "c"), ("a", 'b","c')]
-    path = write(tmp_path / "a.jsonl", [{"x": x, "y": y, "reward": at % 2} for at, (x, y) in enumerate(rows * 2)])
+    path = write("a.jsonl", [{"x": x, "y": y, "reward": at % 2} for at, (x, y) in enumerate(rows * 2)])
     assert look(path, group=("x", "y")).narrow.table["group"].to_list() == [0, 1, 2, 3] * 2
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str, tmp_path: Path) -> None:
+def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str) -> None:
     runs = []
     for at, (kind, value, what) in enumerate(FLAT[::7]):
         made, inside = FORMS[form](kind, value)
@@ -163,8 +159,8 @@ def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str, tmp_path:
             "task": ["seen", "seen", "both", "both"],
             "reward": [0.0, 1.0, 0.0, 1.0],
         }
-        pq.write_table(pa.table(table), tmp_path / f"{at}.parquet")
-        runs.append((inspected(tmp_path / f"{at}.parquet", group=("key", "task")), what))
+        pq.write_table(pa.table(table), f"{at}.parquet")
+        runs.append((inspected(f"{at}.parquet", group=("key", "task")), what))
     for (now, one), (before, other) in some(combinations_with_replacement(runs, 2), 1 if form == "flat" else 5):
         if one == other:
             assert against(now, before).prompts == 2
@@ -173,20 +169,20 @@ def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str, tmp_path:
                 against(now, before)
 
 
-def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same(tmp_path: Path) -> None:
+def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same() -> None:
     def run(name: str, pairs: Sequence[tuple[Any, Any]]) -> Any:
         rows = [{"x": x, "y": y, "reward": reward} for x, y in pairs for reward in (0, 1)]
-        return inspected(write(tmp_path / name, rows), group=("x", "y"))
+        return inspected(write(name, rows), group=("x", "y"))
 
     found = against(run("now.jsonl", [("a", "b, c"), ("p", "q")]), run("before.jsonl", [("a, b", "c"), ("p", "q")]))
     assert found.prompts == 1
     assert found.only_now.keys == ["a, b, c"] and found.only_before.keys == ["a, b, c"]
 
 
-def test_a_run_in_csv_has_the_prompts_of_one_in_json(tmp_path: Path) -> None:
+def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
     """CSV has no types: there 1 is all that can be written of the number 1."""
-    before = write(tmp_path / "before.jsonl", [{"key": key, "reward": reward} for key in (1, 2) for reward in (0, 1)])
-    now = tmp_path / "now.csv"
+    before = write("before.jsonl", [{"key": key, "reward": reward} for key in (1, 2) for reward in (0, 1)])
+    now = Path("now.csv")
     now.write_text("key,reward\n1,1\n1,1\n3,0\n3,1\n")
     found = against(inspected(now, group=("key",)), inspected(before, group=("key",)))
     assert (found.prompts, found.only_now.keys, found.only_before.keys) == (1, ["3"], ["2"])
@@ -210,30 +206,28 @@ def test_only_the_mark_at_the_very_beginning_of_a_file_is_one(
 
 @pytest.mark.parametrize("ragged", ["", '"x"y'])  # the second is read record by record
 @pytest.mark.parametrize("options", [(), ("--replace", "--column", "old")])
-def test_a_cell_that_begins_with_a_mark_keeps_it(options: Sequence[str], ragged: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
+def test_a_cell_that_begins_with_a_mark_keeps_it(options: Sequence[str], ragged: str) -> None:
+    path = Path("a.csv")
     rows = ["\ufeffa,1,0.5", "a,1,0.5", "\ufeffa,0,0.5", "a,0,0.5", f"{ragged},1,0.5", f"{ragged},0,0.5"][
         : 6 if ragged else 4
     ]
     path.write_bytes("\n".join(["\ufeffkey,reward,old", *rows, ""]).encode())
-    done = adv("compute", str(path), "--group", "key", *options, "-o", "o.csv", cwd=tmp_path)
+    done = adv(f"compute {path} --group key", *options, "-o", "o.csv")
     assert done.status == 0, done.err
-    out = (tmp_path / "o.csv").read_bytes().decode().splitlines()
+    out = Path("o.csv").read_bytes().decode().splitlines()
     kept = [line.rsplit(",", 1)[0] for line in out]
     assert kept == (
         [row.rsplit(",", 1)[0] for row in ["\ufeffkey,reward,old", *rows]]
         if options
         else ["\ufeffkey,reward,old", *rows]
     )
-    assert adv("verify", "o.csv", "--against", str(path), *options[1:], cwd=tmp_path).status == 0
-    done = adv(
-        "select", str(path), "--group", "key", "--where", "mean >= 0", "--copies", "1", "-o", "s.csv", cwd=tmp_path
-    )
+    assert adv(f"verify o.csv --against {path}", *options[1:]).status == 0
+    done = adv(f"select {path} --group key --where 'mean >= 0' --copies 1 -o s.csv")
     if done.status == 0:
-        assert (tmp_path / "s.csv").read_bytes() == path.read_bytes()
+        assert Path("s.csv").read_bytes() == path.read_bytes()
 
 
-def test_times_and_bytes_are_written_to_csv_in_full(tmp_path: Path) -> None:
+def test_times_and_bytes_are_written_to_csv_in_full() -> None:
     count = SECOND * 10**9 + 123_456_789
     table = {
         "id": pa.array([1, 1]), "reward": pa.array([0.0, 1.0]),
@@ -244,9 +238,9 @@ def test_times_and_bytes_are_written_to_csv_in_full(tmp_path: Path) -> None:
                          pa.struct([("for", pa.duration("ns")), ("x", pa.binary()), ("y", pa.int8()), ("n", pa.float64())])),
         "fixed": pa.array([[count], None], pa.list_(pa.timestamp("ns"), 1)),
     }  # fmt: skip
-    pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    assert adv("compute", "a.parquet", "--group", "id", "-o", "o.csv", cwd=tmp_path).status == 0
-    first, second = pl.read_csv(tmp_path / "o.csv", infer_schema=False).to_dicts()
+    pq.write_table(pa.table(table), "a.parquet")
+    assert adv("compute a.parquet --group id -o o.csv").status == 0
+    first, second = pl.read_csv("o.csv", infer_schema=False).to_dicts()
     assert first["flat"] == "2024-01-01T00:00:00.123456789"
     assert json.loads(first["zoned"]) == ["2024-01-01T00:00:00.123456789Z"]
     assert json.loads(first["time"]) == ["00:00:00.000000001"] and json.loads(second["time"]) == []

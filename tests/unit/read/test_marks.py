@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ def frame(marks: Sequence[Any], name: str = "mark", **options: Any) -> pl.DataFr
     )
 
 
-def in_file(folder: Path, marks: Sequence[Any], name: str = "mark") -> Path:
-    return write(folder / "x.jsonl", [{"prompt_id": "a", "reward": i, name: mark} for i, mark in enumerate(marks)])
+def in_file(marks: Sequence[Any], name: str = "mark") -> Path:
+    return write("x.jsonl", [{"prompt_id": "a", "reward": i, name: mark} for i, mark in enumerate(marks)])
 
 
 def marked(statuses: Iterable[Any]) -> list[int]:
@@ -57,11 +56,9 @@ MARKS: list[tuple[list[Any], list[int]]] = [
 
 
 @pytest.mark.parametrize(("marks", "places"), MARKS)
-def test_a_word_for_true_or_something_that_is_not_empty_marks_a_row(
-    marks: list[Any], places: list[int], tmp_path: Path
-) -> None:
+def test_a_word_for_true_or_something_that_is_not_empty_marks_a_row(marks: list[Any], places: list[int]) -> None:
     of_frame = grpo_cli.compute(frame(marks), masked_column="mark").status
-    of_file = look(in_file(tmp_path, marks), masked_column="mark").scored.rows[".status"]
+    of_file = look(in_file(marks), masked_column="mark").scored.rows[".status"]
     assert marked(of_frame) == marked(of_file) == places
 
 
@@ -84,36 +81,36 @@ def test_a_word_for_true_or_something_that_is_not_empty_marks_a_row(
     ],
 )
 def test_a_value_marks_the_rows_that_equal_it_however_it_is_written(
-    marks: list[Any], value: str, places: list[int], tmp_path: Path
+    marks: list[Any], value: str, places: list[int]
 ) -> None:
     of_frame = grpo_cli.compute(frame(marks), masked_column=f"mark={value}").status
-    of_file = look(in_file(tmp_path, marks), masked_column=f"mark={value}").scored.rows[".status"]
+    of_file = look(in_file(marks), masked_column=f"mark={value}").scored.rows[".status"]
     assert marked(of_frame) == marked(of_file) == places
 
 
 @pytest.mark.parametrize("kind", [pl.Categorical(), pl.Enum(["", "oom"]), pl.String()])
-def test_a_mark_may_be_a_category(kind: Any, tmp_path: Path) -> None:
-    frame(["oom", "", "", "oom"], dtype=kind).write_parquet(tmp_path / "x.parquet")
-    assert marked(look(tmp_path / "x.parquet", masked_column="mark").scored.rows[".status"]) == [0, 3]
+def test_a_mark_may_be_a_category(kind: Any) -> None:
+    frame(["oom", "", "", "oom"], dtype=kind).write_parquet("x.parquet")
+    assert marked(look("x.parquet", masked_column="mark").scored.rows[".status"]) == [0, 3]
 
 
-def test_a_mark_may_be_inside_of_an_object(tmp_path: Path) -> None:
-    path = in_file(tmp_path, [{"bad": True}, {"bad": False}, {}, None], "info")
+def test_a_mark_may_be_inside_of_an_object() -> None:
+    path = in_file([{"bad": True}, {"bad": False}, {}, None], "info")
     assert marked(look(path, masked_column="info.bad").scored.rows[".status"]) == [0]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_in_a_record_with_lists_a_mark_is_a_list_or_a_value_for_all(suffix: str, tmp_path: Path) -> None:
+def test_in_a_record_with_lists_a_mark_is_a_list_or_a_value_for_all(suffix: str) -> None:
     rows = [
         {"prompt": "a", "rewards": [1.0, 0.0, 0.5], "completions": ["x", "y", "z"], "cut": [0, 1, 0], "failed": False},
         {"prompt": "b", "rewards": [1.0, 0.0], "completions": ["x", "y"], "cut": [0, 0], "failed": True},
     ]
-    path = write(tmp_path / f"x{suffix}", rows)
+    path = write(f"x{suffix}", rows)
     seen = look(path, masked_column="cut", left_out_column="failed")
     assert [*seen.scored.rows[".status"]] == ["scored", "masked", "scored", "left-out", "left-out"]
     rows[1]["cut"] = [0, 0, 1]
     with pytest.raises(DataError, match="cut has 3 values, rewards 2"):
-        look(write(tmp_path / f"y{suffix}", rows), masked_column="cut")
+        look(write(f"y{suffix}", rows), masked_column="cut")
 
 
 def test_the_reward_itself_may_be_the_mark() -> None:
@@ -127,8 +124,8 @@ def test_a_row_with_two_marks_is_left_out() -> None:
     assert done.status.to_list() == ["masked", "left-out", "left-out", "scored"]
 
 
-def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote(tmp_path: Path) -> None:
-    def trace(reward: float, *, ok: bool, trainable: bool) -> dict[str, Any]:
+def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote() -> None:
+    def trace(reward: float, *, ok: bool, trainable: bool) -> Any:
         scored = {"correct": {"score": reward, "weight": 1.0}}
         return {"agent": {"name": "a", "trainable": trainable}, "nodes": [], "rewards": scored, "ok": ok, "errors": []}
 
@@ -138,8 +135,8 @@ def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote(tmp_path:
         {**about, "traces": [trace(0.0, ok=False, trainable=True), trace(0.5, ok=True, trainable=False)]},
         {**about, "traces": [trace(0.0, ok=True, trainable=True)]},
     ]
-    path = lines(tmp_path / "step_1" / "train" / "effective" / "traces.jsonl", episodes)
-    done = adv("compute", str(path), "-o", "-", "--long", "--facts", "--masked-rows", "vote", "--scale", "none")
+    path = lines("step_1/train/effective/traces.jsonl", episodes)
+    done = adv(f"compute {path} -o - --long --facts --masked-rows vote --scale none")
     assert [(row["advantage"], row["advantage_status"]) for row in done.rows] == [
         (pytest.approx(2 / 3), "scored"),
         (None, "not-a-rollout"),
@@ -162,11 +159,9 @@ def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote(tmp_path:
         (["1", "0", "2", ""], "1, 0, 2, ..."),
     ],
 )
-def test_what_is_neither_true_nor_false_is_refused_with_three_values(
-    marks: list[Any], shown: str, tmp_path: Path
-) -> None:
+def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: list[Any], shown: str) -> None:
     with pytest.raises(DataError) as caught:
-        look(in_file(tmp_path, marks), left_out_column="mark")
+        look(in_file(marks), left_out_column="mark")
     assert str(caught.value) == (
         f"mark is neither true nor false in every row ({shown}); "
         "--left-out-column mark=VALUE names the value that marks a row"
@@ -181,49 +176,49 @@ def test_what_is_neither_true_nor_false_is_refused_with_three_values(
         ([0, 0], "mark=0", "mark is 0 in every row (0)"),
     ],
 )
-def test_a_mark_of_every_row_is_refused(marks: list[Any], flag: str, said: str, tmp_path: Path) -> None:
+def test_a_mark_of_every_row_is_refused(marks: list[Any], flag: str, said: str) -> None:
     with pytest.raises(DataError) as caught:
-        look(in_file(tmp_path, marks), masked_column=flag)
+        look(in_file(marks), masked_column=flag)
     assert str(caught.value) == (
         f"--masked-column: {said}; --masked-column mark=VALUE names the value that marks a row"
     )
 
 
-def test_in_a_stream_all_rows_of_a_block_may_be_marked(tmp_path: Path) -> None:
+def test_in_a_stream_all_rows_of_a_block_may_be_marked() -> None:
     rows = "".join(f'{{"prompt_id":"{key}","reward":{i},"bad":{int(key == "a")}}}\n' for key in "ab" for i in range(2))
     options = ["--group", "prompt_id", "--left-out-column", "bad"]
-    done = adv("compute", "-", "--stream", "--facts", *options, stdin=rows, cwd=tmp_path)
+    done = adv("compute - --stream --facts", *options, stdin=rows)
     assert [row["advantage_status"] for row in done.rows] == ["left-out", "left-out", "scored", "scored"]
 
 
-def test_a_value_that_no_row_has_is_named(tmp_path: Path) -> None:
-    seen = look(in_file(tmp_path, ["timeout", None, "oom", None]), left_out_column="mark=timout")
+def test_a_value_that_no_row_has_is_named() -> None:
+    seen = look(in_file(["timeout", None, "oom", None]), left_out_column="mark=timout")
     assert seen.facts["warnings"] == ["--left-out-column: mark is timout in no row (timeout, empty, oom)"]
     assert marked(seen.scored.rows[".status"]) == []
 
 
-def test_a_mark_that_is_false_in_every_row_is_no_mistake(tmp_path: Path) -> None:
-    assert look(in_file(tmp_path, [False, False]), masked_column="mark").facts["warnings"] == []
+def test_a_mark_that_is_false_in_every_row_is_no_mistake() -> None:
+    assert look(in_file([False, False]), masked_column="mark").facts["warnings"] == []
 
 
 @pytest.mark.parametrize("rule", ["vote", "exclude"])
-def test_how_masked_rows_count_says_nothing_where_none_are_masked(rule: str, tmp_path: Path) -> None:
+def test_how_masked_rows_count_says_nothing_where_none_are_masked(rule: str) -> None:
     with pytest.raises(UsageError, match="--masked-rows says how masked rows count, and nothing marks any"):
-        look(in_file(tmp_path, [1, 0]), masked_rows=rule)
+        look(in_file([1, 0]), masked_rows=rule)
 
 
-def test_a_mark_needs_a_column_that_is_there(tmp_path: Path) -> None:
+def test_a_mark_needs_a_column_that_is_there() -> None:
     with pytest.raises(DataError, match="no column 'marks'; did you mean 'mark'"):
-        look(in_file(tmp_path, [1, 0]), masked_column="marks")
+        look(in_file([1, 0]), masked_column="marks")
     with pytest.raises(UsageError, match="--masked-column '=1' names no column"):
-        look(in_file(tmp_path, [1, 0]), masked_column="=1")
+        look(in_file([1, 0]), masked_column="=1")
 
 
 # --- flags and schemas ---------------------------------------------------------------------------------------------
 
 
-def statuses(path: Path, *options: str) -> list[str]:
-    done = adv("compute", str(path), "-o", "-", "--facts", *options)
+def statuses(path: Path, options: str = "") -> list[str]:
+    done = adv(f"compute {path} -o - --facts {options}")
     assert done.status == 0, done.err
     values = [row["advantage_status"] for row in done.rows]
     return [value[0] if isinstance(value, list) else value for value in values]
@@ -232,18 +227,10 @@ def statuses(path: Path, *options: str) -> list[str]:
 def test_a_flag_replaces_what_the_schema_says_of_its_column(tmp_path: Path) -> None:
     path = WRITERS["slime"](tmp_path).path
     assert statuses(path) == ["scored", "scored", "unscorable", "scored", "masked", "scored"]
-    left_out = statuses(path, "--left-out-column", "remove_sample")
+    left_out = statuses(path, "--left-out-column remove_sample")
     assert left_out == ["scored", "scored", "unscorable", "scored", "left-out", "scored"]
-    aborted = statuses(path, "--left-out-column", "status=aborted")
+    aborted = statuses(path, "--left-out-column status=aborted")
     assert aborted == ["scored", "scored", "unscorable", "left-out", "masked", "scored"]
-
-
-def test_how_masked_rows_count_is_said_by_a_flag_then_the_preset_then_the_schema(tmp_path: Path) -> None:
-    path = WRITERS["verifiers-traces"](tmp_path).path
-    assert statuses(path, "--long")[-1] == "left-out"
-    assert statuses(path, "--long", "--preset", "verifiers-rubric-grpo")[-1] == "masked"
-    assert statuses(path, "--long", "--preset", "verifiers-rubric-grpo", "--masked-rows", "exclude")[-1] == "left-out"
-    assert statuses(path, "--long", "--masked-rows", "vote")[-1] == "masked"
 
 
 # --- columns that look like marks, and are not read ----------------------------------------------------------------
@@ -264,9 +251,9 @@ UNREAD: dict[str, tuple[list[Any], str, str]] = {
 
 
 @pytest.mark.parametrize("name", UNREAD)
-def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: str, tmp_path: Path) -> None:
+def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: str) -> None:
     marks, words, flag = UNREAD[name]
-    path = in_file(tmp_path, marks, name)
+    path = in_file(marks, name)
     cures = (
         f"--left-out-column {flag} leaves them out of their groups, --masked-column {flag} marks them as not trained on"
     )
@@ -293,52 +280,45 @@ def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: 
         ("is_masked", ["maybe", "no", "yes"]),
     ],
 )
-def test_nothing_is_said_of_a_column_that_marks_nothing(name: str, marks: list[Any], tmp_path: Path) -> None:
-    assert look(in_file(tmp_path, marks, name)).facts["warnings"] == []
+def test_nothing_is_said_of_a_column_that_marks_nothing(name: str, marks: list[Any]) -> None:
+    assert look(in_file(marks, name)).facts["warnings"] == []
 
 
-def test_of_several_failed_ends_the_first_is_counted_and_named(tmp_path: Path) -> None:
-    path = in_file(tmp_path, ["stop", "error", "abort", "error"], "finish_reason")
+def test_of_several_failed_ends_the_first_is_counted_and_named() -> None:
+    path = in_file(["stop", "error", "abort", "error"], "finish_reason")
     assert look(path).facts["warnings"][0].startswith("finish_reason is error in 2 of 4 rows")
 
 
-def test_nothing_is_said_of_a_column_that_is_read_for_something_else(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
+def test_nothing_is_said_of_a_column_that_is_read_for_something_else() -> None:
+    rows: list[Any] = [
         {"prompt_id": "a", "reward": i, "is_truncated": i == 1, "errors": [i], "has_error": i % 2} for i in range(4)
     ]
-    path = write(tmp_path / "x.jsonl", rows)
+    path = write("x.jsonl", rows)
     found = look(
         path, group=["prompt_id", "has_error"], set=["shape.truncated.factor=0.5"], truncated_column="is_truncated"
     )
     assert found.facts["warnings"] == []
 
 
-def test_nothing_is_said_of_a_reason_that_a_known_tool_gives_of_real_zeros(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
+def test_nothing_is_said_of_a_reason_that_a_known_tool_gives_of_real_zeros() -> None:
+    rows: list[Any] = [
         {"responses_create_params": {}, "response": {}, "reward": float(k), "_ng_task_index": t, "_ng_rollout_index": k,
          "failure_reason": "none" if k else "no_sql_extracted"}
         for k in (0, 1) for t in range(3)
     ]  # fmt: skip
-    assert look(write(tmp_path / "out.jsonl", rows)).facts["warnings"] == []
+    assert look(write("out.jsonl", rows)).facts["warnings"] == []
 
 
-def test_nothing_is_said_of_responses_that_a_known_tool_cut_off(tmp_path: Path) -> None:
+def test_nothing_is_said_of_responses_that_a_known_tool_cut_off() -> None:
     rows = [
         {"example_id": e, "prompt": chat("q"), "completion": chat("c"), "answer": "4", "reward": float(k), "is_truncated": k == 1}
         for e in (0, 1) for k in (0, 1)
     ]  # fmt: skip
-    assert look(write(tmp_path / "results.jsonl", rows)).facts["warnings"] == []
+    assert look(write("results.jsonl", rows)).facts["warnings"] == []
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_nothing_is_said_of_the_files_of_known_tools(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
-    options = {key: value for key, value in written.flags.items() if key not in {"column", "singleton"}}
-    flags = [
-        word
-        for key, value in options.items()
-        for word in (f"--{key.replace('_', '-')}", str(value[0] if isinstance(value, list) else value))
-    ]
-    done = adv("inspect", str(written.path), "--json", *flags)
-    said = json.loads(done.out)["warnings"]
+    said = look(written.path, **written.flags).facts["warnings"]
     assert [words for words in said if "count like all others" in words] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -17,9 +17,6 @@ from grpo_cli.errors import DataError
 from grpo_cli.read.memory import WAYS_OUT, available_memory, refuse_beyond_memory
 from grpo_cli.read.tables import FileTable
 from tests.support.jobs import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MB = 10**6
 FRAME = pl.DataFrame({"prompt_id": range(100_000), "reward": [0.0] * 100_000})
@@ -44,9 +41,9 @@ def machine(root: Path, *, available: int | None, version_1: int | None = None, 
 
 @pytest.mark.skipif(not hasattr(ipc.RecordBatchFileReader, "count_rows"), reason="pyarrow counts rows since 26")
 def test_rows_that_cannot_fit_are_refused_with_both_figures(tmp_path: Path) -> None:
-    FRAME.write_parquet(tmp_path / "a.parquet")
-    FRAME.write_ipc(tmp_path / "b.arrow", compat_level=pl.CompatLevel.oldest())
-    both = opened(tmp_path / "a.parquet", tmp_path / "b.arrow")
+    FRAME.write_parquet("a.parquet")
+    FRAME.write_ipc("b.arrow", compat_level=pl.CompatLevel.oldest())
+    both = opened("a.parquet", "b.arrow")
     refuse_beyond_memory(both, 2, machine(tmp_path, available=8 * MB + MB // 2))
     with pytest.raises(
         DataError, match=r"200,000 rows take at least 0\.0 GB of memory, but 0\.0 GB are available; run it"
@@ -63,10 +60,10 @@ def test_ray_is_no_way_out_for_too_many_rows() -> None:
 def test_more_rows_than_have_numbers_are_refused_whatever_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    FRAME.write_parquet(tmp_path / "a.parquet")
+    FRAME.write_parquet("a.parquet")
     monkeypatch.setattr(FileTable, "row_count", 1 << 32)
     with pytest.raises(DataError, match=r"4,294,967,296 rows, but a run takes at most 4,294,967,295; run it in parts"):
-        refuse_beyond_memory(opened(tmp_path / "a.parquet"), 2, machine(tmp_path, available=None))
+        refuse_beyond_memory(opened("a.parquet"), 2, machine(tmp_path, available=None))
 
 
 def test_the_least_of_what_the_machine_and_its_control_groups_give_counts(tmp_path: Path) -> None:
@@ -76,24 +73,23 @@ def test_the_least_of_what_the_machine_and_its_control_groups_give_counts(tmp_pa
 
 
 def test_where_the_memory_or_the_number_of_rows_is_unknown_nothing_is_refused(tmp_path: Path) -> None:
-    FRAME.write_parquet(tmp_path / "a.parquet")
-    FRAME.write_ndjson(tmp_path / "a.jsonl")
-    FRAME.write_ipc_stream(tmp_path / "a.arrow", compat_level=pl.CompatLevel.oldest())
-    assert available_memory(tmp_path / "nothing") is None
-    refuse_beyond_memory(opened(tmp_path / "a.parquet"), 2, tmp_path / "nothing")
+    FRAME.write_parquet("a.parquet")
+    FRAME.write_ndjson("a.jsonl")
+    FRAME.write_ipc_stream("a.arrow", compat_level=pl.CompatLevel.oldest())
+    assert available_memory(Path("nothing")) is None
+    refuse_beyond_memory(opened("a.parquet"), 2, Path("nothing"))
     for name in ("a.jsonl", "a.arrow"):
-        refuse_beyond_memory(opened(tmp_path / name), 2, machine(tmp_path, available=1024))
+        refuse_beyond_memory(opened(name), 2, machine(tmp_path, available=1024))
 
 
 def test_the_command_says_so_before_it_reads_anything(tmp_path: Path) -> None:
     block = pa.table({"prompt_id": pa.array([0] * (1 << 20), pa.int32()), "reward": pa.array([0.0] * (1 << 20))})
-    with pq.ParquetWriter(tmp_path / "a.parquet", block.schema) as writer:
+    with pq.ParquetWriter(Path("a.parquet"), block.schema) as writer:
         for _ in range(90):
             writer.write_table(block)
     limit = 3 << 30
     done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli", "compute", "a.parquet", "-g", "prompt_id"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "grpo_cli", "compute", "a.parquet", "-g", "prompt_id"], capture_output=True, text=True, check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )  # fmt: skip
     assert done.returncode == 1

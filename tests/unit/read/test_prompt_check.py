@@ -14,6 +14,7 @@ import grpo_cli
 from grpo_cli.errors import DataError
 from grpo_cli.formats.json_document import document
 from grpo_cli.read.prompt_check import prompt_of
+from tests.support.drawn import paired
 from tests.support.jobs import look, write
 
 LEVELS = ["easy", "medium", "hard"]
@@ -27,7 +28,7 @@ def assistant(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
 
-def by_level(count: int = 48, column: str = "prompt") -> list[dict[str, Any]]:
+def by_level(count: int = 48, column: str = "prompt") -> list[Any]:
     """Two rollouts of each prompt, and an id that is only its level."""
     return [
         {"task_id": LEVELS[at // 2 % 3], column: f"What is {at // 2} and one?", "reward": at % 2}
@@ -35,7 +36,7 @@ def by_level(count: int = 48, column: str = "prompt") -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def saved(rows: Sequence[dict[str, Any]], path: Path) -> Path:
+def saved(rows: Sequence[Any], path: Path) -> Path:
     """The rows in the format that the suffix names; in Parquet as one row group."""
     if path.suffix != ".parquet":
         return write(path, rows)
@@ -51,10 +52,10 @@ FRAMES: dict[str, Callable[[pl.DataFrame], Any]] = {
 
 @pytest.mark.parametrize(
     ("suffix", "count"),
-    [*((suffix, 12) for suffix in SUFFIXES), *((suffix, 60_000) for suffix in SUFFIXES if suffix != ".json")],
+    [*((suffix, 12) for suffix in SUFFIXES), (".jsonl", 60_000), (".jsonl.gz", 60_000), (".parquet", 60_000)],
 )
-def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, count: int, tmp_path: Path) -> None:
-    path = saved(by_level(count), tmp_path / f"x{suffix}")
+def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, count: int) -> None:
+    path = saved(by_level(count), Path(f"x{suffix}"))
     with pytest.raises(DataError) as error:
         look(path)
     assert error.value.message.startswith(
@@ -66,44 +67,43 @@ def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, cou
     )
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("rounds", [300, 3000])
-def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "rounds"), paired(SUFFIXES, [300, 3000, 300]))
+def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int) -> None:
     """Three to seven rows per prompt: blocks have no common size."""
     prompts = [prompt for prompt in range(2 * rounds) for _ in range(3 + prompt % 5)]
     if suffix == ".jsonl.gz":  # only the beginning of a packed file is read
         prompts = [prompt for prompt in prompts if prompt < 8 or rounds <= prompt < rounds + 8]
     rows = [{"prompt_id": one % rounds, "prompt": f"What is {one} and one?", "reward": one % 2} for one in prompts]
     with pytest.raises(DataError, match="hold several prompts"):
-        look(saved(rows, tmp_path / f"x{suffix}"))
+        look(saved(rows, Path(f"x{suffix}")))
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_of_large_documents_the_last_is_compared(count: int, tmp_path: Path) -> None:
+def test_of_large_documents_the_last_is_compared(count: int) -> None:
     rows = by_level()
-    paths = [saved([{**row, "step": at} for row in rows], tmp_path / f"{at}.json") for at in range(count)]
+    paths = [saved([{**row, "step": at} for row in rows], Path(f"{at}.json")) for at in range(count)]
     for path in paths:
         path.write_text(path.read_text() + " " * document._AGAIN)
     with pytest.raises(DataError, match="hold several prompts"):
         look(*paths, group_within="step")
 
 
-def test_each_cure_that_is_named_cures(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", by_level())
+def test_each_cure_that_is_named_cures() -> None:
+    path = write("x.jsonl", by_level())
     for columns in (["prompt"], ["task_id", "prompt"]):
         facts = look(path, group=columns).facts
         assert facts["groups"] == 24 and not facts["warnings"]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_an_id_that_was_named_is_warned_about(suffix: str, tmp_path: Path) -> None:
-    (warning,) = look(saved(by_level(), tmp_path / f"x{suffix}"), group=["task_id"]).facts["warnings"]
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_an_id_that_was_named_is_warned_about(suffix: str) -> None:
+    (warning,) = look(saved(by_level(), Path(f"x{suffix}")), group=["task_id"]).facts["warnings"]
     assert warning.startswith("groups of task_id hold several prompts: prompt differs inside 3 of 3 groups")
 
 
-def test_blocks_with_several_prompts_are_warned_about(tmp_path: Path) -> None:
+def test_blocks_with_several_prompts_are_warned_about() -> None:
     rows = [{"prompt": f"say {at // 3}", "reward": at % 2} for at in range(24)]
-    path = write(tmp_path / "x.jsonl", rows)
+    path = write("x.jsonl", rows)
     assert look(path, group_size=4).facts["warnings"][0].startswith("groups of the block size hold several prompts")
     assert not look(path, group_size=3).facts["warnings"]
 
@@ -115,43 +115,43 @@ def test_frames_are_checked_as_files_are(made: Callable[[pl.DataFrame], Any]) ->
     assert error.value.hint.startswith("group=prompt makes a group of each prompt (group='task_id,prompt': inside")
 
 
-def test_the_last_rows_of_a_file_are_compared_with_the_first(tmp_path: Path) -> None:
+def test_the_last_rows_of_a_file_are_compared_with_the_first() -> None:
     """Ids that restart in the middle of a file of lines."""
     rows = [
         {"prompt_id": at // 4 % 5000, "prompt": f"round {at // 20_000} prompt {at // 4}", "reward": at % 2}
         for at in range(40_000)
     ]
     with pytest.raises(DataError, match=r"prompt differs inside (\d\d+) of \1 groups that were compared"):
-        look(write(tmp_path / "x.jsonl", rows))
+        look(write("x.jsonl", rows))
 
 
-def test_ids_that_restart_in_each_file_are_not_said_to_be_shards(tmp_path: Path) -> None:
+def test_ids_that_restart_in_each_file_are_not_said_to_be_shards() -> None:
     def file(name: str, word: str) -> Path:
         rows = [{"prompt_id": at // 4, "prompt": f"{word} {at // 4}", "reward": at % 2} for at in range(12)]
-        return write(tmp_path / name, rows)
+        return write(name, rows)
 
     with pytest.raises(DataError) as error:
         look(file("a.jsonl", "say"), file("b.jsonl", "write"))
     assert error.value.hint == "--group-within file: ids restart in each, since one has several prompts"
     with pytest.raises(DataError, match="groups of prompt_id hold several prompts"):
-        look(tmp_path / "a.jsonl", tmp_path / "b.jsonl", group_within="input")
+        look("a.jsonl", "b.jsonl", group_within="input")
     with pytest.raises(DataError, match="--group-within input if they are shards"):
-        look(file("c.jsonl", "say"), tmp_path / "a.jsonl")
+        look(file("c.jsonl", "say"), "a.jsonl")
 
 
-def test_ids_that_restart_in_each_step_are_not_said_to_be_one_round(tmp_path: Path) -> None:
+def test_ids_that_restart_in_each_step_are_not_said_to_be_one_round() -> None:
     rows = [
         {"step": at // 12, "prompt_id": at % 12 // 4, "prompt": f"p {at // 4}", "reward": at % 2} for at in range(24)
     ]
     with pytest.raises(DataError) as error:
-        look(write(tmp_path / "x.jsonl", rows))
+        look(write("x.jsonl", rows))
     assert error.value.hint == "--group prompt_id,step: ids restart, since one has several prompts"
 
 
 # --- what is no difference ---------------------------------------------------------------------------------------
 
 
-SAME: dict[str, Callable[[int], dict[str, Any]]] = {
+SAME: dict[str, Callable[[int], Any]] = {
     **{f"one {name} a group": lambda at, name=name: {name: f"prompt {at // 4}"} for name in ("prompt", "question", "messages")},  # type: ignore[misc]
     "later turns of one prompt": lambda at: {"task_id": 1, "prompt": "You play chess." + " Your move?" * at},
     "a template with the time in it, around one question": lambda at: {
@@ -161,38 +161,38 @@ SAME: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("row", SAME.values(), ids=SAME)
-def test_groups_with_one_prompt_are_not_warned_about(row: Callable[[int], dict[str, Any]], tmp_path: Path) -> None:
+def test_groups_with_one_prompt_are_not_warned_about(row: Callable[[int], Any]) -> None:
     rows = [{"task_id": at // 4, "reward": at % 2, **row(at)} for at in range(24)]
-    assert not look(write(tmp_path / "x.jsonl", rows)).facts["warnings"]
+    assert not look(write("x.jsonl", rows)).facts["warnings"]
 
 
-def test_a_conversation_is_compared_up_to_its_first_response(tmp_path: Path) -> None:
+def test_a_conversation_is_compared_up_to_its_first_response() -> None:
     rows = [
         {"task_id": at // 4, "messages": [user(f"p {at // 4}"), assistant(f"r {at}"), user(f"so {at}?")], "reward": at % 2}
         for at in range(24)
     ]  # fmt: skip
-    assert not look(write(tmp_path / "x.jsonl", rows)).facts["warnings"]
+    assert not look(write("x.jsonl", rows)).facts["warnings"]
     rows = [{**row, "task_id": at // 4 % 3} for at, row in enumerate(rows)]
     with pytest.raises(DataError, match="messages differs inside 3 of 3 groups") as error:
-        look(write(tmp_path / "y.jsonl", rows))
+        look(write("y.jsonl", rows))
     assert error.value.hint.startswith("name the column of the prompt's id with --group")
 
 
 @pytest.mark.parametrize("same", ["", "Answer.", None])
-def test_a_text_that_is_the_same_everywhere_is_ignored(same: str | None, tmp_path: Path) -> None:
+def test_a_text_that_is_the_same_everywhere_is_ignored(same: str | None) -> None:
     rows = [{**row, "input": same} for row in by_level(column="instruction")]
     with pytest.raises(DataError, match="instruction differs inside 3 of 3 groups"):
-        look(write(tmp_path / "x.jsonl", rows))
+        look(write("x.jsonl", rows))
 
 
-def test_steps_of_a_rollout_may_have_prompts_of_their_own(tmp_path: Path) -> None:
+def test_steps_of_a_rollout_may_have_prompts_of_their_own() -> None:
     rows = [{"task_id": 1, "traj": at // 2, "prompt": f"state {at}", "reward": at // 2} for at in range(8)]
-    assert not look(write(tmp_path / "x.jsonl", rows), rollout="traj", rollout_reward="first").facts["warnings"]
+    assert not look(write("x.jsonl", rows), rollout="traj", rollout_reward="first").facts["warnings"]
 
 
-def test_a_file_without_the_text_is_passed_over(tmp_path: Path) -> None:
-    first = write(tmp_path / "a.jsonl", [{"task_id": "a", "reward": r} for r in (0, 1)])
-    other = write(tmp_path / "b.jsonl", [{"task_id": "b", "prompt": "p", "reward": r} for r in (0, 1)])
+def test_a_file_without_the_text_is_passed_over() -> None:
+    first = write("a.jsonl", [{"task_id": "a", "reward": r} for r in (0, 1)])
+    other = write("b.jsonl", [{"task_id": "b", "prompt": "p", "reward": r} for r in (0, 1)])
     assert not look(first, other).facts["warnings"]
 
 
@@ -226,7 +226,7 @@ def test_what_a_prompt_is(value: Any, prompt: str | None) -> None:
 # --- texts of any name -------------------------------------------------------------------------------------------
 
 
-def by_shard(text: Callable[[int], str], count: int = 96, size: int = 4, column: str = "ask") -> list[dict[str, Any]]:
+def by_shard(text: Callable[[int], str], count: int = 96, size: int = 4, column: str = "ask") -> list[Any]:
     """Rollouts in order, a shard number as their id, and a text in each row under an unknown name."""
     return [{"group_id": at * 3 // count, column: text(at), "reward": at % size % 2} for at in range(count)]
 
@@ -235,19 +235,18 @@ def asked(at: int) -> str:
     return f"How many are {at // 4} and one?"
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("count", [96, 20_000])
-def test_a_text_of_any_name_that_comes_back_in_one_group_is_a_prompt(suffix: str, count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "count"), paired(SUFFIXES, [96, 20_000, 96]))
+def test_a_text_of_any_name_that_comes_back_in_one_group_is_a_prompt(suffix: str, count: int) -> None:
     rows = by_shard(asked, count)
     with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs inside") as error:
-        look(saved(rows, tmp_path / f"rollouts{suffix}"))
+        look(saved(rows, Path(f"rollouts{suffix}")))
     assert "--group=ask makes a group of each prompt" in str(error.value)
 
 
-def test_prompts_that_take_turns_are_seen_in_a_small_file(tmp_path: Path) -> None:
+def test_prompts_that_take_turns_are_seen_in_a_small_file() -> None:
     rows = by_shard(lambda at: f"How many are {at // 32 * 8 + at % 8} and one?")
     with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs"):
-        look(saved(rows, tmp_path / "rollouts.jsonl"))
+        look(saved(rows, Path("rollouts.jsonl")))
 
 
 NO_PROMPTS: dict[str, Callable[[int], str]] = {
@@ -261,19 +260,18 @@ NO_PROMPTS: dict[str, Callable[[int], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_PROMPTS)
-@pytest.mark.parametrize("count", [96, 20_000 // 96 * 96])
-def test_other_texts_are_not_taken_for_prompts(name: str, count: int, tmp_path: Path) -> None:
-    look(saved(by_shard(NO_PROMPTS[name], count), tmp_path / "rollouts.jsonl"))
+@pytest.mark.parametrize(("name", "count"), paired(NO_PROMPTS, [96, 20_000 // 96 * 96]))
+def test_other_texts_are_not_taken_for_prompts(name: str, count: int) -> None:
+    look(saved(by_shard(NO_PROMPTS[name], count), Path("rollouts.jsonl")))
 
 
 @pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
-def test_a_response_scored_by_two_judges_is_not_taken_for_a_prompt(column: str, tmp_path: Path) -> None:
-    look(saved(by_shard(lambda at: f"I think it is {at // 2}", column=column), tmp_path / "rollouts.jsonl"))
+def test_a_response_scored_by_two_judges_is_not_taken_for_a_prompt(column: str) -> None:
+    look(saved(by_shard(lambda at: f"I think it is {at // 2}", column=column), Path("rollouts.jsonl")))
 
 
-def test_a_key_that_was_named_is_believed_beside_a_text_of_any_name(tmp_path: Path) -> None:
-    path = saved(by_shard(asked), tmp_path / "rollouts.jsonl")
+def test_a_key_that_was_named_is_believed_beside_a_text_of_any_name() -> None:
+    path = saved(by_shard(asked), Path("rollouts.jsonl"))
     assert not look(path, group=["group_id"]).narrow.warnings
 
 
@@ -290,9 +288,9 @@ def test_of_a_lazy_frame_no_text_of_an_unknown_name_is_computed() -> None:
 @pytest.mark.parametrize(
     "column", ["query", "task_prompt", "problem_statement", "instruction", "input", "user_prompt", "goal"]
 )
-def test_a_text_with_the_name_of_a_prompt_needs_no_more_than_to_differ(column: str, tmp_path: Path) -> None:
+def test_a_text_with_the_name_of_a_prompt_needs_no_more_than_to_differ(column: str) -> None:
     with pytest.raises(DataError, match=f"groups of task_id hold several prompts: {column} differs"):
-        look(saved(by_level(12, column), tmp_path / "rollouts.jsonl"))
+        look(saved(by_level(12, column), Path("rollouts.jsonl")))
 
 
 @pytest.mark.parametrize(
@@ -306,10 +304,10 @@ def test_a_text_with_the_name_of_a_prompt_needs_no_more_than_to_differ(column: s
     ids=["a plain one", "a line feed", "a mark", "much longer"],
 )
 def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_follows(
-    longer: str, tmp_path: Path, *, is_one: bool
+    longer: str, *, is_one: bool
 ) -> None:
     rows = [{"task_id": at % 2, "prompt": ("What is 1", longer)[at // 2 % 2], "reward": at % 3} for at in range(12)]
-    path = saved(rows, tmp_path / "rollouts.jsonl")
+    path = saved(rows, Path("rollouts.jsonl"))
     if is_one:
         look(path)
     else:
@@ -325,17 +323,17 @@ def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_
     ],
     ids=["short", "behind the same words"],
 )
-def test_two_prompts_are_shown_around_their_first_difference(head: str, shown: str, tmp_path: Path) -> None:
+def test_two_prompts_are_shown_around_their_first_difference(head: str, shown: str) -> None:
     rows = [{"task_id": 1, "prompt": head + ("apples", "pears")[at // 2], "reward": at % 2} for at in range(4)]
     with pytest.raises(DataError) as error:
-        look(write(tmp_path / "x.jsonl", rows))
+        look(write("x.jsonl", rows))
     assert shown in str(error.value)
 
 
 # --- prompts in objects, and empty ones ------------------------------------------------------------------------------
 
 
-def by_ticket(name: str, text: Callable[[int], str], count: int = 48) -> list[dict[str, Any]]:
+def by_ticket(name: str, text: Callable[[int], str], count: int = 48) -> list[Any]:
     return [
         {"task_id": LEVELS[at // 2 % 3], name: {"ticket": text(at), "turn": at}, "reward": at % 2}
         for at in range(count)
@@ -343,8 +341,8 @@ def by_ticket(name: str, text: Callable[[int], str], count: int = 48) -> list[di
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".csv"])
-def test_a_prompt_inside_of_an_object_is_compared(suffix: str, tmp_path: Path) -> None:
-    path = saved(by_ticket("observation", lambda at: f"Please repair number {at // 2}"), tmp_path / f"x{suffix}")
+def test_a_prompt_inside_of_an_object_is_compared(suffix: str) -> None:
+    path = saved(by_ticket("observation", lambda at: f"Please repair number {at // 2}"), Path(f"x{suffix}"))
     with pytest.raises(
         DataError, match=r"groups of task_id hold several prompts: observation\.ticket differs"
     ) as error:
@@ -363,25 +361,22 @@ def test_a_prompt_inside_of_an_object_is_compared(suffix: str, tmp_path: Path) -
     ],
     ids=["a state of its own in each row", "texts that are in many groups", "responses", "what a judge says"],
 )
-def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing(
-    name: str, text: Callable[[int], str], tmp_path: Path
-) -> None:
-    look(write(tmp_path / "x.jsonl", by_ticket(name, text)))
+def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing(name: str, text: Callable[[int], str]) -> None:
+    look(write("x.jsonl", by_ticket(name, text)))
 
 
 EMPTY: list[Any] = [{"input": []}, {"input": [user("")], "model": "m"}, {"input": None, "tools": []}, {}]
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
-@pytest.mark.parametrize("value", EMPTY, ids=str)
-def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("value", "suffix"), paired(EMPTY, [".parquet", ".json", ".jsonl", ".jsonl"]), ids=str)
+def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str) -> None:
     if value == {} and suffix == ".parquet":
         pytest.skip("a struct has fields")
     rows = [
         {"responses_create_params": value, "response": {"id": f"r{at}"}, "reward": at % 2, "verifier_metadata": {"a": at}}
         for at in range(10)
     ]  # fmt: skip
-    path = saved(rows, tmp_path / f"x{suffix}")
+    path = saved(rows, Path(f"x{suffix}"))
     with pytest.raises(
         DataError, match="responses_create_params is empty in all 10 rows: nothing distinguishes the prompts"
     ) as error:
@@ -391,10 +386,10 @@ def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str, 
     assert look(path, group_size=2, schema="none").facts["groups"] == 5
 
 
-def test_an_empty_text_is_no_key_and_an_image_is_no_empty_prompt(tmp_path: Path) -> None:
+def test_an_empty_text_is_no_key_and_an_image_is_no_empty_prompt() -> None:
     with pytest.raises(DataError, match="prompt is empty in all 4 rows"):
-        look(write(tmp_path / "x.jsonl", [{"prompt": " ", "reward": at % 2} for at in range(4)]))
+        look(write("x.jsonl", [{"prompt": " ", "reward": at % 2} for at in range(4)]))
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": "x.png"}]}]
-    images = write(tmp_path / "y.jsonl", [{"prompt": image, "reward": at % 2} for at in range(4)])
+    images = write("y.jsonl", [{"prompt": image, "reward": at % 2} for at in range(4)])
     assert look(images).facts["groups"] == 1
-    assert look(write(tmp_path / "x.jsonl", [{"prompt": "", "reward": at % 2} for at in range(4)]), group=["prompt"])
+    assert look(write("x.jsonl", [{"prompt": "", "reward": at % 2} for at in range(4)]), group=["prompt"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.exports import Wanted
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
@@ -24,6 +24,7 @@ from grpo_cli.runs.compare import run as compare
 from grpo_cli.stats.document import document
 from grpo_cli.write.outputs import Output
 from tests.support import ray_runs
+from tests.support.drawn import paired
 from tests.support.fan_outs import (
     FAN_OUTS,
     GROUPS,
@@ -35,14 +36,12 @@ from tests.support.fan_outs import (
     slime_compact,
     slime_sample,
     trl_async,
-    verl_v1,
 )
-from tests.support.jobs import compute, inspected, look, rows_of, selected, write
+from tests.support.jobs import compute, frame, inspected, look, rows_of, selected, write
 from tests.support.schema_files import WRITERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 KNOWN = ["slime", "slime dump", "miles", "verl v1", "Trinity", "NeMo Gym", "prime-rl", "eval-protocol"]
 UNKNOWN = sorted({*FAN_OUTS} - {*KNOWN})
@@ -51,12 +50,7 @@ IDS = {"TRL async": "rollout_id", "rLLM steps": "episode_id", "SkyRL steps": "tr
 
 def by_hand(groups: Sequence[Sequence[float]], epsilon: float = 1e-6) -> list[list[float]]:
     """GRPO of each group: (r - mean) / (std + epsilon), ddof 1."""
-    found = []
-    for rewards in groups:
-        mean = math.fsum(rewards) / len(rewards)
-        std = math.sqrt(math.fsum((r - mean) ** 2 for r in rewards) / (len(rewards) - 1))
-        found.append([(r - mean) / (std + epsilon) for r in rewards])
-    return found
+    return [[(r - fmean(rewards)) / (stdev(rewards) + epsilon) for r in rewards] for rewards in groups]
 
 
 def once(fan_out: FanOut) -> list[float]:
@@ -79,12 +73,6 @@ def each(fan_out: FanOut) -> list[float]:
 
 def advantages(fan_out: FanOut, **options: Any) -> list[float]:
     return look(fan_out.path, **options).scored.frame[".advantage"].to_list()
-
-
-def test_the_dumps_are_what_they_are_meant_to_be(tmp_path: Path) -> None:
-    rows = slime_compact(tmp_path).rows
-    assert len(rows) == ROWS and len({row.index for row in rows}) == GROUPS * ROLLOUTS
-    assert once(slime_compact(tmp_path)) != pytest.approx(each(slime_compact(tmp_path)))
 
 
 # --- files of known tools ------------------------------------------------------------------------------------
@@ -140,21 +128,16 @@ def test_a_sample_without_a_rollout_id_is_known_by_its_index(tmp_path: Path) -> 
         {**row, "rollout_id": None, "index": index}
         for row, index in zip(rows_of(miles(tmp_path).path)[:4], (0, 0, 1, 2), strict=True)
     ]
-    assert look(write(tmp_path / "a.jsonl", rows)).facts["rollouts"] == 3
+    assert look(write("a.jsonl", rows)).facts["rollouts"] == 3
     rows = [{**row, "index": None} for row in rows]
-    assert look(write(tmp_path / "b.jsonl", rows)).facts["rollouts"] == 4
+    assert look(write("b.jsonl", rows)).facts["rollouts"] == 4
 
 
 def test_ids_that_restart_in_every_group_or_file_are_no_reason_to_merge(tmp_path: Path) -> None:
     rows = [row for row in rows_of(slime_compact(tmp_path).path) if row["rollout_id"] is None]
     for row in rows:
         row["rollout_id"] = row["index"] % ROLLOUTS
-    assert look(write(tmp_path / "a.jsonl", rows)).facts["unit"] == "row"
-
-
-def test_the_top_of_a_slime_dump_is_the_training_step(tmp_path: Path) -> None:
-    facts = look(FAN_OUTS["slime dump"](tmp_path).path).facts
-    assert (facts["rollouts"], facts["schema"]) == (24, "slime samples")
+    assert look(write("a.jsonl", rows)).facts["unit"] == "row"
 
 
 @pytest.mark.parametrize("steps", [[7], [7, 8]])
@@ -162,7 +145,7 @@ def test_a_training_step_that_older_dumps_give_every_sample_is_no_rollout(steps:
     """Samples had no rollout_id of their own, so each of their rows has that of the dump."""
     for step in steps:
         samples = [slime_sample(row, step) for row in parts() if row.part == 0]
-        write(tmp_path / f"{step}.jsonl", samples)
+        write(f"{step}.jsonl", samples)
     facts = inspected(tmp_path, group_within="file").facts
     assert (facts.rows, facts.rollouts, facts.groups) == (24 * len(steps), 24 * len(steps), 6 * len(steps))
     assert not facts.warnings
@@ -229,12 +212,11 @@ def test_what_says_which_of_unequal_rewards_counts_is_enough(tmp_path: Path) -> 
 def test_rewards_in_different_rows_of_a_rollout_stop_the_run(
     rows: list[tuple[float | None, float | None]],
     divided: bool,  # noqa: FBT001 - a case
-    tmp_path: Path,
 ) -> None:
     fragments = [
         {"prompt_id": "p", "trajectory_id": name, "acc": acc, "fmt": form} for name in "xy" for acc, form in rows
     ]
-    path = write(tmp_path / "a.jsonl", fragments)
+    path = write("a.jsonl", fragments)
     given = {"rollout": "trajectory_id", "reward": ["acc", "fmt"]}
     if divided:
         with pytest.raises(DataError, match=r"^2 rollouts have rows with unequal rewards"):
@@ -249,16 +231,14 @@ def test_a_missing_reward_is_not_an_unequal_one(tmp_path: Path) -> None:
     for row in rows:
         if row["response"].endswith((".1", ".2")):
             row["reward"] = None
-    path = write(tmp_path / "a.jsonl", rows)
+    path = write("a.jsonl", rows)
     found = look(path).scored.frame
     assert found[".advantage"].to_list() == pytest.approx(once(slime_compact(tmp_path)), abs=1e-12)
 
 
 def test_rows_cannot_be_rollouts_and_parts_of_them() -> None:
     with pytest.raises(UsageError, match="rollout='none' says that rows are rollouts"):
-        grpo_cli.compute(
-            pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0]}), rollout="none", rollout_reward="mean"
-        )
+        grpo_cli.compute(frame([0.0, 1.0]), rollout="none", rollout_reward="mean")
 
 
 # --- files without a schema ------------------------------------------------------------------------------------
@@ -287,31 +267,28 @@ def test_a_preset_counts_rows_of_such_a_file_and_says_so(name: str, tmp_path: Pa
     assert warning.startswith(f"several rows of a group share one {IDS[name]}: --rollout {IDS[name]} counts")
 
 
-def table(tmp_path: Path, rewards: Sequence[float], **columns: Sequence[Any]) -> Path:
+def table(rewards: Sequence[float], **columns: Sequence[Any]) -> Path:
     half = len(rewards) // 2
-    return write(
-        tmp_path / "t.jsonl",
-        [
-            {"prompt_id": i // half, "reward": reward, **{name: values[i] for name, values in columns.items()}}
-            for i, reward in enumerate(rewards)
-        ],
+    frame = pl.DataFrame(
+        {"prompt_id": [i // half for i in range(2 * half)], "reward": rewards, **columns}, strict=False
     )
+    return write("t.jsonl", frame.to_dicts())
 
 
 UNEVEN = [0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("column", ["trajectory_id", "traj_id", "episode_id", "session_id"])
-def test_ids_that_repeat_with_several_rewards_are_warned_about(column: str, tmp_path: Path) -> None:
-    (warning,) = look(table(tmp_path, UNEVEN, **{column: [0, 0, 1, 1, 2, 2, 3, 3]})).facts["warnings"]
+def test_ids_that_repeat_with_several_rewards_are_warned_about(column: str) -> None:
+    (warning,) = look(table(UNEVEN, **{column: [0, 0, 1, 1, 2, 2, 3, 3]})).facts["warnings"]
     assert warning.startswith(f"several rows of a group share one {column}: --rollout {column} counts")
     unique, restarting, of_group = [*range(8)], [0, 1, 2, 3] * 2, ["a"] * 4 + ["b"] * 4
     for ids in (unique, restarting, of_group, ["a"] * 8, [None] * 8):
-        assert look(table(tmp_path, UNEVEN, **{column: ids})).facts["warnings"] == []
+        assert look(table(UNEVEN, **{column: ids})).facts["warnings"] == []
 
 
-def test_constant_groups_do_not_show_that_rows_are_parts(tmp_path: Path) -> None:
-    path = table(tmp_path, [1.0] * 4 + [0.0] * 4, episode_id=[0, 0, 1, 1, 2, 2, 3, 3])
+def test_constant_groups_do_not_show_that_rows_are_parts() -> None:
+    path = table([1.0] * 4 + [0.0] * 4, episode_id=[0, 0, 1, 1, 2, 2, 3, 3])
     assert len(look(path).facts["warnings"]) == 2  # beside that of groups without a gradient
 
 
@@ -322,10 +299,8 @@ def test_constant_groups_do_not_show_that_rows_are_parts(tmp_path: Path) -> None
         *((other, [0, 0, 1, 1, 2, 2, 3, 3]) for other in ("sample_uid", "sample_id", "uuid")),
     ],
 )  # fmt: skip
-def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(
-    column: str, values: list[int], tmp_path: Path
-) -> None:
-    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: values})
+def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(column: str, values: list[int]) -> None:
+    path = table([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0], **{column: values})
     repeats = ["4 rows repeat a sample_id inside their group: rollouts may have been written twice"]
     assert look(path).facts["warnings"] == (repeats if column == "sample_id" else [])
 
@@ -333,27 +308,26 @@ def test_a_rollout_id_that_may_be_a_step_or_a_number_and_other_ids_say_nothing(
 TURN_IDS = ["rollout", "trajectory", "episode", "attempt", "conv_id", "sample_idx", "rollout_id"]
 
 
-@pytest.mark.parametrize("turn", ["turn", "turn_idx", "step_id"])
-@pytest.mark.parametrize("column", TURN_IDS)
-def test_a_number_that_rises_inside_of_any_id_shows_turns_of_rollouts(column: str, turn: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "turn"), paired(TURN_IDS, ["turn", "turn_idx", "step_id"]))
+def test_a_number_that_rises_inside_of_any_id_shows_turns_of_rollouts(column: str, turn: str) -> None:
     ids, rewards = [0, 0, 1, 1] * 2, [0.0, 0.0, 1.0, 1.0] * 2
-    path = table(tmp_path, rewards, **{column: ids, turn: [0, 1] * 4})
+    path = table(rewards, **{column: ids, turn: [0, 1] * 4})
     with pytest.raises(
         DataError, match=f"^4 rollouts in 8 rows, if {column} is what its name says.*--rollout {column}"
     ):
         look(path)
     assert look(path, rollout=column).facts["group_sizes"]["counts"] == {"2": 2}
     assert look(path, rollout="none").facts["rollouts"] == 8
-    (warning, *_) = look(table(tmp_path, UNEVEN, **{column: ids, turn: [0, 1] * 4})).facts["warnings"]
+    (warning, *_) = look(table(UNEVEN, **{column: ids, turn: [0, 1] * 4})).facts["warnings"]
     assert warning.startswith(f"several rows of a group share one {column}: ")
 
 
-@pytest.mark.parametrize(
-    "numbers", [[0, 0] * 4, [1, 0] * 4, [0, 1, 1, 2] * 2, [None, 0] * 4, [0, 1] * 3 + [0, None], ["x", "y"] * 4]
-)
-@pytest.mark.parametrize("column", TURN_IDS)
-def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbers: list[Any], tmp_path: Path) -> None:
-    path = table(tmp_path, [0.0, 0.0, 1.0, 1.0] * 2, **{column: [0, 0, 1, 1] * 2, "turn": numbers})
+NO_TURNS = [[0, 0] * 4, [1, 0] * 4, [0, 1, 1, 2] * 2, [None, 0] * 4, [0, 1] * 3 + [0, None], ["x", "y"] * 4]
+
+
+@pytest.mark.parametrize(("column", "numbers"), paired(TURN_IDS, NO_TURNS))
+def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbers: list[Any]) -> None:
+    path = table([0.0, 0.0, 1.0, 1.0] * 2, **{column: [0, 0, 1, 1] * 2, "turn": numbers})
     assert not [line for line in look(path).facts["warnings"] if "--rollout" in line]
 
 
@@ -371,24 +345,23 @@ def test_inspect_shows_rollouts_and_not_rows(tmp_path: Path) -> None:
 
 def test_select_keeps_whole_rollouts(tmp_path: Path) -> None:
     path = slime_compact(tmp_path).path
-    facts = selected(path, per_group=2, output=str(tmp_path / "kept.jsonl"))
-    kept = rows_of(tmp_path / "kept.jsonl")
+    facts = selected(path, per_group=2, output="kept.jsonl")
+    kept = rows_of("kept.jsonl")
     assert (facts["rollouts"], facts["kept_rollouts"], facts["kept_rows"]) == (24, 12, len(kept))
     whole = rows_of(path)
     for index in {row["index"] for row in kept}:
         assert [row for row in kept if row["index"] == index] == [row for row in whole if row["index"] == index]
-    assert selected(path, where="size == 4 and unscorable == 0", output=str(tmp_path / "all.jsonl"))["kept_groups"] == 6
+    assert selected(path, where="size == 4 and unscorable == 0", output="all.jsonl")["kept_groups"] == 6
 
 
-def exported(path: Path, kind: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def exported(path: Path, kind: str) -> tuple[list[Any], Any]:
     """The records of an export, and its facts."""
     output = path.with_name(f"{kind}.jsonl")
-    facts = export.run(
-        export.Job(
-            inputs=[str(path)], wanted=Wanted(to=kind), plan=Plan(), binding=Binding(), output=Output(to=str(output))
-        )
+    job = export.Job(
+        inputs=[str(path)], wanted=Wanted(to=kind), plan=Plan(), binding=Binding(), output=Output(to=str(output))
     )
-    return rows_of(output), document(facts)
+    facts = document(export.run(job))
+    return rows_of(output), facts
 
 
 def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(tmp_path: Path) -> None:
@@ -404,15 +377,12 @@ def test_pairs_are_of_rollouts_and_weights_of_all_their_rows(tmp_path: Path) -> 
     assert [prompt["n"] for prompt in prompts] == [ROLLOUTS] * GROUPS
 
 
-@pytest.mark.parametrize("options", [{}, {"preset": "slime-grpo"}, {"rollout_reward": "mean"}], ids=str)
-def test_tasks_on_ray_count_as_one_process_does(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_on_ray_count_as_one_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray_runs.without_ray(monkeypatch)
-    source = tmp_path / "in"
+    source = Path("in")
     source.mkdir()
     slime_compact(source)
-    assert ray_runs.both(tmp_path, source, rows=8, **options)["rollouts"] == 24
+    assert ray_runs.both(tmp_path, source, rows=8)["rollouts"] == 24
 
 
 def test_compare_counts_for_each_plan_as_its_tool_does(tmp_path: Path) -> None:
@@ -444,7 +414,7 @@ def test_python_counts_rollouts_and_a_plan_that_is_given_stays_as_it_is(tmp_path
 # --- audit -----------------------------------------------------------------------------------------------------
 
 
-def logged(tmp_path: Path, **options: Any) -> dict[str, Any]:
+def logged(tmp_path: Path, **options: Any) -> Any:
     """The audit of a slime dump with the advantages of these options."""
     path = slime_compact(tmp_path).path
     compute(path, output=str(tmp_path / "logged.jsonl"), **options)
@@ -465,28 +435,17 @@ def test_an_audit_names_a_log_that_counts_every_fragment(tmp_path: Path) -> None
 
 
 def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path: Path) -> None:
-    path = slime_compact(tmp_path).path
-    rows = [*rows_of(path)]
     fan_out = slime_compact(tmp_path)
-    values = zip(rows, fan_out.rows, once(fan_out), each(fan_out), strict=True)
-    mixed = [
-        row | {"advantage": per_row if part.group == 0 else per_rollout} for row, part, per_rollout, per_row in values
-    ]
-    path = write(tmp_path / "mixed.jsonl", mixed)
+    values = zip(rows_of(fan_out.path), fan_out.rows, once(fan_out), each(fan_out), strict=True)
+    mixed = [row | {"advantage": of_row if part.group == 0 else of_rollout} for row, part, of_rollout, of_row in values]
+    path = write("mixed.jsonl", mixed)
     facts = document(audit(Audit(inputs=[str(path)], binding=Binding(group=("group_index",)))))
     assert [(one["cause"], one["groups"]) for one in facts["causes"]] == [("counted per fragment", 1)]
 
 
-def test_a_claim_counts_as_its_preset_does(tmp_path: Path) -> None:
-    path = verl_v1(tmp_path).path
-    compute(path, output=str(tmp_path / "1.jsonl"), preset="verl-grpo")
-    taken = [row["advantage"] for row in rows_of(tmp_path / "1.jsonl")]
-    assert taken == pytest.approx(once(verl_v1(tmp_path)), abs=1e-12)
-
-
 # --- turns in the order of their numbers ------------------------------------------------------------------------
 
-TURNS: dict[str, Any] = {
+TURNS: Any = {
     "rollout": "run",
     "state_column": "turn",
     "step_reward_column": "own",
@@ -507,13 +466,13 @@ def test_turns_that_rise_or_have_names_are_accepted(numbers: tuple[Any, ...]) ->
 
 
 @pytest.mark.parametrize(("suffix", "numbers"), [("jsonl", (1, "answer")), ("parquet", (b"a", b"b")), ("csv", (1, 2))])
-def test_turns_of_any_type_are_read(suffix: str, numbers: tuple[Any, ...], tmp_path: Path) -> None:
+def test_turns_of_any_type_are_read(suffix: str, numbers: tuple[Any, ...]) -> None:
     rows = [
         {"prompt_id": "p", "trajectory_id": run, "turn": turn, "reward": float(run), "advantage": run - 0.5}
         for run in (0, 1)
         for turn in numbers
     ]
-    path = write(tmp_path / f"a.{suffix}", rows)
+    path = write(f"a.{suffix}", rows)
     for read in (lambda: look(path, column="mine"), lambda: audit(Audit(inputs=[str(path)]))):
         with pytest.raises(DataError, match="2 rollouts in 4 rows"):
             read()

@@ -27,44 +27,43 @@ def read(run: Path) -> list[str]:
     return [Path(source.name).relative_to(run).as_posix() for source in find_inputs([str(run)])[0]]
 
 
-def audited(run: Path, *flags: str) -> dict[str, Any]:
-    done = adv("audit", str(run), "--json", *flags)
+def audited(run: Path, flags: str = "") -> Any:
+    done = adv(f"audit {run} --json {flags}")
     assert done.status == 0, done.err
-    facts: dict[str, Any] = json.loads(done.out)
-    return facts
+    return json.loads(done.out)
 
 
 # --- which files are read ----------------------------------------------------------------------------------------
 
 
-def test_of_a_run_only_the_stream_is_read(tmp_path: Path) -> None:
-    run = training().write(tmp_path / "run")
+def test_of_a_run_only_the_stream_is_read() -> None:
+    run = training().write(Path("run"))
     assert read(run) == ["monitors/file/traces/stream.jsonl"]
     (skipped,) = find_inputs([str(run)])[1]
     assert skipped.startswith("skipped 9 files ")
 
 
-def test_of_a_run_all_chunks_are_read_in_order(tmp_path: Path) -> None:
-    assert read(training().write(tmp_path / "run", chunks=2)) == NAMES
+def test_of_a_run_all_chunks_are_read_in_order() -> None:
+    assert read(training().write(Path("run"), chunks=2)) == NAMES
 
 
 @pytest.mark.parametrize("folder", ["monitors/file", "monitors/file/traces", "monitors/file/traces/stream"])
-def test_a_folder_inside_a_run_is_as_good(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(training().write(tmp_path / "run", chunks=2) / folder)
+def test_a_folder_inside_a_run_is_as_good(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(training().write(Path("run"), chunks=2) / folder)
     facts = audited(Path())
     assert (facts["rows"], facts["match"]["mismatched_rows"]) == (18, 0)
 
 
-def test_a_chunk_and_its_compressed_twin_are_read_once(tmp_path: Path) -> None:
-    run = training().write(tmp_path / "run", chunks=2)
+def test_a_chunk_and_its_compressed_twin_are_read_once() -> None:
+    run = training().write(Path("run"), chunks=2)
     stream = run / "monitors/file/traces/stream"
-    rows = [json.loads(line) for line in (stream / "00002.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in (stream / "00002.jsonl").read_text().splitlines()]
     sealed(stream / "00002.jsonl.zst", rows)
     assert read(run) == NAMES
 
 
-def test_the_streams_of_earlier_attempts_are_in_that_of_the_last(tmp_path: Path) -> None:
-    run = training().write(tmp_path / "run")
+def test_the_streams_of_earlier_attempts_are_in_that_of_the_last() -> None:
+    run = training().write(Path("run"))
     shutil.copytree(run / "monitors/file", run / "monitors/file.attempt_1")
     assert read(run) == ["monitors/file/traces/stream.jsonl"]
 
@@ -72,7 +71,7 @@ def test_the_streams_of_earlier_attempts_are_in_that_of_the_last(tmp_path: Path)
 def test_the_traces_of_older_versions_are_read_as_before(tmp_path: Path) -> None:
     episodes = training().episodes
     for step in (1, 2):
-        lines(tmp_path / f"rollouts/step_{step}/train/effective/traces.jsonl", episodes[:12])
+        lines(f"rollouts/step_{step}/train/effective/traces.jsonl", episodes[:12])
     (tables, _) = find_inputs([str(tmp_path)])
     assert {table.schema.name for table in open_tables(tables, Binding()) if table.schema} == {"prime-rl"}
 
@@ -81,39 +80,39 @@ def test_the_traces_of_older_versions_are_read_as_before(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("chunks", [0, 2])
-def test_groups_are_whole_though_their_episodes_arrive_mixed_and_in_several_chunks(chunks: int, tmp_path: Path) -> None:
-    found = look(training().write(tmp_path / "run", chunks=chunks))
+def test_groups_are_whole_though_their_episodes_arrive_mixed_and_in_several_chunks(chunks: int) -> None:
+    found = look(training().write(Path("run"), chunks=chunks))
     assert (found.facts["groups"], found.facts["group_sizes"]["counts"]) == (6, {"4": 6})
     assert found.facts["schema"] == "prime-rl trace stream"
 
 
-def test_evaluations_in_the_stream_of_a_training_are_of_no_group(tmp_path: Path) -> None:
-    run = Run([*training().episodes, *evaluation(step=1), *evaluation(step=2)]).write(tmp_path / "run")
+def test_evaluations_in_the_stream_of_a_training_are_of_no_group() -> None:
+    run = Run([*training().episodes, *evaluation(step=1), *evaluation(step=2)]).write(Path("run"))
     facts = inspected(run).facts
     assert facts.group_sizes.counts == {"4": 6}
     assert [line.kind for line in facts.marks if "eval" in line.mark] == ["foreign"]
 
 
-def test_a_stream_of_evaluations_alone_can_be_inspected(tmp_path: Path) -> None:
-    run = Run([*evaluation(step=0, groups=3)]).write(tmp_path / "run", chunks=1)
+def test_a_stream_of_evaluations_alone_can_be_inspected() -> None:
+    run = Run([*evaluation(step=0, groups=3)]).write(Path("run"), chunks=1)
     facts = inspected(run).facts
     assert (facts.rows, facts.groups) == (12, 3)
 
 
-def test_an_episode_without_a_trace_is_no_row(tmp_path: Path) -> None:
+def test_an_episode_without_a_trace_is_no_row() -> None:
     episodes = [*training().episodes]
     episodes[:0] = [episode(f"lost{at}", []) for at in range(20)]
-    found = look(Run(episodes).write(tmp_path / "run", chunks=1))
+    found = look(Run(episodes).write(Path("run"), chunks=1))
     assert (found.facts["rows"], found.facts["schema"]) == (24, "prime-rl trace stream")
 
 
 def test_outputs_have_the_bytes_of_their_chunks(tmp_path: Path) -> None:
-    run = training().write(tmp_path / "run", chunks=2)
-    done = adv("compute", str(run), "-o", f"{tmp_path}/out/", "--quiet")
+    run = training().write(Path("run"), chunks=2)
+    done = adv(f"compute {run} -o out/ --quiet")
     assert done.status == 0, done.err
     for name in NAMES:
         new = tmp_path / "out" / Path(name).name
-        assert adv("verify", str(new), "--against", str(run / name)).status == 0
+        assert adv(f"verify {new} --against {run / name}").status == 0
 
 
 # --- advantages that were written later --------------------------------------------------------------------------
@@ -121,76 +120,76 @@ def test_outputs_have_the_bytes_of_their_chunks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("chunks", [0, 2])
-def test_audit_finds_the_advantages_in_the_updates(chunks: int, index: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
-    facts = audited(training().write(tmp_path / "run", chunks=chunks, index=index))
+def test_audit_finds_the_advantages_in_the_updates(chunks: int, index: bool) -> None:  # noqa: FBT001 - a parameter
+    facts = audited(training().write(Path("run"), chunks=chunks, index=index))
     assert (facts["column"], facts["rows"], facts["match"]["mismatched_rows"]) == ("info.advantage", 18, 0)
     assert facts["match"]["plan"]["method"] in {"grpo", "dr-grpo"}
     assert facts["match"]["plan"]["divisor"]["level"] == "none"
 
 
-def test_the_newest_update_of_a_trace_counts(tmp_path: Path) -> None:
+def test_the_newest_update_of_a_trace_counts() -> None:
     run = training()
     first = [shipped(update["trace_id"], 9.0) for update in run.updates]
-    facts = audited(Run(run.episodes, [*first, *run.updates]).write(tmp_path / "run"))
+    facts = audited(Run(run.episodes, [*first, *run.updates]).write(Path("run")))
     assert facts["match"]["mismatched_rows"] == 0
 
 
-def test_an_update_without_an_advantage_leaves_the_one_before(tmp_path: Path) -> None:
+def test_an_update_without_an_advantage_leaves_the_one_before() -> None:
     run = training()
     later = [shipped(update["trace_id"], None) for update in run.updates]
-    facts = audited(Run(run.episodes, [*run.updates, *later]).write(tmp_path / "run"))
+    facts = audited(Run(run.episodes, [*run.updates, *later]).write(Path("run")))
     assert facts["match"]["mismatched_rows"] == 0
 
 
-def test_groups_that_have_not_been_trained_on_are_not_compared_and_counted(tmp_path: Path) -> None:
+def test_groups_that_have_not_been_trained_on_are_not_compared_and_counted() -> None:
     run = training(steps=3)
     waiting = {"s3g0t0", "s3g1t0", "s3g1t1", "s3g1t2"}  # one group waits in part, one as a whole
     updates = [update for update in run.updates if update["trace_id"] not in waiting]
-    facts = audited(Run([*run.episodes, *evaluation(step=1)], updates).write(tmp_path / "run"))
+    facts = audited(Run([*run.episodes, *evaluation(step=1)], updates).write(Path("run")))
     assert (facts["rows"], facts["match"]["mismatched_rows"]) == (21, 0)
     assert facts["notes"][-1] == "left out 8 rows of groups that have not been trained on, or not whole"
 
 
-def test_a_wrong_advantage_is_still_found(tmp_path: Path) -> None:
+def test_a_wrong_advantage_is_still_found() -> None:
     run = training()
-    facts = audited(Run(run.episodes, [*run.updates, shipped("s1g2t1", 7.0)]).write(tmp_path / "run"))
+    facts = audited(Run(run.episodes, [*run.updates, shipped("s1g2t1", 7.0)]).write(Path("run")))
     assert [one["logged"] for one in facts["match"]["disagreements"]] == [7.0]
 
 
-def test_a_last_line_that_is_being_written_stops_nothing_that_is_asked_to_skip_it(tmp_path: Path) -> None:
-    run = training().write(tmp_path / "run", chunks=2)
+def test_a_last_line_that_is_being_written_stops_nothing_that_is_asked_to_skip_it() -> None:
+    run = training().write(Path("run"), chunks=2)
     traces = run / "monitors/file/traces"
     for name in ("stream/00002.jsonl", "annotations/orch.index.jsonl"):
-        with (traces / name).open("a", encoding="utf-8") as handle:
+        with (traces / name).open("a") as handle:
             handle.write('{"trace_id": "s9')
-    assert "the last line is cut short" in adv("audit", str(run)).err
-    facts = audited(run, "--on-error", "skip")
+    assert "the last line is cut short" in adv(f"audit {run}").err
+    facts = audited(run, "--on-error skip")
     assert facts["match"]["mismatched_rows"] == 0
     assert "left out 1 line that is not a JSON object" in facts["warnings"][0]
 
 
-def test_another_column_than_the_advantage_is_that_of_the_stream(tmp_path: Path) -> None:
+def test_another_column_than_the_advantage_is_that_of_the_stream() -> None:
     run = training()
     for one in run.episodes:
         one["traces"][0]["info"]["mine"] = 0.0
-    facts = audited(Run(run.episodes, run.updates[:3]).write(tmp_path / "run"), "--column", "info.mine")
+    facts = audited(Run(run.episodes, run.updates[:3]).write(Path("run")), "--column info.mine")
     assert (facts["column"], facts["rows"], facts["match"]["verdict"]) == ("info.mine", 18, "nothing")
 
 
-def test_a_stream_without_updates_has_no_advantages(tmp_path: Path) -> None:
-    run = training().write(tmp_path / "run")
+def test_a_stream_without_updates_has_no_advantages() -> None:
+    run = training().write(Path("run"))
     shutil.rmtree(run / "monitors/file/traces/annotations")
-    done = adv("audit", str(run))
+    done = adv(f"audit {run}")
     assert "no column has advantages; name it with --column NAME" in done.err
 
 
-def test_the_advantage_in_the_traces_of_older_versions_is_found_without_its_name(tmp_path: Path) -> None:
+def test_the_advantage_in_the_traces_of_older_versions_is_found_without_its_name() -> None:
     run = training()
     known = {update["trace_id"]: update["info"]["advantage"] for update in run.updates}
     for one in run.episodes:
         for each in one["traces"]:
             each["info"] |= {"advantage": known[each["id"]]} if each["id"] in known else {}
-    path = lines(tmp_path / "rollouts/step_1/train/effective/traces.jsonl", run.episodes)
+    path = lines("rollouts/step_1/train/effective/traces.jsonl", run.episodes)
     facts = audited(path)
     assert (facts["column"], facts["match"]["mismatched_rows"]) == ("info.advantage", 0)
 
@@ -200,8 +199,8 @@ def test_the_advantage_in_the_traces_of_older_versions_is_found_without_its_name
 REWARDS = [[1.0, 0.0, 0.0, 0.5], [0.0, 1.0, 1.0, 0.0]]
 
 
-def test_a_trace_with_several_branches_counts_once(tmp_path: Path) -> None:
-    path = branches(tmp_path / "default/train.parquet", REWARDS, extra={(0, 0): 2, (1, 2): 1})
+def test_a_trace_with_several_branches_counts_once() -> None:
+    path = branches(Path("default/train.parquet"), REWARDS, extra={(0, 0): 2, (1, 2): 1})
     for options in ({"method": "dr-grpo"}, {"preset": "prime-rl-grpo"}):
         found = look(path, **options)
         assert (found.facts["rollouts"], found.facts["rows"], found.facts["warnings"]) == (8, 11, [])
@@ -213,9 +212,9 @@ def test_a_trace_with_several_branches_counts_once(tmp_path: Path) -> None:
         assert found.scored.frame[".advantage"].to_list() == pytest.approx(expected)
 
 
-def test_every_branch_gets_the_advantage_of_its_trace(tmp_path: Path) -> None:
-    path = branches(tmp_path / "train.parquet", REWARDS, extra={(0, 0): 2})
-    done = adv("compute", str(path), "--preset", "prime-rl-grpo", "-o", str(tmp_path / "out.parquet"))
+def test_every_branch_gets_the_advantage_of_its_trace() -> None:
+    path = branches(Path("train.parquet"), REWARDS, extra={(0, 0): 2})
+    done = adv(f"compute {path} --preset prime-rl-grpo -o out.parquet")
     assert done.status == 0, done.err
-    rows = pl.read_parquet(tmp_path / "out.parquet").filter(trace_id="t00")
+    rows = pl.read_parquet("out.parquet").filter(trace_id="t00")
     assert rows["advantage"].to_list() == pytest.approx([0.625] * 3)

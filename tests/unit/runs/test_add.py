@@ -46,45 +46,45 @@ PARTS = [
 ]
 
 
-def jsonl(folder: Path) -> Path:
-    path = folder / "in.jsonl"
+def jsonl() -> Path:
+    path = Path("in.jsonl")
     path.write_bytes("".join(before + after for before, after in PARTS).encode())
     return path
 
 
-def packed(folder: Path) -> Path:
-    path = folder / "in.jsonl.gz"
-    path.write_bytes(gzip.compress(jsonl(folder).read_bytes()))
+def packed() -> Path:
+    path = Path("in.jsonl.gz")
+    path.write_bytes(gzip.compress(jsonl().read_bytes()))
     return path
 
 
-def document(folder: Path) -> Path:
-    path = folder / "in.json"
-    path.write_text(json.dumps(ROWS, indent=3), encoding="utf-8")
+def document() -> Path:
+    path = Path("in.json")
+    path.write_text(json.dumps(ROWS, indent=3))
     return path
 
 
-def parquet(folder: Path) -> Path:
-    return write(folder / "in.parquet", ROWS)
+def parquet() -> Path:
+    return write("in.parquet", ROWS)
 
 
-def arrow(folder: Path) -> Path:
-    return write(folder / "in.arrow", ROWS)
+def arrow() -> Path:
+    return write("in.arrow", ROWS)
 
 
-def stream(folder: Path) -> Path:
-    path = folder / "stream.arrow"
+def stream() -> Path:
+    path = Path("stream.arrow")
     pl.DataFrame(ROWS).write_ipc_stream(path)
     return path
 
 
-def csv(folder: Path) -> Path:
-    path = folder / "in.csv"
+def csv() -> Path:
+    path = Path("in.csv")
     path.write_bytes(b'prompt_id,"reward"\r\n' + b"".join(b'"%d", 1.0 \r\n' % (k // 2) for k in range(5)) + b"2,1e0")
     return path
 
 
-def values(path: Path) -> list[dict[str, Any]]:
+def values(path: Path) -> list[Any]:
     """The rows of a file; one of the lines of JSON is empty."""
     if path.suffix not in {".jsonl", ".gz"}:
         return rows_of(path)
@@ -96,10 +96,10 @@ TYPED = {"jsonl": jsonl, "gz": packed, "json": document, "parquet": parquet, "ar
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_every_type_is_inserted_and_all_other_bytes_stay(name: str, tmp_path: Path) -> None:
-    source = TYPED[name](tmp_path)
+def test_every_type_is_inserted_and_all_other_bytes_stay(name: str) -> None:
+    source = TYPED[name]()
     before = source.read_bytes()
-    out = Path(grpo_cli.add_columns(source, NEW, tmp_path / f"out{''.join(source.suffixes)}"))
+    out = Path(grpo_cli.add_columns(source, NEW, f"out{''.join(source.suffixes)}"))
     added = values(out)
     assert [[row[column] for row in added] for column in NEW.columns] == [NEW[c].to_list() for c in NEW.columns]
     rest = [{key: value for key, value in row.items() if key not in NEW.columns} for row in added]
@@ -110,16 +110,16 @@ def test_every_type_is_inserted_and_all_other_bytes_stay(name: str, tmp_path: Pa
     assert source.read_bytes() == before
 
 
-def test_a_line_keeps_its_bytes_around_the_new_field(tmp_path: Path) -> None:
-    out = grpo_cli.add_columns(jsonl(tmp_path), NEW.select("i64"), tmp_path / "o.jsonl")
+def test_a_line_keeps_its_bytes_around_the_new_field() -> None:
+    out = grpo_cli.add_columns(jsonl(), NEW.select("i64"), "o.jsonl")
     texts = ["1", "2", "null", str(2**60), "-5", "6"]
     expected = (f'{before},"i64":{text}{after}' for (before, after), text in zip(PARTS, texts, strict=True))
     assert Path(out).read_bytes() == "".join(expected).encode()
 
 
-def test_the_cells_of_a_csv_keep_their_text_and_quotes(tmp_path: Path) -> None:
-    source = csv(tmp_path)
-    out = tmp_path / "o.csv"
+def test_the_cells_of_a_csv_keep_their_text_and_quotes() -> None:
+    source = csv()
+    out = Path("o.csv")
     grpo_cli.add_columns(source, NEW.select("words", "i64"), out)
     cells = [b",\xc3\xbc,1", b',"a ""b""",2', b",,", b",,%d" % 2**60, b',"x,y",-5', b',"1\n2",6']
     rows = [b'prompt_id,"reward"', *source.read_bytes().split(b"\r\n")[1:]]
@@ -129,23 +129,23 @@ def test_the_cells_of_a_csv_keep_their_text_and_quotes(tmp_path: Path) -> None:
         grpo_cli.add_columns(source, NEW, out, force=True)
 
 
-def test_a_parquet_file_begins_with_all_its_old_bytes(tmp_path: Path) -> None:
-    source = parquet(tmp_path)
+def test_a_parquet_file_begins_with_all_its_old_bytes() -> None:
+    source = parquet()
     before = source.read_bytes()
     footer = 8 + int.from_bytes(before[-8:-4], "little")
-    out = Path(grpo_cli.add_columns(source, NEW, tmp_path / "o.parquet"))
+    out = Path(grpo_cli.add_columns(source, NEW, "o.parquet"))
     assert out.read_bytes()[: len(before) - footer] == before[:-footer]
     assert grpo_cli.add_columns(source, NEW, in_place=True) == str(source)
     assert source.read_bytes() == out.read_bytes()
 
 
 @pytest.mark.parametrize("write", [stream, csv])
-def test_a_file_that_does_not_say_its_number_of_rows_is_counted(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    source = write(tmp_path)
+def test_a_file_that_does_not_say_its_number_of_rows_is_counted(write: Callable[[], Path]) -> None:
+    source = write()
     with pytest.raises(DataError, match=rf"{source.name} has 6 rows, the columns to add have 5; rows are matched by"):
         grpo_cli.add_columns(source, NEW.select("f64")[:5])
     out = grpo_cli.add_columns(source, NEW.select("f64"))
-    assert out == str(tmp_path / f"{source.stem}.added{source.suffix}")
+    assert out == f"{source.stem}.added{source.suffix}"
 
 
 FRAMES: dict[str, Callable[[], Any]] = {
@@ -157,23 +157,23 @@ FRAMES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_every_kind_of_frame_is_taken_row_by_row(kind: str, tmp_path: Path) -> None:
-    out = grpo_cli.add_columns(document(tmp_path), FRAMES[kind](), tmp_path / "o.json")
+def test_every_kind_of_frame_is_taken_row_by_row(kind: str) -> None:
+    out = grpo_cli.add_columns(document(), FRAMES[kind](), "o.json")
     assert [row["x"] for row in values(Path(out))] == [k / 3 for k in range(6)]
 
 
-def test_columns_are_chosen_and_renamed(tmp_path: Path) -> None:
-    out = grpo_cli.add_columns(document(tmp_path), NEW, tmp_path / "o.json", column={"f64": "judge=1", "i64": "prompt"})
+def test_columns_are_chosen_and_renamed() -> None:
+    out = grpo_cli.add_columns(document(), NEW, "o.json", column={"f64": "judge=1", "i64": "prompt"})
     assert list(values(Path(out))[0]) == ["prompt_id", "text", "reward", "judge=1", "prompt"]
     wrongs = {("none",): "no column named 'none'; known: f64", ("f64=x", "i64=x"): "two columns would be 'x'"}
     for column, wrong in wrongs.items():
         with pytest.raises(UsageError, match=wrong):
-            grpo_cli.add_columns(document(tmp_path), NEW, tmp_path / "p.json", column=column)
+            grpo_cli.add_columns(document(), NEW, "p.json", column=column)
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str, tmp_path: Path) -> None:
-    source, out = TYPED[name](tmp_path), tmp_path / f"o{''.join(TYPED[name](tmp_path).suffixes)}"
+def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str) -> None:
+    source, out = TYPED[name](), Path(f"o{''.join(TYPED[name]().suffixes)}")
     reward = pl.DataFrame({"reward": [k / 2 for k in range(6)]})
     with pytest.raises(DataError, match="already has a column 'reward'; replace=True overwrites it, column gives"):
         grpo_cli.add_columns(source, reward, out)
@@ -183,17 +183,17 @@ def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str, tmp_p
     assert verify(out, source, ["reward"]).added == ("reward",)
 
 
-def test_replaced_columns_are_not_listed_as_added(tmp_path: Path) -> None:
-    source = lines(tmp_path / "in.jsonl", ROWS)
-    words = ["--from", source.name, "--column", "reward=new", "--column", "reward", "--replace", "-o", "o.jsonl"]
-    said = adv("add", source.name, *words, cwd=tmp_path).out
+def test_replaced_columns_are_not_listed_as_added() -> None:
+    source = lines("in.jsonl", ROWS)
+    line = f"add {source.name} --from {source.name} --column reward=new --column reward --replace -o o.jsonl"
+    said = adv(line).out
     assert re.search(r"added +new \(\w+\)\n.*\nreplaced +reward \(\w+\)\n", said)
-    facts = json.loads(adv("add", source.name, *words, "--force", "--json", cwd=tmp_path).out)
+    facts = json.loads(adv(f"{line} --force --json").out)
     assert facts["replaced"] == ["reward"]
 
 
-def test_a_name_that_only_a_late_line_has_is_refused(tmp_path: Path) -> None:
-    source = jsonl(tmp_path)
+def test_a_name_that_only_a_late_line_has_is_refused() -> None:
+    source = jsonl()
     with pytest.raises(DataError, match="already has a column 'more'"):
         grpo_cli.add_columns(source, pl.DataFrame({"more": range(6)}))
 
@@ -206,9 +206,9 @@ def test_a_name_that_only_a_late_line_has_is_refused(tmp_path: Path) -> None:
         (pl.Series("x", ["2026-01-01"] * 6).str.to_date(), "date, which cannot be added"),
     ],
 )
-def test_other_types_are_refused_in_one_line(wrong: pl.Series, words: str, tmp_path: Path) -> None:
+def test_other_types_are_refused_in_one_line(wrong: pl.Series, words: str) -> None:
     with pytest.raises(DataError, match=f"x is {words}; numbers, texts, true and false, and lists of numbers"):
-        grpo_cli.add_columns(document(tmp_path), pl.DataFrame([wrong]))
+        grpo_cli.add_columns(document(), pl.DataFrame([wrong]))
 
 
 @pytest.mark.parametrize("records", [False, True])
@@ -227,28 +227,28 @@ def test_every_layout_takes_columns_for_its_rollouts_or_its_records(
         grpo_cli.add_columns(source, pl.DataFrame({"x": range(1000)}), schema=schema)
     height = int(str(error.value).split(" rows")[0].rsplit(" ", 1)[1].replace(",", ""))
     new = pl.DataFrame({"my_x": [k / 7 for k in range(height)], "my_y": [str(k) for k in range(height)]})
-    out = grpo_cli.add_columns(source, new, tmp_path / f"o{source.suffix}", schema=schema)
+    out = grpo_cli.add_columns(source, new, f"o{source.suffix}", schema=schema)
     assert set(verify(out, source).added) == {"my_x", "my_y"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_table_of_prompts_takes_columns_though_it_has_no_rewards(name: str, tmp_path: Path) -> None:
-    source = lines(tmp_path / "in.jsonl", [REFUSED[name]] * 3)
+def test_a_table_of_prompts_takes_columns_though_it_has_no_rewards(name: str) -> None:
+    source = lines("in.jsonl", [REFUSED[name]] * 3)
     out = grpo_cli.add_columns(source, pl.DataFrame({"x": [1, 2, 3]}))
-    assert [row["x"] for row in map(json.loads, Path(out).read_text(encoding="utf-8").splitlines())] == [1, 2, 3]
+    assert [row["x"] for row in map(json.loads, Path(out).read_text().splitlines())] == [1, 2, 3]
 
 
 # --- the command ------------------------------------------------------------------------------------------------
 
 
-def test_columns_come_from_every_table_that_is_read(tmp_path: Path) -> None:
-    source = document(tmp_path)
+def test_columns_come_from_every_table_that_is_read() -> None:
+    source = document()
     frame = NEW.select("f64", "i64", "flag", "words")
     for suffix in ("parquet", "arrow", "jsonl", "csv"):
-        write(tmp_path / f"c.{suffix}", frame.to_dicts())
-        done = adv("add", source.name, "--from", f"c.{suffix}", "-o", "o.json", "--force", "--json", cwd=tmp_path)
+        write(f"c.{suffix}", frame.to_dicts())
+        done = adv(f"add {source.name} --from c.{suffix} -o o.json --force --json")
         assert done.status == 0, done.err
-        found = [{name: row[name] for name in frame.columns} for row in values(tmp_path / "o.json")]
+        found = [{name: row[name] for name in frame.columns} for row in values(Path("o.json"))]
         wanted = frame.to_dicts()
         if suffix == "csv":
             wanted[3]["words"] = found[3]["words"] if found[3]["words"] in {"", None} else wanted[3]["words"]
@@ -257,15 +257,15 @@ def test_columns_come_from_every_table_that_is_read(tmp_path: Path) -> None:
         assert json.loads(done.out)["columns"] == types
 
 
-def test_cells_of_text_become_numbers_only_where_they_lose_nothing(tmp_path: Path) -> None:
-    source = lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
+def test_cells_of_text_become_numbers_only_where_they_lose_nothing() -> None:
+    source = lines("in.jsonl", [{"a": 1}] * 2)
     rows = (
         "zip,big,huge,half,odd,id",
         "007,18446744073709551615,99999999999999999999,0.50,NaN,9007199254740993",
         "12,1,2,1e3,1,0.5",
     )
-    (tmp_path / "c.csv").write_text("".join(f"{row}\n" for row in rows))
-    done = adv("add", source.name, "--from", "c.csv", "-o", "-", cwd=tmp_path)
+    Path("c.csv").write_text("".join(f"{row}\n" for row in rows))
+    done = adv(f"add {source.name} --from c.csv -o -")
     assert [json.loads(line) for line in done.out.splitlines()] == [
         {
             "a": 1,
@@ -279,66 +279,64 @@ def test_cells_of_text_become_numbers_only_where_they_lose_nothing(tmp_path: Pat
         {"a": 1, "zip": "12", "big": 1, "huge": "2", "half": 1000.0, "odd": 1.0, "id": "0.5"},
     ]
     assert "1 values of odd are NaN or infinite; JSON writes them as null" in " ".join(done.err.split())
-    (tmp_path / "in.csv").write_text("a\n1\n2\n", encoding="utf-8")
-    done = adv("add", "in.csv", "--from", "c.csv", "--column", "half", "-o", "-", cwd=tmp_path)
+    Path("in.csv").write_text("a\n1\n2\n")
+    done = adv("add in.csv --from c.csv --column half -o -")
     assert done.out == "a,half\n1,0.50\n2,1e3\n"
 
 
-def test_columns_are_added_between_standard_input_and_output(tmp_path: Path) -> None:
-    lines(tmp_path / "c.jsonl", [{"x": 1}, {"x": 2}])
-    done = adv("add", "-", "--from", "c.jsonl", cwd=tmp_path, stdin='{"a": 1.0}\n{"a": 2.0}\n')
+def test_columns_are_added_between_standard_input_and_output() -> None:
+    lines("c.jsonl", [{"x": 1}, {"x": 2}])
+    done = adv("add - --from c.jsonl", stdin='{"a": 1.0}\n{"a": 2.0}\n')
     assert done.out == '{"a": 1.0,"x":1}\n{"a": 2.0,"x":2}\n'
     more = '{"x": 3}\n{"x": 4}\n'
-    done = adv("add", "c.jsonl", "--from", "-", "--column", "x=y", "-o", "-", cwd=tmp_path, stdin=more)
+    done = adv("add c.jsonl --from - --column x=y -o -", stdin=more)
     assert done.out == '{"x": 1,"y":3}\n{"x": 2,"y":4}\n'
-    assert adv("add", "-", "--from", "-", cwd=tmp_path).err == (
-        "error: standard input is both FILE and --from; name one of them\n"
-    )
+    assert adv("add - --from -").err == ("error: standard input is both FILE and --from; name one of them\n")
 
 
-def test_one_file_is_taken_at_a_time(tmp_path: Path) -> None:
+def test_one_file_is_taken_at_a_time() -> None:
     for name in ("a", "b"):
-        lines(tmp_path / "d" / f"{name}.jsonl", [{"x": 1}])
-    done = adv("add", "d", "--from", "d/a.jsonl", cwd=tmp_path)
+        lines(f"d/{name}.jsonl", [{"x": 1}])
+    done = adv("add d --from d/a.jsonl")
     assert (done.status, done.err) == (2, "error: d matches 2 files; name one of them\n")
 
 
-def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists(tmp_path: Path) -> None:
-    source = lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
-    out = grpo_cli.add_columns(source, pl.DataFrame({"l": [[], None], "n": [None, None]}), f"{tmp_path}/new/")
-    assert out == str(tmp_path / "new" / "in.jsonl")
+def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists() -> None:
+    source = lines("in.jsonl", [{"a": 1}] * 2)
+    out = grpo_cli.add_columns(source, pl.DataFrame({"l": [[], None], "n": [None, None]}), "new/")
+    assert out == "new/in.jsonl"
     assert values(Path(out)) == [{"a": 1, "l": [], "n": None}, {"a": 1, "l": None, "n": None}]
 
 
-def test_nan_in_lists_is_counted(tmp_path: Path) -> None:
-    source = lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
-    pl.DataFrame({"l": [[math.inf, 1.0], [math.nan]]}).write_parquet(tmp_path / "c.parquet")
-    done = adv("add", source.name, "--from", "c.parquet", "--json", "-o", "o.jsonl", cwd=tmp_path)
+def test_nan_in_lists_is_counted() -> None:
+    source = lines("in.jsonl", [{"a": 1}] * 2)
+    pl.DataFrame({"l": [[math.inf, 1.0], [math.nan]]}).write_parquet("c.parquet")
+    done = adv(f"add {source.name} --from c.parquet --json -o o.jsonl")
     assert json.loads(done.out)["warnings"] == ["2 values of l are NaN or infinite; JSON writes them as null"]
-    assert [row["l"] for row in values(tmp_path / "o.jsonl")] == [[None, 1.0], [None]]
+    assert [row["l"] for row in values(Path("o.jsonl"))] == [[None, 1.0], [None]]
 
 
 def test_an_output_is_passed_over_in_its_folder(tmp_path: Path) -> None:
-    source = lines(tmp_path / "in.jsonl", ROWS)
+    source = lines("in.jsonl", ROWS)
     out = grpo_cli.add_columns(source, NEW.select("f64"))
     assert Path(out).name == "in.added.jsonl"
     assert "skipped 1 file" in grpo_cli.inspect(tmp_path).facts["warnings"][0]
 
 
-def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_others(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"id": "r1", "reward": 1}\n')
-    pl.DataFrame({"id": ["r1"], "judge": [0.5], "length": [3]}).write_parquet(tmp_path / "b.parquet")
-    done = adv("add", "a.jsonl", "--from", "b.parquet", cwd=tmp_path)
+def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_others() -> None:
+    Path("a.jsonl").write_text('{"id": "r1", "reward": 1}\n')
+    pl.DataFrame({"id": ["r1"], "judge": [0.5], "length": [3]}).write_parquet("b.parquet")
+    done = adv("add a.jsonl --from b.parquet")
     cure = "--column judge --column length leaves it out, --replace overwrites it"
     assert done.err == f"error: a.jsonl already has a column 'id'; --on 'id' matches rows by it; {cure}\n"
-    assert adv("add", "a.jsonl", "--from", "b.parquet", *cure.split()[:4], "-q", cwd=tmp_path).status == 0
-    assert values(tmp_path / "a.added.jsonl") == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
+    assert adv("add a.jsonl --from b.parquet", *cure.split()[:4], "-q").status == 0
+    assert values(Path("a.added.jsonl")) == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]
 
 
-def test_rows_that_are_missing_name_a_cure(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,reward\nr,1\ns,0\n")
-    (tmp_path / "b.csv").write_text("new\n1\n")
-    done = adv("add", "a.csv", "--from", "b.csv", cwd=tmp_path)
+def test_rows_that_are_missing_name_a_cure() -> None:
+    Path("a.csv").write_text("id,reward\nr,1\ns,0\n")
+    Path("b.csv").write_text("new\n1\n")
+    done = adv("add a.csv --from b.csv")
     cure = "rows are matched by position: give a value for each row of a.csv, or a key of both with --on COL"
     assert done.err == f"error: a.csv has 2 rows, the columns to add have 1; {cure}\n"
 
@@ -348,63 +346,59 @@ def test_rows_that_are_missing_name_a_cure(tmp_path: Path) -> None:
     ("there", "wrong"),
     [("abc", 0), ("cba", 2), ("bca", 3), ("xyz", 3), (["a", "x", None], 2), (["a", "b", None], 1), ([1, 2, 3], 3)],
 )
-def test_ids_that_differ_row_by_row_are_refused_with_both_cures(
-    suffix: str, there: list[object], wrong: int, tmp_path: Path
-) -> None:
+def test_ids_that_differ_row_by_row_are_refused_with_both_cures(suffix: str, there: list[object], wrong: int) -> None:
     before = "".join(f'{{"id": "{name}", "reward": 1}}\n' for name in "abc")
-    (tmp_path / "a.jsonl").write_text(before)
+    Path("a.jsonl").write_text(before)
     frame = pl.DataFrame({"id": list(there), "new": range(3)})
-    path = write(tmp_path / f"b.{suffix}", frame.to_dicts())
-    words = ("add", "a.jsonl", "--from", path.name, "--column", "new", "--in-place", "--json")
-    done = adv(*words, cwd=tmp_path)
+    path = write(f"b.{suffix}", frame.to_dicts())
+    words = f"add a.jsonl --from {path.name} --column new --in-place --json"
+    done = adv(words)
     if not wrong:
         assert (done.status, json.loads(done.out)["warnings"]) == (0, [])
         return
     cures = "--on 'id' matches rows by it; --by-position adds row i to row i"
     said = f"error: {path.name}: id differs from a.jsonl in {wrong} of 3 rows; {cures}\n"
-    assert (done.status, done.err, (tmp_path / "a.jsonl").read_text()) == (1, said, before)
+    assert (done.status, done.err, Path("a.jsonl").read_text()) == (1, said, before)
     with pytest.raises(DataError, match="on='id' matches rows by it; by_position=True adds row i to row i"):
-        grpo_cli.add_columns(tmp_path / "a.jsonl", frame, column="new")
-    done = adv(*words, "--by-position", cwd=tmp_path)
-    assert (done.status, [row["new"] for row in rows_of(tmp_path / "a.jsonl")]) == (0, [0, 1, 2])
+        grpo_cli.add_columns("a.jsonl", frame, column="new")
+    done = adv(f"{words} --by-position")
+    assert (done.status, [row["new"] for row in rows_of("a.jsonl")]) == (0, [0, 1, 2])
 
 
-def test_ids_of_prompts_are_compared_where_both_files_have_some_of_them(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", [{"prompt_id": f"p{k // 2}", "reward": 1} for k in range(4)])
-    words = ("add", "a.jsonl", "--from", "b.csv", "--column", "new", "-o", "o.jsonl", "--force")
+def test_ids_of_prompts_are_compared_where_both_files_have_some_of_them() -> None:
+    write("a.jsonl", [{"prompt_id": f"p{k // 2}", "reward": 1} for k in range(4)])
+    words = "add a.jsonl --from b.csv --column new -o o.jsonl --force"
     for ids, status in (
         (["p0", "p0", "p1", "p1"], 0),
         (["p0", "p1", "p0", "p1"], 1),
         (["p1", "p9", "p9", "p9"], 1),
         ("wxyz", 0),
     ):
-        write(tmp_path / "b.csv", [{"prompt_id": one, "new": k} for k, one in enumerate(ids)])
-        done = adv(*words, cwd=tmp_path)
+        write("b.csv", [{"prompt_id": one, "new": k} for k, one in enumerate(ids)])
+        done = adv(words)
         assert (done.status, "prompt_id differs from a.jsonl in" in done.err) == (status, bool(status)), done
 
 
-def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows(tmp_path: Path) -> None:
-    write(tmp_path / "a.jsonl", [{"uuid": f"u{k}", "index": k, "reward": 1} for k in range(4)])
-    write(tmp_path / "b.jsonl", [{"uuid": f"u{k}", "index": 9 - k, "new": k} for k in range(4)])
-    assert adv("add", "a.jsonl", "--from", "b.jsonl", "--column", "new", "-o", "c.jsonl", cwd=tmp_path).status == 0
-    write(tmp_path / "b.jsonl", [{"prompt_id": 0, "index": 9 - k, "new": k} for k in range(4)])
-    write(tmp_path / "a.jsonl", [{"prompt_id": 0, "index": k, "reward": 1} for k in range(4)])
-    done = adv("add", "a.jsonl", "--from", "b.jsonl", "--column", "new", "-o", "d.jsonl", cwd=tmp_path)
+def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows() -> None:
+    write("a.jsonl", [{"uuid": f"u{k}", "index": k, "reward": 1} for k in range(4)])
+    write("b.jsonl", [{"uuid": f"u{k}", "index": 9 - k, "new": k} for k in range(4)])
+    assert adv("add a.jsonl --from b.jsonl --column new -o c.jsonl").status == 0
+    write("b.jsonl", [{"prompt_id": 0, "index": 9 - k, "new": k} for k in range(4)])
+    write("a.jsonl", [{"prompt_id": 0, "index": k, "reward": 1} for k in range(4)])
+    done = adv("add a.jsonl --from b.jsonl --column new -o d.jsonl")
     assert (done.status, "index differs from a.jsonl in 4 of 4 rows" in done.err) == (1, True)
 
 
-def test_an_id_that_a_schema_declares_is_compared_wherever_it_is(tmp_path: Path) -> None:
+def test_an_id_that_a_schema_declares_is_compared_wherever_it_is() -> None:
     for name, path in (("verifiers-traces", "id"), ("trinity", "eid.run")):
-        source = WRITERS[name](tmp_path / name).path
+        source = WRITERS[name](Path(name)).path
         (table,) = opened(source)
         ids = table.scan([Field(path, "key")]).frame[path].to_list()
         head, _, inner = path.partition(".")
         for at, order in enumerate((ids, ids[::-1])):
             rows = [{head: {inner: one} if inner else one, "new": k} for k, one in enumerate(order)]
-            lines(tmp_path / "b.jsonl", rows)
-            done = adv(
-                "add", str(source), "--from", "b.jsonl", "--column", "new", "-o", f"{name}{at}.jsonl", cwd=tmp_path
-            )
+            lines("b.jsonl", rows)
+            done = adv(f"add {source} --from b.jsonl --column new -o {name}{at}.jsonl")
             assert (done.status, f"--on '{path}' matches rows by it" in done.err) == (at, bool(at)), done
 
 
@@ -425,13 +419,13 @@ def test_an_id_that_a_schema_declares_is_compared_wherever_it_is(tmp_path: Path)
     ],
 )
 def test_a_value_that_would_become_another_is_refused_with_its_row(
-    kind: str, first: str, second: str, place: int, shown: str, tmp_path: Path
+    kind: str, first: str, second: str, place: int, shown: str
 ) -> None:
-    lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
+    lines("in.jsonl", [{"a": 1}] * 2)
     rows = [f'{{"x": {value}, "y": 0}}' for value in (first, second)]
     text = "\n".join(rows) if kind == "jsonl" else f"[{', '.join(rows)}]"
-    (tmp_path / f"c.{kind}").write_text(text, encoding="utf-8")
-    done = adv("add", "in.jsonl", "--from", f"c.{kind}", "-o", "out.jsonl", cwd=tmp_path)
+    Path(f"c.{kind}").write_text(text)
+    done = adv(f"add in.jsonl --from c.{kind} -o out.jsonl")
     where = f"c.jsonl:{place}" if kind == "jsonl" else f"c.json row {place}"
     assert done.status == 1
     assert f"error: {where}: x is {shown}, which cannot be added as it is" in done.err
@@ -439,33 +433,33 @@ def test_a_value_that_would_become_another_is_refused_with_its_row(
         "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
         in done.err
     )
-    assert not (tmp_path / "out.jsonl").exists()
-    assert adv("add", "in.jsonl", "--from", f"c.{kind}", "--column", "y", "-o", "out.jsonl", cwd=tmp_path).status == 0
+    assert not Path("out.jsonl").exists()
+    assert adv(f"add in.jsonl --from c.{kind} --column y -o out.jsonl").status == 0
 
 
 @pytest.mark.parametrize("target", ["jsonl", "csv"])
-def test_a_cell_that_is_not_utf8_is_refused_with_its_row(target: str, tmp_path: Path) -> None:
-    write(tmp_path / f"in.{target}", [{"a": 1}] * 2)
-    (tmp_path / "c.csv").write_bytes(b"x\nok\n\xff\n")
-    done = adv("add", f"in.{target}", "--from", "c.csv", "-o", f"out.{target}", cwd=tmp_path)
+def test_a_cell_that_is_not_utf8_is_refused_with_its_row(target: str) -> None:
+    write(f"in.{target}", [{"a": 1}] * 2)
+    Path("c.csv").write_bytes(b"x\nok\n\xff\n")
+    done = adv(f"add in.{target} --from c.csv -o out.{target}")
     assert done.err == "error: c.csv row 2: a cell is not UTF-8; write the file in UTF-8\n"
 
 
 @pytest.mark.parametrize("cell", ["0.12345678901234567890", "1e400", "-1e999"])
-def test_numbers_that_would_lose_digits_stay_texts(cell: str, tmp_path: Path) -> None:
-    lines(tmp_path / "in.jsonl", [{"a": 1}] * 2)
-    (tmp_path / "c.csv").write_text(f"x,y\n{cell},0.30000000000000004\n1.50000000000000000000,inf\n", encoding="utf-8")
-    done = adv("add", "in.jsonl", "--from", "c.csv", "--column", "x", "-o", "-", cwd=tmp_path)
+def test_numbers_that_would_lose_digits_stay_texts(cell: str) -> None:
+    lines("in.jsonl", [{"a": 1}] * 2)
+    Path("c.csv").write_text(f"x,y\n{cell},0.30000000000000004\n1.50000000000000000000,inf\n")
+    done = adv("add in.jsonl --from c.csv --column x -o -")
     assert [json.loads(line)["x"] for line in done.out.splitlines()] == [cell, "1.50000000000000000000"]
-    assert adv("add", "in.jsonl", "--from", "c.csv", "-o", "o.parquet", cwd=tmp_path).status == 0
-    assert pl.read_parquet(tmp_path / "o.parquet")["y"].to_list() == [0.30000000000000004, math.inf]
+    assert adv("add in.jsonl --from c.csv -o o.parquet").status == 0
+    assert pl.read_parquet("o.parquet")["y"].to_list() == [0.30000000000000004, math.inf]
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
-def test_a_name_that_is_not_unicode_is_refused(kind: str, tmp_path: Path) -> None:
-    lines(tmp_path / "in.jsonl", [{"a": 1}])
-    (tmp_path / f"c.{kind}").write_text('{"\\ud800": 1}' if kind == "jsonl" else '[{"\\ud800": 1}]', encoding="utf-8")
-    done = adv("add", "in.jsonl", "--from", f"c.{kind}", "-o", "out.jsonl", cwd=tmp_path)
+def test_a_name_that_is_not_unicode_is_refused(kind: str) -> None:
+    lines("in.jsonl", [{"a": 1}])
+    Path(f"c.{kind}").write_text('{"\\ud800": 1}' if kind == "jsonl" else '[{"\\ud800": 1}]')
+    done = adv(f"add in.jsonl --from c.{kind} -o out.jsonl")
     assert (
         done.err
         == f"error: c.{kind}: the name '\\ud800' is not Unicode, and cannot be that of a column; rename the field\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ PLANS: dict[str, dict[str, str]] = {
 PLANS = {name: options for name, options in PLANS.items() if plan_of(options).method not in BY_ORDER}
 
 
-def options_of(name: str) -> dict[str, Any]:
+def options_of(name: str) -> Any:
     """The options of a plan, with the columns that it reads."""
     plan = plan_of(PLANS[name])
     columns = {ROLES[role].flag.removeprefix("--").replace("-", "_"): role for role in plan.needs}
@@ -68,9 +68,9 @@ def tables(draw: st.DrawFn, name: str) -> pl.DataFrame:
     return pl.DataFrame(columns).drop("rewards")
 
 
-def bits(frame: pl.DataFrame, options: Mapping[str, Any], **marks: str) -> list[str] | str:
+def bits(frame: pl.DataFrame, options: Any, **marks: str) -> list[str] | str:
     """The advantages of the rows, to the last bit; the class of the error where there is one."""
-    every: dict[str, Any] = {**options, **marks}
+    every: Any = {**options, **marks}
     if "masked_column" not in marks:
         del every["masked_rows"]
     try:
@@ -128,10 +128,10 @@ REWARDED = st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0])
 
 
 @st.composite
-def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[dict[str, Any]]:
+def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[Any]:
     """Rows of up to five groups, some of which are marked; with `several`, a rollout may have several rows."""
     keys = draw(st.lists(st.sampled_from("abcd"), min_size=2, max_size=12))
-    rows: list[dict[str, Any]] = []
+    rows: list[Any] = []
     shared: dict[tuple[str, str], float] = {}
     for at, key in enumerate(["z", *keys, "z"]):
         mark = draw(MARKS) if key != "z" else ""
@@ -146,36 +146,36 @@ def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def computed(rows: Rows, path: Path, *options: str, stream: bool = False) -> dict[int, tuple[Any, Any, Any]] | str:
+def computed(rows: Rows, path: Path, options: str, *, stream: bool = False) -> dict[int, tuple[Any, Any, Any]] | str:
     """The advantage, status and mean of every row that is written, by its place; the error where there is one."""
     write(path, rows)
     if stream:
-        done = adv("compute", "-", "--stream", "--facts", *options, stdin=path.read_text(encoding="utf-8"))
+        done = adv(f"compute - --stream --facts {options}", stdin=path.read_text())
         return facts_of(done.rows) if done.status == 0 else done.err
     out = path.with_name(f"out{path.suffix}")
-    to = [] if "--in-place" in options else ["-o", str(out), "--force"]
-    done = adv("compute", str(path), *to, "--facts", *options)
+    to = "" if "--in-place" in options else f"-o {out} --force"
+    done = adv(f"compute {path} {to} --facts {options}")
     if done.status:
         return done.err
     if "drop" not in options and to:
-        assert adv("verify", str(out), "--against", str(path)).status == 0
+        assert adv(f"verify {out} --against {path}").status == 0
     return facts_of(rows_in(out if to else path))
 
 
-def facts_of(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[Any, Any, Any]]:
+def facts_of(rows: Iterable[Any]) -> dict[int, tuple[Any, Any, Any]]:
     return {row["at"]: (row["advantage"], row["advantage_status"], row["advantage_mean"]) for row in rows}
 
 
-FLAGS = ["--reward", "reward", "--left-out-column", LEFT_OUT, "--masked-column", MASKED]
+FLAGS = f"--reward reward --left-out-column {LEFT_OUT} --masked-column {MASKED}"
 RULES = [
-    [], ["--method", "rloo"], ["--preset", "nemo-rl-grpo"], ["--preset", "trl-grpo"], ["--scale", "batch"], ["--whiten", "sample"],
-    ["--zero-variance", "drop"], ["--zero-variance", "null"], ["--singleton", "drop"], ["--min-group-size", "2"],
+    "", "--method rloo", "--preset nemo-rl-grpo", "--preset trl-grpo", "--scale batch", "--whiten sample",
+    "--zero-variance drop", "--zero-variance null", "--singleton drop", "--min-group-size 2",
 ]  # fmt: skip
 
 
-def expected(rows: Rows, path: Path, *options: str) -> dict[int, tuple[Any, Any, Any]]:
+def expected(rows: Rows, path: Path, options: str) -> dict[int, tuple[Any, Any, Any]]:
     """What the rows get in a file without marks and without the rows that are left out, with the statuses of marked rows."""
-    alone = computed([row for row in rows if row["mark"] != OUT], path, *options)
+    alone = computed([row for row in rows if row["mark"] != OUT], path, options)
     assert not isinstance(alone, str), alone
     marks = {row["at"]: row["mark"] for row in rows}
     return {
@@ -199,11 +199,11 @@ def test_a_file_gives_rows_what_they_get_without_marks(
 ) -> None:
     folder, several = tmp_path_factory.mktemp("files"), data.draw(st.booleans())
     rows = data.draw(rollouts(several=several))
-    options = ["--group", "key", "--reward", "reward", *data.draw(st.sampled_from(RULES))]
-    options += ["--rollout", "run"] if several else []
-    wanted = expected(rows, folder / f"alone{suffix}", *options)
-    for way in ([], *([["--in-place"]] if "drop" not in options and suffix in {".jsonl", ".parquet"} else [])):
-        found, out = apart(computed(rows, folder / f"x{suffix}", *options, *FLAGS[2:], *way), rows)
+    options = f"--group key {data.draw(st.sampled_from(RULES))} {'--rollout run' if several else ''}"
+    wanted = expected(rows, folder / f"alone{suffix}", f"{options} --reward reward")
+    ways = ["", "--in-place"] if "drop" not in options and suffix in {".jsonl", ".parquet"} else [""]
+    for way in ways:
+        found, out = apart(computed(rows, folder / f"x{suffix}", f"{options} {FLAGS} {way}"), rows)
         assert found == wanted
         assert set(out) <= {(None, "left-out")}
 
@@ -213,8 +213,8 @@ def test_a_file_gives_rows_what_they_get_without_marks(
 def test_a_stream_gives_what_a_file_gives(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("stream") / "x.jsonl"
     rows = sorted(rows, key=lambda row: str(row["key"]))
-    options = ["--group", "key", *FLAGS]
-    assert computed(rows, path, *options, stream=True) == computed(rows, path, *options)
+    options = f"--group key {FLAGS}"
+    assert computed(rows, path, options, stream=True) == computed(rows, path, options)
 
 
 @given(rows=rollouts())
@@ -224,23 +224,23 @@ def test_a_row_that_is_left_out_keeps_its_place_in_a_block(
 ) -> None:
     path = tmp_path_factory.mktemp("blocks") / "x.jsonl"
     blocks = [{**row, "block": at // 2} for at, row in enumerate(rows)]
-    named = computed(blocks, path, "--group", "block", "--singleton", "zero", *FLAGS)
-    assert computed(rows, path, "--group-size", "2", "--partial", "keep", "--singleton", "zero", *FLAGS) == named
+    named = computed(blocks, path, f"--group block --singleton zero {FLAGS}")
+    assert computed(rows, path, f"--group-size 2 --partial keep --singleton zero {FLAGS}") == named
 
 
 @given(rows=rollouts())
 @examples(6)
 def test_each_value_of_plan_by_is_as_in_a_run_of_its_own(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("parts")
-    options = ["--group", "key", "--singleton", "zero", *FLAGS]
-    plans = ["--plan-by", "env", "--plan", "true:method=rloo", "--plan", "default:scale=none"]
+    options = "--group key --singleton zero"
+    plans = "--plan-by env --plan true:method=rloo --plan default:scale=none"
     # A mark that holds for every row of a part is none that holds for every row.
     alone: dict[int, Any] = {}
-    for env, plan in ((True, ["--method", "rloo"]), (False, ["--scale", "none"])):
+    for env, plan in ((True, "--method rloo"), (False, "--scale none")):
         part = [row for row in rows if row["env"] is env]
         if {row["mark"] for row in part} - {OUT}:
-            alone |= expected(part, folder / "part.jsonl", *options[:4], "--reward", "reward", *plan)
-    found, out = apart(computed(rows, folder / "x.jsonl", *options, *plans), rows)
+            alone |= expected(part, folder / "part.jsonl", f"{options} --reward reward {plan}")
+    found, out = apart(computed(rows, folder / "x.jsonl", f"{options} {FLAGS} {plans}"), rows)
     assert found == alone
     assert set(out) <= {(None, "left-out")}
 
@@ -251,8 +251,9 @@ def test_on_tokens_masked_rows_have_zeros_and_rows_that_are_left_out_nothing(
     rows: Rows, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("tokens") / "x.jsonl"
-    options = ["--group", "key", "--singleton", "zero", *FLAGS]
-    values, tokens = computed(rows, path, *options), computed(rows, path, *options, "--per-token", "--tokens", "tokens")
+    options = f"--group key --singleton zero {FLAGS}"
+    values = computed(rows, path, options)
+    tokens = computed(rows, path, f"{options} --per-token --tokens tokens")
     assert isinstance(values, dict)
     assert isinstance(tokens, dict)
     for row in rows:
@@ -264,10 +265,10 @@ def test_on_tokens_masked_rows_have_zeros_and_rows_that_are_left_out_nothing(
 @examples(6)
 def test_only_the_new_columns_have_a_row_for_every_row(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("only") / "x.jsonl"
-    options = ["--group", "key", "--singleton", "zero", *FLAGS]
-    found = computed(rows, path, *options)
+    options = f"--group key --singleton zero {FLAGS}"
+    found = computed(rows, path, options)
     assert isinstance(found, dict)
-    done = adv("compute", str(path), "-o", "-", "--only", "--facts", *options)
+    done = adv(f"compute {path} -o - --only --facts {options}")
     assert [row["advantage"] for row in done.rows] == [found[row["at"]][0] for row in rows]
 
 
@@ -277,13 +278,13 @@ KINDS = st.sampled_from(["", "", "judge", "error", "failed judge"])
 
 
 @st.composite
-def episodes(draw: st.DrawFn) -> list[dict[str, Any]]:
+def episodes(draw: st.DrawFn) -> list[Any]:
     """Episodes of two groups as prime-rl writes them; judges are before, after and between solvers."""
     about = {"run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}
     drawn = draw(st.lists(st.tuples(st.sampled_from("ab"), st.lists(KINDS, max_size=3), REWARDED), max_size=6))
     # Two groups with solvers that can be compared.
     drawn += [("a", [""], 0.0), ("a", ["judge", ""], 1.0)]
-    made: list[dict[str, Any]] = []
+    made: list[Any] = []
     for group, kinds, reward in drawn:
         traces = [
             {
@@ -297,14 +298,14 @@ def episodes(draw: st.DrawFn) -> list[dict[str, Any]]:
     return made
 
 
-def of_traces(made: Rows, folder: Path, *options: str) -> dict[str, tuple[Any, Any]]:
+def of_traces(made: Rows, folder: Path, options: str = "") -> dict[str, tuple[Any, Any]]:
     """The advantage and status of every trace, by its id, as a list of rows has them and as the records have them."""
     path = lines(folder / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", made)
-    done = adv("compute", str(path), "-o", "-", "--facts", "--long", *options)
+    done = adv(f"compute {path} -o - --facts --long {options}")
     assert done.status == 0, done.err
     found = {row["id"]: (row["advantage"], row["advantage_status"]) for row in done.rows}
     assert [*found] == [trace["id"] for episode in made for trace in episode["traces"]]
-    records = adv("compute", str(path), "-o", "-", "--facts", *options).rows
+    records = adv(f"compute {path} -o - --facts {options}").rows
     nested = [trace for record in records for trace in record["traces"]]
     assert [(trace["advantage"], trace["advantage_status"]) for trace in nested] == [*found.values()]
     return found
@@ -319,29 +320,31 @@ def test_judges_are_in_no_group_and_failed_traces_leave_theirs(
     solvers = [
         {**episode, "traces": [t for t in episode["traces"] if t["ok"] and t["agent"]["trainable"]]} for episode in made
     ]
-    found = of_traces(made, tmp_path_factory.mktemp("all"), *plan.split())
-    wanted = of_traces(solvers, tmp_path_factory.mktemp("solvers"), *plan.split())
+    found = of_traces(made, tmp_path_factory.mktemp("all"), plan)
+    wanted = of_traces(solvers, tmp_path_factory.mktemp("solvers"), plan)
     for episode in made:
         for trace in episode["traces"]:
             why = "left-out" if trace["agent"]["trainable"] else "not-a-rollout"
             assert found[trace["id"]] == wanted.get(trace["id"], (None, why))
 
 
-def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count(tmp_path: Path) -> None:
-    def trace(at: int, *, ok: bool, trainable: bool) -> dict[str, Any]:
+def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count() -> None:
+    def trace(at: int, *, ok: bool, trainable: bool) -> Any:
         agent, rewards = {"name": "a", "trainable": trainable}, {"r": {"score": float(at % 2), "weight": 1.0}}
         return {"id": str(at), "agent": agent, "nodes": [], "rewards": rewards, "metrics": {}, "info": {}, "ok": ok}
 
     about = {"group": {"id": "a"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}
     failed = [{**about, "traces": [trace(at, ok=False, trainable=True)]} for at in range(4)]
-    assert {*of_traces(failed, tmp_path / "failed").values()} == {(None, "left-out")}
+    assert {*of_traces(failed, Path("failed")).values()} == {(None, "left-out")}
     judges = [{**about, "traces": [trace(at, ok=True, trainable=False)]} for at in range(4)]
-    assert {status for _, status in of_traces(judges, tmp_path / "judges").values()} == {"scored"}
+    assert {status for _, status in of_traces(judges, Path("judges")).values()} == {"scored"}
 
 
-def test_a_group_may_have_only_rows_that_are_left_out(tmp_path: Path) -> None:
+def test_a_group_may_have_only_rows_that_are_left_out() -> None:
     rows = [{"key": key, "reward": at % 3, "mark": OUT * (key == "b"), "at": at} for at, key in enumerate("aabbcc")]
-    found = computed(rows, tmp_path / "x.jsonl", "--group", "key", "--zero-variance", "drop", *FLAGS[:4])
+    found = computed(
+        rows, Path("x.jsonl"), f"--group key --zero-variance drop --reward reward --left-out-column {LEFT_OUT}"
+    )
     assert found == {
         0: (pytest.approx(-0.7071, abs=1e-4), "scored", 0.5),
         1: (pytest.approx(0.7071, abs=1e-4), "scored", 0.5),
@@ -350,4 +353,4 @@ def test_a_group_may_have_only_rows_that_are_left_out(tmp_path: Path) -> None:
         4: (pytest.approx(-0.7071, abs=1e-4), "scored", 1.5),
         5: (pytest.approx(0.7071, abs=1e-4), "scored", 1.5),
     }
-    assert json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()[2])["advantage_size"] == 0
+    assert json.loads(Path("out.jsonl").read_text().splitlines()[2])["advantage_size"] == 0

@@ -55,8 +55,8 @@ def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -
     ], SUFFIXES),
     ids=str,
 )  # fmt: skip
-def test_options_mean_the_same(options: dict[str, Any], suffix: str, tmp_path: Path) -> None:
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(), suffix=suffix)
+def test_options_mean_the_same(options: Any, suffix: str, tmp_path: Path) -> None:
+    folder = ray_runs.shards(Path("in"), ray_runs.rows(), suffix=suffix)
     ray_runs.both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
 
 
@@ -65,13 +65,13 @@ def test_each_token_gets_what_a_teacher_adds(suffix: str, tmp_path: Path) -> Non
     lists = {
         name: pl.int_ranges(pl.col("length")).list.eval(pl.element() * at) for at, name in ((-0.5, "s"), (-0.1, "t"))
     }
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(**lists), suffix=suffix)
+    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(**lists), suffix=suffix)
     columns: Any = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
     ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
 
 
 def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
+    folder = Path("in")
     folder.mkdir()
     keys = (
         pl.Series([1, 2, 2, 1], dtype=pl.Int32),
@@ -103,34 +103,32 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
     ], SUFFIXES),
     ids=lambda value: value if isinstance(value, str) else " ".join(key for one in value for key in one),
 )  # fmt: skip
-def test_what_one_process_refuses_is_refused(
-    case: tuple[dict[str, pl.Expr], dict[str, Any]], suffix: str, tmp_path: Path
-) -> None:
+def test_what_one_process_refuses_is_refused(case: tuple[dict[str, pl.Expr], Any], suffix: str, tmp_path: Path) -> None:
     change, options = case
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(**change), suffix=suffix)
+    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(**change), suffix=suffix)
     ray_runs.errors(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
 
 
 def test_groups_of_several_prompts_are_refused(tmp_path: Path) -> None:
     prompts = pl.format("a question of number {}", pl.int_range(pl.len()))
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(prompt=prompts))
+    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(prompt=prompts))
     error = ray_runs.errors(tmp_path, folder, reward=["reward"])
     assert str(error).startswith("groups of prompt_id hold several prompts: prompt differs inside")
-    facts = ray_runs.both(tmp_path / "named", folder, group="prompt_id")
+    facts = ray_runs.both(Path("named"), folder, group="prompt_id")
     assert facts["warnings"][0].startswith("groups of prompt_id hold several prompts: prompt differs inside")
 
 
 def test_a_text_that_an_id_contradicts_is_no_key(tmp_path: Path) -> None:
     frame = ray_runs.rows().rename({"prompt_id": "prompt"}).with_columns(id=pl.int_range(pl.len()) // 2)
-    folder = ray_runs.shards(tmp_path / "in", frame)
+    folder = ray_runs.shards(Path("in"), frame)
     error = ray_runs.errors(tmp_path, folder)
     assert str(error) == "several columns could be the group key: prompt, id; choose with --group NAME"
 
 
 @pytest.mark.parametrize("name", some(WRITERS, 2))
 def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    written = WRITERS[name](tmp_path / "in")
+    Path("in").mkdir()
+    written = WRITERS[name](Path("in"))
     flags = {"column": "mine", "replace": True, "singleton": "zero", **written.flags}
     ray_runs.both(tmp_path, written.path, group_within=None, **flags)
 
@@ -146,17 +144,15 @@ def with_log_probs(frame: pl.DataFrame) -> pl.DataFrame:
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 @pytest.mark.parametrize("rows", [20, 100_000])
 def test_lists_of_log_probs_are_reduced_where_they_are_read(suffix: str, rows: int, tmp_path: Path) -> None:
-    folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix=suffix)
+    folder = ray_runs.shards(Path("in"), with_log_probs(ray_runs.rows()), suffix=suffix)
     of_lists = {"kl_from": "s,r", "kl_estimator": "k3", "kl_reduce": "sum", "kl_coef": 0.1}
     ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], rows=rows, **of_lists)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_an_inspection_of_log_probs_has_the_facts_of_one_process(
-    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = ray_runs.shards(tmp_path / "in", with_log_probs(ray_runs.rows()), suffix=suffix)
-    lists: dict[str, Any] = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
+def test_an_inspection_of_log_probs_has_the_facts_of_one_process(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ray_runs.shards(Path("in"), with_log_probs(ray_runs.rows()), suffix=suffix)
+    lists: Any = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
     tasks = ray_runs.without_ray(monkeypatch)
     ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"])
     narrow = len(tasks)
@@ -179,36 +175,36 @@ def test_a_large_file_of_lines_is_read_in_sections(
     monkeypatch.setattr(columns.ReadColumns, "joined", counted)
     lines = ray_runs.rows(1000).write_ndjson().encode().splitlines()
     lines[10:10] = [b"", b"  "]
-    folder = tmp_path / "in"
+    folder = Path("in")
     folder.mkdir()
     (folder / "large.jsonl").write_bytes(b"\xef\xbb\xbf" + newline.join(lines))
     (folder / "small.jsonl").write_bytes(b'{"prompt_id": "p1", "reward": 3}\n')
-    options: dict[str, Any] = {"group": "prompt_id", "rows": 20}  # sections of 5 kB
+    options: Any = {"group": "prompt_id", "rows": 20}  # sections of 5 kB
     facts = ray_runs.both(tmp_path, folder, **options)
     assert facts["rows"] == 1001
     assert len(sections) == 1
     assert sections[0] > 30
     late = [line.replace(b'"reward":', b'"other_reward":') for line in lines]
     (folder / "large.jsonl").write_bytes(newline.join(late[:500] + lines[500:]))
-    error = ray_runs.errors(tmp_path / "late", folder, reward=["reward"], **options)
+    error = ray_runs.errors(Path("late"), folder, reward=["reward"], **options)
     assert "large.jsonl:1: reward is null" in str(error)
     (folder / "large.jsonl").write_bytes(newline.join(late))
-    error = ray_runs.errors(tmp_path / "nowhere", folder, reward=["reward"], **options)
+    error = ray_runs.errors(Path("nowhere"), folder, reward=["reward"], **options)
     assert "large.jsonl: no column 'reward'" in str(error)
     (folder / "large.jsonl").write_bytes(newline.join([*lines[:700], b'{"prompt_id": ', *lines[700:]]))
-    assert ":701: " in str(ray_runs.errors(tmp_path / "broken", folder, reward=["reward"], **options))
+    assert ":701: " in str(ray_runs.errors(Path("broken"), folder, reward=["reward"], **options))
 
 
 def test_keys_of_several_types_in_the_sections_of_a_file_stay_apart(tmp_path: Path) -> None:
     keys = ["1", '"1"', "2", "[1, 2]", "2.5"]
     lines = [f'{{"prompt_id": {keys[at // 50]}, "reward": {at % 3}, "more": "{"x" * 100}"}}' for at in range(250)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    assert ray_runs.both(tmp_path, tmp_path / "rows.jsonl", rows=20, group="prompt_id")["groups"] == len(keys)
+    Path("rows.jsonl").write_text("\n".join(lines))
+    assert ray_runs.both(tmp_path, Path("rows.jsonl"), rows=20, group="prompt_id")["groups"] == len(keys)
 
 
 def test_a_step_that_only_late_lines_have_tells_groups_apart(tmp_path: Path) -> None:
     frame = ray_runs.rows(9000, 1000)
-    folder = ray_runs.shards(tmp_path / "in", frame, suffix="jsonl")
+    folder = ray_runs.shards(Path("in"), frame, suffix="jsonl")
     path = folder / "shard_2.jsonl"
     lines = path.read_text().splitlines()
     lines[-3:] = [line.replace("{", '{"step":4,', 1) for line in lines[-3:]]
@@ -220,13 +216,13 @@ def test_a_step_that_only_late_lines_have_tells_groups_apart(tmp_path: Path) -> 
 def test_groups_that_look_like_two_draws_are_named_beside_records_without_rollouts(tmp_path: Path) -> None:
     draws = [{"id": at % 30, "rollouts": [{"r": k % 2} for k in range(4)]} for at in range(60)]
     lines = [*draws, {"id": 99, "rollouts": []}]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    facts = ray_runs.both(tmp_path, tmp_path / "in.jsonl", group="id", reward=["rollouts[].r"])
+    Path("in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = ray_runs.both(tmp_path, Path("in.jsonl"), group="id", reward=["rollouts[].r"])
     assert ["come back" in " ".join(facts["warnings"]), "no rollouts" in " ".join(facts["warnings"])] == [True, True]
 
 
-def test_outputs_in_place_and_beside(tmp_path: Path, folder: Path) -> None:
-    expected = tmp_path / "expected"
+def test_outputs_in_place_and_beside(folder: Path) -> None:
+    expected = Path("expected")
     compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{expected}/"))
     with ray_runs.on_tasks() as workers:
         compute_files.run(job(folder, group="prompt_id", group_within="input"), workers=workers)
@@ -240,37 +236,35 @@ def test_outputs_in_place_and_beside(tmp_path: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", ["reading", "computing", "writing"])
-def test_a_file_that_changes_meanwhile_is_refused(stage: str, tmp_path: Path, folder: Path) -> None:
+def test_a_file_that_changes_meanwhile_is_refused(stage: str, folder: Path) -> None:
     def change(name: str, done: int = 0, total: int = 0) -> None:
         if name == stage and (done < total or name == "computing"):
             path = folder / "shard_4.parquet"
             path.write_bytes(path.read_bytes())
 
-    words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+    words = job(folder, group="prompt_id", group_within="input", output="out/")
     changed = r"shard_4\.parquet: the file changed"
     with ray_runs.on_tasks(rows=1) as workers, pytest.raises(InputChanged, match=changed):
         compute_files.run(words, change, workers)
-    assert not (tmp_path / "out" / "shard_4.parquet").exists()
+    assert not Path("out/shard_4.parquet").exists()
 
 
 @pytest.mark.parametrize("stage", ["computing", "writing"])
-def test_an_output_that_another_one_makes_meanwhile_is_never_overwritten(
-    stage: str, tmp_path: Path, folder: Path
-) -> None:
-    (tmp_path / "out").mkdir()
+def test_an_output_that_another_one_makes_meanwhile_is_never_overwritten(stage: str, folder: Path) -> None:
+    Path("out").mkdir()
 
     def another(name: str, *_: int) -> None:
         if name == stage:
-            (tmp_path / "out" / "shard_4.parquet").write_text("mine")
+            Path("out/shard_4.parquet").write_text("mine")
 
     with ray_runs.on_tasks(rows=1) as workers:
-        words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+        words = job(folder, group="prompt_id", group_within="input", output="out/")
         with pytest.raises(UsageError, match=r"shard_4\.parquet:? exists"):
             compute_files.run(words, another, workers)
-        assert (tmp_path / "out" / "shard_4.parquet").read_text() == "mine"
-        words = job(folder, group="prompt_id", group_within="input", output=f"{tmp_path}/out/", force=True)
+        assert Path("out/shard_4.parquet").read_text() == "mine"
+        words = job(folder, group="prompt_id", group_within="input", output="out/", force=True)
         compute_files.run(words, workers=workers)
-    assert (tmp_path / "out" / "shard_4.parquet").read_bytes()[:4] == b"PAR1"
+    assert Path("out/shard_4.parquet").read_bytes()[:4] == b"PAR1"
 
 
 def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder: Path) -> None:
@@ -279,19 +273,19 @@ def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder:
     ray_runs.both(tmp_path, folder, group_size=4, group_within=None)
 
 
-def test_rewards_that_are_words_count_as_they_are_said_to(tmp_path: Path) -> None:
+def test_rewards_that_are_words_count_as_they_are_said_to() -> None:
     words = pl.when(pl.col("reward") > 0.4).then(pl.lit("good")).otherwise(pl.lit("bad"))
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().with_columns(reward=words))
-    ray_runs.both(tmp_path / "said", folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
-    ray_runs.errors(tmp_path / "not", folder, group="prompt_id", reward=["reward"], map="good=1")
+    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(reward=words))
+    ray_runs.both(Path("said"), folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
+    ray_runs.errors(Path("not"), folder, group="prompt_id", reward=["reward"], map="good=1")
 
 
 def test_rows_that_are_written_twice(tmp_path: Path) -> None:
-    ray_runs.rows(60, 12).write_parquet(tmp_path / "rows.parquet")
-    ray_runs.both(tmp_path, tmp_path / "rows.parquet", group="prompt_id", zero_variance="drop", duplicate=True, seed=3)
+    ray_runs.rows(60, 12).write_parquet("rows.parquet")
+    ray_runs.both(tmp_path, Path("rows.parquet"), group="prompt_id", zero_variance="drop", duplicate=True, seed=3)
 
 
-def test_texts_travel_once_each(tmp_path: Path) -> None:
+def test_texts_travel_once_each() -> None:
     keys = pl.Series("prompt", [f"a question that is long enough to matter, number {at // 8}" for at in range(8000)])
     sent = on_ray.packed(Scanned(pl.DataFrame([keys, keys.str.len_bytes().cast(pl.Float64).alias("reward")])))
     assert len(pickle.dumps(sent)) < 8000 * (8 + 2) + 1000 * 80
@@ -301,10 +295,8 @@ def test_texts_travel_once_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rows", "most", "tasks"), [(200, on_ray.MOST, range(2, 5)), (1, 6, range(1, 7))])
-def test_files_share_a_task_where_they_are_small_or_too_many(
-    rows: int, most: int, tasks: range, tmp_path: Path
-) -> None:
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(600), files=30)
+def test_files_share_a_task_where_they_are_small_or_too_many(rows: int, most: int, tasks: range) -> None:
+    folder = ray_runs.shards(Path("in"), ray_runs.rows(600), files=30)
     totals = list[int]()
 
     def phase(name: str, _: int = 0, total: int = 0) -> None:
@@ -333,17 +325,17 @@ def test_files_share_a_task_where_they_are_small_or_too_many(
     ], SUFFIXES),
     ids=str,
 )  # fmt: skip
-def test_an_inspection_has_the_facts_of_one_process(options: dict[str, Any], suffix: str, tmp_path: Path) -> None:
+def test_an_inspection_has_the_facts_of_one_process(options: Any, suffix: str) -> None:
     frame = ray_runs.rows().with_columns(text=pl.format("response {}", pl.int_range(pl.len()) % 7))
-    folder = ray_runs.shards(tmp_path / "in", frame, suffix=suffix)
+    folder = ray_runs.shards(Path("in"), frame, suffix=suffix)
     facts = ray_runs.both_inspected(folder, **{"group": "prompt_id", "reward": ["reward"], **options})
     assert facts["listed"]["most"]
 
 
-def test_an_audit_has_the_facts_of_one_process(tmp_path: Path) -> None:
-    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows().drop("length"))
-    compute(folder, group="prompt_id", group_within="input", scale="batch", batch_by="input", output=f"{tmp_path}/out/")
-    for path in (folder, tmp_path / "out"):
+def test_an_audit_has_the_facts_of_one_process() -> None:
+    folder = ray_runs.shards(Path("in"), ray_runs.rows().drop("length"))
+    compute(folder, group="prompt_id", group_within="input", scale="batch", batch_by="input", output="out/")
+    for path in (folder, Path("out")):
         found = ray_runs.both_audited(
             audit.Job(inputs=[str(path)], binding=Binding(group=("prompt_id",), rewards=("reward",)))
         )

@@ -23,13 +23,13 @@ from tests.support.schema_files import WRITERS
 Rows = list[dict[str, Any]]
 
 # By value, the options of its plan.
-PLANS: dict[str, dict[str, Any]] = {
+PLANS: dict[str, Any] = {
     "math": {"preset": "trl-grpo", "scale": "batch", "epsilon": 0.5},
     "code": {"method": "rloo", "whiten": "token", "clip": "-1:1"},
     "chat": {"reward": ["reward=1", "format=0.25"], "combine": "normalize", "zero_variance": "drop"},
     "none of these": {"method": "ema"},
 }
-SHARED = ["--length-column", "n", "--batch-by", "input", "--group-within", "input"]
+SHARED = "--length-column n --batch-by input --group-within input"
 
 
 def rollouts(seed: int = 1, prompts: int = 24, step: int = 0) -> Rows:
@@ -47,22 +47,22 @@ def rollouts(seed: int = 1, prompts: int = 24, step: int = 0) -> Rows:
     return rows
 
 
-def toml(path: Path, plans: Mapping[str, dict[str, Any]] = PLANS, by: str = "env_name") -> Path:
+def toml(plans: Mapping[str, Any] = PLANS, by: str = "env_name", name: str = "plans.toml") -> str:
     lines = [f"plan-by = {json.dumps(by)}"]
     for value, own in plans.items():
         lines.append(f"[plan.{json.dumps(value)}]")
         lines += [f"{name.replace('_', '-')} = {json.dumps(option)}" for name, option in own.items()]
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+    Path(name).write_text("\n".join(lines))
+    return name
 
 
-def of_part(value: str) -> list[str]:
+def of_part(value: str) -> str:
     """The flags that compute a part alone."""
-    words = [*SHARED]
+    words = [SHARED]
     for name, option in PLANS[value].items():
         several = option if isinstance(option, list) else [option]
         words += [f"--{name.replace('_', '-')}={one}" for one in several]
-    return words
+    return " ".join(words)
 
 
 def values_of(path: Path) -> list[tuple[Any, ...]]:
@@ -70,30 +70,30 @@ def values_of(path: Path) -> list[tuple[Any, ...]]:
     return [(row["prompt_id"], row["reward"], row["n"], row["advantage"]) for row in rows_of(path)]
 
 
-def done(*words: str, cwd: Path) -> str:
-    result = adv(*words, cwd=cwd)
+def done(line: str, cwd: Path | None = None) -> str:
+    result = adv(line, cwd=cwd)
     assert result.status == 0, result.err
     return result.out
 
 
-def facts_of(*words: str, cwd: Path) -> Any:
-    return json.loads(done(*words, "--json", cwd=cwd))
+def facts_of(line: str) -> Any:
+    return json.loads(done(f"{line} --json"))
 
 
 # --- the numbers -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_each_part_has_the_bits_of_its_own_run(suffix: str, tmp_path: Path) -> None:
+def test_each_part_has_the_bits_of_its_own_run(suffix: str) -> None:
     rows = rollouts()
-    whole, config = write(tmp_path / f"all.{suffix}", rows), toml(tmp_path / "plans.toml")
-    done("compute", whole.name, "--config", config.name, *SHARED, cwd=tmp_path)
-    together = values_of(tmp_path / f"all.advantages.{suffix}")
+    whole, config = write(f"all.{suffix}", rows), toml()
+    done(f"compute {whole.name} --config {config} {SHARED}")
+    together = values_of(Path(f"all.advantages.{suffix}"))
     expected = []
     for value in ("math", "code", "chat"):
-        alone = write(tmp_path / f"alone/{value}.{suffix}", [row for row in rows if row["env_name"] == value])
-        done("compute", alone.name, *of_part(value), cwd=tmp_path / "alone")
-        expected.append(values_of(tmp_path / "alone" / f"{value}.advantages.{suffix}"))
+        alone = write(f"alone/{value}.{suffix}", [row for row in rows if row["env_name"] == value])
+        done(f"compute {alone} {of_part(value)}")
+        expected.append(values_of(Path(f"alone/{value}.advantages.{suffix}")))
     assert sorted(together) == sorted(row for part in expected for row in part)
     assert len(together) < len(rows)  # groups without a gradient are dropped of one part only
     order = [(row["prompt_id"], row["reward"], row["n"]) for row in rows]
@@ -101,50 +101,48 @@ def test_each_part_has_the_bits_of_its_own_run(suffix: str, tmp_path: Path) -> N
     assert [row[:3] for row in together] == [row for row in order if row in kept]
 
 
-def test_a_folder_is_one_input_whichever_values_its_files_have(tmp_path: Path) -> None:
+def test_a_folder_is_one_input_whichever_values_its_files_have() -> None:
     first, second = rollouts(1), [row for row in rollouts(2, step=1) if row["env_name"] != "chat"]
-    write(tmp_path / "in" / "a.parquet", first)
-    write(tmp_path / "in" / "b.parquet", second)
-    write(tmp_path / "all.parquet", first + second)
-    words = ["--config", toml(tmp_path / "plans.toml").name, *SHARED]
-    done("compute", "in", "-o", "out/", *words, cwd=tmp_path)
-    done("compute", "all.parquet", *words, cwd=tmp_path)
-    apart = values_of(tmp_path / "out" / "a.parquet") + values_of(tmp_path / "out" / "b.parquet")
-    assert apart == values_of(tmp_path / "all.advantages.parquet")
+    write("in/a.parquet", first)
+    write("in/b.parquet", second)
+    write("all.parquet", first + second)
+    words = f"--config {toml()} {SHARED}"
+    done(f"compute in -o out/ {words}")
+    done(f"compute all.parquet {words}")
+    apart = values_of(Path("out/a.parquet")) + values_of(Path("out/b.parquet"))
+    assert apart == values_of(Path("all.advantages.parquet"))
 
 
-def test_values_that_are_put_together_are_one_part_with_one_batch(tmp_path: Path) -> None:
+def test_values_that_are_put_together_are_one_part_with_one_batch() -> None:
     """They get what one value would: only together do their rows share a mean or std."""
     rows = rollouts()
     plans = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
-    write(tmp_path / "all.jsonl", rows)
-    words = ["--plan-by", "env_name", *SHARED, "--plan", "math:method=rloo", "--plan", "code:method=reinforce++,whiten=sample"]  # fmt: skip
-    words += ["--plan", "chat:with=code"]
-    facts = facts_of("compute", "all.jsonl", *words, cwd=tmp_path)
+    write("all.jsonl", rows)
+    words = f"--plan-by env_name {SHARED} --plan math:method=rloo --plan code:method=reinforce++,whiten=sample --plan chat:with=code"
+    facts = facts_of(f"compute all.jsonl {words}")
     assert {part["value"] for part in facts["parts"]} == {"math", "code + chat"}
     named = [{**row, "env_name": "math" if row["env_name"] == "math" else "code"} for row in rows]
     expected = grpo_cli.compute(pl.DataFrame(named), plan_by="env_name", plans=plans, batch_by="input", reward="reward")
-    assert [row["advantage"] for row in rows_of(tmp_path / "all.advantages.jsonl")] == expected.advantages.to_list()
-    found = facts_of("audit", "all.advantages.jsonl", *words, cwd=tmp_path)
+    assert [row["advantage"] for row in rows_of("all.advantages.jsonl")] == expected.advantages.to_list()
+    found = facts_of(f"audit all.advantages.jsonl {words}")
     assert {part["value"]: part["claim"]["mismatched_rows"] for part in found["parts"]} == {"math": 0, "code + chat": 0}
 
 
-def test_a_value_with_the_name_of_a_part_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_value_with_the_name_of_a_part_is_not_taken_for_it() -> None:
     rows = [{"env": env, "id": f"{env}{k // 2}", "reward": k} for env in ("a", "b", "a + b") for k in range(4)]
-    write(tmp_path / "all.jsonl", rows)
-    words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan", "a:", "--plan", "b:with=a"]
-    said = refused(*words, "--plan", "default:scale=none", cwd=tmp_path)
+    write("all.jsonl", rows)
+    said = refused("compute all.jsonl --plan-by env --group id --plan a: --plan b:with=a --plan default:scale=none")
     assert said.startswith("error: env: a + b is both a value and the name of a part with several values;")
 
 
-def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
+def test_values_without_a_plan_may_join_another_part() -> None:
     rows = rollouts()
-    config = toml(tmp_path / "plans.toml", {"math": {"scale": "batch"}, "default": {"with": "math"}})
-    write(tmp_path / "all.jsonl", rows)
-    facts = facts_of("compute", "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
+    config = toml({"math": {"scale": "batch"}, "default": {"with": "math"}})
+    write("all.jsonl", rows)
+    facts = facts_of(f"compute all.jsonl --config {config} {SHARED}")
     assert [(part["value"], part["rows"]) for part in facts["parts"]] == [("math + default", len(rows))]
     alone = grpo_cli.compute(pl.DataFrame(rows), scale="batch", batch_by="input", reward="reward", group="prompt_id")
-    assert [row["advantage"] for row in rows_of(tmp_path / "all.advantages.jsonl")] == alone.advantages.to_list()
+    assert [row["advantage"] for row in rows_of("all.advantages.jsonl")] == alone.advantages.to_list()
 
 
 @pytest.mark.parametrize(
@@ -161,10 +159,10 @@ def test_values_without_a_plan_may_join_another_part(tmp_path: Path) -> None:
         (["a:method=rloo,whiten-epsilon=1", "b:with=a"], "error: [plan.a]: --whiten-epsilon has no effect"),
     ],
 )  # fmt: skip
-def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str, tmp_path: Path) -> None:
-    write(tmp_path / "all.jsonl", [{"env": "ab"[k % 2], "id": f"{k % 2}", "reward": k // 2} for k in range(4)])
-    words = [word for plan in plans for word in ("--plan", plan)]
-    assert said in refused("compute", "all.jsonl", "--plan-by", "env", "--group", "id", *words, cwd=tmp_path)
+def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str) -> None:
+    write("all.jsonl", [{"env": "ab"[k % 2], "id": f"{k % 2}", "reward": k // 2} for k in range(4)])
+    words = " ".join(f"'--plan={plan}'" for plan in plans)
+    assert said in refused(f"compute all.jsonl --plan-by env --group id {words}")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1))  # fmt: skip
@@ -174,7 +172,7 @@ def test_any_rows_are_computed_as_their_parts_alone(drawn: list[tuple[str | None
         schema={"env": pl.String, "id": pl.String, "reward": pl.Float64},
     )  # fmt: skip
     plans = {"a": {"scale": "batch"}, "b": {"method": "rloo", "whiten": "sample"}, "default": {"preset": "verl-grpo"}}
-    shared: dict[str, Any] = {"group": "id", "singleton": "raw"}
+    shared: Any = {"group": "id", "singleton": "raw"}
     together = grpo_cli.compute(frame, plan_by="env", plans=plans, **shared)
     for env, options in (("a", plans["a"]), ("b", plans["b"]), (None, plans["default"])):
         mask = frame["env"].eq_missing(pl.Series([env], dtype=pl.String))
@@ -185,19 +183,18 @@ def test_any_rows_are_computed_as_their_parts_alone(drawn: list[tuple[str | None
             assert together.plans[env or "null"] == alone.plan
 
 
-def test_facts_and_only_and_tokens_are_written_by_value(tmp_path: Path) -> None:
+def test_facts_and_only_and_tokens_are_written_by_value() -> None:
     rows = [{**row, "tokens": list(range(row["n"]))} for row in rollouts()]
-    for words in (["--facts"], ["--only"], ["--per-token", "--tokens", "tokens"]):
-        shared = [*SHARED, *words, "--force"]
-        source = write(tmp_path / "all.jsonl", rows)
-        done("compute", source.name, "--config", toml(tmp_path / "plans.toml").name, *shared, cwd=tmp_path)
-        together = (tmp_path / "all.advantages.jsonl").read_text().splitlines()
+    for words in ("--facts", "--only", "--per-token --tokens tokens"):
+        source = write("all.jsonl", rows)
+        done(f"compute {source.name} --config {toml()} {SHARED} {words} --force")
+        together = Path("all.advantages.jsonl").read_text().splitlines()
         alone: list[str] = []
         for value in ("math", "code", "chat"):
-            write(tmp_path / "one.jsonl", [row for row in rows if row["env_name"] == value])
-            done("compute", "one.jsonl", *of_part(value), *words, "--force", cwd=tmp_path)
-            alone += (tmp_path / "one.advantages.jsonl").read_text().splitlines()
-        if words == ["--only"]:  # a reward that only one plan reads is null in the rows of the others
+            write("one.jsonl", [row for row in rows if row["env_name"] == value])
+            done(f"compute one.jsonl {of_part(value)} {words} --force")
+            alone += Path("one.advantages.jsonl").read_text().splitlines()
+        if words == "--only":  # a reward that only one plan reads is null in the rows of the others
             known = [{name: one for name, one in json.loads(line).items() if one is not None} for line in together]
             together, alone = [json.dumps(one) for one in known], [json.dumps(json.loads(line)) for line in alone]
         assert sorted(together) == sorted(alone)
@@ -214,14 +211,15 @@ def test_environments_of_known_layouts_are_parts(layout: str, by: str, key: str,
     for record, group in zip(records, groups, strict=True):
         record[outer] = {inner: ("even", "odd")[[*dict.fromkeys(groups)].index(group) % 2]}
     write(source, records)
-    plans = ["--plan-by", by, "--plan=even:method=rloo", "--plan=odd:preset=trl-grpo"]
-    done("compute", str(source), *plans, "-o", "together.jsonl", cwd=tmp_path)
+    done(
+        f"compute {source} --plan-by {by} --plan even:method=rloo --plan odd:preset=trl-grpo -o together.jsonl",
+    )
     alone = []
     for env, plan in (("even", "--method=rloo"), ("odd", "--preset=trl-grpo")):
         write(source, [record for record in records if record[outer][inner] == env])
-        done("compute", str(source), plan, "-o", f"{env}.jsonl", cwd=tmp_path)
-        alone += rows_of(tmp_path / f"{env}.jsonl")
-    assert sorted(map(json.dumps, rows_of(tmp_path / "together.jsonl"))) == sorted(map(json.dumps, alone))
+        done(f"compute {source} {plan} -o {env}.jsonl")
+        alone += rows_of(f"{env}.jsonl")
+    assert sorted(map(json.dumps, rows_of("together.jsonl"))) == sorted(map(json.dumps, alone))
 
 
 # --- what is said --------------------------------------------------------------------------------------------
@@ -230,21 +228,21 @@ OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "c
 
 
 @pytest.mark.parametrize("command", ["compute", "inspect"])
-def test_each_part_says_what_its_own_run_says(command: str, tmp_path: Path) -> None:
-    rows, config = rollouts(), toml(tmp_path / "plans.toml")
-    write(tmp_path / "all.jsonl", rows)
-    more = ["--force"] if command == "compute" else ["--by", "step"]
+def test_each_part_says_what_its_own_run_says(command: str) -> None:
+    rows, config = rollouts(), toml()
+    write("all.jsonl", rows)
+    more = "--force" if command == "compute" else "--by step"
     if command == "inspect":
-        config.write_text(config.read_text().replace('clip = "-1:1"\n', ""))
-    facts = facts_of(command, "all.jsonl", "--config", config.name, *SHARED, *more, cwd=tmp_path)
+        Path(config).write_text(Path(config).read_text().replace('clip = "-1:1"\n', ""))
+    facts = facts_of(f"{command} all.jsonl --config {config} {SHARED} {more}")
     assert facts["plan_by"] == "env_name"
     assert facts["rows"] == len(rows)
     assert [part["value"] for part in facts["parts"]] == list(dict.fromkeys(row["env_name"] for row in rows))
     for part in facts["parts"]:
         value = part["value"]
-        write(tmp_path / "one.jsonl", [row for row in rows if row["env_name"] == value])
-        plan = [word for word in of_part(value) if command == "compute" or word != "--clip=-1:1"]
-        alone = facts_of(command, "one.jsonl", *plan, *more, cwd=tmp_path)
+        write("one.jsonl", [row for row in rows if row["env_name"] == value])
+        plan = of_part(value).replace("--clip=-1:1", "") if command == "inspect" else of_part(value)
+        alone = facts_of(f"{command} one.jsonl {plan} {more}")
         # One plan of the file reads the length: there is no warning that this one does not.
         unread = "--length-column n is not read by this plan"
         alone["warnings"] = [line for line in alone["warnings"] if line != unread]
@@ -254,80 +252,80 @@ def test_each_part_says_what_its_own_run_says(command: str, tmp_path: Path) -> N
         assert part == {"value": value, **alone}
 
 
-def test_the_summary_names_each_part_before_what_it_says(tmp_path: Path) -> None:
-    write(tmp_path / "all.jsonl", rollouts())
-    config = toml(tmp_path / "plans.toml")
+def test_the_summary_names_each_part_before_what_it_says() -> None:
+    write("all.jsonl", rollouts())
+    config = toml()
     for command in ("compute", "inspect"):
-        out = done(command, "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
+        out = done(f"{command} all.jsonl --config {config} {SHARED}")
         heads = [line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("part ")]
         assert sorted(heads) == ["env_name = chat", "env_name = code", "env_name = math"]
-    out = done("compute", "all.jsonl", "--config", config.name, *SHARED, "--force", cwd=tmp_path)
+    out = done(f"compute all.jsonl --config {config} {SHARED} --force")
     last = [line.split() for line in out.splitlines() if line.startswith(("input ", "rows ", "written "))][-3:]
     assert last[:2] == [["input", "all.jsonl"], ["rows", str(len(rollouts())), "in", "24", "groups"]]
-    out = done("compute", "all.jsonl", "--config", config.name, *SHARED, "--explain", cwd=tmp_path)
+    out = done(f"compute all.jsonl --config {config} {SHARED} --explain")
     assert out.count("worked out") == out.count("env_name = ") == 3
 
 
-def test_inspect_prints_one_table_of_all_parts_and_finds_a_group_in_any(tmp_path: Path) -> None:
+def test_inspect_prints_one_table_of_all_parts_and_finds_a_group_in_any() -> None:
     rows = rollouts()
-    write(tmp_path / "all.jsonl", rows)
-    words = ["all.jsonl", "--config", toml(tmp_path / "plans.toml").name, *SHARED]
-    table = pl.read_csv(done("inspect", *words, "--format", "csv", cwd=tmp_path).encode())
+    write("all.jsonl", rows)
+    words = f"inspect all.jsonl --config {toml()} {SHARED}"
+    table = pl.read_csv(done(f"{words} --format csv").encode())
     expected = {(row["env_name"], row["prompt_id"]) for row in rows}
     assert {*table.select("env_name", "prompt_id").iter_rows()} == expected
-    shown = facts_of("inspect", *words, "--show", "0-7", cwd=tmp_path)["show"]
+    shown = facts_of(f"{words} --show 0-7")["show"]
     assert len(shown["rows"]) == sum(row["prompt_id"] == "0-7" for row in rows)
-    assert "a group of each part" in adv("inspect", *words, "--show", "#1", cwd=tmp_path).err
-    assert adv("inspect", *words, "--show", "nowhere", cwd=tmp_path).status == 1
+    assert "a group of each part" in adv(f"{words} --show #1").err
+    assert adv(f"{words} --show nowhere").status == 1
 
 
-def test_audit_finds_the_formula_of_each_part(tmp_path: Path) -> None:
+def test_audit_finds_the_formula_of_each_part() -> None:
     rows = rollouts(prompts=60)
     plans = {"math": {"preset": "trl-grpo"}, "code": {"method": "rloo"}, "chat": {"scale": "none"}}
-    write(tmp_path / "all.jsonl", rows)
-    config = toml(tmp_path / "plans.toml", plans)
-    done("compute", "all.jsonl", "--config", config.name, *SHARED, cwd=tmp_path)
+    write("all.jsonl", rows)
+    config = toml(plans)
+    done(f"compute all.jsonl --config {config} {SHARED}")
     logged = "all.advantages.jsonl"
-    facts = facts_of("audit", logged, "--plan-by", "env_name", *SHARED, cwd=tmp_path)
+    facts = facts_of(f"audit {logged} --plan-by env_name {SHARED}")
     matches = {part["value"]: part["match"] for part in facts["parts"]}
     assert {match["verdict"] for match in matches.values()} == {"match"}
     found = {value: (match["plan"]["method"], match["plan"]["divisor"]["level"]) for value, match in matches.items()}
     assert found == {"math": ("grpo", "group"), "code": ("rloo", "none"), "chat": ("grpo", "none")}
-    wrong = toml(tmp_path / "wrong.toml", {**plans, "chat": {"method": "grpo"}})
-    gate = [*SHARED, "--fail-on", "mismatched_rows > 0"]
-    assert adv("audit", logged, "--config", config.name, *gate, cwd=tmp_path).status == 0
-    failed = adv("audit", logged, "--config", wrong.name, *gate, cwd=tmp_path)
+    wrong = toml({**plans, "chat": {"method": "grpo"}}, name="wrong.toml")
+    gate = f"{SHARED} --fail-on 'mismatched_rows > 0'"
+    assert adv(f"audit {logged} --config {config} {gate}").status == 0
+    failed = adv(f"audit {logged} --config {wrong} {gate}")
     assert failed.status == 3
     assert "env_name = chat: the --fail-on condition" in failed.err
 
 
-def test_a_gate_is_checked_for_each_part_and_names_the_one_that_fails(tmp_path: Path) -> None:
+def test_a_gate_is_checked_for_each_part_and_names_the_one_that_fails() -> None:
     rows = [{"env": e, "id": f"{e}{k // 2}", "reward": float(k % 2 and e == "a")} for e in "ab" for k in range(8)]
-    write(tmp_path / "all.jsonl", rows)
-    words = ["all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
+    write("all.jsonl", rows)
+    words = "all.jsonl --plan-by env --plan default: --group id"
     for command in ("compute", "inspect"):
-        failed = adv(command, *words, "--fail-on", "zero_variance_share > 0.9", cwd=tmp_path)
+        failed = adv(f"{command} {words} --fail-on 'zero_variance_share > 0.9'")
         assert failed.status == 3
         assert "error: env = b: the --fail-on condition" in failed.err
-        assert adv(command, *words, "--fail-on", "rows > 8", cwd=tmp_path).status == 0
+        assert adv(f"{command} {words} --fail-on 'rows > 8'").status == 0
 
 
-def test_parquet_names_the_plan_of_each_value(tmp_path: Path) -> None:
-    write(tmp_path / "all.parquet", rollouts())
-    done("compute", "all.parquet", "--config", toml(tmp_path / "plans.toml").name, *SHARED, cwd=tmp_path)
-    entry = json.loads(pq.read_metadata(tmp_path / "all.advantages.parquet").metadata[b"grpo_adv"])
+def test_parquet_names_the_plan_of_each_value() -> None:
+    write("all.parquet", rollouts())
+    done(f"compute all.parquet --config {toml()} {SHARED}")
+    entry = json.loads(pq.read_metadata("all.advantages.parquet").metadata[b"grpo_adv"])
     assert entry["plan_by"] == "env_name"
     methods = {value: plan["method"] for value, plan in entry["plans"].items()}
     assert methods == {"math": "grpo", "code": "rloo", "chat": "grpo"}
     assert entry["rewards"] == {"math": ["reward"], "code": ["reward"], "chat": ["reward", "format"]}
 
 
-def test_a_report_has_the_figures_and_groups_of_each_part(tmp_path: Path) -> None:
+def test_a_report_has_the_figures_and_groups_of_each_part() -> None:
     rows = rollouts()
-    write(tmp_path / "all.jsonl", rows)
-    config = toml(tmp_path / "plans.toml").name
-    done("report", "all.jsonl", "-o", "page.html", "--config", config, *SHARED, cwd=tmp_path)
-    page = (tmp_path / "page.html").read_text()
+    write("all.jsonl", rows)
+    config = toml()
+    done(f"report all.jsonl -o page.html --config {config} {SHARED}")
+    page = Path("page.html").read_text()
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert {name.rpartition("-")[2] for name in data["charts"]} == {"0", "1", "2"}
     groups = [dict(zip(data["groups"]["columns"], line, strict=True)) for line in data["groups"]["lines"]]
@@ -341,25 +339,25 @@ def test_a_report_has_the_figures_and_groups_of_each_part(tmp_path: Path) -> Non
 ONE_GROUP = [{"env": "a", "id": 1, "reward": 0}, {"env": "a", "id": 1, "reward": 1}]
 
 
-def refused(*words: str, cwd: Path) -> str:
-    result = adv(*words, cwd=cwd)
+def refused(line: str) -> str:
+    result = adv(line)
     assert result.status in {1, 2}
     assert len(result.err.splitlines()) == 1
     return result.err.strip()
 
 
-def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_path: Path) -> None:
+def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows() -> None:
     sizes = {"a": 4, "b": 2, None: 6}
     rows = [{"env": env, "id": f"{env}{k // 2}", "reward": k % 2} for env, n in sizes.items() for k in range(n)]
-    write(tmp_path / "all.jsonl", rows)
-    words = ["compute", "all.jsonl", "--plan-by", "env", "--group", "id", "--plan"]
-    assert refused(*words, "a:method=rloo", cwd=tmp_path) == (
+    write("all.jsonl", rows)
+    words = "compute all.jsonl --plan-by env --group id --plan"
+    assert refused(f"{words} a:method=rloo") == (
         "error: env: 2 values have no plan: b (2 rows), null (6 rows); add --plan b:OPTION=X (in --config a table [plan.b]),"
         " or --plan default:... for all other values"
     )
-    misspelled = refused(*words, "aa:method=rloo", "--plan", "b:", cwd=tmp_path)
+    misspelled = refused(f"{words} aa:method=rloo --plan b:")
     assert "2 values have no plan: a (4 rows), null (6 rows); no row has aa: misspelled?; add --plan a:" in misspelled
-    assert adv(*words, "a:method=rloo", "--plan", "default:", cwd=tmp_path).status == 0
+    assert adv(f"{words} a:method=rloo --plan default:").status == 0
 
 
 @pytest.mark.parametrize(
@@ -373,13 +371,11 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows(tmp_p
         (["math2:method=rloo"], ""),  # another number is another value
     ],
 )  # fmt: skip
-def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(
-    plans: list[str], warned: str, tmp_path: Path
-) -> None:
+def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(plans: list[str], warned: str) -> None:
     rows = [{"prompt_id": f"{env}{k // 2}", "env": env, "reward": k % 2} for env in ("math", "code") for k in range(4)]
-    write(tmp_path / "in.jsonl", rows)
-    words = [word for plan in ("default:", *plans) for word in ("--plan", plan)]
-    done = adv("inspect", "in.jsonl", "--plan-by", "env", *words, "--json", cwd=tmp_path)
+    write("in.jsonl", rows)
+    words = " ".join(f"--plan {plan}" for plan in ("default:", *plans))
+    done = adv(f"inspect in.jsonl --plan-by env {words} --json")
     warnings = json.loads(done.out)["warnings"]
     assert [line.startswith(warned) for line in warnings] == [True] * bool(warned)
 
@@ -397,151 +393,147 @@ SLIPS = [
 ]  # fmt: skip
 
 
-def warned_of(value: str, plan: str, folder: Path) -> bool:
-    write(folder / "in.jsonl", [{"prompt_id": k // 2, "env": value, "reward": k % 2} for k in range(4)])
-    words = ["--plan-by", "env", "--plan", "default:", "--plan", f"{plan}:method=rloo", "--json"]
-    return "misspelled" in adv("inspect", "in.jsonl", *words, cwd=folder).out
+def warned_of(value: str, plan: str) -> bool:
+    write("in.jsonl", [{"prompt_id": k // 2, "env": value, "reward": k % 2} for k in range(4)])
+    words = f"--plan-by env --plan default: --plan {plan}:method=rloo"
+    return "misspelled" in adv(f"inspect in.jsonl {words} --json").out
 
 
 @pytest.mark.parametrize(("value", "plan"), OTHER_VALUES)
-def test_ordinary_values_are_no_misspellings_of_each_other(value: str, plan: str, tmp_path: Path) -> None:
-    assert not warned_of(value, plan, tmp_path)
+def test_ordinary_values_are_no_misspellings_of_each_other(value: str, plan: str) -> None:
+    assert not warned_of(value, plan)
 
 
 @pytest.mark.parametrize(("value", "slip"), SLIPS)
-def test_a_slip_of_the_pen_is_a_misspelling(value: str, slip: str, tmp_path: Path) -> None:
-    assert warned_of(value, slip, tmp_path)
+def test_a_slip_of_the_pen_is_a_misspelling(value: str, slip: str) -> None:
+    assert warned_of(value, slip)
 
 
-def test_a_plan_of_a_value_that_no_row_has_needs_nothing(tmp_path: Path) -> None:
+def test_a_plan_of_a_value_that_no_row_has_needs_nothing() -> None:
     """It may need columns that the file does not have; it stops the run where rows have its value."""
     rows = [{"env": "a", "id": k // 2, "reward": k % 2} for k in range(4)]
-    write(tmp_path / "all.jsonl", rows)
-    plans: dict[str, dict[str, Any]] = {"a": {"method": "rloo"}, "b": {"whiten": "token"}, "c": {"reward": ["passed"]}}
-    config = toml(tmp_path / "plans.toml", plans, "env")
-    words = ["compute", "all.jsonl", "--config", config.name, "--group", "id", "--force", "-q"]
-    assert adv(*words, cwd=tmp_path).status == 0
-    write(tmp_path / "all.jsonl", [*rows, {"env": "b", "id": 9, "reward": 1}, {"env": "b", "id": 9, "reward": 0}])
-    assert refused(*words, cwd=tmp_path).startswith("error: [plan.b]: --whiten token needs")
-    write(tmp_path / "all.jsonl", [*rows, {"env": "c", "id": 9, "reward": 1}, {"env": "c", "id": 9, "reward": 0}])
-    assert "passed" in refused(*words, cwd=tmp_path)
+    write("all.jsonl", rows)
+    plans: dict[str, Any] = {"a": {"method": "rloo"}, "b": {"whiten": "token"}, "c": {"reward": ["passed"]}}
+    config = toml(plans, "env")
+    words = f"compute all.jsonl --config {config} --group id --force -q"
+    assert adv(words).status == 0
+    write("all.jsonl", [*rows, {"env": "b", "id": 9, "reward": 1}, {"env": "b", "id": 9, "reward": 0}])
+    assert refused(words).startswith("error: [plan.b]: --whiten token needs")
+    write("all.jsonl", [*rows, {"env": "c", "id": 9, "reward": 1}, {"env": "c", "id": 9, "reward": 0}])
+    assert "passed" in refused(words)
 
 
-def test_a_group_of_two_values_is_refused_unless_the_column_is_part_of_the_key(tmp_path: Path) -> None:
+def test_a_group_of_two_values_is_refused_unless_the_column_is_part_of_the_key() -> None:
     rows = [{"env": "ab"[k > 2], "id": "p7", "reward": k % 2} for k in range(5)]
-    write(tmp_path / "all.jsonl", [{"env": "a", "id": "p1", "reward": 1}, {"env": "a", "id": "p1", "reward": 0}, *rows])
-    words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:method=grpo"]
-    assert refused(*words, "--group", "id", cwd=tmp_path) == (
+    write("all.jsonl", [{"env": "a", "id": "p1", "reward": 1}, {"env": "a", "id": "p1", "reward": 0}, *rows])
+    words = "compute all.jsonl --plan-by env --plan default:method=grpo"
+    assert refused(f"{words} --group id") == (
         "error: the group p7 has rows of several values of env: all.jsonl:3: a, all.jsonl:6: b, all.jsonl:4: a; --group env,id"
         " makes a group of each, --plan-by takes a column that is the same in all rows of a group"
     )
-    assert adv(*words, "--group", "env,id", cwd=tmp_path).status == 0
+    assert adv(f"{words} --group env,id").status == 0
 
 
-def test_an_error_in_a_part_names_the_part_and_the_row_of_the_file(tmp_path: Path) -> None:
+def test_an_error_in_a_part_names_the_part_and_the_row_of_the_file() -> None:
     rows = [{"env": env, "id": f"{env}{k}", "reward": 1} for k in range(3) for env in "ab"]
-    write(tmp_path / "all.jsonl", [*rows, {"env": "a", "id": "a0", "reward": 0}])
-    words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
-    said = refused(*words, "--expect-size", "2", cwd=tmp_path)
+    write("all.jsonl", [*rows, {"env": "a", "id": "a0", "reward": 0}])
+    words = "compute all.jsonl --plan-by env --plan default: --group id"
+    said = refused(f"{words} --expect-size 2")
     assert said.startswith("error: env = a: all.jsonl:3: a1 has 1 row, not 2")
-    write(tmp_path / "all.jsonl", [*rows, *rows, {"env": "b", "id": "b1", "reward": None}])
-    assert "all.jsonl:13: reward is null" in refused(*words, cwd=tmp_path)
+    write("all.jsonl", [*rows, *rows, {"env": "b", "id": "b1", "reward": None}])
+    assert "all.jsonl:13: reward is null" in refused(words)
 
 
-def test_a_part_whose_groups_have_several_prompts_stops_as_it_would_alone(tmp_path: Path) -> None:
+def test_a_part_whose_groups_have_several_prompts_stops_as_it_would_alone() -> None:
     """Rows of the other part are not compared with its own."""
     fine = [{"env": "a", "task_id": f"a{k // 2}", "prompt": f"{k // 2} + 1?", "reward": k % 2} for k in range(8)]
     mixed = [{"env": "b", "task_id": f"b{k % 2}", "prompt": f"Who wrote book {k}?", "reward": k % 3} for k in range(8)]
-    words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:"]
-    write(tmp_path / "all.jsonl", [row for pair in zip(fine, mixed, strict=True) for row in pair])
-    assert refused(*words, cwd=tmp_path).startswith("error: env = b: groups of task_id hold several prompts")
-    write(tmp_path / "all.jsonl", [{**row, "env": env} for row in fine for env in "ac"])
-    assert "several values of env" in refused(*words, cwd=tmp_path)
-    write(tmp_path / "all.jsonl", [{**row, "env": "ab"[k // 2 % 2]} for k, row in enumerate(fine)])
-    assert adv(*words, cwd=tmp_path).status == 0
+    words = "compute all.jsonl --plan-by env --plan default:"
+    write("all.jsonl", [row for pair in zip(fine, mixed, strict=True) for row in pair])
+    assert refused(words).startswith("error: env = b: groups of task_id hold several prompts")
+    write("all.jsonl", [{**row, "env": env} for row in fine for env in "ac"])
+    assert "several values of env" in refused(words)
+    write("all.jsonl", [{**row, "env": "ab"[k // 2 % 2]} for k, row in enumerate(fine)])
+    assert adv(words).status == 0
 
 
-def test_a_value_with_a_single_row_is_no_sign_of_a_wrong_key(tmp_path: Path) -> None:
+def test_a_value_with_a_single_row_is_no_sign_of_a_wrong_key() -> None:
     """The key is wrong where no part has two rows of one group."""
     rows = [{"env": "a", "id": f"a{k // 2}", "reward": k % 2} for k in range(4)]
-    write(tmp_path / "all.jsonl", [*rows, {"env": "b", "id": "b0", "reward": 1}])
-    words = ["compute", "all.jsonl", "--plan-by", "env", "--plan", "default:", "--group", "id"]
-    done(*words, cwd=tmp_path)
-    assert [row["advantage"] for row in rows_of(tmp_path / "all.advantages.jsonl")][-1] == 0
-    write(tmp_path / "all.jsonl", [{**row, "id": f"{at}"} for at, row in enumerate(rows)])
-    assert refused(*words, "--force", cwd=tmp_path).startswith("error: every group has a single row: id may be an id")
+    write("all.jsonl", [*rows, {"env": "b", "id": "b0", "reward": 1}])
+    words = "compute all.jsonl --plan-by env --plan default: --group id"
+    done(words)
+    assert [row["advantage"] for row in rows_of("all.advantages.jsonl")][-1] == 0
+    write("all.jsonl", [{**row, "id": f"{at}"} for at, row in enumerate(rows)])
+    assert refused(f"{words} --force").startswith("error: every group has a single row: id may be an id")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--plan-by", "env"], "--plan-by needs a plan for each value"),
-        (["--plan", "a:method=rloo"], "[plan.a] is a plan for one value; --plan-by COLUMN names its column"),
-        (["--plan-by", "env", "--plan", "rloo"], "--plan 'rloo' names no plan; write --plan VALUE:OPTION=X"),
-        (["--plan-by", "env", "--plan", "a:metod=rloo"], "no option of a plan named 'metod'; did you mean 'method'?"),
-        (["--plan-by", "env", "--plan", "a:", "--plan", "a:"], "two plans for 'a'"),
-        (["--plan-by", "env", "--plan", "a:method=rlo"], "[plan.a]: no method named 'rlo'; did you mean 'rloo'?"),
-        (["--plan-by", "no", "--plan", "default:"], "in.jsonl: no column 'no'; columns: env, id, reward"),
-        (["--plan-by", "env", "--plan", "a:", "--stream"], "--stream computes one plan"),
-        (["--plan-by", "env", "--plan", "default:zero-variance=drop", "--duplicate"], "--duplicate refills the rows of one plan"),
+        ("--plan-by env", "--plan-by needs a plan for each value"),
+        ("--plan a:method=rloo", "[plan.a] is a plan for one value; --plan-by COLUMN names its column"),
+        ("--plan-by env --plan rloo", "--plan 'rloo' names no plan; write --plan VALUE:OPTION=X"),
+        ("--plan-by env --plan a:metod=rloo", "no option of a plan named 'metod'; did you mean 'method'?"),
+        ("--plan-by env --plan a: --plan a:", "two plans for 'a'"),
+        ("--plan-by env --plan a:method=rlo", "[plan.a]: no method named 'rlo'; did you mean 'rloo'?"),
+        ("--plan-by no --plan default:", "in.jsonl: no column 'no'; columns: env, id, reward"),
+        ("--plan-by env --plan a: --stream", "--stream computes one plan"),
+        ("--plan-by env --plan default:zero-variance=drop --duplicate", "--duplicate refills the rows of one plan"),
     ],
 )  # fmt: skip
-def test_plans_that_do_not_apply_are_refused_in_one_line(words: list[str], says: str, tmp_path: Path) -> None:
-    write(tmp_path / "in.jsonl", ONE_GROUP)
+def test_plans_that_do_not_apply_are_refused_in_one_line(words: str, says: str) -> None:
+    write("in.jsonl", ONE_GROUP)
     source = "-" if "--stream" in words else "in.jsonl"
-    assert says in refused("compute", source, "--group", "id", *words, cwd=tmp_path)
+    assert says in refused(f"compute {source} --group id {words}")
 
 
-def test_a_plan_sets_the_arithmetic_and_not_the_columns(tmp_path: Path) -> None:
-    write(tmp_path / "in.jsonl", ONE_GROUP)
-    config = toml(tmp_path / "plans.toml", {"a": {"group": ["id"]}}, "env")
+def test_a_plan_sets_the_arithmetic_and_not_the_columns() -> None:
+    write("in.jsonl", ONE_GROUP)
+    config = toml({"a": {"group": ["id"]}}, "env")
     assert "a plan sets group; it is the same for all plans: give --group beside them" in refused(
-        "compute", "in.jsonl", "--plan-by", "env", "--plan", "a:group=id", cwd=tmp_path
+        "compute in.jsonl --plan-by env --plan a:group=id"
     )
     assert "[plan.a] in plans.toml sets group; it is the same for all plans: give --group beside them" in refused(
-        "compute", "in.jsonl", "--config", config.name, cwd=tmp_path
+        f"compute in.jsonl --config {config}"
     )
-    toml(config, {"a": {"scale": "none"}}, "env")
-    words = ["compute", "in.jsonl", "--config", config.name, "--scale", "batch"]
-    assert "--scale is given, and [plan.a] in plans.toml sets scale" in refused(*words, cwd=tmp_path)
-    toml(config, {"a": {"preset": "trl-grpo"}}, "env")
-    words[-2:] = ["--method", "rloo"]
-    assert "--method is given, and [plan.a] in plans.toml sets preset" in refused(*words, cwd=tmp_path)
-    config.write_text('plan-by = "env"\nplan = "rloo"\n')
-    assert "--plan 'rloo' names no plan" in refused("compute", "in.jsonl", "--config", config.name, cwd=tmp_path)
+    toml({"a": {"scale": "none"}}, "env")
+    line = f"compute in.jsonl --config {config}"
+    assert "--scale is given, and [plan.a] in plans.toml sets scale" in refused(f"{line} --scale batch")
+    toml({"a": {"preset": "trl-grpo"}}, "env")
+    assert "--method is given, and [plan.a] in plans.toml sets preset" in refused(f"{line} --method rloo")
+    Path(config).write_text('plan-by = "env"\nplan = "rloo"\n')
+    assert "--plan 'rloo' names no plan" in refused(f"compute in.jsonl --config {config}")
 
 
-def test_a_command_that_computes_one_plan_refuses_several(tmp_path: Path) -> None:
-    write(tmp_path / "in.jsonl", ONE_GROUP)
-    config = toml(tmp_path / "plans.toml", {"a": {}}, "env")
-    export = ["export", "in.jsonl", "--to", "weights", "-o", "out.jsonl"]
-    says = refused(*export, "--config", config.name, cwd=tmp_path)
+def test_a_command_that_computes_one_plan_refuses_several() -> None:
+    write("in.jsonl", ONE_GROUP)
+    config = toml({"a": {}}, "env")
+    export = "export in.jsonl --to weights -o out.jsonl"
+    says = refused(f"{export} --config {config}")
     assert "plans.toml sets plan-by, and this command computes one plan on all rows" in says
-    compare = ["compare", "in.jsonl", "--method", "grpo", "--method", "rloo"]
-    assert says == refused(*compare, "--config", config.name, cwd=tmp_path)
-    variable = adv(*compare, cwd=tmp_path, GRPO_ADV_CONFIG=config.name)
+    compare = "compare in.jsonl --method grpo --method rloo"
+    assert says == refused(f"{compare} --config {config}")
+    variable = adv(compare, GRPO_ADV_CONFIG=config)
     assert "plans.toml sets plan-by, and this command computes one plan" in variable.err
-    assert adv(*compare, "--no-config", "--group", "id", cwd=tmp_path, GRPO_ADV_CONFIG=config.name).status == 0
-    for line in (export, ["compare", "in.jsonl"], ["browse", "in.jsonl"], ["select", "in.jsonl"]):
-        said = refused(*line, "--plan-by", "env", cwd=tmp_path)
-        assert f"{line[0]} has no option --plan-by; it is an option of" in said
+    assert adv(f"{compare} --no-config --group id", GRPO_ADV_CONFIG=config).status == 0
+    for line in (export, "compare in.jsonl", "browse in.jsonl", "select in.jsonl"):
+        said = refused(f"{line} --plan-by env")
+        assert f"{line.split()[0]} has no option --plan-by; it is an option of" in said
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("inspect", ["--against", "in.jsonl"]),
-        ("report", ["--old-rewards", "in.jsonl"]),
-        ("inspect", ["--old-rewards-column", "id"]),
+        ("inspect", "--against in.jsonl"),
+        ("report", "--old-rewards in.jsonl"),
+        ("inspect", "--old-rewards-column id"),
     ],
 )
-def test_another_run_or_reward_and_several_plans_are_not_combined(
-    command: str, words: list[str], tmp_path: Path
-) -> None:
-    write(tmp_path / "in.jsonl", ONE_GROUP)
-    says = f"error: {words[0]} and --plan-by cannot be combined; leave one of them out"
-    plans = ["--plan-by", "env", "--plan", "default:"]
-    assert refused(command, "in.jsonl", *words, *plans, cwd=tmp_path) == says
+def test_another_run_or_reward_and_several_plans_are_not_combined(command: str, words: str) -> None:
+    write("in.jsonl", ONE_GROUP)
+    says = f"error: {words.split(maxsplit=1)[0]} and --plan-by cannot be combined; leave one of them out"
+    assert refused(f"{command} in.jsonl {words} --plan-by env --plan default:") == says
     with pytest.raises(UsageError, match="plan_by cannot be combined"):
         grpo_cli.inspect(pl.DataFrame(ONE_GROUP), plan_by="env", plans={"default": {}}, rescored_column="id")
 
@@ -549,21 +541,21 @@ def test_another_run_or_reward_and_several_plans_are_not_combined(
 # --- options -------------------------------------------------------------------------------------------------
 
 
-def test_the_plans_may_be_in_the_file_of_the_variable(tmp_path: Path) -> None:
+def test_the_plans_may_be_in_the_file_of_the_variable() -> None:
     rows = rollouts()
-    write(tmp_path / "all.jsonl", rows)
-    words = ["compute", "all.jsonl", *SHARED, "-o"]
-    done(*words, "named.jsonl", "--config", toml(tmp_path / "plans.toml").name, cwd=tmp_path)
-    found = adv(*words, "found.jsonl", cwd=tmp_path, GRPO_ADV_CONFIG="plans.toml")
+    write("all.jsonl", rows)
+    words = f"compute all.jsonl {SHARED} -o"
+    done(f"{words} named.jsonl --config {toml()}")
+    found = adv(f"{words} found.jsonl", GRPO_ADV_CONFIG="plans.toml")
     assert found.status == 0
     assert "note: plans.toml sets --plan-by env_name --plan" in found.err
-    assert (tmp_path / "named.jsonl").read_bytes() == (tmp_path / "found.jsonl").read_bytes()
+    assert Path("named.jsonl").read_bytes() == Path("found.jsonl").read_bytes()
 
 
 def test_options_beside_the_plans_apply_to_plans_that_do_not_set_them() -> None:
     frame = pl.DataFrame(rollouts())
     plans = {"math": {"epsilon": 0.5}, "default": {"method": "rloo"}}
-    shared: dict[str, Any] = {
+    shared: Any = {
         "reward": "reward",
         "group_within": "input",
         "batch_by": "input",
@@ -579,20 +571,19 @@ def test_options_beside_the_plans_apply_to_plans_that_do_not_set_them() -> None:
     assert {plan.divisor.epsilon for plan in set_in_each.plans.values()} == {0.5}
 
 
-def test_what_is_given_beside_the_plans_is_for_those_that_read_it(tmp_path: Path) -> None:
-    write(tmp_path / "in.jsonl", rollouts())
-    shared = ["compute", "in.jsonl", "--reward=reward", "--group-within=input", "--epsilon=0.5", "--plan-by=env_name"]
-    plans = [*shared, "--plan", "math:method=grpo", "--plan", "default:method=rloo"]
-    parts = {part["value"]: part for part in facts_of(*plans, cwd=tmp_path)["parts"]}
+def test_what_is_given_beside_the_plans_is_for_those_that_read_it() -> None:
+    write("in.jsonl", rollouts())
+    shared = "compute in.jsonl --reward=reward --group-within=input --epsilon=0.5 --plan-by=env_name --plan"
+    parts = {part["value"]: part for part in facts_of(f"{shared} math:method=grpo --plan default:method=rloo")["parts"]}
     assert parts["math"]["plan"]["divisor"]["epsilon"] == 0.5
     says = "--epsilon has no effect with scale none"
-    assert f"[plan.default]: {says}" in refused(*plans[:-1], "default:method=rloo,epsilon=1", cwd=tmp_path)
-    assert says in refused(*shared, "--plan", "default:method=rloo", cwd=tmp_path)
+    assert f"[plan.default]: {says}" in refused(f"{shared} math:method=grpo --plan default:method=rloo,epsilon=1")
+    assert says in refused(f"{shared} default:method=rloo")
 
 
 def test_python_returns_the_results_of_each_part() -> None:
     frame = pl.DataFrame(rollouts())
-    options: dict[str, Any] = {"plan_by": "env_name", "plans": {"default": {}}, "reward": "reward"}
+    options: Any = {"plan_by": "env_name", "plans": {"default": {}}, "reward": "reward"}
     options["group_within"] = "input"
     result, look = grpo_cli.compute(frame, **options), grpo_cli.inspect(frame, **options)
     assert {*result.groups["env_name"]} == {*look.parts} == {*look.groups["env_name"]} == {"math", "code", "chat"}
@@ -619,10 +610,10 @@ def test_names_of_values_are_texts_whatever_their_type() -> None:
         grpo_cli.compute(frame, plan_by="env", plans={"1": "rloo"}, group="id")
 
 
-def test_each_part_may_have_a_reward_of_its_own(tmp_path: Path) -> None:
+def test_each_part_may_have_a_reward_of_its_own() -> None:
     rows = [{"env": "code", "id": f"c{k // 4}", "reward": None, "score": float(k % 2)} for k in range(16)]
     rows += [{"env": "math", "id": f"m{k // 4}", "reward": float(k % 4 == 0), "score": None} for k in range(8)]
-    write(tmp_path / "in.jsonl", rows)
-    config = toml(tmp_path / "plans.toml", {"math": {}, "code": {"reward": ["score"]}}, "env")
-    done = adv("compute", "in.jsonl", "--group", "id", "--config", config.name, "-o", "-", "-q", cwd=tmp_path)
+    write("in.jsonl", rows)
+    config = toml({"math": {}, "code": {"reward": ["score"]}}, "env")
+    done = adv(f"compute in.jsonl --group id --config {config} -o - -q")
     assert (done.status, len(done.out.splitlines())) == (0, 24), done.err

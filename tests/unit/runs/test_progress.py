@@ -72,7 +72,7 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(
         {"prompt_id": f"p{k // 4}", "half": k // 3000, "reward": k % 2, "completion": f"{k}" + "x" * 4000, **logged}
         for k in range(6000)
     ]
-    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    Path("in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     said: list[tuple[Any, ...]] = []
     command(tmp_path, lambda *words: said.append(words))
     known = [words for words in said if len(words) > 2]

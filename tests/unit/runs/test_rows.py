@@ -113,17 +113,15 @@ MIXED: list[tuple[Sequence[Any], str, list[int]]] = [
 
 
 @pytest.mark.parametrize(("values", "text", "places"), MIXED)
-def test_a_value_of_another_type_meets_no_comparison(
-    values: Sequence[Any], text: str, places: list[int], tmp_path: Path
-) -> None:
+def test_a_value_of_another_type_meets_no_comparison(values: Sequence[Any], text: str, places: list[int]) -> None:
     rows = [{"prompt_id": "a", "reward": i, "x": value} for i, value in enumerate(values)]
-    path = tmp_path / "x.jsonl"
+    path = Path("x.jsonl")
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert statuses(path, text) == places
 
 
-def test_a_cell_of_csv_is_a_number_a_text_and_nothing_if_it_is_empty(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
+def test_a_cell_of_csv_is_a_number_a_text_and_nothing_if_it_is_empty() -> None:
+    path = Path("x.csv")
     path.write_text("prompt_id,reward,x\na,1,3\na,2,3.0\na,3,n/a\na,4,\na,5,true\n")
     assert statuses(path, "x == 3") == [2, 3, 4]
     assert statuses(path, "x == '3'") == [1, 2, 3, 4]
@@ -183,9 +181,7 @@ def in_files(folder: Path, *, late: bool) -> Path:
 
 
 def test_a_column_that_one_row_of_one_file_has_is_null_in_all_others(tmp_path: Path) -> None:
-    done = adv(
-        "compute", str(in_files(tmp_path, late=True)), "--rows", "failure is null", "--json", "-o", f"{tmp_path}/out/"
-    )
+    done = adv(f"compute {in_files(tmp_path, late=True)} --rows 'failure is null' --json -o out/")
     facts = json.loads(done.out)
     assert facts["left_out"] == 1
     assert facts["marks"] == [{"kind": "left_out", "mark": "--rows failure is null", "reason": "", "rows": 1}]
@@ -202,11 +198,11 @@ def test_a_column_that_no_row_has_is_an_error_with_near_names(tmp_path: Path) ->
 def test_a_stream_takes_it_group_by_group() -> None:
     rows = [{"p": i // 2, "reward": i % 2, **({"failure": "oom"} if i == 4 else {})} for i in range(6)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
-    flags = ("compute", "--stream", "-", "--group", "p", "-o", "-", "--scale", "none", "--rows")
-    done = adv(*flags, "failure is null", stdin=text)
+    flags = "compute --stream - --group p -o - --scale none --rows"
+    done = adv(flags, "failure is null", stdin=text)
     assert [row["advantage"] for row in done.rows] == [-0.5, 0.5, -0.5, 0.5, None, 0.0]
     assert "1 left out of their groups (--rows failure is null)" in done.err
-    assert "every row is left out of its group" in adv(*flags, "failure == 'x'", stdin=text).err
+    assert "every row is left out of its group" in adv(flags, "failure == 'x'", stdin=text).err
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------
@@ -251,25 +247,25 @@ def test_what_names_no_column_or_compares_nothing_is_refused() -> None:
         grpo_cli.compute(FRAME, rows="step")
 
 
-def test_a_condition_that_every_row_meets_is_noted(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", FRAME.to_dicts())
+def test_a_condition_that_every_row_meets_is_noted() -> None:
+    path = write("x.jsonl", FRAME.to_dicts())
     assert look(path, rows=["step > 0"]).facts["warnings"] == ["every row meets --rows step > 0"]
     assert look(path, rows=["step > 1"]).facts["warnings"] == []
 
 
-def test_groups_without_a_row_that_meets_it_are_not_chosen(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", FRAME.to_dicts())
-    done = adv("select", str(path), "--rows", "step > 1 and reward == 1", "--limit", "1", "-o", "-")
+def test_groups_without_a_row_that_meets_it_are_not_chosen() -> None:
+    path = write("x.jsonl", FRAME.to_dicts())
+    done = adv(f"select {path} --rows 'step > 1 and reward == 1' --limit 1 -o -")
     assert [row["prompt_id"] for row in done.rows] == ["b", "b"]
     assert "1 left out among them" in done.err
     assert "1 group (2 rows): --rows leaves out all of their rows" in " ".join(done.err.split())
-    done = adv("export", str(path), "--to", "prompts", "--prompt", "prompt_id", "--rows", "step > 1", "-o", "-")
+    done = adv(f"export {path} --to prompts --prompt prompt_id --rows 'step > 1' -o -")
     assert [(row["prompt"], row["n"]) for row in done.rows] == [("b", 2), ("c", 2)]
 
 
-@pytest.mark.parametrize("command", [["inspect"], ["compare", "--preset", "trl-grpo", "--preset", "verl-grpo"]])
-def test_every_summary_counts_them(command: list[str], tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", FRAME.to_dicts())
+@pytest.mark.parametrize("command", [["inspect"], ["compare --preset trl-grpo --preset verl-grpo"]])
+def test_every_summary_counts_them(command: list[str]) -> None:
+    path = write("x.jsonl", FRAME.to_dicts())
     done = adv(*command, str(path), "--rows", "step > 1")
     assert "2 left out of their groups (--rows step > 1)" in done.out
 
@@ -283,9 +279,9 @@ def test_a_mark_that_nothing_reads_is_still_named_beside_a_condition() -> None:
     assert not look_at.facts["warnings"]
 
 
-def test_checks_look_at_the_rows_that_meet_it(tmp_path: Path) -> None:
+def test_checks_look_at_the_rows_that_meet_it() -> None:
     again = [{"prompt_id": "a", "reward": i % 2, "step": i // 2} for i in range(6)]
-    path = write(tmp_path / "x.jsonl", [*again, {"prompt_id": None, "reward": 1, "step": 1}])
+    path = write("x.jsonl", [*again, {"prompt_id": None, "reward": 1, "step": 1}])
     with pytest.raises(DataError, match="prompt_id is null"):
         look(path)
     with pytest.raises(DataError, match=r"a group key \(.*\) has rows in several values of 'step'"):

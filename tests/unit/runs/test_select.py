@@ -7,7 +7,6 @@ import gzip
 import itertools
 import json
 import statistics
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +31,21 @@ GROUPS = {"half": [0, 1, 0, 1], "never": [0, 0], "always": [1, 1, 1], "rare": [0
 ROWS = [{"prompt_id": key, "i": i, "reward": r} for key, rewards in GROUPS.items() for i, r in enumerate(rewards)]
 
 
-def selected(
-    folder: Path, rows: list[dict[str, Any]] = ROWS, **options: Any
-) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+def selected(rows: list[Any] = ROWS, **options: Any) -> tuple[list[Any], Any]:
     """The rows that are left of a file, and what was said."""
-    source, target = write(folder / "in.jsonl", rows), folder / "out.jsonl"
+    source, target = write("in.jsonl", rows), Path("out.jsonl")
     facts = jobs.selected(source, output=str(target), **options)
     return rows_of(target), facts
 
 
-def keys(rows: list[dict[str, Any]]) -> list[str]:
+def keys(rows: list[Any]) -> list[str]:
     return list(dict.fromkeys(row["prompt_id"] for row in rows))
 
 
 # --- groups ------------------------------------------------------------------------------------------------
 
 
-def quantities(key: str, rewards: list[float]) -> dict[str, Any]:
+def quantities(key: str, rewards: list[float]) -> Any:
     return {
         "prompt_id": key,
         "size": len(rewards),
@@ -71,8 +68,8 @@ def quantities(key: str, rewards: list[float]) -> dict[str, Any]:
         "std / mean > 1", "max - min == spread", "size > 100",
     ],
 )  # fmt: skip
-def test_the_groups_that_stay_are_those_for_which_the_condition_holds(tmp_path: Path, where: str) -> None:
-    rows, facts = selected(tmp_path, where=where)
+def test_the_groups_that_stay_are_those_for_which_the_condition_holds(where: str) -> None:
+    rows, facts = selected(where=where)
     wanted = [key for key, rewards in GROUPS.items() if holds(where, quantities(key, [float(r) for r in rewards]))]
     assert rows == [row for row in ROWS if row["prompt_id"] in wanted]
     assert (facts["kept_groups"], facts["kept_rows"]) == (len(wanted), len(rows))
@@ -80,8 +77,8 @@ def test_the_groups_that_stay_are_those_for_which_the_condition_holds(tmp_path: 
     assert sum(one["rows"] for one in facts["dropped"]) == len(ROWS) - len(rows)
 
 
-def test_each_group_is_dropped_for_the_first_reason_that_applies(tmp_path: Path) -> None:
-    _, facts = selected(tmp_path, where="0.1 <= mean <= 0.9 and std > 0.5", limit=1)
+def test_each_group_is_dropped_for_the_first_reason_that_applies() -> None:
+    _, facts = selected(where="0.1 <= mean <= 0.9 and std > 0.5", limit=1)
     shown = [(one["reason"], one["groups"], one["rows"], one["keys"]) for one in facts["dropped"]]
     assert shown == [
         ("0.1 <= mean is false", 1, 2, ["never"]),
@@ -91,25 +88,25 @@ def test_each_group_is_dropped_for_the_first_reason_that_applies(tmp_path: Path)
     assert (facts["zero_variance_share"], facts["kept_zero_variance_share"]) == (0.5, 0.0)
 
 
-def test_a_limit_keeps_the_first_groups_or_with_a_seed_a_random_sample(tmp_path: Path) -> None:
-    assert keys(selected(tmp_path, limit=2)[0]) == ["half", "never"]
-    drawn = {tuple(keys(selected(tmp_path, limit=2, seed=seed, force=True)[0])) for seed in range(12)}
+def test_a_limit_keeps_the_first_groups_or_with_a_seed_a_random_sample() -> None:
+    assert keys(selected(limit=2)[0]) == ["half", "never"]
+    drawn = {tuple(keys(selected(limit=2, seed=seed, force=True)[0])) for seed in range(12)}
     assert len(drawn) > 3
     order = list(GROUPS)
     assert all(order.index(one) < order.index(other) for one, other in drawn)
-    assert selected(tmp_path, limit=2, seed=5, force=True)[0] == selected(tmp_path, limit=2, seed=5, force=True)[0]
+    assert selected(limit=2, seed=5, force=True)[0] == selected(limit=2, seed=5, force=True)[0]
 
 
-def test_rows_without_a_reward_stay_with_their_group(tmp_path: Path) -> None:
+def test_rows_without_a_reward_stay_with_their_group() -> None:
     rows = [{"prompt_id": "a", "reward": r} for r in (0, None, 1)] + [{"prompt_id": "b", "reward": None}] * 2
-    kept, _ = selected(tmp_path, rows, where="unscorable > 0 and scored == 2")
+    kept, _ = selected(rows, where="unscorable > 0 and scored == 2")
     assert kept == rows[:3]
-    assert selected(tmp_path, rows, where="mean <= 1", force=True)[0] == rows[:3]  # no mean is in no range
+    assert selected(rows, where="mean <= 1", force=True)[0] == rows[:3]  # no mean is in no range
 
 
-def test_the_length_is_a_fact_too(tmp_path: Path) -> None:
+def test_the_length_is_a_fact_too() -> None:
     rows = [{"prompt_id": k, "reward": 1, "tokens": n} for k, n in (("a", 1), ("a", 3), ("b", 9), ("b", 9))]
-    assert keys(selected(tmp_path, rows, where="length < 3", length_column="tokens")[0]) == ["a"]
+    assert keys(selected(rows, where="length < 3", length_column="tokens")[0]) == ["a"]
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -154,16 +151,16 @@ def test_every_row_has_the_same_chance() -> None:
     assert np.abs(np.asarray(times) - 200).max() < 60
 
 
-def test_rows_without_a_reward_are_never_picked(tmp_path: Path) -> None:
+def test_rows_without_a_reward_are_never_picked() -> None:
     rows = [{"prompt_id": "a", "reward": r} for r in (None, 0.5, None, 0.25)]
-    kept, facts = selected(tmp_path, rows, per_group=3, pick="best")
+    kept, facts = selected(rows, per_group=3, pick="best")
     assert [row["reward"] for row in kept] == [0.5, 0.25]
     assert facts["dropped"] == [{"reason": "--per-group 3 (best)", "rows": 2}]
 
 
-def test_of_equal_rewards_the_earlier_row_stays(tmp_path: Path) -> None:
+def test_of_equal_rewards_the_earlier_row_stays() -> None:
     for pick in ("best", "worst"):
-        rows, _ = selected(tmp_path, where="constant == 1", per_group=1, pick=pick, force=True)
+        rows, _ = selected(where="constant == 1", per_group=1, pick=pick, force=True)
         assert [(row["prompt_id"], row["i"]) for row in rows] == [("never", 0), ("always", 0)]
 
 
@@ -178,33 +175,33 @@ ODD = (
 )  # fmt: skip
 
 
-def test_a_line_of_json_keeps_every_byte(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_bytes(ODD)
-    jobs.selected(tmp_path / "in.jsonl", where="size == 2 and scored == 2", output=str(tmp_path / "out.jsonl"))
+def test_a_line_of_json_keeps_every_byte() -> None:
+    Path("in.jsonl").write_bytes(ODD)
+    jobs.selected("in.jsonl", where="size == 2 and scored == 2", output="out.jsonl")
     lines = ODD.splitlines(keepends=True)
-    assert (tmp_path / "out.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf") == b"".join(lines[2:4])
+    assert Path("out.jsonl").read_bytes().removeprefix(b"\xef\xbb\xbf") == b"".join(lines[2:4])
 
 
-def test_if_all_rows_are_kept_the_file_is_the_same(tmp_path: Path) -> None:
+def test_if_all_rows_are_kept_the_file_is_the_same() -> None:
     csv = b'prompt_id,"reward"\r\na, 1.0\r\n'
     for name, data in (("in.jsonl", ODD), ("in.csv", csv), ("in.jsonl.gz", gzip.compress(ODD, mtime=0))):
-        (tmp_path / name).write_bytes(data)
-        jobs.selected(tmp_path / name, limit=9, output=str(tmp_path / f"out.{name}"))
-        assert (tmp_path / f"out.{name}").read_bytes() == data
+        Path(name).write_bytes(data)
+        jobs.selected(name, limit=9, output=f"out.{name}")
+        assert Path(f"out.{name}").read_bytes() == data
 
 
-def test_a_record_of_csv_keeps_its_quotes(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_bytes(b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,0,\nb,1.50,z\n')
+def test_a_record_of_csv_keeps_its_quotes() -> None:
+    Path("in.csv").write_bytes(b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,0,\nb,1.50,z\n')
     where = "std > 0 or prompt_id == 'a'"
-    jobs.selected(tmp_path / "in.csv", where=where, per_group=1, pick="best", output=str(tmp_path / "out.csv"))
-    assert (tmp_path / "out.csv").read_bytes() == b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
+    jobs.selected("in.csv", where=where, per_group=1, pick="best", output="out.csv")
+    assert Path("out.csv").read_bytes() == b'prompt_id,reward,"a b"\na,1,"x, ""y"""\nb,1.50,z\n'
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix: str) -> None:
+def test_the_rows_of_a_table_keep_their_values_and_types(suffix: str) -> None:
     more = {"tags": pl.lit(["a", None]), "kind": pl.lit("x").cast(pl.Categorical), "raw": pl.lit(b"\x00")}
     frame = pl.DataFrame(ROWS).with_columns(pl.col("reward").cast(pl.Float32), **more)
-    source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    source, target = Path(f"in.{suffix}"), Path(f"out.{suffix}")
     (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(source)
     facts = jobs.selected(source, where="std > 0", output=str(target))
     assert facts["warnings"] == []  # rows that are left out were meant to be
@@ -216,31 +213,31 @@ def test_the_rows_of_a_table_keep_their_values_and_types(tmp_path: Path, suffix:
         assert pq.read_schema(target).equals(pq.read_schema(source))
 
 
-def test_shards_stay_shards_and_one_may_be_left_empty(tmp_path: Path) -> None:
+def test_shards_stay_shards_and_one_may_be_left_empty() -> None:
     for shard in range(3):
-        write(tmp_path / f"in/{shard}.jsonl", [{**row, "prompt_id": f"{shard}{row['prompt_id']}"} for row in ROWS])
+        write(f"in/{shard}.jsonl", [{**row, "prompt_id": f"{shard}{row['prompt_id']}"} for row in ROWS])
     where = "prompt_id == '0half' or prompt_id == '2half'"
-    facts = jobs.selected(tmp_path / "in", where=where, output=f"{tmp_path}/out/")
-    sizes = [len(rows_of(tmp_path / f"out/{shard}.jsonl")) for shard in range(3)]
+    facts = jobs.selected("in", where=where, output="out/")
+    sizes = [len(rows_of(f"out/{shard}.jsonl")) for shard in range(3)]
     assert (sizes, facts["kept_rows"]) == ([4, 0, 4], 8)
 
 
-def test_a_warning_says_that_no_row_is_left(tmp_path: Path) -> None:
-    rows, facts = selected(tmp_path, where="mean > 7")
+def test_a_warning_says_that_no_row_is_left() -> None:
+    rows, facts = selected(where="mean > 7")
     assert (rows, facts["warnings"]) == ([], ["no row is left"])
 
 
-def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", ROWS)
+def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one() -> None:
+    source = write("in.jsonl", ROWS)
     facts = jobs.selected(source, limit=1)
-    assert facts["outputs"] == [str(tmp_path / "in.selected.jsonl")]
-    again = jobs.selected(tmp_path, limit=1, force=True)
+    assert facts["outputs"] == ["in.selected.jsonl"]
+    again = jobs.selected(".", limit=1, force=True)
     assert again["inputs"] == [str(source)]
     assert any("skipped 1 file" in warning for warning in again["warnings"])
 
 
 def test_meaningless_options_are_refused(tmp_path: Path) -> None:
-    source = write(tmp_path / "in.jsonl", ROWS)
+    source = write("in.jsonl", ROWS)
     for options, facts in (
         ({}, "nothing says what to keep"),
         ({"limit": 0}, "--limit cannot be 0"),
@@ -260,29 +257,29 @@ def test_meaningless_options_are_refused(tmp_path: Path) -> None:
 # --- layouts of other tools --------------------------------------------------------------------------------
 
 
-def wide(folder: Path) -> tuple[Path, list[bytes]]:
+def wide() -> tuple[Path, list[bytes]]:
     """A prompt a line, its rollouts in lists; the second prompt is always solved."""
     lines = [
         json.dumps({"uuid": key, "problem": f"what is {key}?", "generations": [f"{key} one", f"{key} two"],
                     "correctness_math_verify": list(solved), "is_reasoning_complete": [True, True]}).encode() + b"\n"
         for key, solved in (("a", (True, False)), ("b", (True, True)), ("c", (False, True)))
     ]  # fmt: skip
-    path = folder / "wide.jsonl"
+    path = Path("wide.jsonl")
     path.write_bytes(b"".join(lines))
     return path, lines
 
 
-def test_a_line_with_a_whole_group_stays_as_it_is(tmp_path: Path) -> None:
-    source, lines = wide(tmp_path)
-    facts = jobs.selected(source, where="std > 0", output=str(tmp_path / "out.jsonl"))
+def test_a_line_with_a_whole_group_stays_as_it_is() -> None:
+    source, lines = wide()
+    facts = jobs.selected(source, where="std > 0", output="out.jsonl")
     assert (facts["rows"], facts["kept_rows"]) == (6, 4)
-    assert (tmp_path / "out.jsonl").read_bytes() == lines[0] + lines[2]
+    assert Path("out.jsonl").read_bytes() == lines[0] + lines[2]
 
 
-def test_a_line_that_loses_some_of_its_rows_becomes_rows(tmp_path: Path) -> None:
-    source, _ = wide(tmp_path)
-    facts = jobs.selected(source, per_group=1, pick="best", output=str(tmp_path / "out.jsonl"))
-    assert [row["generations"] for row in rows_of(tmp_path / "out.jsonl")] == ["a one", "b one", "c two"]
+def test_a_line_that_loses_some_of_its_rows_becomes_rows() -> None:
+    source, _ = wide()
+    facts = jobs.selected(source, per_group=1, pick="best", output="out.jsonl")
+    assert [row["generations"] for row in rows_of("out.jsonl")] == ["a one", "b one", "c two"]
     assert "written as one line per row" in facts["warnings"][-1]
 
 
@@ -298,28 +295,26 @@ def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) 
     assert facts["groups"] == len(written.sizes)
 
 
-def test_runs_of_the_same_prompts_are_pooled(tmp_path: Path) -> None:
+def test_runs_of_the_same_prompts_are_pooled() -> None:
     """pass@8 is a fact of eight rows, and each run has four."""
     for name, solved in (("a", 0), ("b", 2)):
         rows = [{"prompt_id": f"p{p}", "reward": int(p > 0 and k < solved)} for p in range(3) for k in range(4)]
-        write(tmp_path / f"{name}.jsonl", rows)
-    options = ("--group-within", "input", "--where", "pass@8 >= 0.5", "-o", "out/", "-q")
-    done = adv("select", "a.jsonl", "b.jsonl", *options, cwd=tmp_path)
+        write(f"{name}.jsonl", rows)
+    done = adv("select a.jsonl b.jsonl --group-within input --where 'pass@8 >= 0.5' -o out/ -q")
     assert (done.status, done.err) == (0, "")
-    assert {row["prompt_id"] for name in "ab" for row in rows_of(tmp_path / "out" / f"{name}.jsonl")} == {"p1", "p2"}
+    assert {row["prompt_id"] for name in "ab" for row in rows_of(f"out/{name}.jsonl")} == {"p1", "p2"}
 
 
 # --- several inputs, one file ------------------------------------------------------------------------------------
 
 
-def _folder(tmp_path: Path) -> Path:
+def _folder() -> None:
     """Two steps; the first file ends without a line end, and its lines are written in an odd way."""
-    (tmp_path / "run").mkdir()
+    Path("run").mkdir()
     lines = b'{"prompt_id":"a",  "reward":0}\n{"prompt_id":"b","reward":1}\n{"reward":1.0, "prompt_id":"a"}'
-    (tmp_path / "run" / "step_1.jsonl").write_bytes(lines)
+    Path("run/step_1.jsonl").write_bytes(lines)
     lines = b'{"prompt_id":"c","reward":0,"text":"x"}\n{"prompt_id":"d","reward":2}\n{"prompt_id":"c","reward":3}\n'
-    (tmp_path / "run" / "step_2.jsonl.gz").write_bytes(gzip.compress(lines))
-    return tmp_path
+    Path("run/step_2.jsonl.gz").write_bytes(gzip.compress(lines))
 
 
 JOINED = [
@@ -329,47 +324,47 @@ JOINED = [
 
 
 @pytest.mark.parametrize("to", ["-", "one.jsonl", "one.jsonl.gz"])
-def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str, tmp_path: Path) -> None:
-    place = _folder(tmp_path)
-    done = adv("select", "run", "--where", "std > 0", "-o", to, "-q", cwd=place)
+def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str) -> None:
+    _folder()
+    done = adv("select run --where 'std > 0' -o", to, "-q")
     assert (done.status, done.err) == (0, "")
-    written = done.out.encode() if to == "-" else (place / to).read_bytes()
+    written = done.out.encode() if to == "-" else Path(to).read_bytes()
     if to.endswith(".gz"):
         written = gzip.decompress(written)
     assert written.decode() == "\n".join(JOINED) + "\n"
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow", "json"])
-def test_other_formats_have_the_columns_of_all_files_with_their_types(suffix: str, tmp_path: Path) -> None:
-    place = _folder(tmp_path)
-    done = adv("select", "run", "--where", "std > 0", "-o", f"one.{suffix}", "--json", cwd=place)
+def test_other_formats_have_the_columns_of_all_files_with_their_types(suffix: str) -> None:
+    _folder()
+    done = adv(f"select run --where 'std > 0' -o one.{suffix} --json")
     assert (done.status, json.loads(done.out)["outputs"]) == (0, [f"one.{suffix}"])
-    back = adv("select", f"one.{suffix}", "--limit", "9", "-o", "back.jsonl", "-q", cwd=place)
+    back = adv(f"select one.{suffix} --limit 9 -o back.jsonl -q")
     assert back.status == 0, back.err
-    assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows_of(place / "back.jsonl")] == [
+    assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows_of("back.jsonl")] == [
         ("a", 0, None), ("a", 1, None), ("c", 0, "x"), ("c", 3, None),
     ]  # fmt: skip
 
 
-def test_parquet_files_become_one_and_keep_their_types(tmp_path: Path) -> None:
+def test_parquet_files_become_one_and_keep_their_types() -> None:
     day = dt.date(2026, 1, 2)
     for step in (1, 2):
         frame = pl.DataFrame({"prompt_id": [step, step], "reward": [0.0, 1.0], "day": [day, None]})
-        frame.with_columns(pl.col("reward").cast(pl.Float32)).write_parquet(tmp_path / f"s{step}.parquet")
-    assert adv("select", ".", "--limit", "9", "-o", "one.parquet", "-q", cwd=tmp_path).status == 0
-    whole = pl.read_parquet(tmp_path / "one.parquet")
+        frame.with_columns(pl.col("reward").cast(pl.Float32)).write_parquet(f"s{step}.parquet")
+    assert adv("select . --limit 9 -o one.parquet -q").status == 0
+    whole = pl.read_parquet("one.parquet")
     assert whole.schema == {"prompt_id": pl.Int64, "reward": pl.Float32, "day": pl.Date}
     assert whole.rows() == [(1, 0.0, day), (1, 1.0, None), (2, 0.0, day), (2, 1.0, None)]
 
 
-def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_written(tmp_path: Path) -> None:
+def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_written() -> None:
     for step, value in ((1, [1, 2]), (2, [{"a": 1}, None])):
         frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": value})
-        frame.write_parquet(tmp_path / f"{step}.parquet")
-    done = adv("select", "1.parquet", "2.parquet", "--limit", "9", "-o", "one.parquet", cwd=tmp_path)
-    assert (done.status, (tmp_path / "one.parquet").exists()) == (1, False)
+        frame.write_parquet(f"{step}.parquet")
+    done = adv("select 1.parquet 2.parquet --limit 9 -o one.parquet")
+    assert (done.status, Path("one.parquet").exists()) == (1, False)
     assert "x is Int64 and Struct({'a': Int64}) in different inputs; give -o FILE.jsonl" in done.err
-    assert adv("select", "1.parquet", "2.parquet", "--limit", "9", "-o", "one.jsonl", "-q", cwd=tmp_path).status == 0
+    assert adv("select 1.parquet 2.parquet --limit 9 -o one.jsonl -q").status == 0
 
 
 @pytest.mark.parametrize(
@@ -388,21 +383,21 @@ def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
 ) -> None:
     for step, values in enumerate((one, other)):
         frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": values})
-        frame.write_ipc(tmp_path / f"{step}.arrow")
-    done = adv("select", ".", "--limit", "9", "-o", "one.arrow", "-q", cwd=tmp_path)
+        frame.write_ipc(f"{step}.arrow")
+    done = adv("select . --limit 9 -o one.arrow -q")
     if kept is None:
-        assert (done.status, (tmp_path / "one.arrow").exists()) == (1, False)
+        assert (done.status, Path("one.arrow").exists()) == (1, False)
         assert "in different inputs, and no type of number holds all its values; give -o FILE.jsonl" in done.err
         if one.dtype.is_integer() and other.dtype.is_integer():  # a frame has integers of 128 bits
-            assert grpo_cli.select(tmp_path / "[01].arrow", limit=9).frame["x"].to_list() == [*one, *other]
+            assert grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list() == [*one, *other]
             return
         with pytest.raises(DataError, match="no type of number holds all its values"):
             grpo_cli.select(tmp_path, limit=9)
         return
     assert (done.status, done.err) == (0, "")
-    whole = pl.read_ipc(tmp_path / "one.arrow")["x"]
+    whole = pl.read_ipc("one.arrow")["x"]
     assert whole.dtype == kept
-    assert whole.to_list() == [*one, *other] == grpo_cli.select(tmp_path / "[01].arrow", limit=9).frame["x"].to_list()
+    assert whole.to_list() == [*one, *other] == grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list()
 
 
 @pytest.mark.parametrize(
@@ -411,18 +406,18 @@ def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
 )
 def test_other_types_of_lines_become_one_frame_in_python(one: Any, other: Any, both: list[Any], tmp_path: Path) -> None:
     for name, value in (("a", one), ("b", other)):
-        write(tmp_path / f"{name}.jsonl", [{"prompt_id": name, "reward": k, "x": value} for k in range(2)])
+        write(f"{name}.jsonl", [{"prompt_id": name, "reward": k, "x": value} for k in range(2)])
     found = grpo_cli.select(tmp_path, limit=9).frame["x"]
     assert found.to_list() == [both[0]] * 2 + [both[1]] * 2
 
 
-def test_one_of_the_inputs_is_not_the_output(tmp_path: Path) -> None:
-    place = _folder(tmp_path)
-    done = adv("select", "run", "--limit", "9", "-o", "run/step_1.jsonl", "--force", cwd=place)
+def test_one_of_the_inputs_is_not_the_output() -> None:
+    _folder()
+    done = adv("select run --limit 9 -o run/step_1.jsonl --force")
     assert done.status == 2 and "input" in done.err
 
 
-def test_a_column_of_steps_is_a_fact_of_a_group_whose_rows_agree_on_it(tmp_path: Path) -> None:
+def test_a_column_of_steps_is_a_fact_of_a_group_whose_rows_agree_on_it() -> None:
     rows = [
         {"prompt_id": key, "step": step, "reward": at % 2}
         for key, steps in {"a": (1, 1), "b": (2, 2), "c": (2, 3), "d": (3, 3)}.items()
@@ -430,9 +425,7 @@ def test_a_column_of_steps_is_a_fact_of_a_group_whose_rows_agree_on_it(tmp_path:
     ]
 
     def kept(**options: Any) -> list[str]:
-        folder = tmp_path / str(len([*tmp_path.iterdir()]))
-        folder.mkdir()
-        return keys(selected(folder, rows, group_within="input", **options)[0])
+        return keys(selected(rows, group_within="input", force=True, **options)[0])
 
     assert kept(where="step == 2") == ["b"]
     assert kept(where="step >= 2 and mean > 0") == ["b", "d"]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,6 @@ from tests.support.jobs import compute, job, rows_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
@@ -35,7 +35,7 @@ def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, dict[str, Any]]:
+def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, Any]:
     """What comes out of a stream into which `data` is written in this many pieces."""
     read, write = os.pipe()
 
@@ -78,10 +78,10 @@ def test_a_stream_gives_the_bytes_of_the_whole(
     assert facts["groups"] == len(groups)
 
 
-def test_the_facts_of_a_stream_are_those_of_the_whole(tmp_path: Path) -> None:
+def test_the_facts_of_a_stream_are_those_of_the_whole() -> None:
     data = lines(("a", [0, 1, 1]), ("b", [1, 1]), ("c", [0, 0]), ("d", [1]), ("e", [0.5, 0.5]))
-    (tmp_path / "in.jsonl").write_bytes(data)
-    whole = compute(tmp_path / "in.jsonl", dry_run=True, group="prompt_id").facts
+    Path("in.jsonl").write_bytes(data)
+    whole = compute("in.jsonl", dry_run=True, group="prompt_id").facts
     _, facts = streamed(data, pieces=7)
     sizes = {"rows", "groups", "group_sizes", "singletons", "batches"}
     same = {"unscorable", "zero_variance", "status", "skipped", "plan"} | sizes
@@ -117,16 +117,16 @@ def test_blocks_of_n_rows_leave_without_a_key() -> None:
     [{"scale": "batch"}, {"method": "dr-grpo", "whiten": "sample"}, *({"method": name} for name in OF_BATCHES)],
     ids=str,
 )
-def test_a_batch_of_a_stream_has_the_bytes_that_it_has_beside_others(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_batch_of_a_stream_has_the_bytes_that_it_has_beside_others(options: Any) -> None:
     rng = np.random.default_rng(6)
     data = b"".join(
         lines(*((f"{step}-{k}", rng.normal(3, 2, 8).tolist()) for k in range(rng.integers(2, 40))), step=step)
         for step in range(6)
     )
-    (tmp_path / "in.jsonl").write_bytes(data)
-    compute(tmp_path / "in.jsonl", output=str(tmp_path / "out.jsonl"), batch_by="step", **options)
+    Path("in.jsonl").write_bytes(data)
+    compute("in.jsonl", output="out.jsonl", batch_by="step", **options)
     got, _ = streamed(data, batch_by="step", **options)
-    assert got == (tmp_path / "out.jsonl").read_bytes()
+    assert got == Path("out.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("pieces", [1, 9, 300])
@@ -171,7 +171,7 @@ def test_dropped_groups_are_left_out() -> None:
         ({"dry_run": True}, "--explain needs all groups"),
     ],
 )
-def test_what_needs_the_whole_input_is_refused_before_the_first_row(options: dict[str, Any], message: str) -> None:
+def test_what_needs_the_whole_input_is_refused_before_the_first_row(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         streamed(lines(("a", [0, 1])), **options)
 
@@ -188,7 +188,7 @@ def test_nothing_in_is_no_rows() -> None:
 
 @pytest.mark.parametrize("options", [{"group": "prompt_id"}, {"group": [], "group_size": 2}], ids=["key", "blocks"])
 @pytest.mark.parametrize("end", [b"", b"\n", b" \n\n"])
-def test_blank_lines_may_arrive_alone(options: dict[str, Any], end: bytes) -> None:
+def test_blank_lines_may_arrive_alone(options: Any, end: bytes) -> None:
     a, b = lines(("a", [0, 1])), lines(("b", [1, 0]))
     arriving = [b"\n", a[:40], a[40:], b"\n", b"\r\n", b, end]
     sink = io.BytesIO()
@@ -273,9 +273,9 @@ def test_a_warning_with_numbers_is_shown_once_and_says_how_many_blocks_have_it()
     assert int(re.search(r"the first of (\d+) such blocks of the stream", warning)[1]) > 1  # type: ignore[index]
 
 
-def test_rows_that_are_not_written_have_no_null_advantage(tmp_path: Path) -> None:
+def test_rows_that_are_not_written_have_no_null_advantage() -> None:
     rows = [{"prompt_id": name, "reward": reward} for name in "ab" for reward in (1, 1 if name == "a" else 0, None)]
-    path = write(tmp_path / "in.jsonl", rows)
-    facts = compute(path, output=str(tmp_path / "out.jsonl"), missing="exclude", zero_variance="drop").facts
+    path = write("in.jsonl", rows)
+    facts = compute(path, output="out.jsonl", missing="exclude", zero_variance="drop").facts
     assert facts["advantage"]["null"] == 1
-    assert [row["advantage"] for row in rows_of(tmp_path / "out.jsonl")].count(None) == 1
+    assert [row["advantage"] for row in rows_of("out.jsonl")].count(None) == 1

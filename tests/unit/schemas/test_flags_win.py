@@ -20,6 +20,7 @@ from grpo_cli.read.texts import TextColumns, text_columns
 from grpo_cli.runs.asked import binding_of
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
+from tests.support.drawn import paired, some
 from tests.support.jobs import compute, near
 from tests.support.schema_files import WRITERS, Written, lines
 
@@ -56,24 +57,13 @@ def test_every_schema_is_in_the_table() -> None:
     assert {*LEFT} == {*WRITERS}
 
 
-@pytest.mark.parametrize("within", ["input", "file", "worker"])
-@EACH_SCHEMA
+@pytest.mark.parametrize(("name", "within"), paired(sorted(WRITERS), ["input", "file", "worker"]))
 def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, within: str, tmp_path: Path) -> None:
     request = asked(WRITERS[name](tmp_path), group_within=within)
     left = tuple(part for part in LEFT[name] if part != "@file" or len(request.layout.tables) > 1)
     assert request.key == left
     assert request.rule.within == within
     assert within == "input" or request.layout.key_note.endswith(f" within {within}")
-
-
-@EACH_SCHEMA
-def test_the_groups_of_group_within_input_are_those_of_the_key_that_is_left(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
-    found = compute(written.path, dry_run=True, **written.flags, group_within="input")
-    named: dict[str, Any] = {"group": [",".join(LEFT[name])]} if LEFT[name] else {}
-    wanted = compute(written.path, dry_run=True, **written.flags, **named, group_within="input")
-    assert found.narrow.table["group"].to_list() == wanted.narrow.table["group"].to_list()
-    assert found.scored.frame[".advantage"].to_list() == near(wanted.scored.frame[".advantage"].to_list())
 
 
 @EACH_SCHEMA
@@ -92,7 +82,7 @@ def test_a_flag_wins_over_what_the_schema_fills_in(name: str, tmp_path: Path) ->
     assert asked(written, schema="none", group=["mine"], reward=["other"]).schema is None
 
 
-@EACH_SCHEMA
+@pytest.mark.parametrize("name", some(WRITERS, 3))
 def test_columns_of_texts_that_are_named_win(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
     tables = open_tables(find_inputs([str(written.path)])[0], binding_of(written.flags))
@@ -116,13 +106,11 @@ LETTERS = [
 
 @pytest.mark.parametrize(("name", "flags", "wanted"), LETTERS)
 def test_the_numbers_of_map_win_over_those_of_a_schema(
-    name: str, flags: dict[str, Any], wanted: list[float | None] | None, tmp_path: Path
+    name: str, flags: Any, wanted: list[float | None] | None, tmp_path: Path
 ) -> None:
     written = WRITERS[name](tmp_path)
-    of_schema, of_flag = (
-        schemas()[name].letters,
-        dict(pair.split("=") for text in flags["map"] for pair in text.split(",")),
-    )
+    of_schema = schemas()[name].letters
+    of_flag = dict(pair.split("=") for text in flags["map"] for pair in text.split(","))
     options = {**written.flags, **flags, "dry_run": True, "missing": "exclude"}
     usual = compute(written.path, **{key: value for key, value in options.items() if key != "map"})
     named = compute(written.path, **options)
@@ -138,14 +126,14 @@ def test_a_letter_that_map_does_not_name_is_refused(tmp_path: Path) -> None:
         compute(written.path, dry_run=True, map=["C=5", "P=2"])
 
 
-def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema(tmp_path: Path) -> None:
+def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema() -> None:
     """slime's rows have a rollout_id and an index: here the flag names the second, by which each row is a rollout."""
     rows = [
         {"group_index": 0, "index": k, "rollout_id": k // 2, "prompt": "p", "response": "r", "reward": float(k // 2), "response_length": 1,
          "label": "", "status": "completed", "metadata": {}, "tokens": [1]}
         for k in range(4)
     ]  # fmt: skip
-    path = lines(tmp_path / "rows.jsonl", rows)
+    path = lines("rows.jsonl", rows)
     assert compute(path, dry_run=True, schema="slime").facts["rollouts"] == 2
     assert compute(path, dry_run=True, schema="slime", rollout="rollout_id").facts["rollouts"] == 2
     assert compute(path, dry_run=True, schema="slime", rollout="index").facts["rollouts"] == 4
@@ -155,7 +143,7 @@ def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_sc
 
 REWARDS = (1.0, 0.0, 1.0, 0.0)
 HALF = 0.5 / ((1 / 3) ** 0.5 + 1e-6)  # (1 - 0.5) / (std + epsilon), ddof 1
-SPREAD: dict[str, list[dict[str, Any]]] = {
+SPREAD: dict[str, list[Any]] = {
     "verl": [{"input": "p", "output": f"o{k}", "gts": "1", "score": r, "step": k} for k, r in enumerate(REWARDS)],
     "trl": [{"step": k, "prompt": "p", "completion": f"o{k}", "acc": r, "advantage": 0.0} for k, r in enumerate(REWARDS)],
     "prime-platform": [
@@ -167,32 +155,31 @@ SPREAD: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", SPREAD)
-def test_rows_of_several_steps_are_one_group_with_group_within_input(name: str, tmp_path: Path) -> None:
-    path = lines(tmp_path / "rows.jsonl", SPREAD[name])
-    options = ["--schema", name, "--group-within", "input"]
-    shown = ["--column", "mine", "-o", "-", "-q"]
+def test_rows_of_several_steps_are_one_group_with_group_within_input(name: str) -> None:
+    path = lines("rows.jsonl", SPREAD[name])
+    options = f"--schema {name} --group-within input"
     wanted = near([HALF, -HALF, HALF, -HALF])
-    assert [row["mine"] for row in adv("compute", str(path), *options, *shown).rows] == wanted
+    assert [row["mine"] for row in adv(f"compute {path} {options} --column mine -o - -q").rows] == wanted
     frame = pl.DataFrame(SPREAD[name])
     assert grpo_cli.advantages(frame, schema=name, group_within="input").to_list() == wanted
-    pairs = adv("export", str(path), *options, "--to", "pairs", "--pairs", "all", "-o", "-").rows
+    pairs = adv(f"export {path} {options} --to pairs --pairs all -o -").rows
     assert len(pairs) == 4, "each of two solved with each of two failed"
-    told = adv("compute", str(path), *options, "--explain").out
+    told = adv(f"compute {path} {options} --explain").out
     assert "within step" not in told.partition("method")[0]
 
 
-def test_blocks_go_on_in_the_next_file_if_the_whole_input_is_one(tmp_path: Path) -> None:
+def test_blocks_go_on_in_the_next_file_if_the_whole_input_is_one() -> None:
     for name, rewards in (("a", [1, 0, 1]), ("b", [0])):
-        lines(tmp_path / f"{name}.jsonl", [{"reward": reward} for reward in rewards])
-    words = ["compute", "a.jsonl", "b.jsonl", "--group-size", "4", "-o", "out/"]
-    assert "the last block has 3 rows, not 4" in adv(*words, cwd=tmp_path).err
-    assert adv(*words, "--group-within", "input", cwd=tmp_path).status == 0
-    rows = [json.loads(line) for name in "ab" for line in (tmp_path / "out" / f"{name}.jsonl").read_text().splitlines()]
+        lines(f"{name}.jsonl", [{"reward": reward} for reward in rewards])
+    words = "compute a.jsonl b.jsonl --group-size 4 -o out/"
+    assert "the last block has 3 rows, not 4" in adv(words).err
+    assert adv(f"{words} --group-within input").status == 0
+    rows = [json.loads(line) for name in "ab" for line in Path(f"out/{name}.jsonl").read_text().splitlines()]
     assert [row["advantage"] for row in rows] == near([HALF, -HALF, HALF, -HALF])
 
 
-def test_blocks_within_a_column_end_with_their_file_as_well(tmp_path: Path) -> None:
+def test_blocks_within_a_column_end_with_their_file_as_well() -> None:
     for name, steps in (("a", [1, 2, 1, 2]), ("b", [1, 2, 1, 2])):
-        lines(tmp_path / f"{name}.jsonl", [{"step": step, "reward": k} for k, step in enumerate(steps)])
-    found = compute(tmp_path / "a.jsonl", tmp_path / "b.jsonl", dry_run=True, group_size=2, group_within="step")
+        lines(f"{name}.jsonl", [{"step": step, "reward": k} for k, step in enumerate(steps)])
+    found = compute("a.jsonl", "b.jsonl", dry_run=True, group_size=2, group_within="step")
     assert found.narrow.table["group"].to_list() == [0, 1, 0, 1, 2, 3, 2, 3]
