@@ -65,9 +65,7 @@ def rows(
     })  # fmt: skip
 
 
-def found(
-    frame: pl.DataFrame, column: str | None = None, claim: Any = None, preset: str = "", **binding: Any
-) -> dict[str, Any]:
+def found(frame: pl.DataFrame, column: str | None = None, claim: Any = None, preset: str = "", **binding: Any) -> Any:
     said = Said(claim=claim, claimed=preset)
     job = Job(inputs=(), binding=Binding(**binding), column=column, said=said)
     reader = FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows], types=frame.schema)
@@ -76,14 +74,14 @@ def found(
     return facts
 
 
-def names_of_ties(facts: dict[str, Any]) -> list[str]:
+def names_of_ties(facts: Any) -> list[str]:
     return [name for tie in facts["ties"] for name in tie["names"]]
 
 
-def said(frame: pl.DataFrame, folder: Path, *flags: str) -> str:
+def said(frame: pl.DataFrame, flags: str = "") -> str:
     """What the command prints, in one line."""
-    write(folder / "a.jsonl", frame.to_dicts())
-    done = adv("audit", "a.jsonl", *flags, cwd=folder)
+    write("a.jsonl", frame.to_dicts())
+    done = adv(f"audit a.jsonl {flags}")
     assert done.status == 0, done.err
     return " ".join(done.out.split())
 
@@ -118,13 +116,13 @@ def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: i
 
 
 @pytest.mark.parametrize("stored", [np.float64, np.float32])
-def test_an_epsilon_under_the_root_is_found_and_its_option_named(stored: Any, tmp_path: Path) -> None:
+def test_an_epsilon_under_the_root_is_found_and_its_option_named(stored: Any) -> None:
     logged = [[(r - fmean(group)) / math.sqrt(stdev(group) ** 2 + 1e-5) for r in group] for group in GROUPS]
     frame = rows(GROUPS, logged, stored)
     assert found(frame)["match"]["verdict"] == "match"
-    assert "scale group, epsilon 0 (--set divisor.inside=1e-05), ddof 1" in said(frame, tmp_path)
-    claim = ["--epsilon", "0", "--set", "divisor.inside=1e-05"]
-    assert "every row matches the claim" in said(frame, tmp_path, *claim)
+    assert "scale group, epsilon 0 (--set divisor.inside=1e-05), ddof 1" in said(frame)
+    claim = "--epsilon 0 --set divisor.inside=1e-05"
+    assert "every row matches the claim" in said(frame, claim)
 
 
 @pytest.mark.parametrize(("stored", "verdict"), [(np.float64, {"near", "none"}), (np.float32, {"match"})])
@@ -191,12 +189,6 @@ def test_a_key_that_was_sampled_twice_is_cut_into_blocks() -> None:
     assert facts["match"]["mismatched_rows"] == 0
     assert facts["groups"] == 40
     assert any("--group-size 8" in note for note in facts["notes"])
-
-
-def test_formulas_that_the_data_cannot_distinguish_are_named() -> None:
-    facts = found(rows([[0.0, 1.0]] * 6, [[-0.5, 0.5]] * 6))
-    assert facts["match"]["mismatched_rows"] == 0
-    assert len(facts["ties"]) > 3
 
 
 def changed(groups: list[Group], logged: list[Group], which: int, values: Group) -> pl.DataFrame:
@@ -343,23 +335,17 @@ def nemo_rl(path: Path, rewards: Sequence[float], advantages: Sequence[float], *
     return path
 
 
-def test_the_dump_of_nemo_rl_leads_back_to_its_preset(tmp_path: Path) -> None:
+def test_the_dump_of_nemo_rl_leads_back_to_its_preset() -> None:
     source, logged = table("tables", TABLE), table("expected", TABLE)["nemo_rl.grpo"].to_list()
-    path = nemo_rl(tmp_path / "train_data_step5.jsonl", source["reward"].to_list(), logged)
-    done = adv("audit", str(path), "--group-size", "8", "--json")
+    path = nemo_rl(Path("train_data_step5.jsonl"), source["reward"].to_list(), logged)
+    done = adv(f"audit {path} --group-size 8 --json")
     assert json.loads(done.out)["match"]["preset_names"][0] == "nemo-rl-grpo"
 
 
-def test_tokens_of_one_row_that_differ_are_named_in_a_dump_of_nemo_rl_as_well(tmp_path: Path) -> None:
-    path = nemo_rl(tmp_path / "train_data_step5.jsonl", [0.0, 1.0] * 2, [-1.0, 1.0] * 2, row_2=[0.0, 0.5, -0.5, 0.0])
-    done = adv("audit", str(path), "--group-size", "4")
+def test_tokens_of_one_row_that_differ_are_named_in_a_dump_of_nemo_rl_as_well() -> None:
+    path = nemo_rl(Path("train_data_step5.jsonl"), [0.0, 1.0] * 2, [-1.0, 1.0] * 2, row_2=[0.0, 0.5, -0.5, 0.0])
+    done = adv(f"audit {path} --group-size 4")
     assert "train_data_step5.jsonl:3, rollout 1: advantages has different values for the tokens of one row" in done.err
-
-
-def test_values_that_differ_inside_a_row_are_refused() -> None:
-    frame = pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0], "advantage": [[0.1, 0.2], [0.3, 0.3]]})
-    with pytest.raises(DataError, match="frame row 1: advantage has different values for the tokens"):
-        found(frame)
 
 
 def test_without_a_column_of_advantages_it_says_what_to_name() -> None:
@@ -405,26 +391,26 @@ def test_a_frame_is_audited_in_python() -> None:
     assert facts["claim"]["differs"] == {"divisor.epsilon": {"claimed": 1e-6, "logged": 1e-4}}
 
 
-def test_the_command_prints_the_match_and_obeys_the_gate(tmp_path: Path) -> None:
-    text = said(rows(GROUPS, STANDARD), tmp_path)
+def test_the_command_prints_the_match_and_obeys_the_gate() -> None:
+    text = said(rows(GROUPS, STANDARD))
     assert "matches trl-grpo" in text and "scale group, epsilon 0.0001, ddof 1" in text
-    failed = adv("audit", "a.jsonl", "--ddof", "0", "--fail-on", "mismatched_rows > 0", cwd=tmp_path)
+    failed = adv("audit a.jsonl --ddof 0 --fail-on 'mismatched_rows > 0'")
     assert failed.status == 3 and "claimed: --ddof 0" in " ".join(failed.out.split())
 
 
-def test_a_tool_whose_table_it_is_comes_first_with_its_options(tmp_path: Path) -> None:
+def test_a_tool_whose_table_it_is_comes_first_with_its_options() -> None:
     whole = stdev([r for group in GROUPS for r in group]) + 1e-4
     frame = rows(GROUPS, [[(r - fmean(group)) / whole for r in group] for group in GROUPS])
     frame = frame.select(
         pl.lit(1).alias("step"), pl.col("prompt_id").alias("prompt"), pl.lit("text").alias("completion"),
         pl.col("reward").alias("accuracy_reward"), "advantage",
     )  # fmt: skip
-    frame.write_parquet(tmp_path / "completions_1.parquet")
-    done = adv("audit", str(tmp_path / "completions_1.parquet"))
+    frame.write_parquet("completions_1.parquet")
+    done = adv("audit completions_1.parquet")
     assert "matches trl-grpo --scale batch" in done.out
 
 
-def test_the_advantages_that_a_layout_declares_are_found_without_a_name(tmp_path: Path) -> None:
+def test_the_advantages_that_a_layout_declares_are_found_without_a_name() -> None:
     """AReaL's dump of normalised rewards: `reward` is the advantage, `original_reward` the reward."""
 
     def normalised(group: Group) -> Group:
@@ -442,15 +428,15 @@ def test_the_advantages_that_a_layout_declares_are_found_without_a_name(tmp_path
         for task, group in enumerate(GROUPS)
         for k, (reward, advantage) in enumerate(zip(group, normalised(group), strict=True))
     ]
-    done = adv("audit", str(write(tmp_path / "rollout" / "2" / "4.jsonl", lines)), "--json")
+    done = adv(f"audit {write('rollout/2/4.jsonl', lines)} --json")
     found = json.loads(done.out)
     assert (found["column"], found["match"]["name"]) == ("reward", "areal-reward-normalization"), done.err
 
 
-def test_a_clip_of_the_reward_holds_for_every_formula(tmp_path: Path) -> None:
+def test_a_clip_of_the_reward_holds_for_every_formula() -> None:
     frame = rows(GROUPS, [standard(stdev, 1e-6)([min(r, 0.7) for r in group]) for group in GROUPS])
-    assert "no match" in said(frame, tmp_path, "--group", "prompt_id")
-    shaped = said(frame, tmp_path, "--reward-clip", "0:0.7")
+    assert "no match" in said(frame, "--group prompt_id")
+    shaped = said(frame, "--reward-clip 0:0.7")
     assert "matches" in shaped and "epsilon 1e-06, ddof 1" in shaped
     assert "claimed" not in shaped
 
@@ -470,11 +456,11 @@ def test_a_factor_of_many_digits_is_no_formula(factor: float) -> None:
     assert found(rows(GROUPS, logged), group=KEY)["match"]["mismatched_rows"] > 0
 
 
-def test_the_parts_of_the_work_are_named_while_it_lasts(tmp_path: Path) -> None:
+def test_the_parts_of_the_work_are_named_while_it_lasts() -> None:
     frame = rows(GROUPS, STANDARD, step=[at // 112 for at in range(320)])
-    frame.write_parquet(tmp_path / "logged.parquet")
+    frame.write_parquet("logged.parquet")
     phases: list[str] = []
-    run(Job(inputs=[str(tmp_path / "logged.parquet")]), lambda name, *_: phases.append(name))
+    run(Job(inputs=["logged.parquet"]), lambda name, *_: phases.append(name))
     assert list(dict.fromkeys(phases)) == [
         "reading",
         "grouping and computing",
@@ -483,9 +469,9 @@ def test_the_parts_of_the_work_are_named_while_it_lasts(tmp_path: Path) -> None:
     ]
 
 
-def test_a_reward_that_is_shaped_by_a_column_needs_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", rows([[0, 1]], [[-1, 1]]).to_dicts())
-    done = adv("audit", str(path), "--kl-coef", "0.5")
+def test_a_reward_that_is_shaped_by_a_column_needs_it() -> None:
+    path = write("a.jsonl", rows([[0, 1]], [[-1, 1]]).to_dicts())
+    done = adv(f"audit {path} --kl-coef 0.5")
     assert (done.status, "name the column with --kl-column" in done.err) == (2, True)
 
 
@@ -499,19 +485,19 @@ def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
     assert match["verdict"] not in {"match", "noise"}
 
 
-def test_no_file_is_opened_again_for_a_grouping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_is_opened_again_for_a_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each grouping is checked for prompts that it merges: their texts, and which rows are cheap to read, are fetched once."""
     noise = drawn(48, 8, seed=2)
     for at in range(3):
         part = slice(16 * at, 16 * at + 16)
         frame = rows(drawn(16, 8, seed=at), noise[part], step=[at] * 128)
-        write(tmp_path / f"{at}.jsonl", frame.with_columns(prompt="prompt_id").to_dicts())
+        write(f"{at}.jsonl", frame.with_columns(prompt="prompt_id").to_dicts())
     looked: list[Any] = []
     monkeypatch.setattr(jsonl, "is_packed", lambda source: looked.append(source.name))
     phases: list[str] = []
-    run(Job(inputs=[str(tmp_path)]), lambda name, *_: phases.append(name))
+    run(Job(inputs=["."]), lambda name, *_: phases.append(name))
     assert len([name for name in phases if name.startswith("trying formulas")]) > 2
-    assert sorted(looked) == [str(tmp_path / f"{at}.jsonl") for at in range(3)]
+    assert sorted(looked) == [f"{at}.jsonl" for at in range(3)]
 
 
 # --- what a log can show ----------------------------------------------------------------------------------------
@@ -526,7 +512,7 @@ def centred(group: Group) -> Group:
     return [r - fmean(group) for r in group]
 
 
-def clip_of(match: dict[str, Any]) -> list[tuple[float, float]]:
+def clip_of(match: Any) -> list[tuple[float, float]]:
     return [(op["lo"], op["hi"]) for op in match["plan"]["post"] if op["op"] == "clip"]
 
 
@@ -589,9 +575,9 @@ def test_three_groups_claim_nothing_and_the_plan_that_is_named_is_checked_all_th
     assert found(rows(GROUPS[:4], STANDARD[:4]))["match"]["verdict"] == "match"
 
 
-def test_two_different_values_are_too_few_in_however_many_groups(tmp_path: Path) -> None:
+def test_two_different_values_are_too_few_in_however_many_groups() -> None:
     pairs = [[0.0, 1.0]] * 50
-    text = said(rows(pairs, [centred(group) for group in pairs]), tmp_path)
+    text = said(rows(pairs, [centred(group) for group in pairs]))
     assert "too few different values to tell: 2 distinct pairs" in text
     assert "matches" not in text
 
@@ -603,8 +589,8 @@ def test_a_factor_needs_three_more_equations_than_itself(factor: float, number: 
     assert found(frame, group=KEY)["match"]["factor"] == 1
 
 
-def test_zeros_show_nothing(tmp_path: Path) -> None:
-    text = said(rows(GROUPS, [[0.0] * 8] * 40), tmp_path)
+def test_zeros_show_nothing() -> None:
+    text = said(rows(GROUPS, [[0.0] * 8] * 40))
     assert "nothing nothing to tell" in text
     assert "cause" not in text
 
@@ -617,28 +603,28 @@ def test_what_was_claimed_leads_the_presets_that_are_the_same() -> None:
         assert facts["claim"]["mismatched_rows"] == 0
 
 
-def test_a_preset_that_the_user_gave_leads_them_and_the_plain_method(tmp_path: Path) -> None:
+def test_a_preset_that_the_user_gave_leads_them_and_the_plain_method() -> None:
     ours = "[ours]\ninherits = 'verl-grpo'\n"
     undivided = "plan.divisor.level = 'none'\nplan.divisor.epsilon = 0.5\n"
     for groups, formula, more in ((GROUPS, standard(stdev, 1e-6), ""), (MIXED, centred, undivided)):
-        (tmp_path / "ours.toml").write_text(ours + more)
-        text = said(rows(groups, [formula(group) for group in groups]), tmp_path, "--presets", "ours.toml")
+        Path("ours.toml").write_text(ours + more)
+        text = said(rows(groups, [formula(group) for group in groups]), "--presets ours.toml")
         assert " matches ours" in text and ("(the same as " in text or more)
 
 
-def test_a_formula_that_is_claimed_is_named_by_its_text(tmp_path: Path) -> None:
+def test_a_formula_that_is_claimed_is_named_by_its_text() -> None:
     frame = rows(GROUPS, [standard(stdev, 1e-6)(group) for group in GROUPS])
-    right = said(frame, tmp_path, "--expr", "(reward - mean) / (std + 1e-6)")
+    right = said(frame, "--expr '(reward - mean) / (std + 1e-6)'")
     assert "matches --expr '(reward - mean) / (std + 1e-6)':" in right
-    wrong = said(frame, tmp_path, "--expr", "reward - mean")
+    wrong = said(frame, "--expr 'reward - mean'")
     assert "claimed: --expr 'reward - mean'" in wrong
     assert "expression" not in right + wrong
 
 
-def test_a_tie_shows_each_formula_once_and_none_is_left_out(tmp_path: Path) -> None:
+def test_a_tie_shows_each_formula_once_and_none_is_left_out() -> None:
     frame = rows(MIXED, [centred(group) for group in MIXED])
     facts = found(frame)
-    text = said(frame, tmp_path)
+    text = said(frame)
     assert facts["ties"] and all(tie["names"][0] in text for tie in facts["ties"])
 
 
@@ -704,8 +690,8 @@ def test_advantages_of_other_rows_of_each_step_are_the_headline(files: int, tmp_
     moved = np.roll(np.reshape(STANDARD, (5, 64)), 1, axis=1).reshape(40, 8).tolist()
     frame = rows(GROUPS, moved, step=[k // 8 for k in range(40) for _ in range(8)])
     for at, part in enumerate(frame.iter_slices(320 // files)):
-        write(tmp_path / f"step_{at}.jsonl", part.to_dicts())
-    text = " ".join(adv("audit", str(tmp_path)).out.split())
+        write(f"step_{at}.jsonl", part.to_dicts())
+    text = " ".join(adv(f"audit {tmp_path}").out.split())
     assert "no match shifted by 1 row within each file or step: every row has the advantage that trl-grpo gives" in text
 
 
@@ -773,12 +759,12 @@ def test_a_claim_with_a_weight_of_groups_is_another_formula_than_without_it() ->
     assert (facts["match"]["mismatched_rows"], facts["claim"]["mismatched_rows"]) == (0, 80)
 
 
-def test_a_claim_whose_groups_lie_in_several_batches_is_judged(tmp_path: Path) -> None:
+def test_a_claim_whose_groups_lie_in_several_batches_is_judged() -> None:
     rows_ = [{"prompt": f"p{k % 24 // 4}", "step": k // 24, "reward": float(k * k % 7 < 3)} for k in range(48)]
-    write(tmp_path / "in.jsonl", rows_)
+    write("in.jsonl", rows_)
     flags = ["--method", "spo", "--group", "prompt", "--group-within", "input", "--batch-by", "step"]
-    assert adv("compute", "in.jsonl", *flags, "-o", "out.jsonl", "-q", cwd=tmp_path).status == 0
-    done = adv("audit", "out.jsonl", *flags, cwd=tmp_path)
+    assert adv("compute in.jsonl", *flags, "-o", "out.jsonl", "-q").status == 0
+    done = adv("audit out.jsonl", *flags)
     assert done.status == 0 and "every row matches the claim" in done.out, done.err
 
 
@@ -812,7 +798,7 @@ LARGE = solved(*(k % 9 for k in range(520)))  # a sample of them is searched
     ("name", "kind", "made"),
     some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 7),
 )
-def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str, tmp_path: Path) -> None:
+def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str) -> None:
     groups = {"zeros and ones": WEIGHTED, "decimals": GROUPS, "large": LARGE}[kind]
     formula = standard(stdev, 1e-4) if made == "grpo" else centred
     times = 8 / 7 if made == "rloo" else 1
@@ -821,9 +807,9 @@ def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str,
         for weight, group in zip(weights_of(groups)[name], groups, strict=True)
     ]
     frame = rows(groups, logged)
-    assert f"match matches --method {made} --set {name}: " in said(frame, tmp_path, "--group", "prompt_id")
-    claim = ["--method", made, *(["--epsilon", "1e-4"] if made == "grpo" else []), "--set", *name.split()]
-    assert "every row matches the claim" in said(frame, tmp_path, "--group", "prompt_id", *claim)
+    assert f"match matches --method {made} --set {name}: " in said(frame, "--group prompt_id")
+    claim = f"--method {made} --set {name}" + (" --epsilon 1e-4" if made == "grpo" else "")
+    assert "every row matches the claim" in said(frame, f"--group prompt_id {claim}")
 
 
 def test_a_weight_of_the_group_that_is_none_of_these_is_not_named() -> None:
@@ -859,16 +845,16 @@ def test_four_solve_rates_are_too_few_for_a_peak() -> None:
 # --- two references ---------------------------------------------------------------------------------------------
 
 
-def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_separately(tmp_path: Path) -> None:
+def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_separately() -> None:
     """GRPO with epsilon 1e-6, moved in every third group; the claim has the epsilon 1e-4 and so differs nearly everywhere."""
     exact, other = standard(stdev, 1e-6), standard(stdev, 1e-4)
     logged = [
         [a + 0.1 * at * (k % 3 == 0) for at, a in enumerate(exact(group))] for k, group in enumerate(GROUPS)
     ]  # fmt: skip
     frame = rows(GROUPS, logged)
-    write(tmp_path / "a.jsonl", frame.to_dicts())
-    claimed = ["audit", "a.jsonl", "--group", "prompt_id", "--preset", "trl-grpo"]
-    facts = json.loads(adv(*claimed, "--json", cwd=tmp_path).out)
+    write("a.jsonl", frame.to_dicts())
+    claimed = "audit a.jsonl --group prompt_id --preset trl-grpo"
+    facts = json.loads(adv(f"{claimed} --json").out)
     in_python = grpo_cli.audit(frame, group="prompt_id", preset="trl-grpo")
     for of_claim, made, facts_ in ((True, other, facts), (False, exact, facts), (True, other, in_python)):
         judged = facts_["claim" if of_claim else "match"]
@@ -882,7 +868,7 @@ def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_s
     ]
     assert (facts["claim"]["mismatched_groups"], facts["match"]["mismatched_groups"]) == (len(off), 14)
 
-    text = " ".join(adv(*claimed, cwd=tmp_path).out.split())
+    text = " ".join(adv(claimed).out.split())
     nearest, _, claim = text.partition("claim differs")
     assert f"{facts['claim']['mismatched_rows']} of 320 rows in {len(off)} groups differ from what the claim" in text
     assert (nearest.count(": nearest "), nearest.count(": claimed ")) == (10, 0)
@@ -891,17 +877,17 @@ def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_s
     assert f"and {len(off) - 10} more groups" in claim
 
 
-def test_where_the_claim_is_the_nearest_formula_its_rows_are_listed_once(tmp_path: Path) -> None:
+def test_where_the_claim_is_the_nearest_formula_its_rows_are_listed_once() -> None:
     logged = [[a + 0.1 * at * (k == 7) for at, a in enumerate(STANDARD[k])] for k in range(40)]
-    text = said(rows(GROUPS, logged), tmp_path, "--group", "prompt_id", "--preset", "trl-grpo")
+    text = said(rows(GROUPS, logged), "--group prompt_id --preset trl-grpo")
     assert (text.count("p7, a.jsonl:58"), "more group" in text) == (1, False)
 
 
-def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
-    text = said(rows(GROUPS, STANDARD), tmp_path)
+def test_only_rules_that_the_rows_decide_are_printed() -> None:
+    text = said(rows(GROUPS, STANDARD))
     assert "matches trl-grpo" in text
     assert all(word not in text for word in ("singletons", "finite reward", "zero-variance", "without effect"))
-    assert "singletons" in said(rows([*GROUPS, [0.5]], [*STANDARD, [0.5]]), tmp_path)
+    assert "singletons" in said(rows([*GROUPS, [0.5]], [*STANDARD, [0.5]]))
 
 
 @pytest.mark.parametrize(
@@ -909,28 +895,28 @@ def test_only_rules_that_the_rows_decide_are_printed(tmp_path: Path) -> None:
     [
         (
             [(0.5, 1), (0.51, 1)],
-            ["--zero-variance", "null", "--std-threshold", "0.1"],
+            "--zero-variance null --std-threshold 0.1",
             "groups without a gradient get null",
         ),
         (
             [(0, None), (1, 1), (0, 1), (1, 0)],
-            ["--method", "gdpo", "--component-missing", "zero"],
+            "--method gdpo --component-missing zero",
             "if one of several rewards is missing, it counts as 0",
         ),
     ],
 )
 def test_a_rule_that_some_rows_decide_is_printed(
-    rewards: list[tuple[float, float | None]], options: list[str], rule: str, tmp_path: Path
+    rewards: list[tuple[float, float | None]], options: str, rule: str
 ) -> None:
     others = [(acc, form) for acc in (0.0, 1.0) for form in (0.0, 0.5)]
     groups: dict[str, list[tuple[float, float | None]]] = {"a": rewards} | {name: [*others] for name in "bcdefg"}
     records = [
         {"prompt_id": name, "acc": acc, "fmt": form} for name, group in groups.items() for acc, form in group
     ]  # fmt: skip
-    write(tmp_path / "a.jsonl", records)
-    claim = ["--reward", "acc", "--reward", "fmt", *options]
-    assert adv("compute", "a.jsonl", "-o", "b.jsonl", *claim, cwd=tmp_path).status == 0
-    text = " ".join(adv("audit", "b.jsonl", *claim, cwd=tmp_path).out.split())
+    write("a.jsonl", records)
+    claim = f"--reward acc --reward fmt {options}"
+    assert adv(f"compute a.jsonl -o b.jsonl {claim}").status == 0
+    text = " ".join(adv(f"audit b.jsonl {claim}").out.split())
     assert "every row matches the claim" in text and rule in text
 
 
@@ -942,15 +928,15 @@ def test_a_formula_whose_epsilon_the_rows_leave_open_is_tied_once_with_all_its_o
 
 def test_fields_in_which_a_claim_differs_are_options(tmp_path: Path) -> None:
     frame = rows(GROUPS, [standard(pstdev, 1e-6)(group) for group in GROUPS])
-    claimed = partial(said, frame.with_columns(other=pl.col("reward").reverse()), tmp_path, "--group", "prompt_id")
-    clipped = claimed("--clip=-1:1", "--std-threshold", "0.5", "--zero-variance", "null")
+    claimed = partial(said, frame.with_columns(other=pl.col("reward").reverse()))
+    clipped = claimed("--group prompt_id --clip=-1:1 --std-threshold 0.5 --zero-variance null")
     assert "logged: without --clip; claimed: --clip=-1:1" in clipped
     assert "logged: without --std-threshold; claimed: --std-threshold 0.5" in clipped
-    passk = claimed("--method", "passk", "--param", "k=2", "--whiten", "sample")
+    passk = claimed("--group prompt_id --method passk --param k=2 --whiten sample")
     assert "logged: --method grpo; claimed: --method passk --param k=2 --param epsilon=1e-06" in passk
     assert "logged: without --whiten; claimed: --whiten sample --whiten-epsilon 1e-08" in passk
-    assert "claimed: --set divisor.measure=mad" in claimed("--set", "divisor.measure=mad")
-    weighted = claimed("--reward", "reward=1", "--reward", "other=0.5")
+    assert "claimed: --set divisor.measure=mad" in claimed("--group prompt_id --set divisor.measure=mad")
+    weighted = claimed("--group prompt_id --reward reward=1 --reward other=0.5")
     assert "()" not in weighted and "None" not in weighted
 
 

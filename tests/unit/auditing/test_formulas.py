@@ -43,7 +43,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict[str, Any]) -> None:
+def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: Any) -> None:
     table = rewards(**kind)
     roles = ("length", "input_length", "turns")
     plans = [candidate.plan for candidate in candidates(Said(), roles, kind["components"])]
@@ -56,7 +56,7 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: dict
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine(kind: dict[str, Any]) -> None:
+def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine(kind: Any) -> None:
     table = rewards(**kind)
     log = Log.of(table, np.zeros(len(table)), {})
     formulas = log.formulas

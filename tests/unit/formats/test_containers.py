@@ -26,9 +26,9 @@ import pytest
 
 from grpo_cli.errors import DataError, UsageError
 from tests.support.bad_files import torch_zip, zipped
-from tests.support.jobs import compute, look, rows_of, selected, write
+from tests.support.jobs import compute, look, rows_of, write
 
-ROWS: list[dict[str, Any]] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
+ROWS: list[Any] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
 RLOO = [-1.0, 1.0] * 3
 
 
@@ -37,40 +37,37 @@ RLOO = [-1.0, 1.0] * 3
 
 def table(path: Path, **more: Any) -> Path:
     found = {"columns": list(ROWS[0]), **more, "data": [list(row.values()) for row in ROWS], "ncols": 3}
-    path.write_text(json.dumps(found), encoding="utf-8")
+    path.write_text(json.dumps(found))
     return path
 
 
 @pytest.mark.parametrize("more", [{}, {"index": list(range(6))}])
-def test_a_table_of_columns_and_data_is_read(more: dict[str, Any], tmp_path: Path) -> None:
-    path = table(tmp_path / "eval.table.json", **more)
+def test_a_table_of_columns_and_data_is_read(more: Any) -> None:
+    path = table(Path("eval.table.json"), **more)
     before = path.read_bytes()
     (out,) = compute(path, method="rloo").facts["outputs"]
-    assert Path(out) == tmp_path / "eval.table.advantages.jsonl"
+    assert Path(out) == Path("eval.table.advantages.jsonl")
     assert rows_of(Path(out)) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
-    compute(path, method="rloo", output=str(tmp_path / "o.parquet"))
-    assert pl.read_parquet(tmp_path / "o.parquet")["advantage"].to_list() == RLOO
-    compute(path, method="rloo", output=f"{tmp_path}/out/")
-    assert rows_of(tmp_path / "out" / "eval.table.jsonl") == rows_of(Path(out))
+    compute(path, method="rloo", output="o.parquet")
+    assert pl.read_parquet("o.parquet")["advantage"].to_list() == RLOO
+    compute(path, method="rloo", output="out/")
+    assert rows_of("out/eval.table.jsonl") == rows_of(Path(out))
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("to", [None, "out/", "s3://bucket/out/"])
 @pytest.mark.parametrize("force", [False, True])
-def test_two_inputs_whose_outputs_would_have_one_name_are_refused(
-    to: str | None, *, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    paths = [table(tmp_path / "x.json"), write(tmp_path / "x.jsonl", ROWS)]
-    options: dict[str, Any] = {"output": to} if to else {}
-    written = f"{to}x.jsonl" if to else f"{tmp_path}/x.advantages.jsonl"
+def test_two_inputs_whose_outputs_would_have_one_name_are_refused(to: str | None, *, force: bool) -> None:
+    paths = [table(Path("x.json")), write("x.jsonl", ROWS)]
+    options: Any = {"output": to} if to else {}
+    written = f"{to}x.jsonl" if to else "x.advantages.jsonl"
     with pytest.raises(UsageError, match=f"two inputs would be written to {re.escape(written)}; run them separately"):
         compute(*paths, force=force, group_within="file", **options)
-    assert {*tmp_path.iterdir()} == {*paths}
+    assert {*Path().iterdir()} == {*paths}
 
 
-def test_a_table_is_never_written_into(tmp_path: Path) -> None:
-    path = table(tmp_path / "eval.table.json")
+def test_a_table_is_never_written_into() -> None:
+    path = table(Path("eval.table.json"))
     with pytest.raises(UsageError, match=r"eval\.table\.json cannot be changed in place: its format is read-only"):
         compute(path, in_place=True)
     with pytest.raises(UsageError, match="is an input: it is never overwritten"):
@@ -86,10 +83,10 @@ def test_a_table_is_never_written_into(tmp_path: Path) -> None:
         ({"columns": ["reward"], "data": []}, r"t\.json: no rows"),
     ],
 )
-def test_a_table_that_is_none_says_where(found: dict[str, Any], message: str, tmp_path: Path) -> None:
-    (tmp_path / "t.json").write_text(json.dumps(found), encoding="utf-8")
+def test_a_table_that_is_none_says_where(found: Any, message: str) -> None:
+    Path("t.json").write_text(json.dumps(found))
     with pytest.raises(DataError, match=message):
-        look(tmp_path / "t.json")
+        look("t.json")
 
 
 # --- Inspect archives -----------------------------------------------------------------------------------------------
@@ -102,7 +99,7 @@ def inspect_archive(path: Path, *, started: bool = False) -> Path:
         archive.writestr("_journal/start.json", json.dumps({"version": 2, "eval": {"task": "t"}, "plan": {}}))
         for epoch in (1, 2, 10):
             for name in ("a", "b"):
-                sample: dict[str, Any] = {
+                sample: Any = {
                     "id": name, "epoch": epoch, "input": f"what is {name}?", "error": None, "messages": [],
                     "scores": {"match": {"value": "C" if (epoch == 2) == (name == "a") else "I"}},
                 }  # fmt: skip
@@ -115,10 +112,10 @@ def inspect_archive(path: Path, *, started: bool = False) -> Path:
 
 @pytest.mark.parametrize("started", ["started", "finished"])
 def test_an_inspect_archive_is_read_as_its_log(started: str, tmp_path: Path) -> None:
-    path = inspect_archive(tmp_path / "log.eval", started=started == "started")
+    path = inspect_archive(Path("log.eval"), started=started == "started")
     found = compute(path, method="dr-grpo")
     assert "read as Inspect log" in found.narrow.notes[0]
-    made = json.loads((tmp_path / "log.advantages.json").read_text(encoding="utf-8"))
+    made = json.loads(Path("log.advantages.json").read_text())
     assert [(one["id"], one["epoch"]) for one in made["samples"]] == [(n, e) for n in "ab" for e in (1, 2, 10)]
     third = 1 / 3
     wanted = [-third, 2 * third, -third, third, -2 * third, third]
@@ -147,11 +144,11 @@ def with_zstandard(path: Path) -> Path:
     return path
 
 
-def test_members_packed_by_zstandard_are_read(tmp_path: Path) -> None:
-    plain, packed = (inspect_archive(tmp_path / f"{name}.eval") for name in ("plain", "packed"))
+def test_members_packed_by_zstandard_are_read() -> None:
+    plain, packed = (inspect_archive(Path(f"{name}.eval")) for name in ("plain", "packed"))
     compute(with_zstandard(packed))
     compute(plain)
-    made = [(tmp_path / f"{name}.advantages.json").read_bytes() for name in ("plain", "packed")]
+    made = [Path(f"{name}.advantages.json").read_bytes() for name in ("plain", "packed")]
     assert made[0] == made[1]
     data = packed.read_bytes()
     for broken in (data.replace(b"\x28\xb5\x2f\xfd", b"\0\0\0\0"), data[:20] + bytes(20) + data[40:]):
@@ -162,10 +159,10 @@ def test_members_packed_by_zstandard_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04broken"])
 @pytest.mark.parametrize("suffix", [".eval", ".pt", ".db"])
-def test_a_container_that_is_broken_is_one_line(suffix: str, content: bytes, tmp_path: Path) -> None:
-    (tmp_path / f"a{suffix}").write_bytes(content)
+def test_a_container_that_is_broken_is_one_line(suffix: str, content: bytes) -> None:
+    Path(f"a{suffix}").write_bytes(content)
     with pytest.raises(DataError, match=rf"a\{suffix}: (not readable as an? |has 0 tables)") as error:
-        look(tmp_path / f"a{suffix}")
+        look(f"a{suffix}")
     if content.startswith(b"PK") and suffix != ".db":
         assert str(error.value).endswith("the end of the archive is missing; was its writer stopped?")
 
@@ -194,10 +191,8 @@ def with_another_name(data: bytes) -> bytes:
         (with_another_name, r"'ramples/b_epoch_2\.json' is named 'samples/b_epoch_2\.json'"),
     ],
 )
-def test_an_archive_with_a_broken_or_lost_member_is_refused(
-    spoiled: Callable[[bytes], bytes], why: str, tmp_path: Path
-) -> None:
-    path = inspect_archive(tmp_path / "log.eval")
+def test_an_archive_with_a_broken_or_lost_member_is_refused(spoiled: Callable[[bytes], bytes], why: str) -> None:
+    path = inspect_archive(Path("log.eval"))
     path.write_bytes(spoiled(path.read_bytes()))
     with pytest.raises(DataError, match=rf"log\.eval: cannot be unpacked: {why}"):
         look(path)
@@ -206,7 +201,7 @@ def test_an_archive_with_a_broken_or_lost_member_is_refused(
 # --- SQLite ---------------------------------------------------------------------------------------------------------
 
 
-def trackio(path: Path, logs: list[tuple[str, int, dict[str, Any]]]) -> Path:
+def trackio(path: Path, logs: list[tuple[str, int, Any]]) -> Path:
     with closing(sqlite3.connect(path)) as opened:
         opened.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT)")  # fmt: skip
         opened.execute("CREATE TABLE configs (run_name TEXT, config TEXT)")
@@ -216,17 +211,17 @@ def trackio(path: Path, logs: list[tuple[str, int, dict[str, Any]]]) -> Path:
     return path
 
 
-def completions(step: int) -> dict[str, Any]:
+def completions(step: int) -> Any:
     rows = [{"step": step, "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0} for p in "ab" for c in "xy"]  # fmt: skip
     return {"loss": 0.5, "completions": {"_type": "trackio.table", "_value": rows}}
 
 
 def test_tables_that_trackio_logged_are_rows_with_their_run(tmp_path: Path) -> None:
     logs = [("one", 1, {"loss": 1.0}), ("one", 1, completions(1)), ("one", 2, completions(2))]
-    path = trackio(tmp_path / "project.db", logs)
+    path = trackio(Path("project.db"), logs)
     before = path.read_bytes()
     found = compute(path, method="rloo", column="mine")
-    made = rows_of(tmp_path / "project.advantages.jsonl")
+    made = rows_of("project.advantages.jsonl")
     assert [row["mine"] for row in made] == [1, -1] * 4
     assert made[5] == {
         "run_name": "one", "step": 2, "table": "completions", "prompt": "a", "completion": "y", "acc": 0.0, "advantage": 0.0, "mine": -1.0,
@@ -235,26 +230,26 @@ def test_tables_that_trackio_logged_are_rows_with_their_run(tmp_path: Path) -> N
     assert path.read_bytes() == before and {one.name for one in tmp_path.iterdir()} == {"project.db", "project.advantages.jsonl"}  # fmt: skip
 
 
-def test_the_same_prompts_of_two_runs_are_never_merged(tmp_path: Path) -> None:
+def test_the_same_prompts_of_two_runs_are_never_merged() -> None:
     logs = [(run, 1, completions(1)) for run in ("one", "two")]
-    assert look(trackio(tmp_path / "project.db", logs), column="mine").facts["groups"] == 4
+    assert look(trackio(Path("project.db"), logs), column="mine").facts["groups"] == 4
     traces = [{"_type": "trackio.trace", "messages": [], "metadata": {"uid": 1, "reward": r}} for r in (0, 1)]
-    path = trackio(tmp_path / "traces.db", [(run, 1, {"traces": traces}) for run in ("one", "two")])
+    path = trackio(Path("traces.db"), [(run, 1, {"traces": traces}) for run in ("one", "two")])
     with pytest.raises(DataError, match="several values of 'run_name'"):
         look(path)
     assert look(path, group=["uid", "run_name"], method="rloo").scored.rows[".advantage"].to_list() == [-1, 1] * 2
 
 
-def test_what_a_writer_has_not_put_into_the_database_yet_is_read_as_well(tmp_path: Path) -> None:
-    path = tmp_path / "rows.sqlite"
+def test_what_a_writer_has_not_put_into_the_database_yet_is_read_as_well() -> None:
+    path = Path("rows.sqlite")
     with closing(sqlite3.connect(path)) as writer:
         writer.execute("PRAGMA journal_mode=WAL")
         writer.execute('CREATE TABLE "my rows" (prompt_id INTEGER, reward REAL, raw BLOB)')
         writer.executemany('INSERT INTO "my rows" VALUES (?, ?, ?)', [(0, 0.0, b"\0"), (0, 1.0, b"\1")])
         writer.commit()
-        compute(path, method="rloo", output=str(tmp_path / "o.jsonl"))
-    assert [row["advantage"] for row in rows_of(tmp_path / "o.jsonl")] == [-1, 1]
-    assert [row["raw"] for row in rows_of(tmp_path / "o.jsonl")] == ["AA==", "AQ=="]
+        compute(path, method="rloo", output="o.jsonl")
+    assert [row["advantage"] for row in rows_of("o.jsonl")] == [-1, 1]
+    assert [row["raw"] for row in rows_of("o.jsonl")] == ["AA==", "AQ=="]
 
 
 WRITER = """
@@ -272,30 +267,31 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("mode", ["DELETE", "TRUNCATE", "PERSIST", "WAL"])
-@pytest.mark.parametrize("name", ["the file", "a link"])
-def test_rewards_that_were_never_committed_are_not_read(mode: str, name: str, tmp_path: Path) -> None:
-    path = tmp_path / "rows.sqlite"
+@pytest.mark.parametrize(
+    ("mode", "name"), [("DELETE", "a link"), ("TRUNCATE", "the file"), ("PERSIST", "the file"), ("WAL", "a link")]
+)
+def test_rewards_that_were_never_committed_are_not_read(mode: str, name: str) -> None:
+    path = Path("rows.sqlite")
     subprocess.run([sys.executable, "-c", WRITER, str(path), mode], check=True)
-    before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    before = {one.name: one.read_bytes() for one in Path().iterdir()}
     assert len(before) > 1  # what the writer left beside it
     if mode != "WAL":
         assert struct.pack(">d", 7.0)[:2] in before["rows.sqlite"] or b"x" * 500 in before["rows.sqlite"]
     if name == "a link":
-        (tmp_path / "sub").mkdir()
-        (tmp_path / "sub" / "rows.sqlite").symlink_to(path)
-        path = tmp_path / "sub" / "rows.sqlite"
-    compute(path, method="rloo", output=str(tmp_path / "o.jsonl"))
-    assert [row["reward"] for row in rows_of(tmp_path / "o.jsonl")] == [0, 1] * 100
-    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+        Path("sub").mkdir()
+        Path("sub/rows.sqlite").symlink_to(path.resolve())
+        path = Path("sub/rows.sqlite")
+    compute(path, method="rloo", output="o.jsonl")
+    assert [row["reward"] for row in rows_of("o.jsonl")] == [0, 1] * 100
+    assert {name: Path(name).read_bytes() for name in before} == before
 
 
-def test_several_tables_are_a_question(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "a.db")) as opened:
+def test_several_tables_are_a_question() -> None:
+    with closing(sqlite3.connect(Path("a.db"))) as opened:
         opened.execute("CREATE TABLE a (x)")
         opened.execute("CREATE TABLE b (x)")
     with pytest.raises(DataError, match="has 2 tables: a, b; export one of them as JSON lines"):
-        look(tmp_path / "a.db")
+        look("a.db")
 
 
 # --- files of torch.save --------------------------------------------------------------------------------------------
@@ -345,10 +341,10 @@ SAMPLES = [
         {name: [one[name] for one in SAMPLES] for name in SAMPLES[0]},
     ],
 )
-def test_a_dump_of_samples_is_read(content: Any, tmp_path: Path) -> None:
-    path = torch_save(tmp_path / "rollout_7.pt", content)
+def test_a_dump_of_samples_is_read(content: Any) -> None:
+    path = torch_save(Path("rollout_7.pt"), content)
     found = compute(path, method="rloo")
-    made = rows_of(tmp_path / "rollout_7.advantages.jsonl")
+    made = rows_of("rollout_7.advantages.jsonl")
     assert [row["advantage"] for row in made] == RLOO
     assert all(one.items() <= row.items() for one, row in zip(SAMPLES, made, strict=True))
     assert "read as slime samples" in found.narrow.notes[0]
@@ -382,7 +378,7 @@ def torch_columns(path: Path, arrays: dict[str, tuple[str, np.ndarray]], size: A
 REWARDS = np.array([0.0, 1.0] * 3)
 
 
-def test_tensors_are_lists_of_their_numbers(tmp_path: Path) -> None:
+def test_tensors_are_lists_of_their_numbers() -> None:
     wide = np.arange(12, dtype=np.int64).reshape(6, 2)
     arrays = {
         "prompt_id": ("LongStorage", np.repeat(np.arange(3), 2)),
@@ -392,8 +388,8 @@ def test_tensors_are_lists_of_their_numbers(tmp_path: Path) -> None:
         "half": ("HalfStorage", np.array([0.5] * 6, np.float16)),
         "brain": ("BFloat16Storage", (np.array([1.5] * 6, np.float32).view(np.uint32) >> 16).astype(np.uint16)),
     }
-    compute(torch_columns(tmp_path / "batch.pt", arrays), method="rloo", output=str(tmp_path / "o.jsonl"))
-    found = pl.DataFrame(rows_of(tmp_path / "o.jsonl")).to_dict(as_series=False)
+    compute(torch_columns(Path("batch.pt"), arrays), method="rloo", output="o.jsonl")
+    found = pl.DataFrame(rows_of("o.jsonl")).to_dict(as_series=False)
     assert found["advantage"] == RLOO
     assert (found["tokens"], found["mask"]) == (wide.tolist(), (wide % 2 == 0).tolist())
     assert (found["half"], found["brain"]) == ([0.5] * 6, [1.5] * 6)
@@ -449,11 +445,11 @@ def hostile() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", hostile())
-def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, tmp_path: Path) -> None:
+def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str) -> None:
     CALLED.clear()
-    (tmp_path / "a.pt").write_bytes(torch_zip(hostile()[name]))
+    Path("a.pt").write_bytes(torch_zip(hostile()[name]))
     with pytest.raises(DataError, match=r"a\.pt: (its pickle would call .* not allowed; it was not called|not readable as a torch\.save file)"):  # fmt: skip
-        look(tmp_path / "a.pt")
+        look("a.pt")
     assert not CALLED
 
 
@@ -471,14 +467,14 @@ def test_a_pickle_that_would_call_anything_is_refused_before_it_does(name: str, 
         b"",
     ],
 )
-def test_a_pickle_without_samples_is_one_line(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / "a.pt").write_bytes(torch_zip(data))
+def test_a_pickle_without_samples_is_one_line(data: bytes) -> None:
+    Path("a.pt").write_bytes(torch_zip(data))
     with pytest.raises(DataError, match=r"a\.pt: (has no list of samples|not readable as a torch\.save file)"):
-        look(tmp_path / "a.pt")
+        look("a.pt")
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol: int, tmp_path: Path) -> None:
+def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol: int) -> None:
     rows = [
         {
             "prompt_id": k // 2, "reward": float(k % 2), "text": "]}" * 500, "tokens": [93] * 500,
@@ -486,26 +482,26 @@ def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol
         }
         for k in range(6)
     ]  # fmt: skip
-    (tmp_path / "a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
-    assert look(tmp_path / "a.pt", method="rloo").scored.rows[".advantage"].to_list() == RLOO
+    Path("a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
+    assert look("a.pt", method="rloo").scored.rows[".advantage"].to_list() == RLOO
 
 
 @pytest.mark.parametrize(("size", "stride"), [((7,), (1,)), ((10**9,), (0,)), ((6,), (2,)), ((6,), (-1,)), ((3, 3), (1, 1))])  # fmt: skip
-def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any, tmp_path: Path) -> None:
-    path = torch_columns(tmp_path / "a.pt", {"reward": ("DoubleStorage", REWARDS)}, size, stride)
+def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any) -> None:
+    path = torch_columns(Path("a.pt"), {"reward": ("DoubleStorage", REWARDS)}, size, stride)
     with pytest.raises(DataError, match="a tensor beyond its storage"):
         look(path)
 
 
-def test_a_member_that_is_compressed_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.pt").write_bytes(zipped({"archive/data.pkl": bytes(10_000)}))
+def test_a_member_that_is_compressed_is_refused() -> None:
+    Path("a.pt").write_bytes(zipped({"archive/data.pkl": bytes(10_000)}))
     with pytest.raises(DataError, match=r"archive/data\.pkl is compressed"):
-        look(tmp_path / "a.pt")
+        look("a.pt")
 
 
 @pytest.mark.parametrize("kind", ["eval", "pt", "db"])
-def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / f"a.{kind}"
+def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str) -> None:
+    path = Path(f"a.{kind}")
     if kind == "eval":
         inspect_archive(path)
     elif kind == "pt":
@@ -514,7 +510,7 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str,
     else:
         trackio(path, [("one", 1, completions(1))])
     data, random, refused = path.read_bytes(), Random(28), list[str]()  # noqa: S311 - the same bytes each time
-    for _ in range(150):
+    for _ in range(75):
         changed = bytearray(data)
         changed[random.randrange(len(data))] ^= 1 << random.randrange(8)
         path.write_bytes(changed)
@@ -523,9 +519,3 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str,
         except (DataError, UsageError) as error:
             refused.append(error.message)
     assert refused and not any("\n" in message for message in refused)
-
-
-def test_rows_are_selected_out_of_a_container(tmp_path: Path) -> None:
-    path = torch_save(tmp_path / "a.pt", {"samples": SAMPLES})
-    selected(path, per_group=1, pick="best", output=str(tmp_path / "o.jsonl"))
-    assert [row["reward"] for row in rows_of(tmp_path / "o.jsonl")] == [1.0] * 3

@@ -26,10 +26,11 @@ from grpo_cli.formats.jsonl import typed
 from grpo_cli.formats.parquet.format import Parquet
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.values.column_types import series_of
+from tests.support.drawn import paired
 from tests.support.weaving import NOTE, in_memory, inserting
 
 JSONL, PARQUET = registry.lines(), FORMATS["parquet"]
-SMALL: dict[str, Any] = {
+SMALL: Any = {
     **FORMATS,
     "jsonl": replace(JSONL, block_size=128),
     "csv": Csv("csv", block_size=128),
@@ -52,7 +53,7 @@ kinds = st.sampled_from([
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
+def tables(draw: st.DrawFn) -> list[Any]:
     columns = {name: draw(kinds) for name in draw(st.sets(st.sampled_from("abcd"), min_size=1))}
     rows = [
         {name: draw(kind) for name, kind in columns.items() if draw(st.integers(0, 9))}
@@ -63,7 +64,7 @@ def tables(draw: st.DrawFn) -> list[dict[str, Any]]:
     return [*rows, {"a": draw(columns["a"])}] if "a" in columns else [*rows, {"z": 1}]
 
 
-def lines(rows: Sequence[dict[str, Any]]) -> bytes:
+def lines(rows: Sequence[Any]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
@@ -81,7 +82,7 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> None:
 @example([{"a": []}, {"a": [None]}, {"b": None}], 8)
 @example([{"a": "\ud83d"}, {"a": "b"}], 8)
 @example([{"a": ["\ud83d"]}, {"a": ["b"]}], 8)
-def test_the_types_of_lines_are_those_of_all_values_at_once(rows: list[dict[str, Any]], size: int) -> None:
+def test_the_types_of_lines_are_those_of_all_values_at_once(rows: list[Any], size: int) -> None:
     names = dict.fromkeys(name for row in rows for name in row)
     expected = pl.DataFrame([series_of(name, [row.get(name) for row in rows]) for name in names])
     same(replace(JSONL, block_size=size).read(in_memory(lines(rows))), expected)
@@ -97,9 +98,7 @@ def test_the_types_of_lines_are_those_of_all_values_at_once(rows: list[dict[str,
 @example([{"a": []}, {"a": [1]}], 8)
 @example([{"a": "b"}, {"a": "\ud83d"}], 8)
 @example([{"a": 1}, {"b": 1}], 8)
-def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(
-    rows: list[dict[str, Any]], size: int
-) -> None:
+def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(rows: list[Any], size: int) -> None:
     source = in_memory(lines(rows))
     try:
         found = pl.concat(list(typed.parts(source, size, first=1, inner_texts=False)))
@@ -108,10 +107,10 @@ def test_the_types_of_the_first_lines_are_kept_only_if_they_hold_all_values(
     same(found, replace(JSONL, block_size=size).read(source))
 
 
-@pytest.mark.parametrize("target", ["parquet", "jsonl", "csv", "arrow"])
-@pytest.mark.parametrize(
-    "last", [b'{"k":"p","r":0.5}\n', b'{"k":"p","r":1,"late":2}\n', b'{"k":"\xff","r":1}\n', b'{"k":1,"r":2}\n']
-)
+LATER = [b'{"k":"p","r":0.5}\n', b'{"k":"p","r":1,"late":2}\n', b'{"k":"\xff","r":1}\n', b'{"k":1,"r":2}\n']
+
+
+@pytest.mark.parametrize(("target", "last"), paired(["parquet", "jsonl", "csv", "arrow"], LATER))
 def test_an_output_is_restarted_if_later_lines_have_other_types(target: str, last: bytes) -> None:
     data = lines([{"k": f"p{at}", "r": at} for at in range(100)]) + last
     added = inserting({"advantage": range(101)})

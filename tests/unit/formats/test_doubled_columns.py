@@ -23,21 +23,21 @@ BINARY: Final = ("parquet", "arrow", "ipc")
 TABLES: Final = ("csv", "tsv", *BINARY)
 
 
-def write(path: Path, table: Table) -> None:
+def write(name: str, table: Table) -> None:
     """The columns as a file of the kind that its suffix names (`.ipc`: the stream form of Arrow)."""
-    names = [name for name, _ in table]
+    path, names = Path(name), [name for name, _ in table]
     rows = list(zip(*(values for _, values in table), strict=True))
     kind = path.suffix[1:]
     if kind in {"csv", "tsv"}:
         mark = "," if kind == "csv" else "\t"
-        path.write_text("".join(mark.join(map(str, cells)) + "\n" for cells in [names, *rows]), encoding="utf-8")
+        path.write_text("".join(mark.join(map(str, cells)) + "\n" for cells in [names, *rows]))
         return
     if kind in TEXT:
-        objects = [
-            "{" + ", ".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in zip(names, row, strict=True)) + "}"
-            for row in rows
-        ]
-        path.write_text("\n".join(objects) if kind == "jsonl" else f"[{', '.join(objects)}]", encoding="utf-8")
+        objects = []
+        for row in rows:
+            fields = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in zip(names, row, strict=True)]
+            objects.append(f"{{{', '.join(fields)}}}")
+        path.write_text("\n".join(objects) if kind == "jsonl" else f"[{', '.join(objects)}]")
         return
     made = pa.table([pa.array(values) for _, values in table], names=names)
     if kind == "parquet":
@@ -56,74 +56,67 @@ def with_second(name: str) -> Table:
 @pytest.mark.parametrize(
     ("name", "places"), [("prompt_id", "1 and 5"), ("reward", "2 and 5"), ("advantage", "4 and 5")]
 )
-def test_a_column_that_is_read_or_replaced_occurs_once(kind: str, name: str, places: str, tmp_path: Path) -> None:
-    write(tmp_path / f"in.{kind}", with_second(name))
-    done = adv("compute", f"in.{kind}", "--replace", "-o", f"out.{kind}", cwd=tmp_path)
+def test_a_column_that_is_read_or_replaced_occurs_once(kind: str, name: str, places: str) -> None:
+    write(f"in.{kind}", with_second(name))
+    done = adv(f"compute in.{kind} --replace -o out.{kind}")
     assert done.status == 1
     assert done.err == f"error: in.{kind}: columns {places} are named {name!r}; rename all but one of them\n"
-    assert not (tmp_path / f"out.{kind}").exists()
+    assert not Path(f"out.{kind}").exists()
 
 
 @pytest.mark.parametrize("kind", TEXT)
 @pytest.mark.parametrize("name", ["prompt_id", "reward", "advantage"])
-def test_a_field_that_is_read_or_replaced_occurs_once_in_an_object(kind: str, name: str, tmp_path: Path) -> None:
-    write(tmp_path / f"in.{kind}", with_second(name))
-    done = adv("compute", f"in.{kind}", "--replace", "-o", f"out.{kind}", cwd=tmp_path)
+def test_a_field_that_is_read_or_replaced_occurs_once_in_an_object(kind: str, name: str) -> None:
+    write(f"in.{kind}", with_second(name))
+    done = adv(f"compute in.{kind} --replace -o out.{kind}")
     where = "in.jsonl:1" if kind == "jsonl" else "in.json row 1"
     assert (done.status, done.err) == (
         1,
         f"error: {where}: {name} is named twice in one object; write each field once\n",
     )
-    assert not (tmp_path / f"out.{kind}").exists()
+    assert not Path(f"out.{kind}").exists()
 
 
-def test_a_replaced_field_that_only_a_late_line_names_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_replaced_field_that_only_a_late_line_names_twice_is_refused_with_its_line() -> None:
     lines = [json.dumps({"prompt_id": at // 2, "reward": at % 2, "advantage": 0.5}) for at in range(3000)]
     lines[2345] = '{"prompt_id": 1172, "advantage": 1, "reward": 1, "advantage": 2}'
-    (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    done = adv("compute", "in.jsonl", "--replace", "-o", "out.jsonl", cwd=tmp_path)
+    Path("in.jsonl").write_text("\n".join(lines))
+    done = adv("compute in.jsonl --replace -o out.jsonl")
     assert (done.status, done.err) == (
         1, "error: in.jsonl:2346: advantage is named twice in one object; write each field once\n",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [*TABLES, *TEXT])
-def test_other_columns_may_have_one_name_and_keep_it(kind: str, tmp_path: Path) -> None:
-    write(tmp_path / f"in.{kind}", with_second("note"))
-    assert adv("compute", f"in.{kind}", "--column", "new", "-o", f"out.{kind}", cwd=tmp_path).status == 0
-    done = adv("verify", f"out.{kind}", "--against", f"in.{kind}", cwd=tmp_path)
+def test_other_columns_may_have_one_name_and_keep_it(kind: str) -> None:
+    write(f"in.{kind}", with_second("note"))
+    assert adv(f"compute in.{kind} --column new -o out.{kind}").status == 0
+    done = adv(f"verify out.{kind} --against in.{kind}")
     assert done.status == 0, done.err
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_a_conversion_reads_every_column(kind: str, tmp_path: Path) -> None:
-    write(tmp_path / f"in.{kind}", with_second("note"))
-    done = adv("compute", f"in.{kind}", "--column", "new", "-o", "out.jsonl", cwd=tmp_path)
+def test_a_conversion_reads_every_column(kind: str) -> None:
+    write(f"in.{kind}", with_second("note"))
+    done = adv(f"compute in.{kind} --column new -o out.jsonl")
     assert done.status == 1
     assert done.err.startswith(f"error: in.{kind}: columns 3 and 5 are named 'note'; rename all but one of them")
 
 
 @pytest.mark.parametrize(("kind", "where"), [("jsonl", "in.jsonl:1"), ("json", "in.json row 1")])
-def test_a_conversion_reads_every_field(kind: str, where: str, tmp_path: Path) -> None:
-    write(tmp_path / f"in.{kind}", with_second("note"))
-    done = adv("compute", f"in.{kind}", "--column", "new", "-o", "out.parquet", cwd=tmp_path)
-    assert done.status == 1
-    assert done.err.startswith(f"error: {where}: note is named twice in one object; write each field once")
-
-
-@pytest.mark.parametrize(("kind", "where"), [("jsonl", "in.jsonl:1"), ("json", "in.json row 1")])
-def test_a_conversion_reads_every_field_of_inner_objects(kind: str, where: str, tmp_path: Path) -> None:
-    row = '{"prompt_id": 1, "reward": 1, "notes": [{"x": 1, "y": 0, "x": 2}]}'
-    (tmp_path / f"in.{kind}").write_text(f"[{row}]" if kind == "json" else row, encoding="utf-8")
-    done = adv("compute", f"in.{kind}", "--singleton", "zero", "-o", "out.parquet", cwd=tmp_path)
+@pytest.mark.parametrize("fields", ['"x": 1, "x": 2', '"notes": [{"x": 1, "y": 0, "x": 2}]'])
+def test_a_conversion_reads_every_field(kind: str, where: str, fields: str) -> None:
+    row = f'{{"prompt_id": 1, "reward": 1, {fields}}}'
+    Path(f"in.{kind}").write_text(f"[{row}]" if kind == "json" else row)
+    done = adv(f"compute in.{kind} --singleton zero -o out.parquet")
     assert done.err.startswith(f"error: {where}: x is named twice in one object; write each field once")
 
 
 @pytest.mark.parametrize("kind", BINARY)
-def test_a_field_of_a_struct_that_is_read_occurs_once(kind: str, tmp_path: Path) -> None:
+def test_a_field_of_a_struct_that_is_read_occurs_once(kind: str) -> None:
     two = pa.StructArray.from_arrays([pa.array([0.0, 1.0]), pa.array([1.0, 0.0])], names=["score", "score"])
-    write(tmp_path / f"in.{kind}", [("prompt_id", [1, 1]), ("of", two)])
-    done = adv("compute", f"in.{kind}", "--reward", "of.score", "-o", f"out.{kind}", cwd=tmp_path)
+    write(f"in.{kind}", [("prompt_id", [1, 1]), ("of", two)])
+    done = adv(f"compute in.{kind} --reward of.score -o out.{kind}")
     assert done.status == 1
     assert done.err == f"error: in.{kind}: fields 1 and 2 are named 'score'; rename all but one of them\n"
 
@@ -134,8 +127,8 @@ def test_the_command_as_installed_gives_the_numbers_of_a_file_without_the_second
 ) -> None:
     found = []
     for name, columns in (("twice", with_second("note")), ("once", PLAIN)):
-        write(tmp_path / f"{name}.{kind}", columns)
-        words = ["compute", f"{name}.{kind}", "--column", "new", "--facts", "-o", f"{name}.out.{kind}", "--json"]
+        write(f"{name}.{kind}", columns)
+        words = [f"compute {name}.{kind} --column new --facts -o {name}.out.{kind} --json"]
         done = process(*words, cwd=tmp_path)
         facts = json.loads(done.out) if done.status == 0 else {}
         found.append((done.status, done.err, facts.get("advantage"), facts.get("reward")))

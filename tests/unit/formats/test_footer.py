@@ -191,7 +191,7 @@ def strange(kind: int, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("options", [{}, {"sorting_columns": [pq.SortingColumn(0)]}])
-def test_fields_that_nobody_knows_survive_in_every_struct(options: dict[str, Any]) -> None:
+def test_fields_that_nobody_knows_survive_in_every_struct(options: Any) -> None:
     body, raw = cut(wrote(**options))
     tree, _ = decode(raw, 0, STRUCT)
     odd = ended(body, encode(STRUCT, strange(STRUCT, tree)))

@@ -86,12 +86,10 @@ def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -
         expected = [cells.as_number(text) for text in texts]
     except ValueError:
         with pytest.raises(DataError, match="expected a number"):
-            cells.typed(cells.Field("r", "number"), pl.Series("r", texts, dtype=pl.String), "row {}".format)
+            cells.typed(cells.Field("r", "number"), pl.Series("r", texts, dtype=pl.String), str)
     else:
-        found = cells.typed(
-            cells.Field("r", "number"), pl.Series("r", texts, dtype=pl.String), "row {}".format
-        ).to_list()
-        assert repr(found) == repr(expected)
+        found = cells.typed(cells.Field("r", "number"), pl.Series("r", texts, dtype=pl.String), str)
+        assert repr(found.to_list()) == repr(expected)
 
 
 INTEGERS = (pl.Int8, pl.Int64, pl.Int128, pl.UInt8, pl.UInt64, pl.UInt128)
@@ -185,7 +183,7 @@ def json_lines(draw: st.DrawFn) -> bytes:
     return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + ("".join(lines) + last).encode()
 
 
-def parsed(data: bytes) -> list[dict[str, Any]]:
+def parsed(data: bytes) -> list[Any]:
     text = data.decode("utf-8-sig", "surrogateescape")
     return [json.loads(line) for line in text.split("\n") if line.strip()]
 
@@ -274,8 +272,8 @@ def test_taken_lines_come_in_their_new_order_each_ended() -> None:
     assert out == (b'\xef\xbb\xbf{"a":3,"advantage":0.5}\r\n{"a":1,"advantage":1.5}\r\n{"a":1,"advantage":2.5}\r\n')
 
 
-def test_lines_that_are_appended_later_are_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
+def test_lines_that_are_appended_later_are_not_read() -> None:
+    path = Path("a.jsonl")
     path.write_text('{"r":1}\n')
     source = Input.at(path)
     with path.open("a") as handle:
@@ -504,7 +502,7 @@ def test_arrow_keeps_its_compression(compression: str | None, *, stream: bool) -
 
 
 @pytest.mark.parametrize("data", NESTED)
-@pytest.mark.parametrize("take", [[], [1], [0, 1, 2, 3, 4], [4, 0, 3, 3, 1], [0, 2, 4]])
+@pytest.mark.parametrize("take", [[], [1], [4, 0, 3, 3, 1]])
 def test_taken_rows_come_in_their_new_order(data: bytes, take: list[int]) -> None:
     known = sniff(in_memory(data))
     advantages = pl.Series([float(row) for row in take], dtype=pl.Float64)

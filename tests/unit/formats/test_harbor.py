@@ -88,7 +88,7 @@ def test_jobs_in_a_folder_are_inputs_of_their_own_and_a_trial_is_one_as_well(job
 
 def test_a_trial_that_still_runs_is_no_row_and_is_named(job: Path) -> None:
     running = harbor.trial(job, "sort-list", "9-running", None, finished=False)
-    found = adv("inspect", str(job), "--json")
+    found = adv(f"inspect {job} --json")
     facts = json.loads(found.out)
     assert facts["rows"] == 6
     assert f"skipped 1 trial without a readable result.json: {running}/" in facts["warnings"]
@@ -98,7 +98,7 @@ def test_a_trial_that_still_runs_is_no_row_and_is_named(job: Path) -> None:
 def test_a_result_that_is_no_file_is_no_row_and_is_named(job: Path, what: str) -> None:
     result = harbor.trial(job, "sort-list", "9-odd", None, finished=False) / "result.json"
     {"a pipe": os.mkfifo, "a device": lambda path: path.symlink_to("/dev/zero"), "a folder": Path.mkdir}[what](result)
-    facts = json.loads(adv("inspect", str(job), "--json").out)
+    facts = json.loads(adv(f"inspect {job} --json").out)
     assert facts["rows"] == 6
     assert f"skipped 1 trial without a readable result.json: {job}/9-odd/" in facts["warnings"]
 
@@ -116,7 +116,7 @@ def test_trajectories_are_read_when_their_texts_are_asked_for(top: Path, monkeyp
     assert len(rows_of(Path(f"{top}.advantages.jsonl"))[599]["messages"]) == 4
     assert read.call_count >= few + 600
     read.reset_mock()
-    done = adv("export", str(top), "--to", "sft", "--limit", "5", "-o", "-")
+    done = adv(f"export {top} --to sft --limit 5 -o -")
     assert [row["messages"][-1]["content"] for row in done.rows] == ["1", "5", "9", "13", "17"]
     assert read.call_count < 350
 
@@ -164,9 +164,7 @@ def test_several_rewards_are_components_unless_one_is_called_reward(top: Path) -
     harbor.trial(top, "t", "b", {"correct": 0.0})
     found = look(top)
     assert list(found.facts["reward_columns"]) == ["reward_correct", "reward_style"]
-    assert "reward = reward, else the sum of the columns like reward_*" in " ".join(
-        adv("schemas", "harbor").out.split()
-    )
+    assert "reward = reward, else the sum of the columns like reward_*" in " ".join(adv("schemas harbor").out.split())
     assert found.scored.frame[".reward"].to_list() == [1.5, 0.0]
     harbor.trial(top, "t", "c", {"reward": 0.25, "style": 9.0})
     found = look(top, missing="exclude")
@@ -181,10 +179,10 @@ def test_models_that_share_a_task_are_groups_of_their_own(top: Path) -> None:
 
 
 def test_conversations_become_sft_records_and_browse_shows_them(job: Path) -> None:
-    done = adv("export", str(job), "--to", "sft", "-o", "-")
+    done = adv(f"export {job} --to sft -o -")
     assert done.status == 0, done.err
     assert [(row["reward"], row["messages"][-1]["content"]) for row in done.rows] == [(1.0, "0"), (1.0, "5")]
-    pairs = adv("export", str(job), "--to", "pairs", "-o", "-")
+    pairs = adv(f"export {job} --to pairs -o -")
     assert [row["chosen"][-1]["content"] for row in pairs.rows] == ["0", "5"]
     assert pairs.rows[0]["prompt"][0] == {"role": "user", "content": "Solve sort-list."}
     for column in (None, "messages"):
@@ -203,7 +201,7 @@ def test_browse_shows_who_said_what(job: Path) -> None:
 
 
 def test_schemas_says_why_a_folder_is_a_job(job: Path) -> None:
-    done = adv("schemas", str(job), "--json")
+    done = adv(f"schemas {job} --json")
     assert (done.status, json.loads(done.out)["schema"]) == (0, "harbor")
 
 
@@ -264,15 +262,15 @@ def test_a_job_that_cannot_be_read_is_refused_in_one_line(top: Path) -> None:
     with pytest.raises(DataError, match=r"job: none of its 1 finished trials has a reward; exception\.txt"):
         look(top)
     harbor.trial(top, "t", "b", {"reward": 1.0})
-    (top / "b" / "result.json").write_text('{"id": ', encoding="utf-8")
+    (top / "b" / "result.json").write_text('{"id": ')
     with pytest.raises(DataError, match=r"b/result\.json: not the result of a trial: .*; remove that folder"):
         look(top)
 
 
 def test_a_reward_that_a_result_names_twice_is_refused(top: Path) -> None:
     here = harbor.trial(top, "t", "a", {"reward": 1.0})
-    twice = (here / "result.json").read_text(encoding="utf-8").replace('"reward": 1.0', '"reward": 1.0, "reward": 0.0')
-    (here / "result.json").write_text(twice, encoding="utf-8")
+    twice = (here / "result.json").read_text().replace('"reward": 1.0', '"reward": 1.0, "reward": 0.0')
+    (here / "result.json").write_text(twice)
     with pytest.raises(
         DataError, match=r"a/result\.json: not the result of a trial: reward is named twice in one object"
     ):
@@ -296,9 +294,7 @@ def test_a_reward_that_a_result_names_twice_is_refused(top: Path) -> None:
         ({"exception_info": "ApiError"}, 'exception_info is "ApiError"'),
     ],
 )
-def test_a_result_of_other_types_is_refused_with_its_file_and_the_field(
-    odd: dict[str, Any], why: str, top: Path
-) -> None:
+def test_a_result_of_other_types_is_refused_with_its_file_and_the_field(odd: Any, why: str, top: Path) -> None:
     here = harbor.trial(top, "t", "a", {"reward": 1.0})
     _write(here / "result.json", json.loads((here / "result.json").read_bytes()) | odd)
     with pytest.raises(DataError, match=rf"a/result\.json: not the result of a trial: {why}; remove that folder"):
@@ -307,22 +303,22 @@ def test_a_result_of_other_types_is_refused_with_its_file_and_the_field(
 
 def test_other_folders_with_results_stay_folders(tmp_path: Path) -> None:
     for name in ("run1", "run2"):
-        (tmp_path / name).mkdir()
+        Path(name).mkdir()
         _write(tmp_path / name / "config.json", {"lr": 0.1})
         _write(tmp_path / name / "result.json", [{"prompt_id": 1, "reward": 1.0}, {"prompt_id": 1, "reward": 0.0}])
-    assert look(f"{tmp_path}/run*/result.json", group_within="file").facts["rows"] == 4
+    assert look("run*/result.json", group_within="file").facts["rows"] == 4
     with pytest.raises(DataError):
         look(tmp_path, group_within="file")  # config.json has no rewards
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value), encoding="utf-8")
+    path.write_text(json.dumps(value))
 
 
-def _rows(top: Path) -> list[dict[str, Any]]:
+def _rows(top: Path) -> list[Any]:
     compute(top, output=str(top.parent / "o.jsonl"), force=True, singleton="zero")
     return sorted(rows_of(top.parent / "o.jsonl"), key=lambda row: str(row["trial"] != "continued"))
 
 
-def _said(row: dict[str, Any]) -> list[str] | None:
+def _said(row: Any) -> list[str] | None:
     return row["messages"] and [message["content"] for message in row["messages"]]

@@ -356,11 +356,11 @@ NUMBERED = b"".join(json.dumps({"r": at % 7, "t": "x" * (at % 90)}).encode() + b
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, suffix: str) -> None:
+def test_packed_lines_are_woven_where_their_reading_found_them(suffix: str) -> None:
     data = NUMBERED + b"\n{}\n"
-    with (tmp_path / f"a.jsonl{suffix}").open("wb") as raw, packing(raw, suffix) as handle:
+    with Path(f"a.jsonl{suffix}").open("wb") as raw, packing(raw, suffix) as handle:
         handle.write(data)
-    source, sink = Input.at(tmp_path / f"a.jsonl{suffix}"), io.BytesIO()
+    source, sink = Input.at(Path(f"a.jsonl{suffix}")), io.BytesIO()
     added = pl.DataFrame({"advantage": np.arange(3001) / 7})
     index = SMALL.scan(source, [Field("r", "key")]).index
     assert len(index) > 5
@@ -369,12 +369,12 @@ def test_packed_lines_are_woven_where_their_reading_found_them(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("take", [None, np.arange(0, 3000, 2)], ids=["all", "some"])
-def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any, tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(NUMBERED)
+def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any) -> None:
+    Path("a.jsonl").write_bytes(NUMBERED)
     found = []
     added = pl.DataFrame({"advantage": np.arange(3000 if take is None else len(take)) / 7})
     for known in (True, False):
-        source, sink = Input.at(tmp_path / "a.jsonl"), io.BytesIO()
+        source, sink = Input.at(Path("a.jsonl")), io.BytesIO()
         index = SMALL.scan(source, [Field("r", "key")]).index if known else None
         with opening() as opened:
             SMALL.weave(source, index, sink, Weaving(added=added, take=take, replace=False, metadata={}))
@@ -392,9 +392,9 @@ def opening() -> Any:
     return mock.patch.object(blocks, "_opened_at", wraps=blocks._opened_at)
 
 
-def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
+def test_a_file_takes_many_pieces_as_it_takes_one() -> None:
     parts = [bytes([at % 251]) * (at % 90) for at in range(5000)]
-    with replacing(tmp_path / "a", force=False) as sink:
+    with replacing(Path("a"), force=False) as sink:
         sink.write(b"head")
         sink.writelines(memoryview(part) for part in parts)
         sink.write(b"between")
@@ -402,20 +402,18 @@ def test_a_file_takes_many_pieces_as_it_takes_one(tmp_path: Path) -> None:
         assert sink.tell() == len(b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]))
         sink.write(b"tail")
     whole = b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]) + b"tail"
-    assert (tmp_path / "a").read_bytes() == whole
+    assert Path("a").read_bytes() == whole
 
 
-def test_a_column_that_is_in_no_line_is_refused_without_parsing_the_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_column_that_is_in_no_line_is_refused_without_parsing_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """3 million lines took 20 s to be refused."""
-    path = tmp_path / "a.jsonl"
+    path = Path("a.jsonl")
     path.write_text('{"prompt_id": 1, "reward": 1.0, "response": "a scoer of text"}\n' * 20_000)
     (table,) = open_tables(find_inputs([str(path)])[0], Binding())
     read: list[bytes] = []
     exact = lines.parsed
 
-    def parsed(line: bytes) -> dict[str, Any]:
+    def parsed(line: bytes) -> Any:
         read.append(line)
         return exact(line)
 

@@ -50,7 +50,7 @@ def counts(data: bytes) -> list[int]:
     return found
 
 
-SHAPES: list[dict[str, Any]] = [
+SHAPES: list[Any] = [
     {},
     {"use_dictionary": False},
     {"data_page_version": "2.0"},
@@ -60,7 +60,7 @@ SHAPES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", SHAPES)
-def test_an_intact_file_passes(options: dict[str, Any]) -> None:
+def test_an_intact_file_passes(options: Any) -> None:
     data = written(**options)
     check(io.BytesIO(data), len(data), pq.read_metadata(io.BytesIO(data)).schema, TABLE.column_names)
 
@@ -72,7 +72,7 @@ def test_a_file_by_polars_passes() -> None:
 
 
 @pytest.mark.parametrize("options", SHAPES)
-def test_each_count_that_cannot_be_is_one_line_and_no_abort(options: dict[str, Any]) -> None:
+def test_each_count_that_cannot_be_is_one_line_and_no_abort(options: Any) -> None:
     data = written(**options)
     places = counts(data)
     assert len(places) >= 2

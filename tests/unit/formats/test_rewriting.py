@@ -37,9 +37,9 @@ def fewer(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_96_bit_timestamps_are_copied_and_never_re_encoded(tmp_path: Path, *, nested: bool) -> None:
+def test_96_bit_timestamps_are_copied_and_never_re_encoded(*, nested: bool) -> None:
     """Read as nanoseconds they would wrap around after the year 2262."""
-    path, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    path, out = Path("in.parquet"), Path("out.parquet")
     times = pa.array([NEVER, None, 1_700_000_000_000_001] * 4, pa.timestamp("us"))
     given = table(t=pa.StructArray.from_arrays([times], ["at"]) if nested else times)
     pq.write_table(given, path, use_deprecated_int96_timestamps=True, store_schema=False)
@@ -50,7 +50,7 @@ def test_96_bit_timestamps_are_copied_and_never_re_encoded(tmp_path: Path, *, ne
     assert f"{path}: {name} has 96-bit timestamps (INT96), which are copied but not re-encoded; keep" in done.err
     assert not out.exists()
     assert run("select", path, "-o", out, "--limit", "1").status == 1
-    for arguments in (["-o", out], [*FEWER, "--only", "-o", tmp_path / "only.parquet"], ["--in-place"]):
+    for arguments in (["-o", out], [*FEWER, "--only", "-o", Path("only.parquet")], ["--in-place"]):
         assert not run("compute", path, "--quiet", *arguments).status
     footer_at = len(before) - 8 - int.from_bytes(before[-8:-4], "little")
     for whole in (out, path):
@@ -60,8 +60,8 @@ def test_96_bit_timestamps_are_copied_and_never_re_encoded(tmp_path: Path, *, ne
         assert "advantage" in found.column_names
 
 
-def test_entries_that_describe_the_schema_learn_of_the_new_column(tmp_path: Path) -> None:
-    path = tmp_path / "in.parquet"
+def test_entries_that_describe_the_schema_learn_of_the_new_column() -> None:
+    path = Path("in.parquet")
     names = table().column_names
     kinds = {"prompt_id": "string", "reward": "double"}
     spark = {
@@ -77,32 +77,13 @@ def test_entries_that_describe_the_schema_learn_of_the_new_column(tmp_path: Path
     assert found[b"mine"] == b"kept"
 
 
-def test_a_column_that_is_recomputed_gets_a_new_description_in_its_place(tmp_path: Path) -> None:
-    path = tmp_path / "in.parquet"
-    given = table(advantage=pa.array(["old"] * ROWS), text=pa.array(["t"] * ROWS))
-    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in given.column_names]
-    pq.write_table(given.replace_schema_metadata({SPARK: json.dumps({"type": "struct", "fields": fields})}), path)
-    done = run("compute", path, "-o", tmp_path / "out.parquet", "--replace", *FEWER)
-    assert not done.status, done.err
-    facts = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[SPARK.encode()])["fields"]
-    assert [(field["name"], field["type"]) for field in facts][2:] == [("advantage", "double"), ("text", "string")]
-
-
-def test_an_entry_of_an_unknown_form_stays(tmp_path: Path) -> None:
-    path = tmp_path / "in.parquet"
-    facts = {SPARK: "{}", "pandas": "[]", "huggingface": '{"info": {"features": {"other": 1}}}'}
-    pq.write_table(table().replace_schema_metadata(facts), path)
-    found = pq.read_schema(fewer(path)).metadata
-    assert {key: found[key.encode()].decode() for key in facts} == facts
-
-
 # --- side files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-def test_a_file_with_checksums_beside_it_is_not_replaced(tmp_path: Path, suffix: str) -> None:
+def test_a_file_with_checksums_beside_it_is_not_replaced(suffix: str) -> None:
     """Hadoop's `.crc` files: nobody would update them, and then Spark refuses to read the file."""
-    source, target = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    source, target = Path(f"in.{suffix}"), Path(f"out.{suffix}")
     if suffix == "jsonl":
         source.write_text("".join(json.dumps({"prompt_id": row // 4, "reward": row % 5}) + "\n" for row in range(ROWS)))
     else:

@@ -28,11 +28,11 @@ def parquet_of(table: pa.Table, notes: dict[str, str], **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def spark_fields(**types: str) -> list[dict[str, Any]]:
+def spark_fields(**types: str) -> list[Any]:
     return [{"name": name, "type": dtype, "nullable": True, "metadata": {}} for name, dtype in types.items()]
 
 
-def described(notes: dict[str, str]) -> tuple[dict[str, Any], list[str]]:
+def described(notes: dict[str, str]) -> tuple[Any, list[str]]:
     data = parquet_of(pa.table({"k": [1, 2], "r": [0.5, 1.0]}), notes, store_schema=False)
     out, told_of = woven(data, advantage=[0.5, 1.5], status=["a", "b"], n=[1, 2], t=[[0.5], [0.0, 1.5]])
     found = pq.read_metadata(io.BytesIO(out)).metadata

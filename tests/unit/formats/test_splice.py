@@ -30,6 +30,7 @@ from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.splice import copy_start
 from grpo_cli.formats.registry import FORMATS
 from grpo_cli.values.cells import Field
+from tests.support.drawn import paired
 from tests.support.weaving import NOTE, in_memory, inserting, woven_with_notes
 
 ROWS = 7
@@ -126,8 +127,7 @@ def is_spliced(old: bytes, new: bytes, *added: str) -> bool:
 # --- who wrote it ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("pages", ["1.0", "2.0"])
+@pytest.mark.parametrize(("codec", "pages"), paired(CODECS, ["1.0", "2.0"]))
 def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
     data = wrote(TABLE, compression=codec, data_page_version=pages, row_group_size=3, write_page_index=True)
     old, new = (metadata(file).row_group(0) for file in (data, check(data, ROWS, tmp_path)))
@@ -135,7 +135,7 @@ def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"compression": "uncompressed"}, {"statistics": False}])
-def test_files_by_polars(options: dict[str, Any], tmp_path: Path) -> None:
+def test_files_by_polars(options: Any, tmp_path: Path) -> None:
     sink = io.BytesIO()
     frame = pl.DataFrame({
         "k": ["a", "b", None, "c"], "c": pl.Series(["x", "y", "x", None], dtype=pl.Categorical),
@@ -160,7 +160,7 @@ def test_files_by_pandas(index: Any, tmp_path: Path) -> None:
 
 
 def test_files_by_duckdb(tmp_path: Path) -> None:
-    path = str(tmp_path / "d.parquet")
+    path = "d.parquet"
     query = "select i, 't' || i % 5 t, [i, null] l, {'a': i} s, map {'k': i} m from range(2500) t(i)"
     duckdb.execute(f"copy ({query}) to '{path}' (row_group_size 2048, parquet_version v2)")
     check(Path(path).read_bytes(), 2500, tmp_path)
@@ -175,7 +175,7 @@ def test_files_by_duckdb(tmp_path: Path) -> None:
         {"write_page_checksum": True, "use_dictionary": False, "version": "1.0"},
     ],
 )
-def test_rarer_options(options: dict[str, Any], tmp_path: Path) -> None:
+def test_rarer_options(options: Any, tmp_path: Path) -> None:
     data = wrote(TABLE, **options)
     old, new = (metadata(file).row_group(0) for file in (data, check(data, ROWS, tmp_path)))
     assert new.sorting_columns == old.sorting_columns
@@ -229,12 +229,12 @@ def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
     assert is_spliced(sink.getvalue(), out, "advantage", *more)
 
 
-def test_filters_that_use_statistics_and_indexes_find_the_same_rows(tmp_path: Path) -> None:
+def test_filters_that_use_statistics_and_indexes_find_the_same_rows() -> None:
     rows = 5000
     table = pa.table({"k": range(rows), "t": [f"{row:05}" for row in range(rows)]})
     bloom = {"t": {"ndv": 1000, "fpp": 0.01}}
     data = wrote(table, row_group_size=1000, write_page_index=True, bloom_filter_options=bloom, data_page_size=100)
-    path = tmp_path / "a.parquet"
+    path = Path("a.parquet")
     path.write_bytes(woven(data, adding(rows))[0])
     for column, value in {"k": 1234, "t": "01234", "advantage": 1232.75}.items():
         found = [
@@ -246,7 +246,7 @@ def test_filters_that_use_statistics_and_indexes_find_the_same_rows(tmp_path: Pa
 
 
 def test_columns_with_odd_names_and_of_nested_types() -> None:
-    more: dict[str, Any] = {
+    more: Any = {
         "a.b": ["x", "y"], "é\n": [1, 2], "list": [[1.0], [None, 2.0]], "struct": [{"x": 1, "y": ["a"]}] * 2,
     }  # fmt: skip
     data = wrote(pa.table({"a": [{"b": 1}, {"b": 2}], "a.c": [1, 2]}), row_group_size=1)
@@ -362,14 +362,14 @@ def test_a_dictionary_is_made_only_where_values_repeat() -> None:
 
 
 @pytest.mark.parametrize("mode", ["wb", "ab", "w+b"])
-def test_the_file_is_the_same_wherever_it_is_written(mode: Literal["wb", "ab", "w+b"], tmp_path: Path) -> None:
-    source = tmp_path / "a.parquet"
+def test_the_file_is_the_same_wherever_it_is_written(mode: Literal["wb", "ab", "w+b"]) -> None:
+    source = Path("a.parquet")
     source.write_bytes(wrote(TABLE))
     expected, _ = woven(source.read_bytes(), adding(ROWS))
-    with (tmp_path / "b").open(mode) as sink:
+    with Path("b").open(mode) as sink:
         FORMATS["parquet"].weave(Input.at(source), None, sink, adding(ROWS))
         assert sink.tell() == len(expected)
-    assert (tmp_path / "b").read_bytes() == expected
+    assert Path("b").read_bytes() == expected
 
 
 def test_a_pipe_takes_it_too() -> None:
@@ -382,11 +382,11 @@ def test_a_pipe_takes_it_too() -> None:
         assert read.result() == expected
 
 
-def test_a_file_that_became_shorter_is_a_changed_input(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
+def test_a_file_that_became_shorter_is_a_changed_input() -> None:
+    path = Path("a.parquet")
     path.write_bytes(wrote(TABLE))
     source = Input.at(path)
-    with path.open("rb") as handle, (tmp_path / "b").open("wb") as sink:
+    with path.open("rb") as handle, Path("b").open("wb") as sink:
         os.truncate(path, 10)
         with pytest.raises(InputChanged):
             copy_start(source, handle, sink, 100)
