@@ -19,6 +19,7 @@ from pyarrow import feather
 import grpo_cli
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
+from grpo_cli.errors import DataError
 from grpo_cli.files.kept import keeping
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import normalized
@@ -71,6 +72,13 @@ def compute(*inputs: Path | str, phase: Callable[..., None] = lambda *_: None, *
 def look(*inputs: Path | str, **options: Any) -> Seen:
     """What `compute` would do, without writing."""
     return compute(*inputs, dry_run=True, **options)
+
+
+def refused(*inputs: Path | str, **options: Any) -> str:
+    """What is said of inputs with which no run begins."""
+    with pytest.raises(DataError) as raised:
+        look(*inputs, **options)
+    return str(raised.value)
 
 
 def inspect_job(*inputs: Path | str, by_steps: bool = False, **options: Any) -> inspect.Job:

@@ -19,7 +19,7 @@ from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.write.verify import verify
 from tests.support import harbor
 from tests.support.command import adv
-from tests.support.jobs import compute, look, rows_of, selected
+from tests.support.jobs import compute, look, refused, rows_of, selected
 from tests.support.schema_files import WRITERS
 from tests.unit.browse.files import model
 
@@ -41,7 +41,7 @@ def test_a_row_is_a_trial_and_the_output_is_a_table_of_its_own(job: Path) -> Non
     before = sorted(path.read_bytes() for path in job.rglob("*.json"))
     done = compute(job, method="rloo")
     assert done.facts["outputs"] == [f"{job}.advantages.jsonl"]
-    rows = rows_of(Path(f"{job}.advantages.jsonl"))
+    rows = rows_of(f"{job}.advantages.jsonl")
     assert [row["advantage"] for row in rows] == RLOO
     assert rows[0] == {
         "task": "sort-list", "trial": "0-sort-list__Ab0", "eval": "terminus-2__gpt-5__terminal-bench",
@@ -81,8 +81,7 @@ def test_jobs_in_a_folder_are_inputs_of_their_own_and_a_trial_is_one_as_well(job
     found = look(job.parent, group_within="file")
     assert found.facts["inputs"] == [str(job), str(job.parent / "more" / job.name)]
     assert found.facts["groups"] == 4
-    with pytest.raises(DataError, match="--group-within"):
-        look(job.parent)
+    assert "--group-within" in refused(job.parent)
     assert look(job / "0-sort-list__Ab0", singleton="zero").facts["rows"] == 1
 
 
@@ -113,7 +112,7 @@ def test_trajectories_are_read_when_their_texts_are_asked_for(top: Path, monkeyp
     few = read.call_count
     assert few < 300  # a sample, to compare prompts
     compute(top)
-    assert len(rows_of(Path(f"{top}.advantages.jsonl"))[599]["messages"]) == 4
+    assert len(rows_of(f"{top}.advantages.jsonl")[599]["messages"]) == 4
     assert read.call_count >= few + 600
     read.reset_mock()
     done = adv(f"export {top} --to sft --limit 5 -o -")
@@ -155,8 +154,7 @@ def test_an_error_is_asked_for_where_harbor_marks_a_row_without_a_reward(top: Pa
         harbor.trial(top, "t", name, {"reward": float(name == "a")}, exception=exception)
     with pytest.raises(DataError, match=r"a row without a reward, as .* marks it; --missing exclude leaves"):
         look(top, missing="error")
-    with pytest.raises(DataError, match="a row without a reward"):
-        look(top, set=["rewards.missing=error"])
+    assert "a row without a reward" in refused(top, set=["rewards.missing=error"])
 
 
 def test_several_rewards_are_components_unless_one_is_called_reward(top: Path) -> None:
@@ -259,8 +257,7 @@ def test_the_steps_of_a_task_are_one_conversation(top: Path) -> None:
 
 def test_a_job_that_cannot_be_read_is_refused_in_one_line(top: Path) -> None:
     harbor.trial(top, "t", "a", None, exception="ApiError")
-    with pytest.raises(DataError, match=r"job: none of its 1 finished trials has a reward; exception\.txt"):
-        look(top)
+    assert "job: none of its 1 finished trials has a reward; exception.txt" in refused(top)
     harbor.trial(top, "t", "b", {"reward": 1.0})
     (top / "b" / "result.json").write_text('{"id": ')
     with pytest.raises(DataError, match=r"b/result\.json: not the result of a trial: .*; remove that folder"):
@@ -271,10 +268,7 @@ def test_a_reward_that_a_result_names_twice_is_refused(top: Path) -> None:
     here = harbor.trial(top, "t", "a", {"reward": 1.0})
     twice = (here / "result.json").read_text().replace('"reward": 1.0', '"reward": 1.0, "reward": 0.0')
     (here / "result.json").write_text(twice)
-    with pytest.raises(
-        DataError, match=r"a/result\.json: not the result of a trial: reward is named twice in one object"
-    ):
-        look(top)
+    assert "a/result.json: not the result of a trial: reward is named twice in one object" in refused(top)
 
 
 @pytest.mark.parametrize(

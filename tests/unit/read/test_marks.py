@@ -12,7 +12,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv
-from tests.support.jobs import look, write
+from tests.support.jobs import look, refused, write
 from tests.support.schema_files import WRITERS, chat, lines
 
 MASKED = "masked"
@@ -109,8 +109,7 @@ def test_in_a_record_with_lists_a_mark_is_a_list_or_a_value_for_all(suffix: str)
     seen = look(path, masked_column="cut", left_out_column="failed")
     assert [*seen.scored.rows[".status"]] == ["scored", "masked", "scored", "left-out", "left-out"]
     rows[1]["cut"] = [0, 0, 1]
-    with pytest.raises(DataError, match="cut has 3 values, rewards 2"):
-        look(write(f"y{suffix}", rows), masked_column="cut")
+    assert "cut has 3 values, rewards 2" in refused(write(f"y{suffix}", rows), masked_column="cut")
 
 
 def test_the_reward_itself_may_be_the_mark() -> None:
@@ -208,8 +207,7 @@ def test_how_masked_rows_count_says_nothing_where_none_are_masked(rule: str) -> 
 
 
 def test_a_mark_needs_a_column_that_is_there() -> None:
-    with pytest.raises(DataError, match="no column 'marks'; did you mean 'mark'"):
-        look(in_file([1, 0]), masked_column="marks")
+    assert "no column 'marks'; did you mean 'mark'" in refused(in_file([1, 0]), masked_column="marks")
     with pytest.raises(UsageError, match="--masked-column '=1' names no column"):
         look(in_file([1, 0]), masked_column="=1")
 

@@ -15,7 +15,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.formats.json_document import document
 from grpo_cli.read.prompt_check import prompt_of
 from tests.support.drawn import paired
-from tests.support.jobs import look, write
+from tests.support.jobs import look, refused, write
 
 LEVELS = ["easy", "medium", "hard"]
 
@@ -74,8 +74,7 @@ def test_ids_that_restart_once_are_noticed(suffix: str, rounds: int) -> None:
     if suffix == ".jsonl.gz":  # only the beginning of a packed file is read
         prompts = [prompt for prompt in prompts if prompt < 8 or rounds <= prompt < rounds + 8]
     rows = [{"prompt_id": one % rounds, "prompt": f"What is {one} and one?", "reward": one % 2} for one in prompts]
-    with pytest.raises(DataError, match="hold several prompts"):
-        look(saved(rows, Path(f"x{suffix}")))
+    assert "hold several prompts" in refused(saved(rows, Path(f"x{suffix}")))
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -84,8 +83,7 @@ def test_of_large_documents_the_last_is_compared(count: int) -> None:
     paths = [saved([{**row, "step": at} for row in rows], Path(f"{at}.json")) for at in range(count)]
     for path in paths:
         path.write_text(path.read_text() + " " * document._AGAIN)
-    with pytest.raises(DataError, match="hold several prompts"):
-        look(*paths, group_within="step")
+    assert "hold several prompts" in refused(*paths, group_within="step")
 
 
 def test_each_cure_that_is_named_cures() -> None:
@@ -133,10 +131,8 @@ def test_ids_that_restart_in_each_file_are_not_said_to_be_shards() -> None:
     with pytest.raises(DataError) as error:
         look(file("a.jsonl", "say"), file("b.jsonl", "write"))
     assert error.value.hint == "--group-within file: ids restart in each, since one has several prompts"
-    with pytest.raises(DataError, match="groups of prompt_id hold several prompts"):
-        look("a.jsonl", "b.jsonl", group_within="input")
-    with pytest.raises(DataError, match="--group-within input if they are shards"):
-        look(file("c.jsonl", "say"), "a.jsonl")
+    assert "groups of prompt_id hold several prompts" in refused("a.jsonl", "b.jsonl", group_within="input")
+    assert "--group-within input if they are shards" in refused(file("c.jsonl", "say"), "a.jsonl")
 
 
 def test_ids_that_restart_in_each_step_are_not_said_to_be_one_round() -> None:
@@ -181,8 +177,7 @@ def test_a_conversation_is_compared_up_to_its_first_response() -> None:
 @pytest.mark.parametrize("same", ["", "Answer.", None])
 def test_a_text_that_is_the_same_everywhere_is_ignored(same: str | None) -> None:
     rows = [{**row, "input": same} for row in by_level(column="instruction")]
-    with pytest.raises(DataError, match="instruction differs inside 3 of 3 groups"):
-        look(write("x.jsonl", rows))
+    assert "instruction differs inside 3 of 3 groups" in refused(write("x.jsonl", rows))
 
 
 def test_steps_of_a_rollout_may_have_prompts_of_their_own() -> None:
@@ -245,8 +240,7 @@ def test_a_text_of_any_name_that_comes_back_in_one_group_is_a_prompt(suffix: str
 
 def test_prompts_that_take_turns_are_seen_in_a_small_file() -> None:
     rows = by_shard(lambda at: f"How many are {at // 32 * 8 + at % 8} and one?")
-    with pytest.raises(DataError, match="groups of group_id hold several prompts: ask differs"):
-        look(saved(rows, Path("rollouts.jsonl")))
+    assert "groups of group_id hold several prompts: ask differs" in refused(saved(rows, Path("rollouts.jsonl")))
 
 
 NO_PROMPTS: dict[str, Callable[[int], str]] = {
@@ -311,8 +305,7 @@ def test_one_prompt_at_the_beginning_of_another_is_another_prompt_unless_a_turn_
     if is_one:
         look(path)
     else:
-        with pytest.raises(DataError, match="groups of task_id hold several prompts"):
-            look(path)
+        assert "groups of task_id hold several prompts" in refused(path)
 
 
 @pytest.mark.parametrize(
@@ -387,8 +380,9 @@ def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str) 
 
 
 def test_an_empty_text_is_no_key_and_an_image_is_no_empty_prompt() -> None:
-    with pytest.raises(DataError, match="prompt is empty in all 4 rows"):
-        look(write("x.jsonl", [{"prompt": " ", "reward": at % 2} for at in range(4)]))
+    assert "prompt is empty in all 4 rows" in refused(
+        write("x.jsonl", [{"prompt": " ", "reward": at % 2} for at in range(4)])
+    )
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": "x.png"}]}]
     images = write("y.jsonl", [{"prompt": image, "reward": at % 2} for at in range(4)])
     assert look(images).facts["groups"] == 1

@@ -13,7 +13,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.known_names import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
-from tests.support.jobs import NAN, frame, look, near, write
+from tests.support.jobs import NAN, frame, look, near, refused, write
 
 INF = math.inf
 
@@ -90,8 +90,7 @@ def test_two_candidates_inside_a_tier_are_listed_and_without_one_all_columns(
 def test_a_column_that_is_not_there_is_refused_with_the_nearest(option: str) -> None:
     data = [{"prompt_id": 1, "reward": r, "score": r} for r in (0, 1)]
     options: Any = {"group": "prompt_id", "scale": "batch", option: "scoer"}
-    with pytest.raises(DataError, match="no column 'scoer'; did you mean 'score'"):
-        look(write("a.jsonl", data), **options)
+    assert "no column 'scoer'; did you mean 'score'" in refused(write("a.jsonl", data), **options)
     with pytest.raises(DataError, match="frame: no column 'scoer'; did you mean 'score'"):
         grpo_cli.advantages(pl.DataFrame(data), **options)
 
@@ -99,8 +98,7 @@ def test_a_column_that_is_not_there_is_refused_with_the_nearest(option: str) -> 
 def test_names_are_those_of_all_files_together() -> None:
     first = write("a.jsonl", [{"prompt_id": "p", "reward": r} for r in (0, 1)])
     other = write("b.jsonl", [{"uid": "p", "reward": r} for r in (0, 1)])
-    with pytest.raises(DataError, match="several columns could be the group key: prompt_id, uid"):
-        look(first, other)
+    assert "several columns could be the group key: prompt_id, uid" in refused(first, other)
 
 
 @pytest.mark.parametrize("extra", ["step", "sample"])
@@ -116,8 +114,7 @@ def test_a_column_that_nobody_asked_for_may_be_missing_in_some_files(extra: str)
 def test_a_file_or_frame_without_rows_is_refused() -> None:
     with pytest.raises(DataError, match="no rows"):
         grpo_cli.advantages(frame([1.0]).clear())
-    with pytest.raises(DataError, match="no rows"):
-        look(write("a.jsonl", []))
+    assert "no rows" in refused(write("a.jsonl", []))
 
 
 # --- rewards -----------------------------------------------------------------------------------------------
@@ -379,8 +376,9 @@ def test_an_id_that_says_the_same_as_the_text_is_no_rival() -> None:
     rows = [{"id": at // 2, "prompt": f"p {at // 2}", "reward": at % 2} for at in range(8)]
     narrow = look(write("a.jsonl", rows)).narrow
     assert narrow.key.columns == ["prompt"] and narrow.notes[0] == "group = prompt (found by name)"
-    with pytest.raises(DataError, match="several columns could be the group key: prompt, id"):
-        look(write("b.jsonl", [{**row, "id": at // 4} for at, row in enumerate(rows)]))
+    assert "several columns could be the group key: prompt, id" in refused(
+        write("b.jsonl", [{**row, "id": at // 4} for at, row in enumerate(rows)])
+    )
 
 
 @pytest.mark.parametrize(("beside", "note"), [("conversation_id", ""), ("kind", ", no id beside it")])

@@ -383,8 +383,8 @@ def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows() -
     write("a.jsonl", [{"uuid": f"u{k}", "index": k, "reward": 1} for k in range(4)])
     write("b.jsonl", [{"uuid": f"u{k}", "index": 9 - k, "new": k} for k in range(4)])
     assert adv("add a.jsonl --from b.jsonl --column new -o c.jsonl").status == 0
-    write("b.jsonl", [{"prompt_id": 0, "index": 9 - k, "new": k} for k in range(4)])
-    write("a.jsonl", [{"prompt_id": 0, "index": k, "reward": 1} for k in range(4)])
+    write("b.jsonl", [{"uuid": 0, "index": 9 - k, "new": k} for k in range(4)])
+    write("a.jsonl", [{"uuid": 0, "index": k, "reward": 1} for k in range(4)])
     done = adv("add a.jsonl --from b.jsonl --column new -o d.jsonl")
     assert (done.status, "index differs from a.jsonl in 4 of 4 rows" in done.err) == (1, True)
 

@@ -17,7 +17,7 @@ import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv
 from tests.support.drawn import examples, some
-from tests.support.jobs import look, write
+from tests.support.jobs import look, refused, write
 from tests.support.schema_files import WRITERS
 
 Row = dict[str, Any]
@@ -188,8 +188,7 @@ def test_a_column_that_one_row_of_one_file_has_is_null_in_all_others(tmp_path: P
 
 
 def test_a_column_that_no_row_has_is_an_error_with_near_names(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no column 'rewrd'; did you mean 'reward'"):
-        look(in_files(tmp_path, late=False), rows=["rewrd is null"])
+    assert "no column 'rewrd'; did you mean 'reward'" in refused(in_files(tmp_path, late=False), rows=["rewrd is null"])
     nested = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "info": [{"kind": "x"}, {"kind": "y"}]})
     with pytest.raises(DataError, match=r"no column 'info\.knd'"):
         grpo_cli.compute(nested, rows="info.knd is null")
@@ -282,8 +281,7 @@ def test_a_mark_that_nothing_reads_is_still_named_beside_a_condition() -> None:
 def test_checks_look_at_the_rows_that_meet_it() -> None:
     again = [{"prompt_id": "a", "reward": i % 2, "step": i // 2} for i in range(6)]
     path = write("x.jsonl", [*again, {"prompt_id": None, "reward": 1, "step": 1}])
-    with pytest.raises(DataError, match="prompt_id is null"):
-        look(path)
+    assert "prompt_id is null" in refused(path)
     with pytest.raises(DataError, match=r"a group key \(.*\) has rows in several values of 'step'"):
         look(path, rows=["prompt_id is not null"])
     found = look(path, rows=["step == 1 and prompt_id is not null"])

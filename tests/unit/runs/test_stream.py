@@ -5,12 +5,9 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import os
 import re
 import subprocess
 import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,24 +32,12 @@ def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, Any]:
-    """What comes out of a stream into which `data` is written in this many pieces."""
-    read, write = os.pipe()
-
-    def feed() -> None:
-        with suppress(BrokenPipeError), os.fdopen(write, "wb", buffering=0) as source:
-            step = max(1, len(data) // pieces)
-            for start in range(0, len(data), step):
-                source.write(data[start : start + step])
-
-    feeder = threading.Thread(target=feed)
-    feeder.start()
+def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, dict[str, Any]]:
+    """What comes out of a stream that arrives in this many pieces."""
+    step = max(1, len(data) // pieces)
+    parts = [data[start : start + step] for start in range(0, len(data), step)]
     sink = io.BytesIO()
-    try:
-        with os.fdopen(read, "rb") as source:
-            facts = run(job("-", **({"group": "prompt_id"} | options)), source, sink)
-    finally:
-        feeder.join(timeout=30)
+    facts = run(job("-", **({"group": "prompt_id"} | options)), Arriving(parts), sink)
     return sink.getvalue(), document(facts)
 
 

@@ -21,7 +21,7 @@ from grpo_cli.formats.registry import FORMATS, listed, nested, of
 from grpo_cli.values.cells import Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
-from tests.support.jobs import compute, look, write
+from tests.support.jobs import compute, look, refused, write
 from tests.support.jobs import rows_of as rows_of_file
 from tests.support.weaving import in_memory, inserting
 
@@ -250,8 +250,7 @@ def test_packed_lines_of_nested_records_are_read_and_written_packed(suffix: str)
 def test_lists_of_other_lengths_are_refused_with_their_line() -> None:
     rows = [{"prompt": "a", "completions": ["x", "y"], "rewards": [1, 0], "acc": [1, 0, 1]}]
     path = write("w.jsonl", rows)
-    with pytest.raises(DataError, match=r"w\.jsonl:1: rewards has 2 values, rewards or acc 3"):
-        look(path, reward=["rewards", "acc"])
+    assert "w.jsonl:1: rewards has 2 values, rewards or acc 3" in refused(path, reward=["rewards", "acc"])
 
 
 @pytest.mark.parametrize("others", [1, 5, 9])
@@ -394,17 +393,14 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
 def test_a_reward_of_parts_is_refused_with_the_flags_that_name_them() -> None:
     rows = [{"prompt_id": 1, "reward": {"accuracy": k, "format": 0.5}} for k in (0, 1)]
     path = write("x.jsonl", rows)
-    with pytest.raises(DataError, match=r"--reward reward\.accuracy --reward reward\.format"):
-        look(path)
+    assert "--reward reward.accuracy --reward reward.format" in refused(path)
     assert look(path, reward=["reward.accuracy", "reward.format"]).scored.frame[".reward"].to_list() == [0.5, 1.5]
 
 
 def test_an_empty_folder_and_a_folder_of_empty_files_say_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no file to read"):
-        look(tmp_path)
+    assert "no file to read" in refused(tmp_path)
     Path("a.jsonl").touch()
-    with pytest.raises(DataError, match=r"a\.jsonl: no rows"):
-        look(tmp_path)
+    assert "a.jsonl: no rows" in refused(tmp_path)
 
 
 def test_nested_documents_are_not_read_from_the_middle_of_other_things() -> None:
