@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.exports import Wanted
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
