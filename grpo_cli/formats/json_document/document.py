@@ -177,7 +177,8 @@ class Documents(Format):
         wanted = [(name, _outline(self, source).far.get(name)) for name in columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)
         taken = frozenset(numbers.tolist())
-        first = enumerate(islice(every, int(numbers.max(initial=-1)) + 1))
+        last = int(numbers.max(initial=0))
+        first = enumerate(islice(every, last + 1))
         chosen = ((at, document, row) for at, (document, row) in first if at in taken)
         while some := list(islice(chosen, _TEXTS)):
             try:

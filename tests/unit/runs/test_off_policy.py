@@ -289,22 +289,10 @@ def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row(path: Path) ->
     assert "1 row: no log-probs" in capped.out + capped.err
 
 
-def test_where_no_row_is_left_there_is_no_ratio(path: Path, tmp_path: Path) -> None:
-    path.write_text("".join(json.dumps({**row, "prompt": "q", "completion": "a"}) + "\n" for row in ROWS))
-    done = adv(
-        "export",
-        str(path),
-        "--to",
-        "weights",
-        "-o",
-        f"{tmp_path}/b.jsonl",
-        "--ratio-cap",
-        "2",
-        *NEW,
-        "--where",
-        "mean > 99",
-    )
-    assert (done.status, (tmp_path / "b.jsonl").read_text()) == (0, "")
+def test_where_no_row_is_left_there_is_no_ratio(path: Path) -> None:
+    write(path, [{**row, "prompt": "q", "completion": "a"} for row in ROWS])
+    done = adv(f"export {path} --to weights -o b.jsonl --ratio-cap 2 {NEW} --where 'mean > 99'")
+    assert (done.status, Path("b.jsonl").read_text()) == (0, "")
     assert "no record is left" in done.out
 
 
