@@ -397,8 +397,8 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
             raise DataError(f"{series.name} is {str(series.dtype).lower()}, which has no mean", "--take first|last")
         if series.dtype.is_integer() and int(series.abs().max() or 0) > _EXACT:  # type: ignore[arg-type]
             raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
-    means = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True).mean()
-    return means.drop(_KEY), Keyed(keyed.mine, means[_KEY].to_numpy(), keyed.size)
+    key, *means = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True).mean().get_columns()
+    return pl.DataFrame(means), Keyed(keyed.mine, key.to_numpy(), keyed.size)
 
 
 def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame, theirs: pl.DataFrame) -> DataError:
