@@ -115,7 +115,8 @@ def has(line: Text, style: str) -> bool:
 def wrapped(text: Text, width: int) -> Iterator[Text]:
     """A text in lines of at most `width` cells."""
     for line in text.split("\n", allow_blank=True):
-        yield from line.divide(_breaks(line.plain, width))
+        breaks = [*_breaks(line.plain, width)]
+        yield from line.divide(breaks) if breaks else [line]
 
 
 def _breaks(text: str, width: int) -> Iterator[int]:
