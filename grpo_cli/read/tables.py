@@ -285,7 +285,7 @@ class Located:
 
     def places_of(self, rows: Index) -> Index:
         """The numbers of these rows among all rows of the tables."""
-        return rows if self.rows is None else self.rows[rows]
+        return (rows if self.rows is None else self.rows[rows]).astype(np.int64, copy=False)
 
     def rows_of(self, file: int) -> tuple[Index, Index]:
         """The rows of a file: their numbers here, and in the file."""
