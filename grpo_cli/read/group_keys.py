@@ -66,11 +66,10 @@ def encode(keys: Sequence[pl.Series], rows: int = 0, *, piece: int = PIECE) -> C
     starts, lines = _without_repeats(lines, piece)
     columns = lines.get_columns()
     words, _ = packed(columns)
-    if words is not None:
-        codes, first = _numbered(words, piece)
-    for seed in count() if words is None else ():
-        codes, first = _numbered(lines.hash_rows(seed).to_numpy(), piece)
-        if len(first) == len(lines) or _are_lines_of(lines[first], codes, columns, piece):
+    for seed in count():
+        codes, first = _numbered(lines.hash_rows(seed).to_numpy() if words is None else words, piece)
+        is_sure = words is not None or len(first) == len(lines)
+        if is_sure or _are_lines_of(lines[first], codes, columns, piece):
             break  # otherwise two keys share a hash
     if starts is not None:
         codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)

@@ -277,16 +277,21 @@ def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[
     """A table, whose column names and number of rows are now known, and its schema."""
     if not (is_named or table.format.holds_records):
         known = [one for one in known if one.layout == LONG]
-    _, names = table.row_count, table.columns()
-    found = next(iter(known), None)
-    if not is_named:
-        sample = table.sample() if _likely(known, names) else None
-        likely = {} if sample is None else {one.name: one for one in _likely(known, sample.names)}
-        best = None if sample is None else _best([_match(one, sample) for one in likely.values()], table.name)
-        found = None if best is None else likely[best]
+    found = next(iter(known), None) if is_named else _schema_of(table, known)
+    table.columns()
+    _ = table.row_count  # the table knows both from now on
     if found is not None:
         _refuse(found, table)
     return table, found
+
+
+def _schema_of(table: Table, known: Sequence[Schema]) -> Schema | None:
+    if not _likely(known, table.columns()):
+        return None
+    sample = table.sample()
+    likely = {one.name: one for one in _likely(known, sample.names)}
+    best = _best([_match(one, sample) for one in likely.values()], table.name)
+    return None if best is None else likely[best]
 
 
 def _likely(known: Iterable[Schema], names: Collection[str]) -> list[Schema]:
