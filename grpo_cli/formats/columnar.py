@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, reduce
 from threading import Lock
 from typing import Any, Final
@@ -212,10 +212,22 @@ def rows_of(table: pa.Table, rows: np.ndarray) -> pa.Table:
         return table
     # pyarrow.array() of numbers from numpy would import pandas where it is installed.
     rows = np.ascontiguousarray(rows, np.int64)
+    wanted = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
     try:
-        return table.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))
-    except pa.ArrowNotImplementedError:
-        return runs_of(table, rows)  # pyarrow cannot take from view types, which polars writes
+        return table.take(wanted)
+    except pa.ArrowNotImplementedError:  # of views, which polars writes
+        schema = pa.schema([field.with_type(_without_views(field.type)) for field in table.schema])
+        with suppress(pa.ArrowNotImplementedError):
+            return table.cast(schema).take(wanted).cast(table.schema)
+        return runs_of(table, rows)  # views in arrays and maps
+
+
+def _without_views(dtype: Any) -> Any:
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in dtype])
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+        return pa.large_list(_without_views(dtype.value_type))
+    return {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}.get(dtype, dtype)
 
 
 def runs_of(table: pa.Table, rows: np.ndarray) -> pa.Table:

@@ -530,6 +530,21 @@ def test_rows_of_view_types_are_taken_too() -> None:
     assert scanned(ARROW, out, "k", "key") == ["c", "a", "b"]
 
 
+def test_rows_of_view_types_are_written_once_whatever_is_between_them() -> None:
+    """Slices of a column of views would each be written with the texts of the whole column."""
+    text = [f"a text that is longer than a view {at}" for at in range(2_000)]
+    table = pl.DataFrame({
+        "k": text, "list": [[one, None] for one in text], "chat": [[{"role": "user", "content": one}] for one in text],
+        "bytes": [one.encode() for one in text], "struct": [{"a": one} for one in text],
+    })  # fmt: skip
+    sink = io.BytesIO()
+    table.write_ipc(sink)
+    out = woven(ARROW, sink.getvalue(), adding([0.5] * 1_000, take=range(0, 2_000, 2)))
+    assert len(out) < len(sink.getvalue())
+    assert pl.read_ipc(out).drop("advantage").equals(table[::2])
+    assert ipc.open_file(out).schema.remove(5) == ipc.open_file(sink.getvalue()).schema
+
+
 @pytest.mark.parametrize("known", [PARQUET, ARROW])
 def test_a_replaced_column_stays_in_its_place(known: Any) -> None:
     table = pa.table({"a": [1], "advantage": ["old"], "z": [2]})
