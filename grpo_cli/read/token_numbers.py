@@ -19,7 +19,8 @@ from grpo_cli.parallel import ahead
 from grpo_cli.read.tables import Found, KlField, Located, OverTables, Table
 from grpo_cli.values.cells import Place, as_number
 from grpo_cli.values.paths import absent
-from grpo_cli.values.token_lists import Bools, Ints
+from grpo_cli.values.slices import Ints
+from grpo_cli.values.token_lists import Bools
 
 # Mask values of tokens that do not count: 0, false, and the label that losses ignore.
 IGNORED: Final = (0, -100)

@@ -123,9 +123,8 @@ def column_texts(series: pl.Series, small: int = SMALL) -> pl.Series:
         return series.cast(pl.String).fill_null("null")
     if token_lists.has_numbers(series):
         (series,) = token_lists.with_lists(series.to_frame())
-        sizes = series.list.len().fill_null(0).cast(pl.Int64).to_numpy()
         flat = column_texts(series.explode(empty_as_null=False, keep_nulls=False), 0)
-        texts = token_lists.cut(flat.to_arrow(), sizes).list.join(",")
+        texts = token_lists.cut(flat.to_arrow(), token_lists.lengths(series)).list.join(",")
         whole = pl.format("[{}]", texts)
         return pl.select(pl.when(series.is_not_null()).then(whole).otherwise(pl.lit("null"))).to_series()
     if token_lists.is_on_tokens(series):

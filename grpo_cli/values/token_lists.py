@@ -18,11 +18,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 import polars as pl
 
+from grpo_cli.values.slices import Ints
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 _VALUE: Final = ".value"
@@ -82,8 +83,13 @@ def _fields(series: pl.Series) -> list[str]:
 
 def token_counts(series: pl.Series) -> Ints:
     """How many tokens each row of such a column has."""
-    counts: Ints = series.struct.unnest()[_TOKENS].list.len().fill_null(0).cast(pl.Int64).to_numpy()
-    return counts
+    return lengths(series.struct.unnest()[_TOKENS])
+
+
+def lengths(lists: pl.Series) -> Ints:
+    """The length of each list; 0 of null."""
+    found: Ints = lists.list.len().fill_null(0).cast(pl.Int64).to_numpy()
+    return found
 
 
 def with_lists(frame: pl.DataFrame, which: Callable[[pl.Series], bool] = is_on_tokens) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from grpo_cli.read.tables import Table
 from grpo_cli.read.texts import of_texts, refuse_same_column
 from grpo_cli.read.token_numbers import IGNORED, token_numbers
 from grpo_cli.values import token_lists
-from grpo_cli.values.token_lists import Ints
+from grpo_cli.values.slices import Ints
 
 _NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
 _MOST: Final = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory

@@ -24,7 +24,7 @@ from grpo_cli.values.chat import is_message
 from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
 from grpo_cli.values.slices import Ints
-from grpo_cli.values.token_lists import with_lists
+from grpo_cli.values.token_lists import cut, lengths, with_lists
 
 # Share of the records whose lists have an item per rollout, at least: if items are texts or objects, and if they are numbers.
 MOST_TEXTS: Final = 0.5
@@ -105,13 +105,13 @@ class Lists(Format):
 
     def _sizes(self, source: Input, records: pl.DataFrame) -> Ints:
         """The number of rollouts of each record: the length of its longest list of rewards; 0 if all are null."""
-        sizes = np.stack([_lengths(records[name]) for name in self.items])
+        sizes = np.stack([lengths(records[name]) for name in self.items])
         most: Ints = sizes.max(axis=0)
         for name, here in zip(self.items, sizes, strict=True):
-            self._refuse_other_lengths(source, name, here, most, records[name])
+            self._refuse_otherlengths(source, name, here, most, records[name])
         return most
 
-    def _refuse_other_lengths(
+    def _refuse_otherlengths(
         self, source: Input, name: str, here: Ints, most: Ints, column: pl.Series, *, single: bool = True
     ) -> None:
         """Refuse lists of another length than the record's; with `single` one value may count for all."""
@@ -126,7 +126,7 @@ class Lists(Format):
         return DataError(wrong, "all lists of a record must have the same length")
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
-        self._refuse_other_lengths(source, name, _lengths(column), sizes, column)
+        self._refuse_otherlengths(source, name, lengths(column), sizes, column)
         return _spread(name, column, sizes)
 
     def _keys(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
@@ -134,7 +134,7 @@ class Lists(Format):
         as_is = column.gather(pl.Series(_records_of(sizes)))
         values: list[list[object]] = []
         if isinstance(column.dtype, pl.List):
-            here = _lengths(column)
+            here = lengths(column)
         elif column.dtype == cells.JSON_TEXT:
             records = [None if text is None else json.loads(text) for text in column]
             for value, size in zip(records, sizes.tolist(), strict=True):
@@ -144,7 +144,7 @@ class Lists(Format):
             return as_is
         if not must_fit and ((here != sizes) & column.is_not_null().to_numpy()).any():
             return as_is
-        self._refuse_other_lengths(source, name, here, sizes, column, single=False)
+        self._refuse_otherlengths(source, name, here, sizes, column, single=False)
         return cells.key_series(name, list(chain.from_iterable(values))) if values else _spread(name, column, sizes)
 
     def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
@@ -255,13 +255,9 @@ def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
     return bool(fits) and sum(fits) >= (MOST_NUMBERS if numbers else MOST_TEXTS) * len(fits)
 
 
-def _lengths(column: pl.Series) -> Ints:
-    return column.list.len().fill_null(0).cast(pl.Int64).to_numpy()
-
-
 def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
     """Values of lists as rows; a single value of a record is repeated in all its rows, a missing value is null."""
-    here = _lengths(lists)
+    here = lengths(lists)
     length, start = np.repeat(here, sizes), np.repeat(np.cumsum(here) - here, sizes)
     inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     at = pl.Series(start + np.where(length == 1, 0, inside))
@@ -270,12 +266,8 @@ def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
 
 
 def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
-    import pyarrow as pa
-
-    offsets = pa.array(np.append(0, np.cumsum(sizes)).astype(np.int64))
-    mask = pa.array(null) if null.any() else None
-    values = series.to_arrow(compat_level=pl.CompatLevel.oldest())
-    return pl.Series(series.name, pa.LargeListArray.from_arrays(offsets, values, mask=mask))
+    lists = cut(series.to_arrow(compat_level=pl.CompatLevel.oldest()), sizes)
+    return pl.select(pl.when(pl.Series(~null)).then(lists)).to_series().alias(series.name)
 
 
 def _records_of(sizes: Ints) -> Ints:
