@@ -60,7 +60,7 @@ from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns, with_value
-from grpo_cli.stats.rescored import Rescoring
+from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.runs import compared as compared_runs
 from grpo_cli.write.outputs import in_memory, refuse_path
@@ -422,8 +422,9 @@ class Look:
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
         facts = _plain(self.found.facts, *([] if self.found.facts.inputs else ["inputs"]))
-        if isinstance(self.found, Rescoring):
-            facts["rescored"] = _plain(self.found.rescored)
+        beside = self.found.parts[0].beside
+        if isinstance(beside, Rescored):
+            facts["rescored"] = _plain(beside)
         return facts
 
     @property

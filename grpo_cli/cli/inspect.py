@@ -16,10 +16,9 @@ from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
 
 if TYPE_CHECKING:
-    from grpo_cli.stats.against import Since
     from grpo_cli.stats.inspection import Inspected
-    from grpo_cli.stats.rescored import Rescoring
-    from grpo_cli.stats.runs import Among
+    from grpo_cli.stats.rescored import Rescored
+    from grpo_cli.stats.runs import Runs
 
 
 def inspect(given: dict[str, Any]) -> None:
@@ -101,7 +100,7 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
         return run(job, phase, tasks)
 
 
-def compared(given: dict[str, Any], **more: Any) -> Since | Among:
+def compared(given: dict[str, Any], **more: Any) -> Inspection:
     """Read the files and those of earlier runs, and compare them; `more` are further fields of the job."""
     from grpo_cli.runs import against
 
@@ -112,21 +111,24 @@ def compared(given: dict[str, Any], **more: Any) -> Since | Among:
 
 def _against(given: dict[str, Any]) -> None:
     """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
-    from grpo_cli.stats.runs import Among, gate_names, gates
+    from grpo_cli.stats.against import Since
+    from grpo_cli.stats.runs import gate_names, gates
 
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
-    found = compared(given)
-    if not isinstance(found, Among):
+    found = compared(given).beside
+    if isinstance(found, Since):
         show(given, found.against, "against.render")
-    elif "format" in given:
+        return
+    table = cast("Runs", found)
+    if "format" in given:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS
 
-        sys.stdout.write(WRITERS[given["format"]](view.table(found.compared)))
+        sys.stdout.write(WRITERS[given["format"]](view.table(table)))
     else:
-        show(given, found.compared, "runs.render")
-    if gate is not None and isinstance(found, Among):
-        gate.check(dict, gates(found.compared))
+        show(given, table, "runs.render")
+    if gate is not None:
+        gate.check(dict, gates(table))
 
 
 def refuse_without_runs(given: dict[str, Any]) -> None:
@@ -138,8 +140,8 @@ def refuse_without_runs(given: dict[str, Any]) -> None:
 
 def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
     """Show what another reward of the same rollouts changes; return the facts of an inspection if `whole`."""
-    found = cast("Rescoring", looked_at(given, whole=whole))
-    said = found.rescored
+    found = cast("Inspection", looked_at(given, whole=whole))
+    said = cast("Rescored", found.beside)
     if "format" in given:
         from grpo_cli.render.rescored import markdown
 

@@ -14,7 +14,8 @@ from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.runs.rescored import same_rollouts
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.inspection import Inspection
-from grpo_cli.stats.runs import Among, compared
+from grpo_cli.stats.runs import compared
+from grpo_cli.stats.verdicts import with_other
 
 SAME_ROLLOUTS: Final = (
     "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
@@ -42,18 +43,19 @@ class Job(inspect.Job):
         return job
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Since | Among:
-    """Inspect the newest run, and say how it differs from the earlier ones."""
+def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection:
+    """Inspect the newest run, and compare the earlier ones with it."""
     now = cast("Inspection", inspect.run(job, phase, workers))
     runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
     if job.as_table:
-        return Among.of(now, compared({**runs, job.name: now}, job.draws, job.cluster))
+        table = compared({**runs, job.name: now}, job.draws, job.cluster)
+        return with_other(now, table, table.verdict, [*now.facts.warnings, *table.warnings])
     ((name, before),) = runs.items()
     changes = against(now, before, called=(job.name, name))
     # All prompts are the same if it is the same file twice.
     if changes.same < changes.prompts and same_rollouts(now, before, changes.key):
         changes = replace(changes, warnings=[SAME_ROLLOUTS, *changes.warnings])
-    return Since.of(now, before, changes)
+    return with_other(now, Since(changes, before.facts), changes.sentence, changes.warnings)
 
 
 def _earlier(job: Job, name: str, phase: Callable[..., None], workers: Workers) -> Inspection:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
 from grpo_cli.stats.off_policy import OffPolicy, off_policy
-from grpo_cli.stats.verdicts import with_verdicts
+from grpo_cli.stats.verdicts import with_other, with_verdicts
 from grpo_cli.write.outputs import refuse_path
 
 if TYPE_CHECKING:
     from grpo_cli.runs.rescored import Other
+    from grpo_cli.stats.rescored import Rescored
 
 # Texts are most of a file. Up to this size, reading them takes no noticeable time.
 CHEAP: Final = 32 << 20
@@ -79,7 +80,13 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     over = workers.begin([*tables, *others], phase)
     found = looked_at(job, tables, others, size_of(tables), over=over)
     refuse_changed([*tables, *others])
-    return found.read_from([table.name for table in tables], skipped)
+    names = [table.name for table in tables]
+    found = found.read_from(names, skipped)
+    if job.other is None:
+        return found
+    whole = cast("Inspection", found)  # not of parts
+    two = cast("Rescored", whole.beside)
+    return replace(whole, beside=replace(two, inputs=names, warnings=[*two.warnings, *skipped]))
 
 
 def _others(job: Job, workers: Workers) -> list[FileTable]:
@@ -140,15 +147,14 @@ def looked_at(
         inspection = kept(inspection, job.where)
         return with_verdicts(described(inspection, view, over))
     from grpo_cli.runs.rescored import carrying, two_rewards
-    from grpo_cli.stats.rescored import Rescoring
 
     inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
-        inspection = with_verdicts(described(inspection, view, over), two.verdict)
+        inspection = described(inspection, view, over)
         two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
-        inspection = inspection.telling(warnings=two.warnings)
-    return Rescoring(**vars(inspection), rescored=two)
+        return with_other(inspection, two, two.verdict, two.warnings)
+    return replace(inspection, beside=two)
 
 
 def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter | None, over: OverTables) -> Parted:

@@ -39,7 +39,7 @@ from grpo_cli.stats.intervals import (
     p_value,
     solves_more,
 )
-from grpo_cli.stats.verdicts import percent, with_verdicts
+from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.paths import PARENT
 
 VERSION: Final = 2
@@ -179,18 +179,12 @@ class Against:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Since(Inspection):
-    """An inspection beside that of another run."""
+@dataclass(frozen=True)
+class Since:
+    """Another run: how solve rates changed from it, and its facts."""
 
     against: Against
     before: Inspected
-
-    @classmethod
-    def of(cls, now: Inspection, before: Inspection, changes: Against) -> Self:
-        """The inspection `now`, whose warnings and sentences are also of the changes."""
-        told = with_verdicts(now.telling(warnings=changes.warnings), changes.sentence)
-        return cls(**vars(told), against=changes, before=before.facts)
 
 
 @dataclass(frozen=True, slots=True)

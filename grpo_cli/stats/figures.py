@@ -18,13 +18,13 @@ from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
-from grpo_cli.stats.against import Since
+from grpo_cli.stats.against import Against, Since
 from grpo_cli.stats.facts import Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.off_policy import Drift
-from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescoring
-from grpo_cli.stats.runs import Among
+from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescored
+from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.trends import TrendLine, ends, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
 from grpo_cli.values.key_text import labels_of
@@ -58,9 +58,7 @@ class Figure:
 def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
     """All figures for which there is data; `advantages` are columns by method."""
     main = [
-        *_of_runs(inspection),
-        *_changes(inspection),
-        *_rescored(inspection),
+        *_beside(inspection.beside),
         *_trends(inspection),
         *_off_policy(inspection),
         _solve_rates(inspection),
@@ -229,7 +227,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
     bands = _bands(inspection, {str(line.value) for line in lines})
     band = " The band is the 95% interval, by groups." if bands else ""
     means = [{**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} for line in reward.lines]
-    other = inspection.before.by if isinstance(inspection, Since) else None
+    other = inspection.beside.before.by if isinstance(inspection.beside, Since) else None
     if other is not None and other.column == by:
         means = [{**line, "kind": RUNS[1]} for line in means]
         means += [{**line, "kind": RUNS[0]} for line in _means(thinned(other.lines, POINTS), "mean")]
@@ -402,11 +400,17 @@ def _other_sizes(inspection: Inspection) -> Figure:
     )
 
 
-def _changes(inspection: Inspection) -> list[Figure]:
-    """How solve rates changed from another run, if there is one."""
-    if not isinstance(inspection, Since):
-        return []
-    changes = inspection.against
+def _beside(other: object) -> list[Figure]:
+    """What differs in another run, in several, or with another reward, if there are any."""
+    if isinstance(other, Since):
+        return _changes(other.against)
+    if isinstance(other, Runs):
+        return _of_runs(other)
+    return _rescored(other) if isinstance(other, Rescored) else []
+
+
+def _changes(changes: Against) -> list[Figure]:
+    """How solve rates changed from another run."""
     counts = {
         name: f"{getattr(changes, name):,} ({getattr(changes.chance, name):,.0f} expected by chance)"
         for name in ("better", "worse", "solved_first", "solved_no_more")
@@ -453,11 +457,9 @@ def _changes(inspection: Inspection) -> list[Figure]:
     ]
 
 
-def _of_runs(inspection: Inspection) -> list[Figure]:
+def _of_runs(compared: Runs) -> list[Figure]:
     """What several runs solve, and how far they are from the first."""
-    if not isinstance(inspection, Among):
-        return []
-    runs, differences = inspection.compared.runs, inspection.compared.differences
+    runs, differences = compared.runs, compared.differences
     rates = []
     for run in runs:
         shown: dict[str, Estimate | None] = {"solve rate": run.solve_rate}
@@ -492,11 +494,8 @@ def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
     return {"value": _axis_value(run), "kind": kind, "share": found.mean, "low": found.low, "high": found.high}
 
 
-def _rescored(inspection: Inspection) -> list[Figure]:
-    """How another reward of the same rollouts differs, if there is one."""
-    if not isinstance(inspection, Rescoring):
-        return []
-    said = inspection.rescored
+def _rescored(said: Rescored) -> list[Figure]:
+    """How another reward of the same rollouts differs."""
     reward, length, by = said.reward, said.depends_on.length, said.depends_on.by
     drawn = [
         Figure(

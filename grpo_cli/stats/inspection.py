@@ -222,6 +222,9 @@ class Inspection:
     columns: Mapping[
         str, str
     ]  # part (length, text, prompt, by, advantage, named: the text of a flag, stop) -> the column that has it
+    beside: object = (
+        None  # what a page shows beside it: another run (`Since`), several (`Runs`), or another reward (`Rescored`)
+    )
 
     @property
     def facts(self) -> Inspected:
@@ -234,6 +237,8 @@ class Inspection:
 
     def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
         """The inspection of these files, with further warnings."""
+        if self.described is None:
+            return self
         return self.telling(inputs=inputs, warnings=[*self.facts.warnings, *warnings])
 
     @property

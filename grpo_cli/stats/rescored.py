@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -232,19 +232,6 @@ class Rescored:
     inputs: Sequence[str]
     warnings: Sequence[str]
     config: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rescoring(Inspection):
-    """An inspection of rollouts that have another reward, too."""
-
-    rescored: Rescored
-
-    def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
-        """The inspection of these files, with further warnings."""
-        known = self if self.described is None else super().read_from(inputs, warnings)
-        told = [*self.rescored.warnings, *warnings]
-        return replace(known, rescored=replace(self.rescored, inputs=inputs, warnings=told))
 
 
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -31,7 +31,6 @@ from grpo_cli.stats.intervals import (
     points,
     solves_more,
 )
-from grpo_cli.stats.verdicts import with_verdicts
 
 # The quantities of --fail-on, and where they are: in the newest run, in the base, or in the difference of the two.
 GATES: Final[Mapping[str, str]] = {
@@ -108,19 +107,6 @@ class Runs:
     verdict: str
     warnings: Sequence[str]
     config: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Among(Inspection):
-    """An inspection among those of earlier runs."""
-
-    compared: Runs
-
-    @classmethod
-    def of(cls, now: Inspection, runs: Runs) -> Self:
-        """The inspection `now`, whose first sentence is that of the runs."""
-        told = now.telling(warnings=[*now.facts.warnings, *runs.warnings])
-        return cls(**vars(with_verdicts(told, runs.verdict)), compared=runs)
 
 
 def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:

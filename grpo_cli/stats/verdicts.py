@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
@@ -35,6 +36,11 @@ def verdicts(facts: Inspected, *first: str) -> list[str]:
 def with_verdicts(inspection: Inspection, *first: str) -> Inspection:
     """The inspection, whose facts have the sentences."""
     return inspection.telling(verdicts=verdicts(inspection.facts, *first))
+
+
+def with_other(inspection: Inspection, beside: object, sentence: str, warnings: Sequence[str]) -> Inspection:
+    """The inspection beside another run, several or another reward; its first sentence and its warnings are also of these."""
+    return replace(with_verdicts(inspection.telling(warnings=warnings), sentence), beside=beside)
 
 
 def percent(share: float) -> str:

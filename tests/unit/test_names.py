@@ -38,7 +38,7 @@ KNOWN = {
     "read/checks.py": {"agg(lost)"},
     "read/narrow.py": {"col(pl.String)"},
     "read/pairs.py": {"drop(FILE)", "select(columns)"},
-    "render/inspect.py": {"sort(sort)", "select(names)"},
+    "render/inspect.py": {"sort(sort)", "select(names)", "select(*NUMBERS)"},
     "stats/against.py": {"sort(size)"},  # an expression
     "stats/inspection.py": {"col(*sums)", "col(sort)", "select(*names)", "sort(size)"},
     "values/cells.py": {"select(whole)", "struct(fields)"},

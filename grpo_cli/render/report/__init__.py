@@ -20,8 +20,8 @@ from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since
 from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted
-from grpo_cli.stats.rescored import Rescoring
-from grpo_cli.stats.runs import Among
+from grpo_cli.stats.rescored import Rescored
+from grpo_cli.stats.runs import Runs
 
 if TYPE_CHECKING:
     from grpo_cli.render.report.page import Section
@@ -120,12 +120,13 @@ def _title(inspection: Inspection | Parted) -> str:
 
 def _others(inspection: Inspection | Parted) -> list[str]:
     """The other run or reward, if any."""
-    if isinstance(inspection, Among):
-        return [f"against {listing([printable(run.name) for run in inspection.compared.runs[:-1]])}"]
-    if isinstance(inspection, Since):
-        return [f"against {listing(map(printable, inspection.against.against))}"]
-    if isinstance(inspection, Rescoring):
-        return [f"re-scored from {listing(map(printable, inspection.rescored.rescored))}"]
+    beside = inspection.parts[0].beside
+    if isinstance(beside, Runs):
+        return [f"against {listing([printable(run.name) for run in beside.runs[:-1]])}"]
+    if isinstance(beside, Since):
+        return [f"against {listing(map(printable, beside.against.against))}"]
+    if isinstance(beside, Rescored):
+        return [f"re-scored from {listing(map(printable, beside.rescored))}"]
     return []
 
 

@@ -138,8 +138,8 @@ def tiles(part: Inspection) -> dict[str, str]:
     """The numbers at the top, in HTML where there is another run."""
     facts, shares, means = part.facts, "", ""
     zero, mean = facts.zero_variance.share, facts.reward.mean
-    if isinstance(part, Since):
-        was_zero, was_mean = part.before.zero_variance.share, part.before.reward.mean
+    if isinstance(part.beside, Since):
+        was_zero, was_mean = part.beside.before.zero_variance.share, part.beside.before.reward.mean
         if zero is not None and was_zero is not None:
             shares = f" <small>{100 * (zero - was_zero):+.1f}&nbsp;points</small>"
         if mean is not None and was_mean is not None:

@@ -23,6 +23,7 @@ from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.facts import BARS, count_by_kind
 from grpo_cli.stats.figures import OUTCOMES, Figure, advantages_by_method, figures
+from grpo_cli.stats.verdicts import with_other
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
 
@@ -152,7 +153,8 @@ def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path:
         reward=replace(facts.reward, mean=mean - 0.25),
         zero_variance=replace(facts.zero_variance, share=share - 0.1),
     )
-    now = Since(**vars(now), against=found.against, before=before)
+    assert isinstance(found.beside, Since)
+    now = replace(now, beside=Since(found.beside.against, before))
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, METHODS, "grpo-adv report <a>")
     assert "<small>+0.25</small>" in page and "<small>+10.0&nbsp;points</small>" in page
@@ -371,7 +373,7 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_
     assert {len(text) for one in facts.rows for ((_, text),) in told(one)} == {group_rows.LONGEST}
 
 
-def against_another(folder: Path) -> Since:
+def against_another(folder: Path) -> Inspection:
     """A run in which half of the prompts were never solved before, and the others always, with the changes as facts."""
     found = report_of(folder)
     now = [{"prompt_id": f"p{p:02}", "reward": int(p < 12)} for p in range(12) for _ in range(8)]
@@ -379,7 +381,7 @@ def against_another(folder: Path) -> Since:
     earlier = [{**row, "reward": int(str(row["prompt_id"]) >= "p06")} for row in now]
     before = inspected(write(folder / "before.jsonl", earlier))
     changes = replace(against(found, before), against=["before.jsonl"])
-    return Since.of(found, before, changes)
+    return with_other(found, Since(changes, before.facts), changes.sentence, changes.warnings)
 
 
 def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_first(tmp_path: Path) -> None:
@@ -411,7 +413,8 @@ def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_
 
 def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_one(tmp_path: Path) -> None:
     found = against_another(tmp_path)
-    changes = found.against
+    assert isinstance(found.beside, Since)
+    changes = found.beside.against
     figures = drawn(found)
     assert list(figures)[:3] == ["changes", "by_difficulty", "gained_and_lost"]
     kinds: Counter[str] = Counter()

@@ -44,6 +44,7 @@ from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.document import document
 from grpo_cli.stats.figures import figures
 from grpo_cli.stats.intervals import OF_CHANGE, estimate
+from grpo_cli.stats.verdicts import with_other
 from tests.support.command import adv
 from tests.support.drawn import is_nightly
 from tests.support.jobs import inspected
@@ -266,8 +267,9 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
         now = inspected(tmp_path / "now.jsonl")
         before = inspected(tmp_path / "before.jsonl")
         changes = against(now, before)
-        assert Since.of(now, before, changes).facts.verdicts[0].endswith(found["verdict"])
-        drawings = {one.name: one for one in figures(Since.of(now, before, changes), {})}
+        both = with_other(now, Since(changes, before.facts), changes.sentence, changes.warnings)
+        assert both.facts.verdicts[0].endswith(found["verdict"])
+        drawings = {one.name: one for one in figures(both, {})}
         assert "expected by chance" in drawings["changes"].caption
         assert ("gained_and_lost" in drawings) == bool(found["gained"] or found["lost"])
     assert said["No clear change: two samples of one policy would differ as much."] >= 5
