@@ -50,6 +50,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
+from grpo_cli.render.figures import advantages_by_method, figures
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of, tokens_of
@@ -58,7 +59,6 @@ from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
 from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import group_facts
-from grpo_cli.stats.figures import advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns, with_value
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs

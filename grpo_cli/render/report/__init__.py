@@ -15,10 +15,10 @@ import polars as pl
 from grpo_cli import __version__
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.atomic import replacing
+from grpo_cli.render.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since
-from grpo_cli.stats.figures import METHODS, Figure, advantages_by_method, figures
 from grpo_cli.stats.inspection import Inspection, Parted
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs

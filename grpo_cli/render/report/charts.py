@@ -10,8 +10,8 @@ from typing import Any, Final
 import altair as alt
 import vl_convert
 
+from grpo_cli.render.figures import OUTCOMES, RUNS, Figure
 from grpo_cli.stats.against import KINDS as CHANGES
-from grpo_cli.stats.figures import OUTCOMES, RUNS, Figure
 
 HEIGHT: Final = 220  # pixels of a chart
 # Each has at least three times the contrast of the paper, and differs from the others without colour vision; a page by

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import vl_convert
 
+from grpo_cli.render.figures import Figure
 from grpo_cli.render.report.charts import SHADES, chart, picture
 from grpo_cli.render.text import count, number
 from grpo_cli.runs.group_rows import GroupTable
 from grpo_cli.stats.against import Since
 from grpo_cli.stats.document import document
-from grpo_cli.stats.figures import Figure
 from grpo_cli.stats.inspection import Inspected, InspectedParts, Inspection
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut

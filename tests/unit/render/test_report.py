@@ -18,11 +18,11 @@ import pytest
 import grpo_cli
 from grpo_cli.cli.report import _command
 from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.render.figures import OUTCOMES, Figure, advantages_by_method, figures
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.facts import BARS, count_by_kind
-from grpo_cli.stats.figures import OUTCOMES, Figure, advantages_by_method, figures
 from grpo_cli.stats.verdicts import with_other
 from tests.support.command import adv
 from tests.support.jobs import inspected, write

@@ -37,12 +37,12 @@ import polars as pl
 import pytest
 
 import grpo_cli
+from grpo_cli.render.figures import figures
 from grpo_cli.stats import against as changes
 from grpo_cli.stats import intervals
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.document import document
-from grpo_cli.stats.figures import figures
 from grpo_cli.stats.intervals import OF_CHANGE, estimate
 from grpo_cli.stats.verdicts import with_other
 from tests.support.command import adv
