@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import GATES, measured
 from grpo_cli.stats.verdicts import percent, verdicts
+from tests.support.command import adv
 
 
 def test_a_constant_column_has_no_correlation() -> None:
@@ -111,6 +114,22 @@ def test_the_quantities_of_a_gate_are_those_of_the_summary() -> None:
     assert (found["null_advantages"], found["nan_advantages"], found["dropped_rows"]) == (2, 1, 1)
     assert (found["zero_variance_groups"], found["all_best"], found["group_size_max"]) == (2, 1, 3)
     assert found["advantage_std"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ("skipped_rows > 0", "skipped_rows is 1"),
+        ("zero_share > 0.3", "zero_share is 0.333333"),
+        ("zero_share > 0.4", ""),
+    ],
+)
+def test_a_gate_sees_rows_without_an_advantage_of_their_own_and_zeros(gate: str, said: str, tmp_path: Path) -> None:
+    """Two rows of a prompt have the advantages -0.707 and 0.707, and a single row of another has 0."""
+    rows = [{"prompt_id": name, "reward": reward} for name, reward in (("a", 0), ("a", 1), ("b", 1))]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = adv("compute", "a.jsonl", "-o", "b.jsonl", "--fail-on", gate, cwd=tmp_path)
+    assert (done.status, said in done.err) == (3 if said else 0, True), done.err
 
 
 def test_a_trend_within_chance_is_not_told_as_one() -> None:
