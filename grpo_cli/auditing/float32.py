@@ -55,7 +55,7 @@ def constant_groups(table: pl.DataFrame) -> list[Vector]:
     return values
 
 
-def noisy_groups(plan: Plan, log: Log, *, is_part: bool) -> Mask | None:
+def noisy_groups(plan: Plan, log: Log) -> Mask | None:
     """The groups whose float32 noise explains the logged values; None if it does not explain every row.
 
     Groups without noise show the line of the whitening. What remains of the other groups must be noise that float32 can produce; with it,
@@ -66,11 +66,13 @@ def noisy_groups(plan: Plan, log: Log, *, is_part: bool) -> Mask | None:
     several = plan.rewards.combine != "normalize" and "reward.1" in table.columns
     if not is_whitened or several or plan.shape or plan.divisor.level != "group" or not np.isfinite(logged).all():
         return None
-    codes, batches = (table[name].to_numpy().astype(np.int64) for name in ("group", "batch"))
+    codes, batches = log.codes, table["batch"].to_numpy()
     possible = _possible_noise(plan, table, np.bincount(codes))
     may_be = np.array([len(noise) > 1 for noise in possible])[codes]
-    bare = advantages(replace(plan, post=()), table)
-    if not may_be.any() or not np.isfinite(bare).all():
+    if not may_be.any():
+        return None
+    bare = log.formulas.advantages(replace(plan, post=()))
+    if not np.isfinite(bare).all():
         return None
     slope, offset = slopes(bare, np.where(may_be, np.nan, logged), batches)
     shown = (slope > 0)[batches].all() and (np.bincount(batches, ~may_be) >= PLAIN).all()
@@ -79,7 +81,7 @@ def noisy_groups(plan: Plan, log: Log, *, is_part: bool) -> Mask | None:
     seen = group_means(codes, (logged - offset[batches]) / slope[batches] - bare, len(possible))
     noise = np.array([each[np.abs(each - one).argmin()] for one, each in zip(seen, possible, strict=True)])
     noisy = np.asarray(noise != 0)
-    if is_part:
+    if log.part_of is not None:
         return noisy
     rest = table.select(name for name in table.columns if not name.startswith("reward."))
     with_noise = rest.with_columns(pl.Series("reward.0", bare + noise[codes]))

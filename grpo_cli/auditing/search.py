@@ -168,10 +168,11 @@ def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
 def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
     """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
     for one in (one for one in tried if one.presets and one.plan.post):
-        if log.part_of is None or noisy_groups(one.plan, log, is_part=True) is not None:
-            noisy = noisy_groups(one.plan, log.whole, is_part=False)
-            if noisy is not None:
-                return [replace(Judged.of(one, log.whole).fit, noisy=noisy)]
+        noisy = noisy_groups(one.plan, log)
+        if noisy is not None and log.part_of is not None:
+            noisy = noisy_groups(one.plan, log.whole)
+        if noisy is not None:
+            return [replace(Judged.of(one, log.whole).fit, noisy=noisy)]
     return []
 
 
