@@ -12,10 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_cli.engine.moments import CHUNK, Moments, Vector, spread
-
-VALUES = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=60)
-WEIGHTED = st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=1, max_size=40)
+from grpo_cli.engine.moments import CHUNK, Moments, spread
 
 
 def of(
@@ -36,17 +33,7 @@ def same(a: Moments, b: Moments, size: float = 1.0) -> bool:
     return means and all(near(x, y, size**2) for x, y in zip(a.m2.tolist(), b.m2.tolist(), strict=True))
 
 
-@given(values=VALUES)
-def test_mean_and_variance_are_those_of_the_library(values: list[float]) -> None:
-    found, size = of(values), max(map(abs, values))
-    assert found.weight.tolist() == [len(values)]
-    assert near(float(found.mean[0]), math.fsum(values) / len(values), size)
-    assert near(float(found.variance(0)[0]), statistics.pvariance(values), size**2)
-    if len(values) > 1:
-        assert near(float(found.variance(1)[0]), statistics.variance(values), size**2)
-
-
-@given(rows=WEIGHTED)
+@given(rows=st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=1, max_size=40))
 def test_a_weight_counts_a_value_that_many_times(rows: list[tuple[float, int]]) -> None:
     repeated = [value for value, weight in rows for _ in range(weight)]
     found = of([value for value, _ in rows], weights=[float(weight) for _, weight in rows])
@@ -66,15 +53,6 @@ def test_merging_parts_is_computing_the_whole(parts: list[list[float]]) -> None:
     assert same(merged, of(whole), max([1.0, *map(abs, whole)]))
 
 
-@given(values=VALUES, at=st.integers(0, 60), tree=st.integers(0, 60))
-def test_the_order_and_the_shape_of_the_merges_do_not_matter(values: list[float], at: int, tree: int) -> None:
-    low, high = sorted((min(at, len(values)), min(tree, len(values))))
-    a, b, c = of(values[:low]), of(values[low:high]), of(values[high:])
-    size = max(map(abs, values))
-    assert same(a.merge(b).merge(c), a.merge(b.merge(c)), max(1.0, size))
-    assert same(a.merge(b), b.merge(a), max(1.0, size))
-
-
 @given(rows=st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 3)), min_size=1, max_size=60), cut=st.integers(0, 60))
 def test_every_batch_has_its_own_moments_however_the_rows_are_split(rows: list[tuple[float, int]], cut: int) -> None:
     values, batch = [v for v, _ in rows], [b for _, b in rows]
@@ -83,6 +61,8 @@ def test_every_batch_has_its_own_moments_however_the_rows_are_split(rows: list[t
         own = [value for value, b in rows if b == code]
         assert found.weight[code] == len(own)
         assert near(float(found.mean[code]), math.fsum(own) / len(own) if own else 0.0, 50)
+        if own:
+            assert near(float(found.variance(0)[code]), statistics.pvariance(own), 2500)
         if len(own) > 1:
             assert near(float(found.variance(1)[code]), statistics.variance(own), 2500)
 
@@ -144,7 +124,7 @@ def test_equal_values_have_a_spread_of_rounding_at_most(value: float, count: int
 
 
 def test_no_rows_have_no_weight_and_no_variance() -> None:
-    for found in (of([], [], 2), of([], [], 2), of([], [], 2).merge(of([], [], 2))):
+    for found in (of([], [], 2), of([], [], 2).merge(of([], [], 2))):
         assert found.weight.tolist() == [0, 0]
         assert np.isnan(found.variance(0)).all() and np.isnan(found.variance(1)).all()
 
@@ -155,9 +135,9 @@ def test_merging_with_nothing_changes_no_bit() -> None:
         assert (merged.mean.tobytes(), merged.m2.tobytes()) == (some.mean.tobytes(), some.m2.tobytes())
 
 
-@pytest.mark.parametrize(("ddof", "wanted"), [(0, 0.0), (1, math.nan)])
-def test_one_row_has_a_variance_only_without_a_correction(ddof: int, wanted: float) -> None:
-    assert of([4.0]).variance(ddof).tolist() == pytest.approx([wanted], nan_ok=True)
+def test_one_row_has_a_variance_only_without_a_correction() -> None:
+    assert of([4.0]).variance(0).tolist() == [0.0]
+    assert np.isnan(of([4.0]).variance(1)).all()
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
@@ -183,14 +163,9 @@ def finished(variance: float, **terms: float) -> float:
         (4.0, {}, 2.0),
         (4.0, {"epsilon": 0.5}, 2.5),
         (4.0, {"inside": 5.0}, 3.0),
-        (4.0, {"floor": 9.0}, 3.0),
-        (4.0, {"floor": 1.0}, 2.0),
         (4.0, {"inside": 5.0, "floor": 16.0, "epsilon": 1.0}, 5.0),
         (15.0, {"inside": 10.0, "floor": 16.0, "epsilon": 1.0}, 6.0),
-        (0.0, {"inside": 1e-8}, 1e-4),
-        (0.0, {}, 0.0),
         (math.nan, {"floor": 9.0, "epsilon": 1.0}, math.nan),
-        (math.nan, {"inside": 1.0}, math.nan),
     ],
 )
 def test_every_spelling_of_a_divisor(variance: float, terms: dict[str, float], wanted: float) -> None:
@@ -199,10 +174,3 @@ def test_every_spelling_of_a_divisor(variance: float, terms: dict[str, float], w
 
 def test_a_variance_that_is_missing_stays_missing() -> None:
     assert pl.select(spread(pl.lit(None, dtype=pl.Float64), floor=1.0, epsilon=1.0)).item() is None
-
-
-def test_moments_are_vectors_with_one_entry_per_batch() -> None:
-    found = of([1.0, 2.0], [2, 2], 4)
-    vectors: list[Vector] = [found.weight, found.mean, found.m2, found.variance(1)]
-    assert [vector.shape for vector in vectors] == [(4,)] * 4
-    assert found.weight.tolist() == [0, 0, 2, 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import struct
 from typing import Any, get_args, get_origin, get_type_hints
@@ -13,7 +12,7 @@ import pytest
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS, Param
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.plan_parts import ORDERED, PARTS, Affine, Binary, Clip, NanToZero, Overlong, Whiten
+from grpo_cli.engine.plan_parts import ORDERED, PARTS, Affine, Binary, Clip, NanToZero, Whiten
 from grpo_cli.engine.score import advantages
 from grpo_cli.errors import UnknownName, UsageError
 
@@ -100,13 +99,11 @@ def test_every_parameter_of_every_method_is_typed(method: str, param: Param) -> 
 
 
 def test_a_stronger_layer_wins_over_a_weaker_one_and_over_the_method() -> None:
-    layers: list[dict[str, Any]] = [
-        {"estimator.name": "rec"},
-        {"divisor.ddof": 1, "divisor.floor": 0.5},
-        {"divisor.floor": 0.25},
-    ]
-    assert [Plan.of(*layers[:n]).divisor.ddof for n in (1, 2, 3)] == [0, 1, 1]
-    assert [Plan.of(*layers[:n]).divisor.floor for n in (1, 2, 3)] == [0.0, 0.5, 0.25]
+    assert Plan.of({"estimator.name": "rec"}).divisor.ddof == 0
+    divisor = Plan.of(
+        {"estimator.name": "rec"}, {"divisor.ddof": 1, "divisor.floor": 0.5}, {"divisor.floor": 0.25}
+    ).divisor
+    assert (divisor.ddof, divisor.floor) == (1, 0.25)
 
 
 def test_the_default_scale_follows_the_method_that_wins() -> None:
@@ -117,9 +114,7 @@ def test_the_default_scale_follows_the_method_that_wins() -> None:
 @pytest.mark.parametrize(
     "layers",
     [
-        [{"estimator.name": "passk", "estimator.k": 3}, {"estimator.name": "rloo"}],
-        [{"estimator.name": "passk"}, {"estimator.k": 3}, {"estimator.name": "rloo"}],
-        [{"estimator.name": "passk", "estimator.k": 3}, {"divisor.floor": 0.0}, {"estimator.name": "rloo"}],
+        [{"estimator.name": "passk"}, {"estimator.k": 3}, {"divisor.floor": 0.0}, {"estimator.name": "rloo"}],
         [{"estimator.name": "rank-penalty", "estimator.penalty": 0.9}, {"estimator.name": "rloo"}],
         [{"estimator.name": "grpo", "estimator.baseline_level": "batch"}, {"estimator.name": "rloo"}],
     ],
@@ -128,15 +123,12 @@ def test_a_stronger_method_leaves_the_parameters_of_a_weaker_one_behind(layers: 
     assert Plan.of(*layers) == Plan.of({"estimator.name": "rloo"})
 
 
-def test_a_parameter_of_the_same_name_is_not_inherited_from_another_method() -> None:
+def test_a_parameter_is_inherited_from_the_same_method_and_no_other() -> None:
     weaker = {"estimator.name": "rank-penalty", "estimator.penalty": 0.9}
     assert Plan.of(weaker, {"estimator.name": "unlikeliness"}) == Plan.of({"estimator.name": "unlikeliness"})
-    assert Plan.of({"estimator.name": "passk", "estimator.k": 4}, {"estimator.name": "pkpo"}).params == {"k": 2}
-
-
-def test_a_parameter_below_the_same_method_stays() -> None:
-    layers: list[dict[str, Any]] = [{"estimator.name": "passk", "estimator.k": 3}, {"estimator.name": "passk"}]
-    assert Plan.of(*layers).params["k"] == 3
+    passk = {"estimator.name": "passk", "estimator.k": 4}
+    assert Plan.of(passk, {"estimator.name": "pkpo"}).params == {"k": 2}
+    assert Plan.of(passk, {"estimator.name": "passk"}).params["k"] == 4
 
 
 def test_a_parameter_that_renames_a_field_yields_to_a_stronger_word_on_the_field() -> None:
@@ -151,7 +143,7 @@ def test_none_takes_an_operation_of_a_weaker_layer_away_with_all_its_fields() ->
     assert Plan.of(clip, {"shape.clip": None}, {"shape.clip.hi": 2}).shape == (Clip(hi=2.0),)
 
 
-@pytest.mark.parametrize("gone", [None, "none", "None", "false", False])
+@pytest.mark.parametrize("gone", [None, "None", "false", False])
 def test_an_operation_of_the_method_can_be_taken_away_and_set_again_by_a_stronger_layer(gone: object) -> None:
     assert Plan.of({"estimator.name": "gdpo"}).post == (Whiten(),)
     assert Plan.of({"estimator.name": "gdpo"}, {"post.whiten": gone}).post == ()
@@ -159,9 +151,8 @@ def test_an_operation_of_the_method_can_be_taken_away_and_set_again_by_a_stronge
     assert again.post == (Whiten(level="token"),)
 
 
-@pytest.mark.parametrize("there", [True, "true", "yes"])
-def test_an_operation_can_be_put_there_with_its_defaults(there: object) -> None:
-    assert Plan.of({"post.nan_to_zero": there}).post == (NanToZero(),)
+def test_an_operation_can_be_put_there_with_its_defaults() -> None:
+    assert [Plan.of({"post.nan_to_zero": there}).post for there in (True, "yes")] == [(NanToZero(),)] * 2
 
 
 # --- order -------------------------------------------------------------------------------------------------
@@ -171,16 +162,9 @@ def test_operations_set_separately_are_in_the_order_of_the_table() -> None:
     names = list(ORDERED["shape"])
     settings = {**VALID, **{f"shape.{name}": True for name in reversed(names)}}
     assert [op.name for op in Plan.of(settings).shape] == names
-    post = {"post.nan_to_zero": True, "post.whiten.ddof": 0, "post.clip.hi": 1}
-    assert [op.name for op in Plan.of(post).post] == ["clip", "whiten", "nan_to_zero"]
 
 
-def test_a_list_keeps_its_own_order() -> None:
-    listed = {"shape": [{"op": "clip", "lo": 0}, {"op": "affine", "shift": 1}]}
-    assert Plan.of(listed).shape == (Clip(lo=0.0), Affine(shift=1.0))
-
-
-def test_a_field_set_over_a_list_changes_its_operation_in_place_or_follows_it() -> None:
+def test_a_list_keeps_its_own_order_and_a_field_set_over_it_changes_its_operation_in_place_or_follows_it() -> None:
     listed = {"shape": [{"op": "clip", "lo": 0}, {"op": "affine", "shift": 1}]}
     more = {"shape.affine.scale": 2, "shape.binary.threshold": 0, "shape.clip.hi": 1}
     wanted = (Clip(lo=0.0, hi=1.0), Affine(shift=1.0, scale=2.0), Binary(threshold=0.0))
@@ -192,7 +176,6 @@ def test_a_field_set_over_a_list_changes_its_operation_in_place_or_follows_it() 
 
 UNKNOWN = [
     ({"estimator.name": "rlo"}, "no method named 'rlo'; did you mean 'rloo'"),
-    ({"estimator.name": 5}, "no method named '5'"),
     ({"estimator.name": ["grpo"]}, "no method named"),
     ({"divisr.epsilon": 1}, "no part of the plan named 'divisr'; did you mean 'divisor'"),
     ({"": 1}, "no part of the plan named ''"),
@@ -200,14 +183,11 @@ UNKNOWN = [
     ({"divisor": 1}, "divisor is a part of the plan; name a field: divisor.level, "),
     ({"divisor.epsilon.x": 1}, "no field of divisor named 'epsilon.x'"),
     ({"shape.klip.lo": 1}, "no operation of shape named 'klip'; did you mean 'clip'"),
-    ({"shape..lo": 1}, "no operation of shape named ''"),
-    ({"post.kl.coef": 1}, "no operation of post named 'kl'"),
     ({"shape.clip.low": 1}, "no field of shape.clip named 'low'; did you mean 'lo'"),
     ({"shape": [{"op": "klip"}]}, "no operation of shape named 'klip'"),
     ({"shape": [{"lo": 1}]}, "no operation of shape named"),
     ({"estimator.name": "passk", "estimator.kk": 1}, "no parameter of passk named 'kk'; did you mean 'k'"),
     ({"estimator.k": 1}, "grpo has no parameters, and 'k' was given"),
-    ({"estimator": "rloo"}, "grpo has no parameters, and '' was given"),
 ]
 
 
@@ -222,7 +202,6 @@ WRONG = [
     ("divisor.epsilon", "small", "a number"),
     ("divisor.epsilon", math.nan, "a finite number"),
     ("divisor.epsilon", True, "a number"),
-    ("divisor.epsilon", None, "a number"),
     ("divisor.epsilon", [1], "a number"),
     ("divisor.epsilon", 10**400, "a number"),
     ("divisor.ddof", 0.5, "a whole number"),
@@ -232,20 +211,14 @@ WRONG = [
     ("divisor.only_positive", "maybe", "true or false"),
     ("divisor.level", "rows", "choose from none, group, batch, constant"),
     ("divisor.level", None, "choose from"),
-    ("unit.take", "median", "choose from each, first, last, mean"),
     ("rewards.weights", 1.0, "a list of numbers"),
     ("rewards.weights", "1,x", "a number"),
     ("rewards.weights", [1, None], "a number"),
-    ("alone.result", "unit", "choose from"),
-    ("groups.std_threshold", "x", "a number"),
     ("shape.clip.lo", "x", "a number"),
-    ("shape.rank.numerator", "both", "choose from shaped, raw"),
     ("estimator.baseline_level", "row", "choose from group, batch"),
     ("shape.clip", "0:1", "set its fields"),
-    ("post.whiten", "token", "set its fields"),
     ("shape", "clip", "one by one"),
     ("shape", ["clip"], "one by one"),
-    ("post", 1, "one by one"),
 ]
 
 
@@ -259,7 +232,6 @@ def test_a_value_of_the_wrong_type_is_refused_with_what_the_field_takes(field: s
 
 MEANINGLESS = [
     ({"estimator.name": "passk", "divisor.level": "group"}, "passk has no scale 'group'"),
-    ({"estimator.name": "lite-ppo", "divisor.level": "none"}, "lite-ppo has no scale 'none'"),
     ({"estimator.name": "quantile", "estimator.baseline_level": "batch"}, "quantile has no batch baseline"),
     ({"divisor.level": "batch", "divisor.of": "others"}, "the others is a group quantity"),
     ({"divisor.ddof": 2}, "ddof cannot be 2"),
@@ -268,7 +240,6 @@ MEANINGLESS = [
     ({"divisor.inside": -1e-9}, "divisor.inside cannot be negative"),
     ({"divisor.floor": -1e-9}, "divisor.floor cannot be negative"),
     ({"shape.clip.lo": 1, "shape.clip.hi": 0}, "clip 1:0 is empty"),
-    ({"post.clip.lo": 1, "post.clip.hi": 0}, "clip 1:0 is empty"),
     ({"shape.overlong.max": 10, "shape.overlong.buffer": 0}, "overlong 10:0:1 is out of range"),
     ({"shape.overlong.max": 10, "shape.overlong.buffer": 11}, "overlong 10:11:1 is out of range"),
     ({"shape.overlong.buffer": 1}, "overlong 0:1:1 is out of range"),
@@ -311,7 +282,6 @@ def test_a_scale_is_allowed_exactly_where_the_table_says(method: str, scale: str
         ({"shape.rank.penalty": 0.5}, ("logprob",)),
         ({"estimator.name": "opo", **VALID}, ("length",)),
         ({"post.whiten.level": "token"}, ("length",)),
-        ({"post.whiten.level": "sample"}, ()),
         ({"unit.take": "mean"}, ("rollout",)),
         ({"unit.per_step": True}, ("rollout",)),
         ({"estimator.name": "gigpo"}, ("rollout", "state", "step_reward")),
@@ -349,22 +319,6 @@ def test_a_singleton_is_a_group_like_any_other_where_groups_are_not_compared() -
     assert Plan.of({"estimator.name": "reinforce", "alone.result": "zero"}).alone.result == "zero"
 
 
-@pytest.mark.parametrize("method", ESTIMATORS)
-def test_equal_settings_make_equal_plans_that_are_plain_data(method: str) -> None:
-    settings = {"estimator.name": method, **VALID, "shape.affine.shift": 0.5}
-    first, again = Plan.of(settings), Plan.of(dict(reversed(settings.items())))
-    assert first == again
-    assert json.loads(json.dumps(first.as_dict())) == json.loads(json.dumps(again.as_dict()))
-    assert first.as_dict()["shape"][0]["op"] == first.shape[0].name
-
-
-def test_a_plan_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        Plan.of({}).method = "rloo"  # type: ignore[misc]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        operation(Plan.of(VALID).shape, Overlong.name).max = 1
-
-
 # --- settings that nothing reads ---------------------------------------------------------------------------
 
 ROWS = pl.DataFrame({
@@ -375,9 +329,7 @@ ROWS = pl.DataFrame({
 IDLE = [
     {},
     {"divisor.level": "none"},
-    {"divisor.level": "constant", "divisor.constant": 3.0},
     {"divisor.level": "constant", "divisor.constant": 3.0, "divisor.only_positive": True},
-    {"divisor.level": "batch"},
     {"divisor.level": "batch", "divisor.of": "residual", "alone.result": "zero"},
     {"divisor.level": "batch", "groups.min_size": 2, "groups.zero_variance": "drop"},
     {"alone.result": "null", "groups.min_size": 2},
