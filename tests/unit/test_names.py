@@ -27,10 +27,9 @@ KNOWN = {
     "auditing/audit.py": {"drop(LEFT_OUT)"},
     "auditing/compare.py": {"select(reward)"},
     "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
-    "auditing/search.py": {"col(name)"},  # formulas by their number
-    "auditing/solve.py": {"select((f'reward.{at}' for at in range(components)))"},
+    "auditing/solve.py": {"col(names)", "select(names)", "select(*names)"},  # rewards by position
     "auditing/trial.py": {
-        "col([name for name in table.columns if name.startswith('reward.') or name in plan.needs])",
+        "col([name for name in self.table.columns if name.startswith('reward.') or name in plan.needs])",
         "select(*read)",  # rewards by position, and roles
     },
     "choosing/exports.py": {"select(std)"},

@@ -146,11 +146,6 @@ def test_a_trend_within_chance_is_not_told_as_one() -> None:
     assert "the mean reward goes from 0.5 to 0.52" in run(0.005)
 
 
-def test_a_run_and_a_single_batch_never_have_the_same_verdict() -> None:
-    lines = [{"value": step, "rows": 8, "mean": 0.5, "zero_variance": 0.5, "length": None} for step in range(3)]
-    assert verdicts(facts(by={"column": "step", "lines": lines})) != verdicts(facts())
-
-
 def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
     """Of ten steps, the first two and the last two are compared, each with its rows."""
 

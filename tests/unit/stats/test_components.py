@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from grpo_cli.engine.plan import Plan
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
@@ -146,7 +145,6 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
 
 def test_a_single_reward_has_no_correlations(tmp_path: Path) -> None:
     assert look(rows(tmp_path), reward=["a"]).facts.components is None
-    assert Plan().rewards.combine == "sum"
 
 
 def test_what_select_leaves_constant_is_judged_by_the_components_too(tmp_path: Path) -> None:

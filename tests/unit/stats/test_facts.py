@@ -125,7 +125,7 @@ def test_a_gate_applies_to_silent_runs_too(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-@pytest.mark.parametrize("steps", [21, 24, 30, 45, 100, 250])
+@pytest.mark.parametrize("steps", [21, 24, 100, 250])
 def test_an_even_distribution_of_steps_has_even_bins(steps: int) -> None:
     """Rewards k/n, all equally frequent: each bin has the same number of steps, except the last."""
     values = pl.Series([k / steps for k in range(steps + 1)] * 100)

@@ -59,7 +59,7 @@ def looked(
 
 
 def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
-    return document(looked(groups, USUAL, None, **columns).facts)
+    return document(looked(groups, **columns).facts)
 
 
 def trend_of(made: Inspection) -> Sequence[TrendLine]:
@@ -357,7 +357,7 @@ def test_files_can_be_compared(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_reward_are_counted_and_left_out() -> None:
-    found = looked([[1.0, None, math.nan], [0.0, math.inf]], USUAL, None).facts
+    found = looked([[1.0, None, math.nan], [0.0, math.inf]]).facts
     assert (found.rows, found.unscorable, found.reward.count, found.singletons) == (5, 3, 2, 2)
     assert any("3 rows (60%) have no finite reward. compute stops at them" in line for line in verdicts(found))
     known = replace(found, declared_unscorable=3)
@@ -365,7 +365,7 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
 
 
 def test_groups_of_one_row_are_inspected_and_their_key_is_doubted() -> None:
-    found = looked([[1.0], [0.0], [1.0]], USUAL, None).facts
+    found = looked([[1.0], [0.0], [1.0]]).facts
     assert (found.singletons, found.zero_variance.share, found.at_size) == (3, None, [])
     assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
 

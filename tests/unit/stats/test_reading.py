@@ -4,20 +4,19 @@ What is shown, what it claims, and the test of the claim:
 
     inspect, report   mean reward, solve rate (mean, never, always)     unbiased, chance               test_facts_are_unbiased
                       useful, alive, zero variance (share and split)    chance                         test_facts_are_unbiased
-                      solve rate histogram                              level where difficulty is      test_rates_of_all_sizes_are_level
+                      solve rate histogram                              level where difficulty is      test_inspection.py
                       other sizes, not larger than the groups           unbiased                       test_other_sizes_are_what_they_would_be
                       other sizes, larger                               chance, of a Beta distribution test_other_sizes_are_what_they_would_be
                       other sizes, several rewards ("at least")         a lower bound                  test_a_bound_is_no_more_than_the_truth
-                      no gradient, Beta                                 chance                         test_the_share_without_a_gradient_is_that_of_chance
-                      spread within groups                              unbiased of the variance       test_the_spread_within_groups_is_unbiased
+                      spread within groups                              that of the rows               test_inspection.py
                       length: correlation inside groups                 0 where there is none          test_difficulty_makes_no_correlation_inside_groups
                       verdict on length                                 1 % by chance                  test_chance_does_not_raise_the_verdict_on_length
-    inspect --against change of the solve rate, by difficulty           unbiased; 95 % intervals       test_intervals_cover_as_often_as_they_claim
+    inspect --against change of the solve rate, by difficulty           unbiased; 95 % intervals       test_runs.py
                       better, worse, same, solved, flips "by chance"    chance                         test_two_samples_of_one_policy_are_no_change
                       gained, lost; the verdict                         no more than chance            test_two_samples_of_one_policy_are_no_change,
                                                                                                        test_text_page_and_json_of_two_samples_say_no_change
                       shrunken change                                   calibrated                     test_a_shrunken_change_is_what_a_third_run_shows
-    select, export    pass@K                                            unbiased                       test_pass_at_k_is_unbiased
+    select, export    pass@K                                            the share of all draws         test_runs.py
                       solve_rate, mean of a prompt                      as in inspect                  tests/e2e/test_export.py
 
 The rest of what these commands show are counts and extremes of the rows themselves (sizes, rows, quartiles, min and max, duplicates),
@@ -41,9 +40,7 @@ from grpo_cli.render.figures import figures
 from grpo_cli.stats import against as changes
 from grpo_cli.stats import intervals
 from grpo_cli.stats.against import Since, against
-from grpo_cli.stats.difficulty import pass_at
 from grpo_cli.stats.document import document
-from grpo_cli.stats.intervals import OF_CHANGE, estimate
 from grpo_cli.stats.verdicts import with_other
 from tests.support.command import adv
 from tests.support.drawn import is_nightly
@@ -95,22 +92,6 @@ def test_facts_are_unbiased(sizes: Any) -> None:
     assert close([one["live_rows"] for one in found], (n * (1 - never - always)).sum())
 
 
-def test_the_spread_within_groups_is_unbiased() -> None:
-    """The variance around the mean of a group is (n - 1)/n of that of its prompt."""
-    p = policy(2, 300)
-    found = [facts(p, 6, seed)["spread"]["within"] ** 2 for seed in range(RUNS)]
-    assert close(found, (p * (1 - p)).mean() * 5 / 6)
-
-
-def test_rates_of_all_sizes_are_level() -> None:
-    """If all difficulties are equally frequent, all bars are equally high, except for chance."""
-    random = np.random.default_rng(3)
-    for sizes in (8, random.choice([4, 8, 12], 6000), random.integers(3, 40, 6000)):
-        found = facts(random.random(6000), sizes, 4)["difficulty"]
-        counts = np.array(found["between"]["counts"])
-        assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 3 * len(counts)
-
-
 POLICIES: dict[str, Any] = {
     "one rate": lambda _, many: np.full(many, 0.3),
     "hard": lambda _, many: np.full(many, 0.02),
@@ -151,13 +132,6 @@ def test_a_bound_is_no_more_than_the_truth() -> None:
         assert at["alive"] == pytest.approx(truth, abs=0.04) if at["found"] == "sample" else at["alive"] <= truth + 0.02
 
 
-@pytest.mark.parametrize("n", [4, 8, 16])
-def test_the_share_without_a_gradient_is_that_of_chance(n: int) -> None:
-    p = policy(7, 2000, 0.5, 0.7)
-    found = [facts(p, n, seed)["zero_variance"]["share"] for seed in range(8)]
-    assert np.mean(found) == pytest.approx((p**n + (1 - p) ** n).mean(), abs=0.01)
-
-
 def test_difficulty_makes_no_correlation_inside_groups() -> None:
     """Hard prompts have long responses, and no response is worse for its length."""
     p = policy(8, 400)
@@ -185,33 +159,7 @@ def test_chance_does_not_raise_the_verdict_on_length(*, taught: bool) -> None:
     assert said >= 57 if taught else large >= 6 and said <= 2
 
 
-def test_pass_at_k_is_unbiased() -> None:
-    p = policy(9, 500)
-    n = 6
-    solved = np.random.default_rng(10).binomial(n, p, (400, len(p)))
-    for k in (1, 2, 4):
-        table = np.array(pass_at([n] * (n + 1), range(n + 1), k), dtype=float)
-        assert close(table[solved].mean(axis=1), (1 - (1 - p) ** k).mean()), k
-
-
 # --- two runs ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prompts", [8, 30, 200])
-@pytest.mark.parametrize(("now", "before"), [(8, 8), (4, 16)])
-@pytest.mark.parametrize("gain", [0.0, 0.15])
-def test_intervals_cover_as_often_as_they_claim(prompts: int, now: int, before: int, gain: float) -> None:
-    """The mean change of unseen prompts is known."""
-    random = np.random.default_rng(12)
-    times = 1500
-    p = random.beta(2, 2, (times, prompts))
-    q = p + gain * (1 - p)
-    change = random.binomial(now, q) / now - random.binomial(before, p) / before
-    found = [estimate(one, OF_CHANGE) for one in change]
-    ends = np.array([(one.low, one.high) for one in found])
-    truth = gain / 2
-    assert close(change.mean(axis=1), truth)
-    assert ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean() >= 0.93
 
 
 @pytest.mark.parametrize(("now", "before", "graded"), [(8, 8, False), (4, 12, True)], ids=["solved or not", "graded"])

@@ -23,10 +23,10 @@ from grpo_cli.stats import intervals
 from grpo_cli.stats.intervals import (
     OF_CHANGE,
     OF_RATE,
+    Estimate,
     Rewards,
     estimate,
     holm,
-    mcnemar,
     p_value,
     p_value_of_clusters,
 )
@@ -68,16 +68,13 @@ def test_one_prompt_and_seven_clusters_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize(("up", "down"), [(0, 0), (1, 0), (5, 1), (10, 3), (40, 60)])
-def test_mcnemar_is_the_binomial_of_changed_prompts(up: int, down: int) -> None:
+def test_one_rollout_a_prompt_is_mcnemars_test_the_binomial_of_changed_prompts(up: int, down: int) -> None:
     changed = up + down
     tail = sum(Fraction(comb(changed, k), 2**changed) for k in range(min(up, down) + 1))
-    assert mcnemar(up, down) == pytest.approx(float(min(Fraction(1), 2 * tail)))
-
-
-def test_one_rollout_a_prompt_is_mcnemars_test() -> None:
-    before, now = np.array([0, 0, 0, 0, 1, 1.0]), np.array([1, 1, 1, 0, 0, 1.0])
-    prompts = np.arange(6)
-    assert p_value(*(Rewards.of(prompts, run, 6) for run in (now, before))) == pytest.approx(mcnemar(3, 1))
+    before, now = np.array([0.0] * up + [1.0] * down + [1.0]), np.array([1.0] * up + [0.0] * down + [1.0])
+    prompts = np.arange(changed + 1)
+    found = p_value(*(Rewards.of(prompts, run, changed + 1) for run in (now, before)))
+    assert found == pytest.approx(float(min(Fraction(1), 2 * tail)))
 
 
 @pytest.mark.parametrize("values", [[1, 1, 0, 0, 1, 0], [1, 0.5, 0.25, 0, 1, 0.125]], ids=["solved or not", "graded"])
@@ -117,43 +114,41 @@ def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws(tmp_path: Path) -> Non
 
 TIMES = 4000 if is_nightly() else 600
 Policy = Callable[[Any, Any], Any]
-MEANS = {"hard": 0.02, "one rate": 0.3, "broad": 0.5, "extreme": 0.5, "half impossible": 0.25, "all solved": 1.0}
-POLICIES: dict[str, Policy] = {
-    "hard": lambda _, size: np.full(size, 0.02),
-    "one rate": lambda _, size: np.full(size, 0.3),
-    "broad": lambda random, size: random.beta(1, 1, size),
-    "extreme": lambda random, size: random.beta(0.3, 0.3, size),
-    "half impossible": lambda random, size: np.where(random.random(size) < 0.5, 0, random.beta(2, 2, size)),
-    "all solved": lambda _, size: np.ones(size),
+# The solve rates of prompts, and their mean.
+POLICIES: dict[str, tuple[Policy, float]] = {
+    "hard": (lambda _, size: np.full(size, 0.02), 0.02),
+    "one rate": (lambda _, size: np.full(size, 0.3), 0.3),
+    "broad": (lambda random, size: random.beta(1, 1, size), 0.5),
+    "extreme": (lambda random, size: random.beta(0.3, 0.3, size), 0.5),
+    "half impossible": (lambda random, size: np.where(random.random(size) < 0.5, 0, random.beta(2, 2, size)), 0.25),
+    "all solved": (lambda _, size: np.ones(size), 1.0),
 }
+LEAST = 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5  # of the intervals
+
+
+def holds(found: Estimate, truth: float) -> bool:
+    assert found.low is not None and found.high is not None
+    return found.low - 1e-9 <= truth <= found.high + 1e-9
 
 
 @pytest.mark.parametrize("prompts", [5, 8, 30, 100])
 @pytest.mark.parametrize("rollouts", [1, 8])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_the_interval_of_a_rate_holds_the_truth(policy: str, rollouts: int, prompts: int) -> None:
+@pytest.mark.parametrize(("policy", "truth"), POLICIES.values(), ids=POLICIES)
+def test_the_interval_of_a_rate_holds_the_truth(policy: Policy, truth: float, rollouts: int, prompts: int) -> None:
     random = np.random.default_rng(prompts * rollouts)
-    truth = MEANS[policy]
-    rates: Any = random.binomial(rollouts, POLICIES[policy](random, (TIMES, prompts))) / rollouts
-    found = [estimate(one, OF_RATE) for one in rates]
-    held = [one.low <= truth <= one.high for one in found if one.low is not None and one.high is not None]
-    assert fmean(held) >= 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5
+    rates: Any = random.binomial(rollouts, policy(random, (TIMES, prompts))) / rollouts
+    assert fmean(holds(estimate(one, OF_RATE), truth) for one in rates) >= LEAST
 
 
 @pytest.mark.parametrize("prompts", [5, 8, 30, 100])
 @pytest.mark.parametrize(("now", "before"), [(1, 1), (8, 8), (1, 8)])
 @pytest.mark.parametrize("gain", [0.0, 0.15])
 def test_the_interval_of_a_change_holds_the_truth(now: int, before: int, gain: float, prompts: int) -> None:
-    for name, policy in POLICIES.items():
+    for policy, mean in POLICIES.values():
         random = np.random.default_rng(prompts + now)
         p = policy(random, (TIMES, prompts))
-        truth = gain * (1 - MEANS[name])
-        change = random.binomial(now, p + gain * (1 - p)) / now - random.binomial(before, p) / before
-        found = [estimate(one, OF_CHANGE) for one in change]
-        inside = [
-            one.low - 1e-9 <= truth <= one.high + 1e-9 for one in found if one.low is not None and one.high is not None
-        ]
-        assert fmean(inside) >= 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5
+        change: Any = random.binomial(now, p + gain * (1 - p)) / now - random.binomial(before, p) / before
+        assert fmean(holds(estimate(one, OF_CHANGE), gain * (1 - mean)) for one in change) >= LEAST
 
 
 @pytest.mark.parametrize("clusters", [8, 30])
@@ -165,14 +160,12 @@ def test_the_interval_of_clusters_holds_the_truth(clusters: int) -> None:
         sizes = 1 + random.geometric(0.1, clusters)
         family = np.repeat(np.arange(clusters), sizes)
         rates = random.binomial(8, random.beta(1, 1, clusters)[family]) / 8
-        one, other = estimate(rates, OF_RATE, family), estimate(rates, OF_RATE)
-        assert one.low is not None and one.high is not None and other.low is not None and other.high is not None
-        held.append(one.low <= 0.5 <= one.high)
-        alone.append(other.low <= 0.5 <= other.high)
+        held.append(holds(estimate(rates, OF_RATE, family), 0.5))
+        alone.append(holds(estimate(rates, OF_RATE), 0.5))
     assert fmean(held) >= 0.92 and fmean(alone) < 0.75
 
 
-@pytest.mark.parametrize("prompts", [2, 5, 60, 250])
+@pytest.mark.parametrize("prompts", [2, 5, 250])
 @pytest.mark.parametrize(("now", "before"), [(1, 1), (8, 8), (1, 8)])
 def test_two_draws_of_one_policy_raise_no_alarm(
     now: int, before: int, prompts: int, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +173,7 @@ def test_two_draws_of_one_policy_raise_no_alarm(
     monkeypatch.setattr(intervals, "DEALS", 499)  # of 500 p values that are equally likely, 5 % are at most 0.05
     monkeypatch.setattr(intervals, "AT_ONCE", 499 * prompts)
     alarms, times = 0, TIMES // 2
-    for policy in (POLICIES["broad"], POLICIES["extreme"]):
+    for policy, _ in (POLICIES["broad"], POLICIES["extreme"]):
         random = np.random.default_rng(prompts)
         rates: Any = policy(random, (times, prompts))
         for p in rates:
