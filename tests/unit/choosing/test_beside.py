@@ -59,9 +59,7 @@ def test_the_split_depends_neither_on_the_format_nor_on_the_order_nor_on_other_p
 ) -> None:
     frame = table().sample(fraction=1.0, shuffle=True, seed=1).filter(pl.col("prompt_id") != "p3")
     path = write(tmp_path / f"x{suffix}", frame.to_dicts())
-    done = adv(
-        "select", str(path), "-g", "prompt_id,step", "--holdout", "0.4", "--json", "-o", f"{tmp_path}/train{suffix}"
-    )
+    done = adv(f"select {path} -g prompt_id,step --holdout 0.4 --json -o {tmp_path}/train{suffix}")
     assert json.loads(done.out)["outputs"] == [f"{tmp_path}/train{suffix}", f"{tmp_path}/train.holdout{suffix}"]
     held = rows_of(tmp_path / f"train.holdout{suffix}")
     assert {row["prompt_id"] for row in held} == {p for p in prompts(frame) if held_out(p, 0.4, 0)}
@@ -110,7 +108,7 @@ def test_a_split_with_an_empty_side_is_refused() -> None:
 
 def test_a_key_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", [{"reward": i % 2} for i in range(8)])
-    done = adv("select", str(path), "--group-size", "4", "--holdout", "0.5", "-o", f"{tmp_path}/y.jsonl")
+    done = adv(f"select {path} --group-size 4 --holdout 0.5 -o {tmp_path}/y.jsonl")
     assert (
         "the group key (blocks of rows) names no prompt, which --holdout splits by; name the column of the prompt with --group"
         in done.err
@@ -125,15 +123,15 @@ def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(suffix: str, tmp_pat
         for step in range(3) for p in range(30) for i in range(2)
     ]  # fmt: skip
     path = write(tmp_path / f"x{suffix}", rows)
-    done = adv("select", str(path), "--holdout", "0.4", "-o", f"{tmp_path}/y.jsonl")
+    done = adv(f"select {path} --holdout 0.4 -o {tmp_path}/y.jsonl")
     assert "--holdout 0.4 by prompt" in done.out
     held = {p for p in range(30) if held_out(f"What is {p} + é?", 0.4, 0)}
     assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.holdout.jsonl")} == held
     assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.jsonl")} == {*range(30)} - held
-    said = adv("select", str(path), "-g", "group_index", "--holdout", "0.4", "-o", f"{tmp_path}/z.jsonl")
+    said = adv(f"select {path} -g group_index --holdout 0.4 -o {tmp_path}/z.jsonl")
     assert "--holdout 0.4 by group_index" in said.out
     without = write(tmp_path / f"w{suffix}", [{name: row[name] for name in ("group_index", "reward")} for row in rows])
-    assert "the group key (group_index) names no prompt" in adv("select", str(without), "--holdout", "0.4").err
+    assert "the group key (group_index) names no prompt" in adv(f"select {without} --holdout 0.4").err
 
 
 def test_standard_output_has_no_second_file_and_no_file_is_written_over(tmp_path: Path) -> None:
@@ -177,7 +175,7 @@ def test_exported_records_are_split_in_the_same_way(options: Any, tmp_path: Path
     flags = [
         word for key, value in options.items() for word in ([f"--{key}"] if value is True else [f"--{key}", value])
     ]
-    run = adv("export", str(path), *flags, "-g", "prompt_id,step", "--holdout", "0.4", "-o", f"{tmp_path}/y.jsonl")
+    run = adv(f"export {path}", *flags, "-g", "prompt_id,step", "--holdout", "0.4", "-o", f"{tmp_path}/y.jsonl")
     assert f"holdout        {len(done.beside['holdout'])} records" in run.out
     assert len(rows_of(tmp_path / "y.holdout.jsonl")) == len(done.beside["holdout"])
 
@@ -242,7 +240,7 @@ def test_the_control_is_drawn_from_groups_with_rows_that_meet_a_condition() -> N
 @SUFFIXES
 def test_files_have_the_control_beside_them(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"x{suffix}", table().to_dicts())
-    done = adv("select", str(path), "-g", "prompt_id,step", "--where", "mean == 0.5", "--control")
+    done = adv(f"select {path} -g prompt_id,step --where 'mean == 0.5' --control")
     assert "control        24 groups (96 rows)" in done.out
     frame = grpo_cli.select(table(), where="mean == 0.5", control=True, **KEY).beside["control"]
     assert [row["prompt_id"] for row in rows_of(tmp_path / f"x.selected.control{suffix}")] == frame[

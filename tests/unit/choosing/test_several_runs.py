@@ -76,11 +76,11 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
             condition,
             "--force",
         )
-        done = adv("select", str(now), *flags, "-o", f"{tmp_path}/out.jsonl")
+        done = adv(f"select {now}", *flags, "-o", f"{tmp_path}/out.jsonl")
         assert done.status == 0
         assert {row["prompt_id"] for row in rows_of(tmp_path / "out.jsonl")} == wanted
         pool = ["--to", "prompts", "--prompt", "prompt_id", "--pool", "--json"]
-        done = adv("export", str(now), *flags, *pool, "-o", f"{tmp_path}/list.jsonl")
+        done = adv(f"export {now}", *flags, *pool, "-o", f"{tmp_path}/list.jsonl")
         assert {row["prompt"] for row in rows_of(tmp_path / "list.jsonl")} == wanted
         assert json.loads(done.out)["records"] == len(wanted)
 
@@ -93,7 +93,7 @@ def test_digits_of_csv_are_numbers(now: str, other: str, tmp_path: Path) -> None
     )
     flags = ("--against", str(before), "--against", f"old={path}", "-o", f"{tmp_path}/out.jsonl", "--force", "--where")
     for condition, wanted in [("runs == 3", {"1", "2"}), ("solved_runs == 3", {"1"}), ("solved_runs == 2", {"3"})]:
-        assert adv("select", str(path), *flags, condition).status == 0
+        assert adv(f"select {path}", *flags, condition).status == 0
         assert {str(row["prompt_id"]) for row in rows_of(tmp_path / "out.jsonl")} == wanted
 
 
@@ -135,7 +135,7 @@ def test_the_best_or_worst_solved_can_be_taken(tmp_path: Path) -> None:
         "-o",
         "-",
     )
-    kept = {row["prompt_id"] for row in adv("select", str(now), *flags).rows}
+    kept = {row["prompt_id"] for row in adv(f"select {now}", *flags).rows}
     found = counted(runs, 1.0)
     assert min(found[key][1] for key in kept) >= sorted((solved for _, solved in found.values()), reverse=True)[2]
 
@@ -159,15 +159,15 @@ def test_counts_and_runs_belong_together(options: Any, says: str, tmp_path: Path
 def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused(tmp_path: Path) -> None:
     now, other = (in_file(tmp_path / f"{name}.jsonl", {f"{name}{i}": [0.0, 1.0] for i in range(3)}) for name in "ab")
     flags = ("--where", "solved_runs == 0", *FLAGS, "-o", "-", "--against")
-    assert "no prompt is in both runs (prompt_id is a0 and b0)" in adv("select", str(now), *flags, str(other)).err
-    assert "both runs are read from standard input" in adv("select", "-", *flags, "-", stdin=now.read_text()).err
-    assert "no such file" in adv("select", str(now), *flags, "nowhere.jsonl").err.lower()
+    assert "no prompt is in both runs (prompt_id is a0 and b0)" in adv(f"select {now}", *flags, str(other)).err
+    assert "both runs are read from standard input" in adv("select -", *flags, "-", stdin=now.read_text()).err
+    assert "no such file" in adv(f"select {now}", *flags, "nowhere.jsonl").err.lower()
 
 
 def test_an_input_of_another_run_is_never_written_over(tmp_path: Path) -> None:
     now, other = (in_file(tmp_path / f"{at}.jsonl", run) for at, run in enumerate(runs_of(0)[:2]))
     done = adv(
-        "select", str(now), *FLAGS, "--where", "solved_runs == 0", "--against", str(other), "-o", str(other), "--force"
+        f"select {now}", *FLAGS, "--where", "solved_runs == 0", "--against", str(other), "-o", str(other), "--force"
     )
     assert done.status != 0
     assert len(rows_of(other)) > 0

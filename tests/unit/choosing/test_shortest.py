@@ -69,7 +69,7 @@ def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, t
         for key, text, reward in [("a", "long answer", 1), ("a", "short", 1), ("a", "no", 0), ("b", "x", 0), ("b", "yy", 0), ("a", "brief", 1)]
     ]  # fmt: skip
     path = write(tmp_path / f"x{suffix}", rows)
-    done = adv("export", str(path), "--to", "sft", "--pick", "shortest", "-o", f"{tmp_path}/y.jsonl")
+    done = adv(f"export {path} --to sft --pick shortest -o {tmp_path}/y.jsonl")
     assert [row["completion"] for row in rows_of(tmp_path / "y.jsonl")] == ["short"]
     assert "3 rows: not solved: a reward below 1" in done.out
     said = " ".join(done.out.split())
@@ -77,7 +77,7 @@ def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, t
         "2 rows: not among the shortest 1 of its group (in 1 group others have the same length: the first in the file is taken)"
         in said
     )
-    kept = adv("select", str(path), "--per-group", "1", "--pick", "shortest", "-o", f"{tmp_path}/z{suffix}")
+    kept = adv(f"select {path} --per-group 1 --pick shortest -o {tmp_path}/z{suffix}")
     assert [row["response"] for row in rows_of(tmp_path / f"z{suffix}")] == ["short"]
     assert "groups         1 of 2 kept" in kept.out
     assert "3 rows: not solved: a reward below 1" in kept.out

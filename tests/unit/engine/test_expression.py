@@ -109,7 +109,7 @@ def test_a_config_file_has_the_same_limits(tmp_path: Path) -> None:
 
     (tmp_path / "own.toml").write_text('expr = "reward + (SELECT 1)"\n', encoding="utf-8")
     FRAME.write_ndjson(tmp_path / "rewards.jsonl")
-    done = adv("compute", "rewards.jsonl", "--config", "own.toml", cwd=tmp_path)
+    done = adv("compute rewards.jsonl --config own.toml", cwd=tmp_path)
     assert done.status == 2
     assert "no quantity named 'SELECT'" in done.err
 

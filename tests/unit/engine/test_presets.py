@@ -72,13 +72,13 @@ def test_a_chain_of_parents_has_an_end(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(chained(1000), encoding="utf-8")
     (tmp_path / "short.toml").write_text(chained(24), encoding="utf-8")
     started = time.process_time()
-    refused = adv("compute", "x.jsonl", "--presets", "long.toml", "-o", "-", cwd=tmp_path)
+    refused = adv("compute x.jsonl --presets long.toml -o -", cwd=tmp_path)
     assert time.process_time() - started < 5
     assert refused.status == 2
     assert refused.err == (
         "error: long.toml: the preset p32 has more than 32 presets before it; let it inherit from one of the first\n"
     )
-    assert adv("compute", "x.jsonl", "--presets", "short.toml", "--preset", "p23", "-o", "-", cwd=tmp_path).status == 0
+    assert adv("compute x.jsonl --presets short.toml --preset p23 -o -", cwd=tmp_path).status == 0
 
 
 def test_a_file_of_many_presets_is_read_in_linear_time(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_file_of_many_presets_is_read_in_linear_time(tmp_path: Path) -> None:
         presets_of = "".join(f"[p{at}]\ninherits = 'trl-grpo'\n" for at in range(many))
         (tmp_path / "many.toml").write_text(presets_of, encoding="utf-8")
         started = time.process_time()
-        assert adv("compute", "x.jsonl", "--presets", "many.toml", "-o", "-", "-q", cwd=tmp_path).status == 0
+        assert adv("compute x.jsonl --presets many.toml -o - -q", cwd=tmp_path).status == 0
         took.append(time.process_time() - started)
     assert took[1] < 12 * took[0] + 0.5
 
@@ -96,7 +96,7 @@ def test_a_file_of_many_presets_is_read_in_linear_time(tmp_path: Path) -> None:
 def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "presets.toml"
     path.write_text(f"{ENTRY}refused = 'the sign is drawn by chance'\n", encoding="utf-8")
-    done = adv("compute", "x.jsonl", "--presets", str(path), "--preset", "base")
+    done = adv(f"compute x.jsonl --presets {path} --preset base")
     assert done.status == 2
     assert "the sign is drawn by chance" in done.err
 
@@ -112,8 +112,8 @@ def test_every_preset_is_explained(name: str) -> None:
 
 
 def test_all_presets_are_listed_and_given_as_json() -> None:
-    listing = adv("presets", "--all")
-    facts = json.loads(adv("presets", "--json").out)
+    listing = adv("presets --all")
+    facts = json.loads(adv("presets --json").out)
     assert [one["name"] for one in facts] == list(presets())
     assert all(one["name"] in listing.out for one in facts)
     assert max(map(len, listing.out.splitlines())) <= 80
@@ -157,15 +157,15 @@ def test_a_typo_is_answered_with_the_nearest_name() -> None:
 def test_the_summary_names_the_preset_and_what_was_overridden(tmp_path: Any) -> None:
     source = write(tmp_path / "r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
     out = tmp_path / "o.jsonl"
-    done = adv("compute", str(source), "-o", str(out), "--preset", "trl-grpo", "--epsilon", "0.5")
+    done = adv(f"compute {source} -o {out} --preset trl-grpo --epsilon 0.5")
     assert "trl-grpo" in done.out
     assert "divisor.epsilon 0.5, not 0.0001" in done.out
-    facts = json.loads(adv("compute", str(source), "-o", str(out), "--force", "--preset", "trl-grpo", "--json").out)
+    facts = json.loads(adv(f"compute {source} -o {out} --force --preset trl-grpo --json").out)
     assert (facts["preset"]["name"], facts["preset"]["overridden"]) == ("trl-grpo", {})
     assert [row["advantage"] for row in rows_of(out)] == pytest.approx(
         [-0.5 / (0.5**0.5 + 1e-4), 0.5 / (0.5**0.5 + 1e-4)]
     )
-    explained = adv("compute", str(source), "--explain", "--preset", "trl-grpo")
+    explained = adv(f"compute {source} --explain --preset trl-grpo")
     assert "preset" in explained.out
 
 

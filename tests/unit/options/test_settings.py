@@ -202,15 +202,15 @@ def test_one_file_serves_compute_and_select(tmp_path: Path) -> None:
     config, rows = tmp_path / "c.toml", tmp_path / "rows.jsonl"
     rows.write_text("".join(f'{{"prompt_id": {k // 2}, "reward": {k % 2 * k}}}\n' for k in range(6)))
     config.write_text('epsilon = 1e-4\nreward = "reward"\n')
-    assert adv("compute", str(rows), "--config", str(config), "-o", "-", "-q").status == 0
+    assert adv(f"compute {rows} --config {config} -o - -q").status == 0
     config.write_text('epsilon = 1e-4\ntop = 1\nby = "mean"\n')
-    chosen = adv("select", str(rows), "--config", str(config), "-o", "-", "-q")
+    chosen = adv(f"select {rows} --config {config} -o - -q")
     assert [row["prompt_id"] for row in chosen.rows] == [2, 2]
     config.write_text('to = "prompts"\nprompt = "prompt_id"\n')
-    assert len(adv("export", str(rows), "--config", str(config), "-o", "-", "-q").rows) == 3
-    wrong = adv("inspect", str(rows), "--config", str(config))
+    assert len(adv(f"export {rows} --config {config} -o - -q").rows) == 3
+    wrong = adv(f"inspect {rows} --config {config}")
     assert (wrong.status, "to in " in wrong.err, "is an option of another command" in wrong.err) == (2, True, True)
-    missing = adv("export", str(rows), "-o", "-")
+    missing = adv(f"export {rows} -o -")
     assert (missing.status, missing.err) == (2, "error: --to is missing; see --help\n")
 
 

@@ -62,6 +62,13 @@ def drawn(found: Inspection, methods: list[str] = METHODS) -> dict[str, Figure]:
     return {one.name: one for one in figures(found, advantages_by_method(found, methods))}
 
 
+def counts(figure: Figure, by: str) -> Counter[Any]:
+    found = Counter[Any]()
+    for line in figure.lines:
+        found[line[by]] += line["count"]
+    return found
+
+
 # --- numbers -----------------------------------------------------------------------------------------------
 
 
@@ -83,10 +90,7 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
     rewards = [0.1 + 0.2 - 0.3, 0.0, 1 - 2**-53, 1.0, 0.5]
     data = [{"prompt_id": at, "step": 1 + at // 4, "reward": r} for at, r in enumerate(rewards) for _ in range(2)]
     found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
-    kinds = Counter[str]()
-    for line in drawn(found)["rewards"].lines:
-        kinds[line["kind"]] += line["count"]
-    assert kinds == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
+    assert counts(drawn(found)["rewards"], "kind") == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
     split = found.facts.zero_variance
     assert (split.all_best, split.all_worst, split.other) == (2, 2, 1)
     assert found.facts.by is not None
@@ -114,11 +118,8 @@ def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
     figures = drawn(inspected(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"]))
     for name, column in (("component_0", "format"), ("component_1", "accuracy")):
-        counts: Counter[float] = Counter()
-        for line in figures[name].lines:
-            counts[line["value"]] += line["count"]
         assert figures[name].title == f"Rewards, {column}"
-        assert counts == Counter(row[column] for row in data)
+        assert counts(figures[name], "value") == Counter(row[column] for row in data)
 
 
 def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
@@ -171,8 +172,8 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
 )
 def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) -> None:
     lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int), OUTCOMES)
-    *counts, last = [line["count"] for line in lines]
-    assert len(counts) < BARS and {*counts} == {counts[0]} and 0.7 * counts[0] <= last <= counts[0]
+    first, *others, last = [line["count"] for line in lines]
+    assert len(lines) <= BARS and {*others} <= {first} and 0.7 * first <= last <= first
     widths = [line["to"] - line["from"] for line in lines]
     assert max(widths) == pytest.approx(min(widths))
     for line in lines:
@@ -208,9 +209,10 @@ def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
         for at, reward in enumerate(each)
         for _ in range(3)
     ]
-    look = grpo_cli.inspect(pl.DataFrame(rows), rollout="id")
-    caption = drawn(look.inspection)["rewards"].caption
-    assert caption == "2 of 4 rollouts are in groups with a gradient. Every group has 2 rollouts."
+    found = grpo_cli.inspect(pl.DataFrame(rows), rollout="id").inspection
+    assert (
+        drawn(found)["rewards"].caption == "2 of 4 rollouts are in groups with a gradient. Every group has 2 rollouts."
+    )
 
 
 def test_rollouts_of_several_rows_count_once_under_every_method() -> None:
@@ -249,14 +251,14 @@ def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path
         half = t * np.std(every, ddof=1) / np.sqrt(len(every))
         return max(np.mean(every) - half, 0.0), min(np.mean(every) + half, 1.0)
 
-    rewards = {
-        "a": (0, (0, 0, 0, 1)),
-        "b": (0, (0, 1, 1, 1)),
-        "c": (1, (0, 1, 0, 1)),
-        "d": (2, (1, 1)),
-        "e": (2, (1, 1)),
-    }
-    rows = [{"prompt_id": key, "step": step, "reward": r} for key, (step, some) in rewards.items() for r in some]
+    groups: list[tuple[int, list[int]]] = [
+        (0, [0, 0, 0, 1]),
+        (0, [0, 1, 1, 1]),
+        (1, [0, 1, 0, 1]),
+        (2, [1, 1]),
+        (2, [1, 1]),
+    ]
+    rows = [{"prompt_id": at, "step": step, "reward": r} for at, (step, some) in enumerate(groups) for r in some]
     zero, one, two = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["mean_reward"].lines
     assert (zero["mean"], "low" in one, two["high"]) == (0.5, False, 1.0)  # a mean of rewards cannot leave them
     assert (zero["low"], zero["high"]) == pytest.approx(interval([0.25, 0.75], 2.57058), abs=1e-3)
@@ -388,26 +390,14 @@ def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_
     for name, good in (("a", 1), ("b", 3), ("now", 2)):
         rows = [{"prompt_id": k, "reward": int(at < good)} for k in range(30) for at in range(4)]
         write(tmp_path / f"{name}.jsonl", rows)
-    words = (
-        "report",
-        "now.jsonl",
-        "--against",
-        "first=a.jsonl",
-        "--against",
-        "b.jsonl",
-        "--pass-at",
-        "2",
-        "-o",
-        "r.html",
-    )
-    done = adv(*words, cwd=tmp_path)
+    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl --pass-at 2 -o r.html", cwd=tmp_path)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert done.status == 0 and "b.jsonl solves more of these prompts than first: +50.0 points" in page
     data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
     rates, changes = (json.dumps(data["charts"][name]) for name in ("run_rates", "run_changes"))
     assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
     assert "change from first" in changes and '"share": 0.5' in changes
-    alone = adv("report", "now.jsonl", "--cluster", "prompt_id", cwd=tmp_path)
+    alone = adv("report now.jsonl --cluster prompt_id", cwd=tmp_path)
     assert (alone.status, alone.err) == (2, "error: --cluster is for the comparison of runs; add --against INPUT\n")
 
 
@@ -417,9 +407,7 @@ def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_o
     changes = found.beside.against
     figures = drawn(found)
     assert list(figures)[:3] == ["changes", "by_difficulty", "gained_and_lost"]
-    kinds: Counter[str] = Counter()
-    for line in figures["changes"].lines:
-        kinds[line["kind"]] += line["count"]
+    kinds = counts(figures["changes"], "kind")
     assert kinds == {name: getattr(changes, name) for name in ("better", "worse", "same") if getattr(changes, name)}
     assert sum(kinds.values()) == changes.prompts == 12
     bars = {(line["value"], line["kind"]): line["share"] for line in figures["by_difficulty"].lines}

@@ -62,9 +62,9 @@ def test_prompts_with_equal_changes_have_no_interval_of_width_0(tmp_path: Path) 
 
 def test_one_prompt_has_no_interval(tmp_path: Path) -> None:
     runs(tmp_path, {"a": [1, 1]}, {"a": [0, 1]})
-    done = adv("inspect", "now.jsonl", "--against", "before.jsonl", cwd=tmp_path)
+    done = adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path)
     assert "no interval: only one prompt" in done.out and "verdict        No clear change" in done.out
-    found = json.loads(adv("inspect", "now.jsonl", "--against", "before.jsonl", "--json", cwd=tmp_path).out)
+    found = json.loads(adv("inspect now.jsonl --against before.jsonl --json", cwd=tmp_path).out)
     assert (found["solve_rate"]["low"], found["solve_rate"]["high"]) == (None, None)
 
 
@@ -102,7 +102,7 @@ def test_rewards_outside_0_to_1_are_scaled_by_the_extremes_of_both_runs(tmp_path
     found = changed(tmp_path, {"a": [3.0, 5.0]}, {"a": [-1.0, 1.0]})
     assert (found["worst"], found["best"]) == (-1.0, 5.0)
     assert found["solve_rate"]["change"] == pytest.approx(4 / 6)
-    shown = adv("inspect", "now.jsonl", "--against", "before.jsonl", cwd=tmp_path).out
+    shown = adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path).out
     assert "scaled from -1 (0) to 5 (1)" in shown and "by difficulty: the solve rate over both runs" in shown
 
 
@@ -156,21 +156,21 @@ def test_a_prompt_that_both_have_is_offered_as_the_key(tmp_path: Path) -> None:
 def test_an_error_of_the_run_before_says_so(tmp_path: Path) -> None:
     runs(tmp_path, NOW, BEFORE)
     write(tmp_path / "other.jsonl", [{"prompt_id": "a", "result": "pass"}])
-    other = adv("inspect", "now.jsonl", "--against", "other.jsonl", cwd=tmp_path)
+    other = adv("inspect now.jsonl --against other.jsonl", cwd=tmp_path)
     assert other.status == 1 and "--against other.jsonl: no column looks like the reward" in other.err
-    twice = adv("inspect", "-", "--against", "-", cwd=tmp_path)
+    twice = adv("inspect - --against -", cwd=tmp_path)
     assert twice.status == 2 and "both runs are read from standard input" in twice.err
 
 
 def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> None:
     runs(tmp_path, NOW, BEFORE)
-    text = adv("inspect", "now.jsonl", "--against", "before.jsonl", cwd=tmp_path).out
+    text = adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path).out
     assert "0.45 to 0.55: +0.1000" in text and "2 better, 1 worse, 2 the same" in text
     assert "only now 1: new" in text and "No clear change: two samples of one policy would differ as much." in text
     assert "(by chance 1." in text and "no prompt is listed" in text
-    found = json.loads(adv("inspect", "now.jsonl", "--against", "before.jsonl", "--json", cwd=tmp_path).out)
+    found = json.loads(adv("inspect now.jsonl --against before.jsonl --json", cwd=tmp_path).out)
     assert found["inputs"] == ["now.jsonl"] and found["against"] == ["before.jsonl"] and found["prompts"] == 5
-    refused = adv("inspect", "now.jsonl", "--against", "before.jsonl", "--by", "step", cwd=tmp_path)
+    refused = adv("inspect now.jsonl --against before.jsonl --by step", cwd=tmp_path)
     assert refused.status == 2 and "--against and --by cannot be combined" in refused.err
 
 

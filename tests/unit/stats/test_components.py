@@ -122,22 +122,22 @@ def test_the_text_has_weights_and_says_which_component_decides(
 ) -> None:
     rows = [{"uid": u, "a": a, "b": b, "length": a} for u in "xy" for a, b in [(0, 0), (1, 1), (0, 1), (1, 0)]]
     path = write(tmp_path / "a.jsonl", rows)
-    flags = [word for weight in weights for word in ("-r", weight)]
-    text = " ".join(adv("inspect", str(path), "-g", "uid", *flags).out.split())
+    line = f"inspect {path} -g uid -r {' -r '.join(weights)}"
+    text = " ".join(adv(line).out.split())
     assert f"rewards {name} mean" in text and decides in text
     assert "correlation within groups with length +1.00, advantage" in text
     assert "each column separately" not in text
-    gdpo = " ".join(adv("inspect", str(path), "-g", "uid", *flags, "--combine", "normalize").out.split())
+    gdpo = " ".join(adv(f"{line} --combine normalize").out.split())
     assert f"rewards {name} (the sum; the plan normalises each column separately) mean" in gdpo
-    found = json.loads(adv("inspect", str(path), "-g", "uid", *flags, "--json").out)
+    found = json.loads(adv(f"{line} --json").out)
     assert [one["weight"] for one in found["rewards"].values()] == [float((w + "=1").split("=")[1]) for w in weights]
 
 
 def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> None:
     rows = [{"uid": k // 2, **{f"a_long_name_{n}": (k * n) % 5 for n in range(1, 6)}} for k in range(8)]
     path = write(tmp_path / "a.jsonl", rows)
-    flags = [word for n in range(1, 6) for word in ("-r", f"a_long_name_{n}")]
-    lines = adv("inspect", str(path), "-g", "uid", *flags).out.splitlines()
+    flags = "".join(f" -r a_long_name_{n}" for n in range(1, 6))
+    lines = adv(f"inspect {path} -g uid{flags}").out.splitlines()
     at = next(place for place, line in enumerate(lines) if line.startswith("together"))
     assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
     assert max(map(len, lines)) <= 80

@@ -322,10 +322,8 @@ def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: li
         known = [[reward for reward in rewards if reward is not None] for rewards in mine]
         rows, two, size = [reward for rewards in known for reward in rewards], compared(known), sum(map(len, mine))
         assert (line.groups, line.rows, line.unscorable) == (len(mine), size, size - len(rows))
-        assert (line.mean, line.length) == (
-            mean(rows),
-            mean([at for at, step in enumerate(column) if step == line.value]),
-        )
+        assert line.mean == mean(rows)
+        assert line.length == mean([at for at, step in enumerate(column) if step == line.value])
         assert line.std == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
         assert line.zero_variance == mean([len(set(g)) == 1 for g in two])
         assert line.group_std == (
@@ -392,8 +390,8 @@ def test_every_reward_column_is_shown_by_itself() -> None:
 @pytest.mark.parametrize(("groups", "gaps"), [(6, 0), (7, 1)])
 def test_dots_stand_between_the_ends_only_where_a_group_is_left_out(groups: int, gaps: int, tmp_path: Path) -> None:
     rows = [{"prompt_id": k // 2, "reward": k % 2 * k} for k in range(2 * groups)]
-    said = adv("inspect", str(write(tmp_path / "a.jsonl", rows))).out
-    assert said.splitlines().count("...") == gaps
+    write(tmp_path / "a.jsonl", rows)
+    assert adv("inspect a.jsonl", cwd=tmp_path).out.splitlines().count("...") == gaps
 
 
 def test_groups_are_listed_from_both_ends() -> None:
@@ -459,24 +457,30 @@ def test_a_key_that_is_unique_within_something_is_shown_with_it(
 ) -> None:
     """Otherwise the same label would stand for several groups, in lists and in tables for other programs."""
     rows = [{"step": at // 4, "prompt_id": at // 2 % 2, "reward": at % 2} for at in range(8)]
-    paths = [write(tmp_path / name, rows) for name in ("a.jsonl", "b.jsonl")[: 1 + (within == "file")]]
-    flags = ["--group", "prompt_id"] if within == "file" else []
-    line = ["inspect", *map(str, paths), *flags, "--group-within", within]
-    found = json.loads(adv(*line, "--json", cwd=tmp_path).out)
-    assert (found["group_key"], f"by {words}" in adv(*line, cwd=tmp_path).out) == (group, True)
+    write(tmp_path / "a.jsonl", rows)
+    write(tmp_path / "b.jsonl", rows)
+    line = f"inspect {'a.jsonl b.jsonl --group prompt_id' if within == 'file' else 'a.jsonl'} --group-within {within}"
+    found = json.loads(adv(f"{line} --json", cwd=tmp_path).out)
+    assert (found["group_key"], f"by {words}" in adv(line, cwd=tmp_path).out) == (group, True)
     listed = [group["key"] for end in ("most", "least") for group in found["listed"][end]]
     assert len({*listed}) == len(listed)
-    table = pl.read_csv(adv(*line, "--format", "csv", cwd=tmp_path).out.encode())
+    table = pl.read_csv(adv(f"{line} --format csv", cwd=tmp_path).out.encode())
     assert table.columns[:2] == group and not table.select(group).is_duplicated().any()
 
 
 def test_a_key_that_is_called_file_is_no_name_of_a_file(tmp_path: Path) -> None:
     rows = [{"file": key, "reward": reward} for key in "ab" for reward in (0, 1)]
-    paths = [str(write(tmp_path / name, rows)) for name in ("1.jsonl", "2.jsonl")]
-    line = ["inspect", *paths, "--group", "file", "--group-within", "file"]
-    assert json.loads(adv(*line, "--json", cwd=tmp_path).out)["group_key"] == ["@file", "file"]
-    table = pl.read_csv(adv(*line, "--format", "csv", cwd=tmp_path).out.encode())
-    assert table.select("@file", "file").rows() == [(path, key) for path in paths for key in "ab"]
+    for name in ("1.jsonl", "2.jsonl"):
+        write(tmp_path / name, rows)
+    line = "inspect 1.jsonl 2.jsonl --group file --group-within file"
+    assert json.loads(adv(f"{line} --json", cwd=tmp_path).out)["group_key"] == ["@file", "file"]
+    table = pl.read_csv(adv(f"{line} --format csv", cwd=tmp_path).out.encode())
+    assert table.select("@file", "file").rows() == [
+        ("1.jsonl", "a"),
+        ("1.jsonl", "b"),
+        ("2.jsonl", "a"),
+        ("2.jsonl", "b"),
+    ]
 
 
 ASKED = "<|im_start|>user\nWhat is {}\n  in words?<|im_end|>\n<|im_start|>assistant\n"

@@ -204,9 +204,9 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
         p = policy(seed, 50, 0.5, 0.5)
         for k, name in enumerate(("now", "before")):
             drawn(p, 8, 20 * k + seed).write_ndjson(tmp_path / f"{name}.jsonl")
-        files = ("now.jsonl", "--against", "before.jsonl")
-        text = " ".join(adv("inspect", *files, cwd=tmp_path).out.split())
-        found = json.loads(adv("inspect", *files, "--json", cwd=tmp_path).out)
+        line = "inspect now.jsonl --against before.jsonl"
+        text = " ".join(adv(line, cwd=tmp_path).out.split())
+        found = json.loads(adv(f"{line} --json", cwd=tmp_path).out)
         assert f"verdict {found['verdict']}" in text
         said[found["verdict"]] += 1
         if not found["beyond_chance"]:

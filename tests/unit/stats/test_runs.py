@@ -199,11 +199,11 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-SEVERAL = ("inspect", "600.jsonl", "--against", "step200=200.jsonl", "--against", "step400=400.jsonl")
+SEVERAL = "inspect 600.jsonl --against step200=200.jsonl --against step400=400.jsonl"
 
 
 def test_several_runs_are_compared_with_the_first(place: Path) -> None:
-    done = adv(*SEVERAL, "--pass-at", "1,8", "--json", cwd=place)
+    done = adv(f"{SEVERAL} --pass-at 1,8 --json", cwd=place)
     found = json.loads(done.out)
     assert [one["name"] for one in found["runs"]] == ["step200", "step400", "600.jsonl"]
     assert [one["name"] for one in found["differences"]] == ["step400", "600.jsonl"]
@@ -219,17 +219,17 @@ def test_several_runs_are_compared_with_the_first(place: Path) -> None:
     assert first["prompts"] == 39 and (first["only_here"], first["only_base"]) == (0, 1)
     assert first["change"]["mean"] == pytest.approx((both["reward_right"] - both["reward"]).mean())
     assert first["p"] <= first["p_holm"] <= 0.001
-    text = " ".join(adv(*SEVERAL, cwd=place).out.split())
+    text = " ".join(adv(SEVERAL, cwd=place).out.split())
     assert f"step400 solves more of these prompts than step200: {100 * first['change']['mean']:+.1f} points" in text
     assert "600.jsonl differs from step200 by nothing that 40 prompts can show" in text
     assert "prompts only in step400 0, only in step200 1" in text and "8 times of 10" in text
 
 
 def test_a_table_of_runs_is_csv_or_markdown(place: Path) -> None:
-    lines = [*csv.DictReader(io.StringIO(adv(*SEVERAL, "--format", "csv", cwd=place).out))]
+    lines = [*csv.DictReader(io.StringIO(adv(f"{SEVERAL} --format csv", cwd=place).out))]
     assert [line["run"] for line in lines] == ["step200", "step400", "600.jsonl"]
     assert lines[0]["change"] == "" and float(lines[1]["change"]) > 0.3
-    assert adv(*SEVERAL, "--format", "md", cwd=place).out.startswith("| run | prompts | rollouts | solve_rate |")
+    assert adv(f"{SEVERAL} --format md", cwd=place).out.startswith("| run | prompts | rollouts | solve_rate |")
 
 
 @pytest.mark.parametrize(
@@ -237,52 +237,48 @@ def test_a_table_of_runs_is_csv_or_markdown(place: Path) -> None:
     [("change_high < 0", 0), ("change_high < 0.5", 3), ("pass@8 < 0", 0), ("pass_all_8 <= 1", 3), ("p_holm < 0.01", 0)],
 )
 def test_a_gate_asks_for_the_difference_of_the_newest_run(condition: str, status: int, place: Path) -> None:
-    assert adv(*SEVERAL, "--pass-at", "8", "--fail-on", condition, cwd=place).status == status
+    assert adv(f"{SEVERAL} --pass-at 8 --fail-on '{condition}'", cwd=place).status == status
 
 
 def test_one_earlier_run_can_be_a_gate_too(place: Path) -> None:
-    done = adv("inspect", "200.jsonl", "--against", "400.jsonl", "--fail-on", "change_high < 0", cwd=place)
+    done = adv("inspect 200.jsonl --against 400.jsonl --fail-on 'change_high < 0'", cwd=place)
     assert done.status == 3 and "change_high is -0." in done.err
 
 
 def test_clusters_count_together(place: Path) -> None:
-    found = json.loads(adv(*SEVERAL, "--cluster", "family", "--json", cwd=place).out)
+    found = json.loads(adv(f"{SEVERAL} --cluster family --json", cwd=place).out)
     assert (found["cluster"], found["clusters"], found["warnings"]) == ("family", 8, [])
-    few = adv(*SEVERAL, "--cluster", "family", "--where", "mean >= 0", cwd=place)
-    assert few.status == 2
+    assert adv(f"{SEVERAL} --cluster family --where 'mean >= 0'", cwd=place).status == 2
     for name in ("200", "400", "600"):
         rows = pl.read_ndjson(place / f"{name}.jsonl")
         rows.with_columns(pl.col("family") % 3).write_ndjson(place / f"{name}.jsonl")
-    done = adv(*SEVERAL, "--cluster", "family", cwd=place)
+    done = adv(f"{SEVERAL} --cluster family", cwd=place)
     assert "3 values of family are too few to say how far it varies" in " ".join((done.out + done.err).split())
 
 
 def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
     (place / "lr=1").mkdir()
     (place / "200.jsonl").rename(place / "lr=1" / "a.jsonl")
-    found = json.loads(
-        adv("inspect", "600.jsonl", "--against", "lr=1", "--against", "400.jsonl", "--json", cwd=place).out
-    )
+    found = json.loads(adv("inspect 600.jsonl --against lr=1 --against 400.jsonl --json", cwd=place).out)
     assert [one["name"] for one in found["runs"]] == ["lr=1", "400.jsonl", "600.jsonl"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--against", "a=200.jsonl", "--against", "a=400.jsonl"), "two runs are called a; give them names: --against NAME=400.jsonl"),
-        (("--against", "600.jsonl", "--pass-at", "1"), "two runs are called 600.jsonl; give them names: --against NAME=600.jsonl"),
-        (("--against", "600.jsonl", "--fail-on", "p < 0.1"), "two runs are called 600.jsonl"),
-        (("--against", "=200.jsonl"), "--against '=200.jsonl' needs a name and an input; write --against step200=ckpt200/"),
-        (("--against", "a=nothing.jsonl", "--against", "400.jsonl"), "nothing.jsonl"),
-        (("--cluster", "family"), "--cluster is for the comparison of runs; add --against INPUT"),
-        (("--pass-at", "4"), "--pass-at is for the comparison of runs; add --against INPUT"),
-        (("--against", "200.jsonl", "--cluster", "famly"), "famly"),
-        (("--against", "200.jsonl", "--pass-at", "4,0"), "--pass-at takes integers from 1"),
-        (("--against", "200.jsonl", "--fail-on", "chnge > 0"), "no quantity named 'chnge'; did you mean 'change'?"),
+        ("--against a=200.jsonl --against a=400.jsonl", "two runs are called a; give them names: --against NAME=400.jsonl"),
+        ("--against 600.jsonl --pass-at 1", "two runs are called 600.jsonl; give them names: --against NAME=600.jsonl"),
+        ("--against =200.jsonl", "--against '=200.jsonl' needs a name and an input; write --against step200=ckpt200/"),
+        ("--against a=nothing.jsonl --against 400.jsonl", "nothing.jsonl"),
+        ("--cluster family", "--cluster is for the comparison of runs; add --against INPUT"),
+        ("--pass-at 4", "--pass-at is for the comparison of runs; add --against INPUT"),
+        ("--against 200.jsonl --cluster famly", "famly"),
+        ("--against 200.jsonl --pass-at 4,0", "--pass-at takes integers from 1"),
+        ("--against 200.jsonl --fail-on 'chnge > 0'", "no quantity named 'chnge'; did you mean 'change'?"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compared_says_why(words: tuple[str, ...], message: str, place: Path) -> None:
-    done = adv("inspect", "600.jsonl", *words, cwd=place)
+def test_what_cannot_be_compared_says_why(words: str, message: str, place: Path) -> None:
+    done = adv(f"inspect 600.jsonl {words}", cwd=place)
     assert done.status in (1, 2) and message in done.err, done.err
 
 
@@ -290,7 +286,7 @@ def test_python_compares_frames(place: Path) -> None:
     frames = {name: pl.read_ndjson(place / f"{name}.jsonl") for name in ("200", "400", "600")}
     look = grpo_cli.inspect(frames["600"], against={"a": frames["200"], "b": place / "400.jsonl"}, pass_at="1,8")  # noqa: S106 - no password
     line = "inspect 600.jsonl --against a=200.jsonl --against b=400.jsonl --pass-at 1,8 --json"
-    printed = json.loads(adv(*line.split(), cwd=place).out)
+    printed = json.loads(adv(line, cwd=place).out)
     assert [one["name"] for one in look.runs["runs"]] == ["a", "b", "now"]
     for one, other in zip(look.runs["differences"], printed["differences"], strict=True):
         assert {**one, "name": ""} == {**other, "name": ""}
