@@ -76,8 +76,7 @@ def test_pandas_keeps_its_index(index: list[Any]) -> None:
 
 
 def test_pandas_rows_without_an_advantage_are_nan_of_a_float_column() -> None:
-    data = pd.DataFrame({"prompt_id": KEYS, "reward": REWARDS})
-    got = grpo_cli.advantages(data, method="dr-grpo", zero_variance="drop")
+    got = grpo_cli.advantages(FRAME.to_pandas(), method="dr-grpo", zero_variance="drop")
     assert got.dtype == "float64" and got.isna().tolist() == [False, False, True, True]
 
 
@@ -347,10 +346,8 @@ def test_a_report_of_a_frame_has_the_trend_over_its_steps_as_that_of_the_command
         page = grpo_cli.report(given, tmp_path / "report.html", force=True)
         assert "Mean reward over step" in page.read_text(encoding="utf-8")
         assert [line["value"] for line in grpo_cli.inspect(given).facts["by"]["lines"]] == [1, 2]
-    turns = frame.with_columns(step=pl.Series([1, 2, 1, 2]))
-    assert grpo_cli.inspect(turns, group="prompt_id", group_within="input").facts["by"] is None, (
-        "steps inside of a rollout"
-    )
+    turns = frame.with_columns(step=pl.Series([1, 2, 1, 2]))  # steps inside of a rollout
+    assert grpo_cli.inspect(turns, group="prompt_id", group_within="input").facts["by"] is None
 
 
 @pytest.mark.parametrize("width", [0, 300])
@@ -397,13 +394,9 @@ def test_options_about_files_and_messages_are_refused_on_frames(name: str) -> No
     ("options", "error", "message"),
     [
         ({"metod": "rloo"}, UnknownName, "no option named 'metod'; did you mean 'method'"),
-        ({"method": "rlo"}, UnknownName, "did you mean 'rloo'"),
         ({"epsilon": "small"}, UsageError, "epsilon cannot be 'small'"),
-        ({"ddof": 1.5}, UsageError, "ddof cannot be 1.5"),
-        ({"scale": "rows"}, UsageError, "choose from group, batch, none"),
         ({"clip": 5}, UsageError, "is not two bounds"),
         ({"param": "k"}, UsageError, "param='k' sets nothing; write param='k=VALUE'"),
-        ({"method": "rloo", "epsilon": 1.0}, UsageError, "has no effect with scale none"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(options: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -414,11 +407,6 @@ def test_a_wrong_option_is_a_usage_error(options: dict[str, Any], error: type[Ex
 
 def test_the_types_of_the_keywords_are_those_of_the_table() -> None:
     assert keywords.TARGET.read_text(encoding="utf-8") == keywords.generated(), "run: make docs"
-
-
-def test_our_errors_are_value_errors_too() -> None:
-    with pytest.raises(ValueError, match="no column looks like the reward"):
-        grpo_cli.advantages(FRAME.drop("reward"))
 
 
 def test_lists_are_computed_as_the_refusal_says() -> None:
@@ -439,7 +427,6 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards has lists"),
         (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards has lists"),
         (lambda: grpo_cli.advantages(frame([1.0, None])), "missing='exclude' leaves such rows out"),
-        (lambda: grpo_cli.advantages(FRAME, **dict[str, Any](seed=1)), "the option 'seed'"),
         (lambda: grpo_cli.advantages(FRAME, group_size=3), "choose partial='keep' or partial='drop'"),
         (lambda: grpo_cli.advantages(FRAME, method="rloo", epsilon=1.0), "epsilon has no effect with scale none"),
         (lambda: grpo_cli.compare(FRAME, {"one": Plan()}), "needs two plans; give plans by their names"),
@@ -482,10 +469,10 @@ def test_dir_and_help_list_the_public_names() -> None:
 
 
 def test_a_plan_does_what_its_options_do() -> None:
-    plan = grpo_cli.Plan.of({"estimator.name": "rloo", "divisor.level": "batch"})
-    assert (
-        grpo_cli.advantages(FRAME, plan).to_list() == grpo_cli.advantages(FRAME, method="rloo", scale="batch").to_list()
-    )
+    plan = grpo_cli.Plan.of({"estimator.name": "rloo", "divisor.level": "batch", "divisor.epsilon": 0.5})
+    of_options = grpo_cli.compute(FRAME, method="rloo", scale="batch", epsilon=0.5)
+    assert of_options.plan == plan
+    assert grpo_cli.advantages(FRAME, plan).to_list() == of_options.advantages.to_list()
     assert grpo_cli.compute(FRAME, plan).plan is plan
 
 
@@ -497,8 +484,8 @@ def test_beside_a_plan_columns_may_be_named() -> None:
 
 
 PLAN_OPTIONS = [
-    {"method": "rloo"}, {"scale": "none"}, {"epsilon": 0.1}, {"missing": "exclude"}, {"singleton": "null"}, {"clip": "0:1"},
-    {"set": "divisor.ddof=0"}, {"param": "k=1"}, {"expr": "reward"}, {"zero_variance": "drop"}, {"reward": "reward=5"},
+    {"method": "rloo"}, {"epsilon": 0.1}, {"missing": "exclude"}, {"clip": "0:1"}, {"set": "divisor.ddof=0"}, {"param": "k=1"},
+    {"expr": "reward"}, {"reward": "reward=5"},
 ]  # fmt: skip
 
 
@@ -522,24 +509,17 @@ def test_rows_of_dropped_groups_and_blocks_have_null_and_keep_their_place() -> N
 def test_there_is_one_line_of_facts_for_every_group_with_its_key() -> None:
     data = frame([0.0, 2.0, 5.0, 5.0, None, 7.0], [*KEYS, "c", "c"])
     groups = grpo_cli.compute(data, missing="exclude", zero_variance="drop").groups
-    assert groups["prompt_id"].to_list() == ["a", "b", "c"]
-    assert groups["size"].to_list() == [2, 2, 2] and groups["scored"].to_list() == [2, 2, 1]
-    assert groups["mean"].to_list() == [1.0, 5.0, 7.0]
+    assert groups.select("prompt_id", "size", "scored", "mean", "min", "max", "constant", "kept").rows() == [
+        ("a", 2, 2, 1.0, 0.0, 2.0, False, True),
+        ("b", 2, 2, 5.0, 5.0, 5.0, True, False),
+        ("c", 2, 1, 7.0, 7.0, 7.0, False, True),
+    ]
     assert groups["std"].to_list()[:2] == pytest.approx([2**0.5, 0.0])
-    assert groups["min"].to_list() == [0.0, 5.0, 7.0] and groups["max"].to_list() == [2.0, 5.0, 7.0]
-    assert groups["constant"].to_list() == [False, True, False]
-    assert groups["kept"].to_list() == [True, False, True]
 
 
 def test_the_facts_of_a_composite_key_have_a_column_for_each_part() -> None:
     groups = grpo_cli.compute(FRAME.with_columns(run=pl.Series([1, 1, 1, 2])), group="prompt_id,run").groups
     assert groups.select("prompt_id", "run").rows() == [("a", 1), ("b", 1), ("b", 2)]
-
-
-def test_a_result_says_which_plan_made_it() -> None:
-    result = grpo_cli.compute(FRAME, method="rloo", scale="batch", epsilon=0.5)
-    assert (result.plan.method, result.plan.divisor.level, result.plan.divisor.epsilon) == ("rloo", "batch", 0.5)
-    assert grpo_cli.advantages(FRAME, result.plan).to_list() == result.advantages.to_list()
 
 
 def test_nan_and_null_are_shown_apart() -> None:

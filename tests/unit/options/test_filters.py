@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import re
 from typing import Any
 
@@ -17,7 +16,6 @@ from grpo_cli.stats.facts import GATES
 from tests.support import conditions as meaning
 
 VALUES: dict[str, Any] = {"mean": 0.5, "std": 0.0, "n": 8, "nothing": None, "word": "solved"}
-NUMBERS = st.floats(-100, 100)
 
 
 def holds(text: str, **values: Any) -> bool:
@@ -27,34 +25,13 @@ def holds(text: str, **values: Any) -> bool:
 @pytest.mark.parametrize(
     "text",
     [
-        "mean == 0.5", "mean != 0.4", "0.1 <= mean <= 0.9", "0 < mean < n", "0 <= std <= mean < n >= 8",
-        "mean > 0 and std == 0", "mean > 1 or std == 0", "not mean > 1", "not (mean > 1 or std > 0)", "n - 8 == std",
-        "2 + 2 * 3 == n", "(2 + 2) * 2 == n", "n / 16 == mean", "-mean < 0", "-(-mean) == mean", "word == 'solved'",
+        "0 <= std <= mean < n >= 8", "not mean > 1 and n == 8", "2 + 2 * 3 == n", "n - 4 - 2 == 2", "word == 'solved'",
         "  mean > 0  ", "mean > 0 or mean > 1 and std > 0",
     ],
 )  # fmt: skip
-def test_what_is_true_holds(text: str) -> None:
+def test_what_is_true_holds_and_its_opposite_does_not(text: str) -> None:
     assert holds(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "mean > 0.5", "0.6 <= mean <= 0.9", "0.1 <= mean <= 0.4", "mean > 0 and std > 0", "mean > 1 or std > 0",
-        "not mean > 0", "mean > 1 and (std == 0 or n == 8)", "0.1 < mean > 0.6", "word == 'failed'",
-    ],
-)  # fmt: skip
-def test_what_is_false_does_not_hold(text: str) -> None:
-    assert not holds(text)
-
-
-@pytest.mark.parametrize("symbol", ["<", "<=", ">", ">=", "==", "!="])
-@given(left=NUMBERS, right=NUMBERS)
-def test_a_comparison_is_that_of_numbers(symbol: str, left: float, right: float) -> None:
-    functions = {
-        "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-    }  # fmt: skip
-    assert holds(f"a {symbol} b", a=left, b=right) is functions[symbol](left, right)
+    assert not holds(f"not ({text})")
 
 
 HUGE = f"1{'0' * 400}"  # too large to calculate with
@@ -63,8 +40,8 @@ HUGE = f"1{'0' * 400}"  # too large to calculate with
 @pytest.mark.parametrize(
     "text",
     [
-        "nothing > 0", "nothing <= 0", "nothing == 0", "nothing + 1 > 0", "-nothing < 1", "0 < nothing < 1",
-        "mean / std > 0", "mean / std <= 0", "mean / (n - 8) != 0", f"{HUGE} / 3 > mean", f"{HUGE} * mean > 1",
+        "nothing > 0", "nothing <= 0", "-nothing < 1", "mean / std <= 0", "mean / (n - 8) != 0", f"{HUGE} / 3 > mean",
+        f"{HUGE} * mean > 1",
     ],
 )  # fmt: skip
 def test_a_comparison_with_a_missing_quantity_or_a_division_by_zero_or_an_overflow_is_false(text: str) -> None:
@@ -233,10 +210,8 @@ def test_what_is_not_a_number_is_missing() -> None:
 
 def test_a_column_is_compared_with_an_integer_that_no_double_holds() -> None:
     frame = pl.DataFrame({"a": [1.0, None]})
-    assert frame.select(Filter.parse(f"a < {10**400} and a > -{10**400}").expression()).to_series().to_list() == [
-        True,
-        False,
-    ]
+    condition = Filter.parse(f"a < {10**400} and a > -{10**400}")
+    assert frame.with_columns(found=condition.expression())["found"].to_list() == [True, False]
 
 
 def test_only_a_text_is_called_a_text() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, get_args
 
 import polars as pl
@@ -40,9 +41,7 @@ def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str
     [
         ("--eps 1", "the epsilon of the divisor is --epsilon"),
         ("--normalize", "--scale group or --scale batch"),
-        ("--scale_rewards none", "TRL's scale_rewards is --scale: group (True), batch, or none (False)"),
         ("--num_generations 8", "--group COL where a column names the prompt, else --group-size N"),
-        ("--norm_adv_by_std_in_grpo", "--scale: group (True) or none (False)"),
         ("--scale true", "TRL's True is --scale group"),
         ("--mehtod rloo", "did you mean '--method'?"),
         ("--group_size 4", "did you mean '--group-size'?"),
@@ -59,12 +58,9 @@ def test_an_option_that_people_try_is_answered_with_what_they_mean(words: str, s
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("dapo", "--zero-variance drop"),
         ("DAPO", "--zero-variance drop"),
         ("gspo", "keeps the advantage of grpo"),
-        ("ppo", "the values of a critic"),
         ("GAE", "the values of a critic"),
-        ("Dr. GRPO", "--method dr-grpo"),
         ("dr_grpo", "--method dr-grpo"),
         ("rlo", "did you mean 'rloo'?"),
         ("trl-grpo", "--preset trl-grpo"),
@@ -107,10 +103,8 @@ def test_a_swapped_pair_of_letters_finds_the_name(names: tuple[str, ...]) -> Non
 
 
 def test_names_that_contain_the_word_are_shown_if_no_name_is_near() -> None:
-    assert near_names("drgrpo", ["oat-drgrpo", "areal-gsm8k-drgrpo", "trl-rloo"]) == [
-        "oat-drgrpo",
-        "areal-gsm8k-drgrpo",
-    ]
+    known = ["oat-drgrpo", "areal-gsm8k-drgrpo", "trl-rloo"]
+    assert near_names("drgrpo", known) == known[:2]
     assert near_names("x", ["a", "b"]) == []
     assert near_names("", ["a", "b"]) == []
 
@@ -142,9 +136,7 @@ def test_keywords_of_python_are_answered_in_the_same_way(options: dict[str, Any]
     assert says in str(raised.value)
 
 
-def test_keys_of_a_file_of_options_are_answered_in_the_same_way(tmp_path: object) -> None:
-    path = f"{tmp_path}/c.toml"
-    with open(path, "w", encoding="utf-8") as handle:  # noqa: PTH123 - the path is a text, as an option has it
-        handle.write("num_generations = 8\n")
+def test_keys_of_a_file_of_options_are_answered_in_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("num_generations = 8\n", encoding="utf-8")
     with pytest.raises(UnknownName, match="--group-size N"):
-        with_config({"config": path})
+        with_config({"config": f"{tmp_path}/c.toml"})

@@ -182,12 +182,10 @@ def sample_of(option: Option) -> Any:
 )
 def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
-    values = {
-        option.flag.removeprefix("--"): sample_of(option) for option in command.takes.values() if not option.is_argument
-    }
-    wanted = {option.name: sample_of(option) for option in command.takes.values() if not option.is_argument}
-    for name in ("config", "no_config"):  # a file names no other file
-        del values[name.replace("_", "-")], wanted[name]
+    of_file = [option for option in command.takes.values() if not option.is_argument]
+    of_file = [option for option in of_file if option.name not in {"config", "no_config"}]  # a file names no other file
+    wanted = {option.name: sample_of(option) for option in of_file}
+    values = {option.flag.removeprefix("--"): wanted[option.name] for option in of_file}
     if "plans" in wanted:
         values["plan"], wanted["plans"] = ["a:epsilon=0.5"], {"a": {"epsilon": 0.5}}
     path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items()))
@@ -309,9 +307,7 @@ def test_a_preset_gives_way_to_the_options() -> None:
 
 TABLES = [
     ("reward = {acc = 1, format = 0.5}", "plan.rewards.weights", (1.0, 0.5)),
-    ('reward = "acc"', "binding.rewards", ("acc",)),
     ('group = "a,b"', "binding.group", ("a", "b")),
-    ("epsilon = 1", "plan.divisor.epsilon", 1.0),
     ('epsilon = "0.5"', "plan.divisor.epsilon", 0.5),
     ('set = {"divisor.floor" = 0.5}', "plan.divisor.floor", 0.5),
     ('force = "yes"', "output.force", True),
@@ -343,8 +339,7 @@ def test_an_unknown_key_of_a_file_is_refused(text: str, message: str, tmp_path: 
 
 @pytest.mark.parametrize(
     "text",
-    ["epsilon = 'small'", "epsilon = true", "epsilon = [1]", "epsilon = nan", "group-size = 1.5", "group-size = 'four'",
-     "force = 1", "force = 'perhaps'", "scale = 'rows'", "scale = 1", "dtype = 'f16'", f"epsilon = 1{'0' * 400}"],
+    ["epsilon = 'small'", "epsilon = [1]", "group-size = 1.5", "force = 1", "scale = 'rows'", f"epsilon = 1{'0' * 400}"],
 )  # fmt: skip
 def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
@@ -366,37 +361,23 @@ def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
 
 MALFORMED = [
     ("reward_clip", "5", "--reward-clip '5' is not two bounds"),
-    ("reward_clip", "", "is not two bounds"),
     ("reward_clip", "a:b", "--reward-clip a:b: a bound cannot be 'a'"),
     ("reward_clip", "0:1:2", "a bound cannot be '1:2'"),
-    ("reward_clip", "1:0", "clip 1:0 is empty"),
     ("reward_clip", "nan:1", "a bound cannot be 'nan'"),
-    ("clip", "5", "--clip '5' is not two bounds"),
-    ("clip", "1:0", "clip 1:0 is empty"),
     ("clip", "0:x", "--clip 0:x: a bound cannot be 'x'"),
     ("overlong", "100", "--overlong '100' is not MAX:BUFFER:PENALTY"),
-    ("overlong", "", "is not MAX:BUFFER:PENALTY"),
     ("overlong", "1:2:3:4", "is not MAX:BUFFER:PENALTY"),
     ("overlong", "100::1", "shape.overlong.buffer cannot be ''"),
-    ("overlong", "100:20:x", "shape.overlong.penalty cannot be 'x'"),
     ("overlong", "100:200", "overlong 100:200:1 is out of range"),
     ("param", ["k"], "--param 'k' sets nothing"),
     ("param", ["=3"], "--param '=3' sets nothing"),
-    ("param", ["k=3"], "grpo has no parameters, and 'k' was given"),
     ("set", ["divisor.epsilon"], "--set 'divisor.epsilon' sets nothing"),
     ("set", ["=1"], "--set '=1' sets nothing"),
-    ("set", ["epsilon=1"], "no part of the plan named 'epsilon'"),
-    ("set", ["divisor.epsilon=x"], "divisor.epsilon cannot be 'x'"),
     ("set", ["divisor.epsilon=1=2"], "divisor.epsilon cannot be '1=2'"),
-    ("set", ["shape=clip"], "shape is a list of operations"),
-    ("set", ["shape.clip=0:1"], "shape.clip is an operation"),
-    ("set", ["divisor=0"], "divisor is a part of the plan"),
     ("reward", ["a=b=c"], "the weight of a=b cannot be 'c'"),
-    ("reward", ["a="], "the weight of a cannot be ''"),
     ("reward", ["a=nan"], "the weight of a cannot be 'nan'"),
     ("reward", ["=2"], "names no column"),
     ("reward", [""], "names no column"),
-    ("method", "rlo", "did you mean 'rloo'"),
 ]
 
 
@@ -436,10 +417,8 @@ IDLE = [
     ({"method": "rloo", "ddof": 0}, "--ddof has no effect with scale none", "add --scale"),
     ({"method": "reinforce", "epsilon": 0.1}, "--epsilon has no effect with scale none", "reinforce has no divisor"),
     ({"method": "passk", "epsilon": 0.1}, "--epsilon has no effect with scale none", "--param epsilon="),
-    ({"scale": "none", "std_of": "reward"}, "--std-of has no effect with scale none", "add --scale"),
     ({"scale": "none", "std_of": "residual"}, "--std-of has no effect with scale none", "add --scale"),
     ({"method": "psr", "std_of": "residual"}, "--std-of has no effect with scale none", "psr has no divisor"),
-    ({"whiten_epsilon": 0.1, "whiten": "none"}, "--whiten-epsilon has no effect without whitening", "add --whiten"),
     ({"method": "gdpo", "whiten_epsilon": 0.1, "whiten": "none"}, "--whiten-epsilon has no effect", "add --whiten"),
     ({"seed": -1, "duplicate": True}, "--seed cannot be -1", "0 or more"),
     ({"seed": 1}, "--seed has no effect without --duplicate", "add --duplicate"),
