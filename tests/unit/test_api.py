@@ -409,6 +409,11 @@ def test_the_types_of_the_keywords_are_those_of_the_table() -> None:
     assert keywords.TARGET.read_text(encoding="utf-8") == keywords.generated(), "run: make docs"
 
 
+def test_our_errors_are_value_errors_too() -> None:
+    with pytest.raises(ValueError, match="no column looks like the reward"):
+        grpo_cli.advantages(FRAME.drop("reward"))
+
+
 def test_lists_are_computed_as_the_refusal_says() -> None:
     rows = LISTS.explode("rewards")
     assert grpo_cli.advantages(rows, reward="rewards", group="prompt_id", method="dr-grpo").to_list() == CENTRED

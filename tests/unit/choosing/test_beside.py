@@ -16,7 +16,6 @@ from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 
-SUFFIXES = pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".json"])
 KEY: Any = {"group": "prompt_id,step"}
 
 
@@ -53,14 +52,14 @@ def test_a_prompt_is_held_out_by_the_hash_of_its_key(share: float, seed: int | N
     assert done.facts["beside"] == {"holdout": {"groups": groups, "rows": len(done.beside["holdout"])}}
 
 
-@SUFFIXES
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".json"])
 def test_the_split_depends_neither_on_the_format_nor_on_the_order_nor_on_other_prompts(
     suffix: str, tmp_path: Path
 ) -> None:
     frame = table().sample(fraction=1.0, shuffle=True, seed=1).filter(pl.col("prompt_id") != "p3")
-    path = write(tmp_path / f"x{suffix}", frame.to_dicts())
-    done = adv(f"select {path} -g prompt_id,step --holdout 0.4 --json -o {tmp_path}/train{suffix}")
-    assert json.loads(done.out)["outputs"] == [f"{tmp_path}/train{suffix}", f"{tmp_path}/train.holdout{suffix}"]
+    write(tmp_path / f"x{suffix}", frame.to_dicts())
+    done = adv(f"select x{suffix} -g prompt_id,step --holdout 0.4 --json -o train{suffix}", cwd=tmp_path)
+    assert json.loads(done.out)["outputs"] == [f"train{suffix}", f"train.holdout{suffix}"]
     held = rows_of(tmp_path / f"train.holdout{suffix}")
     assert {row["prompt_id"] for row in held} == {p for p in prompts(frame) if held_out(p, 0.4, 0)}
     assert len(held) + len(rows_of(tmp_path / f"train{suffix}")) == len(frame)
@@ -76,9 +75,9 @@ def test_a_number_as_the_key_is_held_out_like_its_text() -> None:
 def test_every_input_and_one_output_of_all_have_their_holdout(tmp_path: Path) -> None:
     for which, frame in (("a", table(30)), ("b", table(20, 1))):
         write(tmp_path / "in" / f"{which}.jsonl", frame.to_dicts())
-    flags = ("select", f"{tmp_path}/in", "-g", "prompt_id,step", "--group-within", "file", "--holdout", "0.4", "-o")
-    assert adv(*flags, f"{tmp_path}/out/").status == 0
-    assert adv(*flags, f"{tmp_path}/all.jsonl").status == 0
+    line = "select in -g prompt_id,step --group-within file --holdout 0.4 -o"
+    assert adv(f"{line} out/", cwd=tmp_path).status == 0
+    assert adv(f"{line} all.jsonl", cwd=tmp_path).status == 0
     each = [rows_of(tmp_path / "out" / f"{which}.holdout.jsonl") for which in "ab"]
     assert [*each[0], *each[1]] == rows_of(tmp_path / "all.holdout.jsonl")
     assert {row["prompt_id"] for row in each[0]} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
@@ -91,7 +90,6 @@ def test_every_input_and_one_output_of_all_have_their_holdout(tmp_path: Path) ->
         ({"holdout": 0.0}, "holdout cannot be 0"),
         ({"holdout_seed": 1, "limit": 2}, "holdout_seed is part of holdout"),
         ({"control": True, "per_group": 2}, "control.* is a draw beside a choice of groups; add where"),
-        ({"control": True}, "control.* is a draw beside a choice of groups"),
     ],
 )
 def test_what_means_nothing_is_refused(options: Any, says: str) -> None:
@@ -116,68 +114,61 @@ def test_a_key_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "y.jsonl").exists()
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
-def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(suffix: str, tmp_path: Path) -> None:
+def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(tmp_path: Path) -> None:
     rows = [
         {"group_index": 100 * step + p, "step": step, "prompt": f"What is {p} + é?", "reward": i % 2}
         for step in range(3) for p in range(30) for i in range(2)
     ]  # fmt: skip
-    path = write(tmp_path / f"x{suffix}", rows)
-    done = adv(f"select {path} --holdout 0.4 -o {tmp_path}/y.jsonl")
+    write(tmp_path / "x.parquet", rows)
+    done = adv("select x.parquet --holdout 0.4 -o y.jsonl", cwd=tmp_path)
     assert "--holdout 0.4 by prompt" in done.out
     held = {p for p in range(30) if held_out(f"What is {p} + é?", 0.4, 0)}
     assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.holdout.jsonl")} == held
     assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.jsonl")} == {*range(30)} - held
-    said = adv(f"select {path} -g group_index --holdout 0.4 -o {tmp_path}/z.jsonl")
+    said = adv("select x.parquet -g group_index --holdout 0.4 -o z.jsonl", cwd=tmp_path)
     assert "--holdout 0.4 by group_index" in said.out
-    without = write(tmp_path / f"w{suffix}", [{name: row[name] for name in ("group_index", "reward")} for row in rows])
-    assert "the group key (group_index) names no prompt" in adv(f"select {without} --holdout 0.4").err
+    write(tmp_path / "w.jsonl", [{"group_index": row["group_index"], "reward": row["reward"]} for row in rows])
+    said = adv("select w.jsonl --holdout 0.4", cwd=tmp_path)
+    assert "the group key (group_index) names no prompt" in said.err
 
 
 def test_standard_output_has_no_second_file_and_no_file_is_written_over(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", table().to_dicts())
-    flags = ("select", str(path), "-g", "prompt_id,step", "--holdout", "0.5", "-o")
-    assert "--holdout writes a second file, and stdout takes one; give -o FILE" in adv(*flags, "-").err
+    write(tmp_path / "x.jsonl", table().to_dicts())
+    line = "select x.jsonl -g prompt_id,step --holdout 0.5 -o"
+    said = adv(f"{line} -", cwd=tmp_path).err
+    assert "--holdout writes a second file, and stdout takes one; give -o FILE" in said
     (tmp_path / "y.holdout.jsonl").write_text("mine")
-    assert f"{tmp_path}/y.holdout.jsonl exists" in adv(*flags, f"{tmp_path}/y.jsonl").err
+    assert "y.holdout.jsonl exists" in adv(f"{line} y.jsonl", cwd=tmp_path).err
     assert not (tmp_path / "y.jsonl").exists()
-    assert adv(*flags, f"{tmp_path}/y.jsonl", "--force").status == 0
+    assert adv(f"{line} y.jsonl --force", cwd=tmp_path).status == 0
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "flags"),
     [
-        {"to": "sft"},
-        {"to": "pairs"},
-        {"to": "weights"},
-        {"to": "prompts"},
-        {"to": "prompts", "pool": True},
-        {"to": "tokens", "tokens": "ids"},
+        ({"to": "sft"}, "--to sft"),
+        ({"to": "pairs"}, "--to pairs"),
+        ({"to": "weights"}, "--to weights"),
+        ({"to": "prompts"}, "--to prompts"),
+        ({"to": "prompts", "pool": True}, "--to prompts --pool"),
+        ({"to": "tokens", "tokens": "ids"}, "--to tokens --tokens ids"),
     ],
 )
-def test_exported_records_are_split_in_the_same_way(options: Any, tmp_path: Path) -> None:
+def test_exported_records_are_split_in_the_same_way(options: Any, flags: str, tmp_path: Path) -> None:
     frame = table().with_columns(
         prompt=pl.col("prompt_id"), response=pl.concat_str("prompt_id", "n", "step"), ids=pl.concat_list("n", "n")
     )
-    whole = grpo_cli.export(frame, **options, **KEY)
+    whole = grpo_cli.export(frame, **options, **KEY).frame
     done = grpo_cli.export(frame, holdout=0.4, **options, **KEY)
-    name = "prompt" if "prompt" in whole.frame.columns else "ids"
-    held = (
-        whole.frame.filter(pl.col(name).map_elements(lambda prompt: held_out(prompt, 0.4, 0), pl.Boolean))
-        if name == "prompt"
-        else None
-    )
-    if held is not None:
-        assert done.beside["holdout"].equals(held)
-    assert len(done.frame) + len(done.beside["holdout"]) == len(whole.frame)
-    assert done.facts["beside"] == {"holdout": len(done.beside["holdout"])}
-    path = write(tmp_path / "x.jsonl", frame.to_dicts())
-    flags = [
-        word for key, value in options.items() for word in ([f"--{key}"] if value is True else [f"--{key}", value])
-    ]
-    run = adv(f"export {path}", *flags, "-g", "prompt_id,step", "--holdout", "0.4", "-o", f"{tmp_path}/y.jsonl")
-    assert f"holdout        {len(done.beside['holdout'])} records" in run.out
-    assert len(rows_of(tmp_path / "y.holdout.jsonl")) == len(done.beside["holdout"])
+    held = done.beside["holdout"]
+    if "prompt" in whole.columns:
+        assert held.rows() == [row for row in whole.rows() if held_out(row[whole.columns.index("prompt")], 0.4, 0)]
+    assert len(done.frame) + len(held) == len(whole)
+    assert done.facts["beside"] == {"holdout": len(held)}
+    write(tmp_path / "x.jsonl", frame.to_dicts())
+    run = adv(f"export x.jsonl {flags} -g prompt_id,step --holdout 0.4 -o y.jsonl", cwd=tmp_path)
+    assert f"holdout        {len(held)} records" in run.out
+    assert len(rows_of(tmp_path / "y.holdout.jsonl")) == len(held)
 
 
 # --- control ---------------------------------------------------------------------------------------------------
@@ -206,11 +197,10 @@ def test_the_control_has_as_many_groups_of_all_and_all_of_their_rows(options: An
 
 def test_every_group_is_drawn_as_often_as_another() -> None:
     frame = table(10, 1)
-    draws = [
-        grpo_cli.select(frame, where="mean == 0.5", control=True, seed=seed, group="prompt_id").beside["control"]
-        for seed in range(150)
-    ]
-    counts = Counter(prompt for draw in draws for prompt in prompts(draw))
+    counts = Counter[str]()
+    for seed in range(150):
+        done = grpo_cli.select(frame, where="mean == 0.5", control=True, seed=seed, group="prompt_id")
+        counts.update(prompts(done.beside["control"]))
     assert len(counts) == 10
     assert counts.total() == 150 * 2
     assert all(abs(count - 30) < 4 * 4.9 for count in counts.values())  # four standard deviations
@@ -237,15 +227,13 @@ def test_the_control_is_drawn_from_groups_with_rows_that_meet_a_condition() -> N
     assert {step for _, step in groups(done.beside["control"])} == {1}
 
 
-@SUFFIXES
-def test_files_have_the_control_beside_them(suffix: str, tmp_path: Path) -> None:
-    path = write(tmp_path / f"x{suffix}", table().to_dicts())
-    done = adv(f"select {path} -g prompt_id,step --where 'mean == 0.5' --control")
+def test_files_have_the_control_beside_them(tmp_path: Path) -> None:
+    write(tmp_path / "x.csv", table().to_dicts())
+    done = adv("select x.csv -g prompt_id,step --where 'mean == 0.5' --control", cwd=tmp_path)
     assert "control        24 groups (96 rows)" in done.out
-    frame = grpo_cli.select(table(), where="mean == 0.5", control=True, **KEY).beside["control"]
-    assert [row["prompt_id"] for row in rows_of(tmp_path / f"x.selected.control{suffix}")] == frame[
-        "prompt_id"
-    ].to_list()
+    control = grpo_cli.select(table(), where="mean == 0.5", control=True, **KEY).beside["control"]
+    written = rows_of(tmp_path / "x.selected.control.csv")
+    assert [row["prompt_id"] for row in written] == control["prompt_id"].to_list()
 
 
 def test_an_export_has_a_control_of_as_many_groups() -> None:

@@ -117,7 +117,6 @@ def test_meaningless_options_are_refused(options: dict[str, Any], message: str) 
     [
         ("sdt", "no fact of a group named 'sdt'; did you mean 'std'?"),
         ("pass4", "no fact of a group named 'pass4'; did you mean 'pass@4'?"),
-        ("pass_4", "did you mean 'pass@4'?"),
         ("Pass16", "did you mean 'pass@16'?"),
         ("pass@0", "no fact of a group named 'pass@0'; did you mean 'pass@1'?"),
         ("reward", "use mean, std, min, max or spread"),

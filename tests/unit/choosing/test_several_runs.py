@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from itertools import product
@@ -19,7 +18,7 @@ from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
 
 Run = dict[str, list[float]]
-FLAGS = ("-g", "prompt_id,step", "--group-within", "input")
+FLAGS = "-g prompt_id,step --group-within input"
 
 
 def runs_of(seed: int) -> list[Run]:
@@ -32,12 +31,8 @@ def runs_of(seed: int) -> list[Run]:
 
 
 def in_file(path: Path, run: Run) -> Path:
-    rows = [
-        {"prompt_id": key, "step": i % 2, "reward": reward}
-        for key, rewards in run.items()
-        for i, reward in enumerate(rewards)
-    ]
-    return write(path, rows)
+    rewards = [(key, i, reward) for key, some in run.items() for i, reward in enumerate(some)]
+    return write(path, [{"prompt_id": key, "step": i % 2, "reward": reward} for key, i, reward in rewards])
 
 
 def counted(runs: list[Run], bar: float) -> dict[str, tuple[int, int]]:
@@ -54,9 +49,10 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
 ) -> None:
     bar, suffix = case
     runs = runs_of(seed)
-    *before, now = [in_file(tmp_path / f"{at}{suffix if at < 2 else '.jsonl'}", run) for at, run in enumerate(runs)]
+    for name, run in zip((f"0{suffix}", f"1{suffix}", "now.jsonl"), runs, strict=True):
+        in_file(tmp_path / name, run)
     found = counted(runs, 1.0 if bar is None else bar)
-    more = [] if bar is None else ["--solved-at", str(bar)]
+    more = "" if bar is None else f"--solved-at {bar}"
     conditions: dict[str, Callable[[int, int], bool]] = {
         "solved_runs == 0 and runs == 3": lambda seen, solved: (seen, solved) == (3, 0),
         "solved_runs == 0": lambda _, solved: solved == 0,
@@ -65,35 +61,19 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
     }
     for condition, keeps in conditions.items():
         wanted = {key for key, counts in found.items() if keeps(*counts)}
-        flags = (
-            *FLAGS,
-            *more,
-            "--against",
-            f"old={before[0]}",
-            "--against",
-            str(before[1]),
-            "--where",
-            condition,
-            "--force",
-        )
-        done = adv(f"select {now}", *flags, "-o", f"{tmp_path}/out.jsonl")
-        assert done.status == 0
-        assert {row["prompt_id"] for row in rows_of(tmp_path / "out.jsonl")} == wanted
-        pool = ["--to", "prompts", "--prompt", "prompt_id", "--pool", "--json"]
-        done = adv(f"export {now}", *flags, *pool, "-o", f"{tmp_path}/list.jsonl")
-        assert {row["prompt"] for row in rows_of(tmp_path / "list.jsonl")} == wanted
-        assert json.loads(done.out)["records"] == len(wanted)
+        flags = f"now.jsonl {FLAGS} {more} --against old=0{suffix} --against 1{suffix} --where '{condition}' -o -"
+        assert {row["prompt_id"] for row in adv(f"select {flags}", cwd=tmp_path).rows} == wanted
+        pool = adv(f"export {flags} --to prompts --prompt prompt_id --pool", cwd=tmp_path).rows
+        assert sorted(row["prompt"] for row in pool) == sorted(wanted)
 
 
 @pytest.mark.parametrize(("now", "other"), [(".jsonl", ".csv"), (".csv", ".jsonl"), (".parquet", ".csv")])
 def test_digits_of_csv_are_numbers(now: str, other: str, tmp_path: Path) -> None:
-    path = write(tmp_path / f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
-    before = write(
-        tmp_path / f"before{other}", [{"prompt_id": key, "reward": reward} for key, reward in [(1, 1), (2, 0)]]
-    )
-    flags = ("--against", str(before), "--against", f"old={path}", "-o", f"{tmp_path}/out.jsonl", "--force", "--where")
+    write(tmp_path / f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
+    write(tmp_path / f"before{other}", [{"prompt_id": 1, "reward": 1}, {"prompt_id": 2, "reward": 0}])
+    line = f"select now{now} --against before{other} --against old=now{now} -o out.jsonl --force --where"
     for condition, wanted in [("runs == 3", {"1", "2"}), ("solved_runs == 3", {"1"}), ("solved_runs == 2", {"3"})]:
-        assert adv(f"select {path}", *flags, condition).status == 0
+        assert adv(line, condition, cwd=tmp_path).status == 0
         assert {str(row["prompt_id"]) for row in rows_of(tmp_path / "out.jsonl")} == wanted
 
 
@@ -122,20 +102,10 @@ def test_python_says_that_runs_are_paths_or_have_names(tmp_path: Path) -> None:
 
 def test_the_best_or_worst_solved_can_be_taken(tmp_path: Path) -> None:
     runs = runs_of(2)
-    *before, now = [in_file(tmp_path / f"{at}.jsonl", run) for at, run in enumerate(runs)]
-    flags = (
-        *FLAGS,
-        "--against",
-        str(before[0]),
-        "--against",
-        str(before[1]),
-        "--top",
-        "6",
-        "--by=solved_runs",
-        "-o",
-        "-",
-    )
-    kept = {row["prompt_id"] for row in adv(f"select {now}", *flags).rows}
+    for at, run in enumerate(runs):
+        in_file(tmp_path / f"{at}.jsonl", run)
+    line = f"select 2.jsonl {FLAGS} --against 0.jsonl --against 1.jsonl --top 6 --by=solved_runs -o -"
+    kept = {row["prompt_id"] for row in adv(line, cwd=tmp_path).rows}
     found = counted(runs, 1.0)
     assert min(found[key][1] for key in kept) >= sorted((solved for _, solved in found.values()), reverse=True)[2]
 
@@ -157,18 +127,19 @@ def test_counts_and_runs_belong_together(options: Any, says: str, tmp_path: Path
 
 
 def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused(tmp_path: Path) -> None:
-    now, other = (in_file(tmp_path / f"{name}.jsonl", {f"{name}{i}": [0.0, 1.0] for i in range(3)}) for name in "ab")
-    flags = ("--where", "solved_runs == 0", *FLAGS, "-o", "-", "--against")
-    assert "no prompt is in both runs (prompt_id is a0 and b0)" in adv(f"select {now}", *flags, str(other)).err
-    assert "both runs are read from standard input" in adv("select -", *flags, "-", stdin=now.read_text()).err
-    assert "no such file" in adv(f"select {now}", *flags, "nowhere.jsonl").err.lower()
+    now = in_file(tmp_path / "a.jsonl", {"a0": [0.0, 1.0], "a1": [0.0, 1.0]})
+    in_file(tmp_path / "b.jsonl", {"b0": [0.0, 1.0], "b1": [0.0, 1.0]})
+    flags = f"--where 'solved_runs == 0' {FLAGS} -o - --against"
+    refused = adv(f"select a.jsonl {flags} b.jsonl", cwd=tmp_path)
+    assert "no prompt is in both runs (prompt_id is a0 and b0)" in refused.err
+    assert "both runs are read from standard input" in adv(f"select - {flags} -", stdin=now.read_text()).err
+    assert "no such file" in adv(f"select a.jsonl {flags} nowhere.jsonl", cwd=tmp_path).err.lower()
 
 
 def test_an_input_of_another_run_is_never_written_over(tmp_path: Path) -> None:
     now, other = (in_file(tmp_path / f"{at}.jsonl", run) for at, run in enumerate(runs_of(0)[:2]))
-    done = adv(
-        f"select {now}", *FLAGS, "--where", "solved_runs == 0", "--against", str(other), "-o", str(other), "--force"
-    )
+    before = other.read_bytes()
+    done = adv(f"select {now} {FLAGS} --where 'solved_runs == 0' --against {other} -o {other} --force")
     assert done.status != 0
-    assert len(rows_of(other)) > 0
+    assert other.read_bytes() == before
     assert "is an input: it is never overwritten" in done.err

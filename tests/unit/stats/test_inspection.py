@@ -59,7 +59,7 @@ def looked(
 
 
 def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
-    return document(looked(groups, **columns).facts)
+    return document(looked(groups, USUAL, None, **columns).facts)
 
 
 def trend_of(made: Inspection) -> Sequence[TrendLine]:
