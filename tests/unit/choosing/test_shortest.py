@@ -37,11 +37,8 @@ def shortest(rows: list[Row], bar: float, size: Any, most: int = 1) -> list[int]
     """The rows that are kept, by loops: of each group the shortest that are solved, the first in the file of equals."""
     kept = []
     for key in {row["prompt_id"] for row in rows}:
-        solved = [
-            at
-            for at, row in enumerate(rows)
-            if row["prompt_id"] == key and row["reward"] is not None and row["reward"] >= bar
-        ]
+        of_group = [at for at, row in enumerate(rows) if row["prompt_id"] == key and row["reward"] is not None]
+        solved = [at for at in of_group if rows[at]["reward"] >= bar]
         kept += sorted(solved, key=lambda at: (size(rows[at]), at))[:most]
     return sorted(kept)
 
@@ -85,16 +82,8 @@ def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, t
 
 
 def test_a_length_column_that_is_named_wins() -> None:
-    frame = pl.DataFrame(
-        {
-            "prompt_id": ["a"] * 3,
-            "prompt": ["p"] * 3,
-            "response": ["1", "22", "333"],
-            "reward": [1, 1, 1],
-            "cost": [3, 1, 2],
-            "tokens": [1, 2, 3],
-        }
-    )
+    columns = {"response": ["1", "22", "333"], "cost": [3, 1, 2], "tokens": [1, 2, 3]}
+    frame = pl.DataFrame({"prompt_id": "a", "prompt": "p", "reward": 1, **columns})
     named: Any = {"pick": "shortest", "length_column": "cost"}
     assert grpo_cli.export(frame, "sft", **named).frame["completion"].to_list() == ["22"]
     assert grpo_cli.select(frame, per_group=1, **named).frame["response"].to_list() == ["22"]

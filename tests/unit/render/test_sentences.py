@@ -73,16 +73,9 @@ class Counted:
         return [reward for row in self.rows if (reward := self.reward(row)) is not None]
 
     @property
-    def groups(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
-        for row in self.rows:
-            found.setdefault(row["prompt_id"], []).append(row)
-        return found
-
-    @property
     def of_groups(self) -> dict[str, list[float]]:
         """The rewards that count in each group."""
-        found: dict[str, list[float]] = {name: [] for name in self.groups}
+        found: dict[str, list[float]] = {row["prompt_id"]: [] for row in self.rows}
         for row in self.rows:
             if (reward := self.reward(row)) is not None:
                 found[row["prompt_id"]].append(reward)
@@ -116,13 +109,9 @@ class Counted:
         return sum(bool(row["masked"]) and self.reward(row) is not None for row in self.rows)
 
 
-def number(text: str) -> float:
-    return float(text.replace(",", ""))
-
-
 def near(text: str, value: float) -> bool:
     """Whether a number that is shown with four digits is this one."""
-    return number(text) == pytest.approx(value, rel=1e-3, abs=1e-9)
+    return float(text.replace(",", "")) == pytest.approx(value, rel=1e-3, abs=1e-9)
 
 
 def counted(times: int, unit: str) -> str:
@@ -151,28 +140,19 @@ def one(clause: str, lines: Sequence[tuple[str, str]], label: str) -> tuple[str,
 def check_rewards(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
     mean, std = one(r"^mean (\S+)  std (\S+)", lines, "rewards")
     assert near(mean, statistics.mean(rows.rewards)) and near(std, statistics.stdev(rows.rewards))
-    low, first, middle, third, high = one(r"min (\S+)  25% (\S+)  median (\S+)  75% (\S+)  max (\S+)", lines, "rewards")
+    found = one(r"min (\S+)  25% (\S+)  median (\S+)  75% (\S+)  max (\S+)", lines, "rewards")
     quartiles = statistics.quantiles(rows.rewards, n=4, method="inclusive")
-    for shown, value in zip(
-        (low, first, middle, third, high), (min(rows.rewards), *quartiles, max(rows.rewards)), strict=True
-    ):
-        assert near(shown, value)
+    assert all(map(near, found, (min(rows.rewards), *quartiles, max(rows.rewards))))
     bars = {float(match[1]): int(match[2]) for match in of(r"^([\d.]+)  (\d+)  ", lines, "rewards")}
     assert bars == Counter(rows.rewards)
-    for share, at in of_pairs(r"([\d.]+)% at (\d)", lines, "rewards"):
-        assert number(share) == pytest.approx(100 * rows.rewards.count(number(at)) / len(rows.rewards), abs=0.051)
-
-
-def of_pairs(clause: str, lines: Sequence[tuple[str, str]], label: str) -> list[tuple[str, ...]]:
-    return [match.groups() for match in of(clause, lines, label)]
+    for match in of(r"([\d.]+)% at (\d)", lines, "rewards"):
+        share = 100 * rows.rewards.count(float(match[2])) / len(rows.rewards)
+        assert float(match[1]) == pytest.approx(share, abs=0.051)
 
 
 def check_groups(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
-    sizes = [len(group) for group in rows.groups.values()]
-    same = (
-        f"{len(sizes)} x {counted(sizes[0], 'row')}",
-        f"{len(sizes)} of {sizes[0]}",
-    )  # as compute and inspect say it
+    sizes = [*Counter(row["prompt_id"] for row in rows.rows).values()]
+    same = f"{len(sizes)} x {counted(sizes[0], 'row')}", f"{len(sizes)} of {sizes[0]}"  # as compute and inspect say it
     different = f"{len(sizes)} of {min(sizes)} to {max(sizes)} rows, median {statistics.median(sizes):g}"
     ((_, line), *_) = [at for at in lines if at[0] == "groups"]
     assert line.startswith(same if len({*sizes}) == 1 else different)
@@ -186,16 +166,14 @@ def split(rows: Counted) -> str:
     return ", ".join([*found, *([f"{others} equal at another reward"] if others else [])])
 
 
-MARKS: Final = ("--masked-column", "masked", "--left-out-column", "out")
-
-
 def said_of(command: str, rows: Counted) -> tuple[list[tuple[str, str]], list[float | None]]:
     """The lines that a command prints, and the advantages that it writes."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name, "in.jsonl"), rows.rows)
-        words = [word for pair in rows.options.items() for word in pair]
-        output = ["-o", "out.jsonl"] if command == "compute" else []
-        done = adv(command, "in.jsonl", *output, *MARKS, *words, cwd=Path(name), COLUMNS="400")
+        words = " ".join(f"{flag} {value}" for flag, value in rows.options.items())
+        output = "-o out.jsonl" if command == "compute" else ""
+        line = f"{command} in.jsonl --masked-column masked --left-out-column out {output} {words}"
+        done = adv(line, cwd=Path(name), COLUMNS="400")
         assert done.status == 0, done
         advantages = [row["advantage"] for row in rows_of(Path(name, "out.jsonl"))] if output else []
     return clauses(done.out), advantages
@@ -260,10 +238,8 @@ def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: O
         share = percent(len(rows.constant), len(means))
         assert any(line.startswith(f"{share} of the groups: {split(rows)}") for _, line in lines)
     vary = sum(len(found) for found in rows.comparable if len({*found}) > 1)
-    assert one(r"^(\d+) of (\d+) rows are in groups with a gradient", lines, "sample size") == (
-        str(vary),
-        str(len(rows.rows)),
-    )
+    found = one(r"^(\d+) of (\d+) rows are in groups with a gradient", lines, "sample size")
+    assert [*map(int, found)] == [vary, len(rows.rows)]
     verdict = " ".join(line for label, line in lines if label == "verdict")
     claims = {
         rf"{percent(rows.out, len(rows.rows))} of the rows are left out of their groups": rows.out,

@@ -125,17 +125,6 @@ def test_a_gate_applies_to_silent_runs_too(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-@pytest.mark.parametrize("steps", [21, 24, 100, 250])
-def test_an_even_distribution_of_steps_has_even_bins(steps: int) -> None:
-    """Rewards k/n, all equally frequent: each bin has the same number of steps, except the last."""
-    values = pl.Series([k / steps for k in range(steps + 1)] * 100)
-    histogram = distribution(values).histogram
-    assert isinstance(histogram, BinCounts)
-    counts = histogram.counts
-    assert len(counts) <= 20 and sum(counts) == len(values)
-    assert len({*counts[:-1]}) == 1 and counts[-1] <= counts[0]
-
-
 def test_numbers_without_a_grid_have_bins_of_equal_width() -> None:
     values = np.random.default_rng(0).random(5_000)
     counts, edges = np.histogram(values, bins=20)

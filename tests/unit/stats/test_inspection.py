@@ -43,10 +43,6 @@ USUAL = View()
 MANY = st.lists(BINARY, min_size=1, max_size=12) | st.lists(FEW, min_size=1, max_size=10)
 
 
-def table(frame: pl.DataFrame) -> Table:
-    return Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows]))
-
-
 def looked(
     groups: list[list[Any]], view: View = USUAL, plan: Plan | None = None, **columns: list[Any] | pl.Series
 ) -> Inspection:
@@ -55,7 +51,8 @@ def looked(
     values = [reward for rewards in groups for reward in rewards]
     more = [pl.Series(name, column, strict=False) for name, column in columns.items()]
     frame = pl.DataFrame([pl.Series("prompt_id", keys), pl.Series("reward", values, dtype=pl.Float64), *more])
-    return with_facts(scored([table(frame)], Binding(), plan or Plan(), view), view)
+    table = Table(FRAME, FrameReader(frame.columns, lambda names, rows: frame.select(names)[:rows]))
+    return with_facts(scored([table], Binding(), plan or Plan(), view), view)
 
 
 def seen(groups: list[list[Any]], **columns: list[Any] | pl.Series) -> dict[str, Any]:
@@ -195,7 +192,7 @@ def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None
     larger = at[8]
     assert larger.found == "model" and larger.low is not None and larger.high is not None
     assert larger.low < 0.5 < larger.high
-    assert at[8].alive == pytest.approx(0.5 * (1 - 2 * 0.5**8), abs=0.03)
+    assert larger.alive == pytest.approx(0.5 * (1 - 2 * 0.5**8), abs=0.03)
     assert [*at] == [2, 4, 8]  # no promise beyond twice the size
 
 
@@ -376,8 +373,7 @@ def test_no_reward_at_all_is_no_reason_to_stop() -> None:
 
 def test_every_reward_column_is_shown_by_itself() -> None:
     frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "a": [1.0, 1.0, 0.0, 1.0], "b": [None, 2.0, 2.0, 2.0]})
-    made = scored([table(frame)], Binding(rewards=("a", "b")), plan_of({"reward": ["a", "b"]}), View())
-    made = with_facts(made, View())
+    made = grpo_cli.inspect(frame, reward=["a", "b"]).inspection
     facts = made.facts.rewards
     assert (facts["a"].mean, facts["a"].zero_variance_share, facts["a"].unscorable) == (0.75, 0.5, 0)
     assert (facts["b"].count, facts["b"].zero_variance_share, facts["b"].unscorable) == (3, 1.0, 1)
@@ -516,13 +512,9 @@ def test_of_a_chat_the_last_message_is_shown(tmp_path: Path) -> None:
 
 
 def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> None:
-    for size, view, compared in (
-        (CHEAP, View(), True),
-        (CHEAP + 1, View(), False),
-        (CHEAP + 1, View(duplicates=True), True),
-        (0, View(duplicates=False), False),
-    ):
-        assert with_duplicates(view, size).duplicates is compared
+    assert with_duplicates(View(), CHEAP).duplicates
+    assert not with_duplicates(View(), CHEAP + 1).duplicates
+    assert with_duplicates(View(duplicates=True), CHEAP + 1).duplicates
     path = write(tmp_path / "a.jsonl", ROWS)
     assert inspected(path, group=["prompt_id,step"], duplicates=False).facts.duplicates is None
     found = inspected(path, group=["prompt_id,step"]).facts.duplicates
@@ -530,8 +522,8 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
 
 
 def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
-    plain = looked([[0, 1, 1], [0, 0, 1]])
-    other = looked([[0, 1, 1], [0, 0, 1]], plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
+    groups = [[0, 1, 1], [0, 0, 1]]
+    plain, other = looked(groups), looked(groups, plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
     one, two = document(plain.facts), document(other.facts)
     assert {name for name in one if one[name] != two[name]} <= {"method", "effective_rows"}
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
