@@ -28,13 +28,13 @@ def git(place: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> tuple[Path, str]:
-    """A repository with one commit, and its name."""
+def checkout(tmp_path: Path) -> Path:
+    """A repository with one commit."""
     (tmp_path / "a.py").write_text(FILE)
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
-    return tmp_path, git(tmp_path, "rev-parse", "HEAD")
+    return tmp_path
 
 
 def known(path: str, commit: str, *, archive: bool = False) -> Mapping[str, Preset]:
@@ -43,60 +43,58 @@ def known(path: str, commit: str, *, archive: bool = False) -> Mapping[str, Pres
     return parsed(f"[p]\n{about}\nplan.estimator.name = 'grpo'\n")
 
 
-def verdict(checkout: tuple[Path, str], path: str, commit: str = "") -> str:
-    place, first = checkout
-    [found] = drift(place, "O/R", known(path, commit or first))
+def verdict(checkout: Path, path: str, commit: str = "") -> str:
+    [found] = drift(checkout, "O/R", known(path, commit or git(checkout, "rev-parse", "HEAD")))
     assert bool(found.differences) == (found.verdict == "changed")
     return found.verdict.partition(":")[0]
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.py:4-6", "a.py:advantage"])
-def test_what_has_not_changed_is_the_same(checkout: tuple[Path, str], path: str) -> None:
+def test_what_has_not_changed_is_the_same(checkout: Path, path: str) -> None:
     assert verdict(checkout, path) == "same"
 
 
 @pytest.mark.parametrize("path", ["a.py:4-6", "a.py:advantage"])
-def test_lines_that_moved_are_the_same(checkout: tuple[Path, str], path: str) -> None:
-    (checkout[0] / "a.py").write_text(f"# a head\n{FILE}")
+def test_lines_that_moved_are_the_same(checkout: Path, path: str) -> None:
+    (checkout / "a.py").write_text(f"# a head\n{FILE}")
     assert verdict(checkout, path).startswith("same")
 
 
 @pytest.mark.parametrize("path", ["a.py", "a.py:4-6", "a.py:advantage"])
-def test_a_changed_formula_is_reported(checkout: tuple[Path, str], path: str) -> None:
-    (checkout[0] / "a.py").write_text(FILE.replace("r - mean", "(r - mean) / r.std()"))
+def test_a_changed_formula_is_reported(checkout: Path, path: str) -> None:
+    (checkout / "a.py").write_text(FILE.replace("r - mean", "(r - mean) / r.std()"))
     assert verdict(checkout, path) == "changed"
 
 
-def test_a_change_elsewhere_in_the_file_is_none_of_the_formula(checkout: tuple[Path, str]) -> None:
-    (checkout[0] / "a.py").write_text(FILE.replace("    return r\n", "    return -r\n"))
+def test_a_change_elsewhere_in_the_file_is_none_of_the_formula(checkout: Path) -> None:
+    (checkout / "a.py").write_text(FILE.replace("    return r\n", "    return -r\n"))
     assert [verdict(checkout, path) for path in ("a.py", "a.py:4-6", "a.py:advantage")] == ["changed", "same", "same"]
 
 
-def test_a_removed_file_or_function_is_reported(checkout: tuple[Path, str]) -> None:
-    (checkout[0] / "a.py").write_text(FILE.replace("advantage", "credit"))
+def test_a_removed_file_or_function_is_reported(checkout: Path) -> None:
+    (checkout / "a.py").write_text(FILE.replace("advantage", "credit"))
     assert verdict(checkout, "a.py:advantage") == "gone"
-    (checkout[0] / "a.py").unlink()
+    (checkout / "a.py").unlink()
     assert verdict(checkout, "a.py:4-6") == "gone"
 
 
-def test_a_commit_that_was_not_fetched_is_unknown(checkout: tuple[Path, str]) -> None:
+def test_a_commit_that_was_not_fetched_is_unknown(checkout: Path) -> None:
     assert verdict(checkout, "a.py", "0" * 40) == "unknown"
 
 
-def test_the_repository_is_that_of_the_remote(checkout: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
-    place = checkout[0]
-    assert main([str(place)]) == 2
-    git(place, "remote", "add", "origin", "https://github.com/huggingface/trl.git")
-    assert main([str(place)]) == 0
+def test_the_repository_is_that_of_the_remote(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(checkout)]) == 2
+    git(checkout, "remote", "add", "origin", "https://github.com/huggingface/trl.git")
+    assert main([str(checkout)]) == 0
     assert "trl/trainer/grpo_trainer.py:2679-2730 (trl-grpo" in capsys.readouterr().out
 
 
-def test_a_repository_that_was_renamed_is_known_by_the_commit_that_a_preset_names(checkout: tuple[Path, str]) -> None:
-    place, first = checkout
-    (place / "a.py").write_text(FILE.replace("r - mean", "r"))
-    assert [found.verdict for found in drift(place, "new/name", known("a.py", first))] == ["changed"]
-    assert drift(place, "new/name", known("a.py", first, archive=True)) == []
-    assert drift(place, "new/name", known("a.py", "0" * 40)) == []
+def test_a_repository_that_was_renamed_is_known_by_the_commit_that_a_preset_names(checkout: Path) -> None:
+    first = git(checkout, "rev-parse", "HEAD")
+    (checkout / "a.py").write_text(FILE.replace("r - mean", "r"))
+    assert [found.verdict for found in drift(checkout, "new/name", known("a.py", first))] == ["changed"]
+    assert drift(checkout, "new/name", known("a.py", first, archive=True)) == []
+    assert drift(checkout, "new/name", known("a.py", "0" * 40)) == []
 
 
 def test_every_preset_names_a_place_that_can_be_compared() -> None:

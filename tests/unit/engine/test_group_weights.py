@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.0, 0.5, 1.0]), min_size=2, max_size=6), min_size=1, max_size=4)
 
 
-def advantages(
-    settings: dict[str, Any], groups: Sequence[Sequence[float]], batches: Sequence[int] | None = None
-) -> list[float | None]:
-    """Group k is in the batch at place k of `batches`; without them there is one batch."""
-    of = batches or [0] * len(groups)
-    rows = [Row(group=str(k), reward=r, batch=str(of[k])) for k, group in enumerate(groups) for r in group]
+def advantages(settings: dict[str, Any], *batches: Sequence[Sequence[float]]) -> list[float | None]:
+    groups = [(batch, group) for batch, groups in enumerate(batches) for group in groups]
+    rows = [Row(group=str(k), reward=r, batch=str(batch)) for k, (batch, group) in enumerate(groups) for r in group]
     return testing.advantages(rows, settings)
 
 
@@ -87,12 +84,11 @@ BATCHES = st.tuples(GROUPS, GROUPS)
 
 @given(BATCHES)
 def test_a_weight_may_be_the_std_beside_the_largest_one_of_the_batch(batches: tuple[list[list[float]], ...]) -> None:
-    most = [max(map(sd, groups)) + 1e-6 for groups in batches]
-    wanted = [
-        a * sd(g) / top for groups, top in zip(batches, most, strict=True) for g in groups for a in standardised(g)
-    ]
-    of = [at for at, groups in enumerate(batches) for _ in groups]
-    assert advantages({"weight.by": "std"}, [*batches[0], *batches[1]], of) == pytest.approx(wanted, abs=1e-12)
+    wanted = list[float]()
+    for groups in batches:
+        most = max(map(sd, groups)) + 1e-6
+        wanted += [a * sd(group) / most for group in groups for a in standardised(group)]
+    assert advantages({"weight.by": "std"}, *batches) == pytest.approx(wanted, abs=1e-12)
 
 
 @given(BATCHES, st.sampled_from([0.5, 2.0]))
@@ -106,9 +102,8 @@ def test_a_weight_may_be_a_softmax_over_the_groups_of_the_batch_that_have_a_spre
         for group in groups:
             weight = len(wide) * math.exp(-mean(group) / temperature) / total if sd(group) else 1.0
             wanted += [a * weight for a in standardised(group)]
-    of = [at for at, groups in enumerate(batches) for _ in groups]
     settings = {"weight.by": "hard", "weight.temperature": temperature}
-    assert advantages(settings, [*batches[0], *batches[1]], of) == pytest.approx(wanted, abs=1e-12)
+    assert advantages(settings, *batches) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_a_group_that_is_left_out_counts_in_the_largest_std_unless_the_kept_ones_alone_do() -> None:

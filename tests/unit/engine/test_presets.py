@@ -62,15 +62,11 @@ def test_an_entry_inherits_what_it_does_not_say() -> None:
     assert (made.plan.divisor.level, made.plan.divisor.epsilon) == ("batch", 1e-4)
 
 
-def chained(length: int) -> str:
-    links = (f"[p{at}]\ninherits = '{f'p{at - 1}' if at else 'trl-grpo'}'\n" for at in range(length))
-    return "".join(links)
-
-
 def test_a_chain_of_parents_has_an_end(tmp_path: Path) -> None:
     write(tmp_path / "x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
-    (tmp_path / "long.toml").write_text(chained(1000), encoding="utf-8")
-    (tmp_path / "short.toml").write_text(chained(24), encoding="utf-8")
+    links = ["[p0]\ninherits = 'trl-grpo'\n", *(f"[p{at + 1}]\ninherits = 'p{at}'\n" for at in range(1000))]
+    (tmp_path / "long.toml").write_text("".join(links), encoding="utf-8")
+    (tmp_path / "short.toml").write_text("".join(links[:24]), encoding="utf-8")
     started = time.process_time()
     refused = adv("compute x.jsonl --presets long.toml -o -", cwd=tmp_path)
     assert time.process_time() - started < 5
@@ -126,10 +122,8 @@ def test_old_versions_and_the_code_of_papers_need_all() -> None:
 
 
 def test_methods_that_no_trainer_ships_need_all() -> None:
-    shipped, everything = (
-        {line.split()[0] for line in adv("methods", *more).out.splitlines() if line[:1].strip()}
-        for more in ((), ("--all",))
-    )
+    listings = [adv(line).out.splitlines() for line in ("methods", "methods --all")]
+    shipped, everything = ({line.split()[0] for line in lines if line[:1].strip()} for lines in listings)
     assert {"grpo", "rloo", "max-at-k", "expression"} <= shipped
     assert {"kalman", "bnpo", "james-stein"} <= everything - shipped
 
@@ -148,25 +142,22 @@ def test_equal_presets_know_each_other() -> None:
 
 
 def test_a_typo_is_answered_with_the_nearest_name() -> None:
-    for args in (("presets", "trl-gropo"), ("compute", "x.jsonl", "--preset", "trl-gropo")):
-        done = adv(*args)
+    for line in ("presets trl-gropo", "compute x.jsonl --preset trl-gropo"):
+        done = adv(line)
         assert done.status == 2
         assert "trl-grpo" in done.err
 
 
 def test_the_summary_names_the_preset_and_what_was_overridden(tmp_path: Any) -> None:
-    source = write(tmp_path / "r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
-    out = tmp_path / "o.jsonl"
-    done = adv(f"compute {source} -o {out} --preset trl-grpo --epsilon 0.5")
+    write(tmp_path / "r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
+    done = adv("compute r.jsonl -o o.jsonl --preset trl-grpo --epsilon 0.5", cwd=tmp_path)
     assert "trl-grpo" in done.out
     assert "divisor.epsilon 0.5, not 0.0001" in done.out
-    facts = json.loads(adv(f"compute {source} -o {out} --force --preset trl-grpo --json").out)
+    facts = json.loads(adv("compute r.jsonl -o o.jsonl --force --preset trl-grpo --json", cwd=tmp_path).out)
     assert (facts["preset"]["name"], facts["preset"]["overridden"]) == ("trl-grpo", {})
-    assert [row["advantage"] for row in rows_of(out)] == pytest.approx(
-        [-0.5 / (0.5**0.5 + 1e-4), 0.5 / (0.5**0.5 + 1e-4)]
-    )
-    explained = adv(f"compute {source} --explain --preset trl-grpo")
-    assert "preset" in explained.out
+    a = 0.5 / (0.5**0.5 + 1e-4)
+    assert [row["advantage"] for row in rows_of(tmp_path / "o.jsonl")] == pytest.approx([-a, a])
+    assert "preset" in adv("compute r.jsonl --explain --preset trl-grpo", cwd=tmp_path).out
 
 
 @pytest.mark.parametrize("name", ["verl-reinforce-plus-plus", "easyr1-reinforce-plus-plus"])

@@ -62,42 +62,29 @@ ALONE = [
 def full(size: int, groups: int) -> pl.DataFrame:
     """A narrow table with all roles, rewards of many digits, and groups of several sizes, one after the other."""
     rng = np.random.default_rng(3)
-    codes = np.sort(rng.integers(0, groups, size)).astype(np.uint32)
+    codes = np.unique(np.sort(rng.integers(0, groups, size)), return_inverse=True)[1]
     reward = np.where(rng.random(size) < 0.5, rng.normal(size=size), rng.integers(0, 2, size))
-    numbers = {
-        name: rng.integers(1, 90, size).astype(float) for name in ("length", "input_length", "turns", "baseline")
+    keys = {
+        "group": codes.astype(np.uint32),
+        "batch": np.zeros(size, np.uint32),
+        "reward.0": reward,
+        "row": np.arange(size),
     }
-    return pl.DataFrame(
-        {
-            "group": np.unique(codes, return_inverse=True)[1].astype(np.uint32),
-            "batch": np.zeros(size, np.uint32),
-            "reward.0": reward,
-            **numbers,
-            "logprob": -rng.random(size),
-            "references": rng.random((size, 2)).tolist(),
-            "row": np.arange(size),
-        }
-    )
-
-
-def needed(plan: Plan, data: pl.DataFrame) -> pl.DataFrame:
-    return data.drop({"length", "baseline", "logprob", "references"} - {*plan.needs})
+    counts = {name: rng.integers(1, 90, size).astype(float) for name in ("length", "input_length", "turns", "baseline")}
+    return pl.DataFrame({**keys, **counts, "logprob": -rng.random(size), "references": rng.random((size, 2)).tolist()})
 
 
 def advantages_by_row(plan: Plan, parts: Sequence[pl.DataFrame], piece: int = PIECE) -> bytes:
     """The bits of all advantages and of the facts of their groups, in the order of `row`, computed in pieces."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_stats, "PIECE", piece)
-        scored = [score(plan, needed(plan, numbered_anew(part))).frame for part in parts]
-    found = pl.concat([frame.select("row", ".advantage", ".mean", ".std") for frame in scored])
-    return found.sort("row").drop("row").to_numpy().tobytes()
-
-
-def numbered_anew(data: pl.DataFrame) -> pl.DataFrame:
-    """Codes in order of first appearance, as the reading gives them."""
-    return data.with_columns(
-        group=pl.col("group").cast(pl.String).cast(pl.Categorical(pl.Categories.random())).to_physical().cast(pl.UInt32)
-    )
+    found = []
+    for part in parts:
+        codes = part["group"].cast(pl.String).cast(pl.Categorical(pl.Categories.random())).to_physical()
+        numbered = part.with_columns(group=codes.cast(pl.UInt32))  # in order of first appearance, as the reading does
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(column_stats, "PIECE", piece)
+            scored = score(plan, numbered.drop({"length", "baseline", "logprob", "references"} - {*plan.needs})).frame
+        found.append(scored.select("row", ".advantage", ".mean", ".std"))
+    return pl.concat(found).sort("row").drop("row").to_numpy().tobytes()
 
 
 # Each plan once: several presets may be one.
