@@ -46,29 +46,30 @@ KL = {
 STUDENT_AND_TEACHER = {"per_token": True, "distill": 0.0, "token_logprobs": "a", "teacher_logprobs": "b"}
 # Paths speak of the plan (`plan.divisor.epsilon`), the binding and the output.
 EFFECTS: dict[str, Effect] = {
+    **{name: Effect(value=True, changes={f"output.{name}": True}) for name in ("force", "in_place", "replace", "facts", "only", "long")},
+    **{
+        name: Effect(value, {f"binding.{name}": value})
+        for name, value in {
+            "schema": "verl", "group_size": 4, "expect_size": 8, "group_within": "file", "batch_by": "step", "masked_rows": "exclude",
+        }.items()
+    },
+    **{
+        f"{role}_column": Effect("x", {f"binding.roles.{role}": "x"})
+        for role in (
+            "length", "logprob", "baseline", "kl", "truncated", "state", "step_reward", "role", "input_length", "turns",
+        )
+    },
     "output": Effect("out.csv", {"output.to": "out.csv"}),
-    "force": Effect(value=True, changes={"output.force": True}),
-    "in_place": Effect(value=True, changes={"output.in_place": True}),
     "column": Effect("adv", {"output.column": "adv"}),
-    "replace": Effect(value=True, changes={"output.replace": True}),
     "dtype": Effect("f32", {"output.dtype": "f32"}),
-    "facts": Effect(value=True, changes={"output.facts": True}),
-    "only": Effect(value=True, changes={"output.only": True}),
     "per_token": Effect(value=True, changes={"tokens.length": "n"}, beside={"length_column": "n"}),
     "distill": Effect(0.5, {"plan.distill.coef": 0.5}, STUDENT_AND_TEACHER),
-    "long": Effect(value=True, changes={"output.long": True}),
-    "schema": Effect("verl", {"binding.schema": "verl"}),
     "group": Effect(["a, b", "c.d"], {"binding.group": ("a", "b", "c.d")}),
-    "group_size": Effect(4, {"binding.group_size": 4}),
     "partial": Effect("drop", {"binding.partial": "drop"}, {"group_size": 4}),
-    "expect_size": Effect(8, {"binding.expect_size": 8}),
-    "group_within": Effect("file", {"binding.group_within": "file"}),
-    "batch_by": Effect("step", {"binding.batch_by": "step"}),
     "rollout": Effect("traj", {"binding.roles.rollout": "traj", "plan.unit.take": "last"}),
     "rollout_reward": Effect("mean", {"plan.unit.take": "mean", "binding.rollouts": "mean"}),
     "masked_column": Effect("m=0", {"binding.marks": (asdict(Mark.named("m=0", "masked", "--masked-column")),)}),
     "left_out_column": Effect("bad", {"binding.marks": (asdict(Mark.named("bad", "left_out", "--left-out-column")),)}),
-    "masked_rows": Effect("exclude", {"binding.masked_rows": "exclude"}),
     "reward": Effect(
         ["acc=1", "format=0.5", "x.y"],
         {"binding.rewards": ("acc", "format", "x.y"), "plan.rewards.weights": (1.0, 0.5, 1.0)},
@@ -113,17 +114,7 @@ EFFECTS: dict[str, Effect] = {
     ),
     "whiten_epsilon": Effect(0.5, {"plan.post.whiten.inside": 0.5}, {"whiten": "sample"}),
     "clip": Effect("-5:5", {"plan.post.clip.lo": -5.0, "plan.post.clip.hi": 5.0}),
-    "length_column": Effect("n_tokens", {"binding.roles.length": "n_tokens"}),
-    "logprob_column": Effect("lp", {"binding.roles.logprob": "lp"}),
-    "baseline_column": Effect("greedy", {"binding.roles.baseline": "greedy"}),
     "reference_column": Effect("ref", {"binding.roles.references": "ref"}),
-    "kl_column": Effect("kl", {"binding.roles.kl": "kl"}),
-    "truncated_column": Effect("cut", {"binding.roles.truncated": "cut"}),
-    "state_column": Effect("obs", {"binding.roles.state": "obs"}),
-    "step_reward_column": Effect("r", {"binding.roles.step_reward": "r"}),
-    "role_column": Effect("agent", {"binding.roles.role": "agent"}),
-    "input_length_column": Effect("n_in", {"binding.roles.input_length": "n_in"}),
-    "turns_column": Effect("n_turns", {"binding.roles.turns": "n_turns"}),
 }  # fmt: skip
 # What only the command itself reads, and a condition, which equals no other: tests/unit/runs/test_rows.py.
 OF_THE_COMMAND = {

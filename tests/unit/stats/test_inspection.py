@@ -434,9 +434,13 @@ def test_the_rows_of_a_group_are_shown_with_their_text(tmp_path: Path, suffix: s
     assert facts.rows[1].advantage == pytest.approx(1.5, abs=1e-5)
 
 
+def keyed(folder: Path, *keys: object) -> Inspection:
+    """Two rows with each key."""
+    return inspected(write(folder / "a.jsonl", [{"prompt_id": key, "reward": i} for key in keys for i in range(2)]))
+
+
 def test_a_key_may_be_a_prefix_that_only_one_group_has(tmp_path: Path) -> None:
-    keys = ("apple", "apple", "apricot", "apricot")
-    made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in keys]))
+    made = keyed(tmp_path, "apple", "apricot")
     assert show_group(made, "apr").key == "apricot"
     with pytest.raises(DataError, match="is in 2 keys: #1 apple, #2 apricot"):
         show_group(made, "ap")
@@ -483,26 +487,25 @@ ASKED = "<|im_start|>user\nWhat is {}\n  in words?<|im_end|>\n<|im_start|>assist
 
 
 @pytest.mark.parametrize(
-    ("given", "place"),
-    [("#2", 1), ("880 * 510", 1), ("What is 880 * 510 in words?", 1), ("What is…7 * 7", 2), ("what is 7", 2), ("12", 3), ("What is 3 *…words?", 0)],
+    ("given", "number"),
+    [("#2", 2), ("880 * 510", 2), ("What is 880 * 510 in words?", 2), ("What is…7 * 7", 3), ("what is 7", 3), ("12", 4), ("What is 3 *…words?", 1)],
 )  # fmt: skip
-def test_a_group_is_found_by_its_number_its_label_or_a_part_of_its_key(tmp_path: Path, given: str, place: int) -> None:
-    keys = [ASKED.format("3 * 4"), ASKED.format("880 * 510"), ASKED.format("7 * 7"), "12"]
-    made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": i} for key in keys for i in range(2)]))
-    assert show_group(made, given).number == place + 1
+def test_a_group_is_found_by_its_number_its_label_or_a_part_of_its_key(tmp_path: Path, given: str, number: int) -> None:
+    made = keyed(tmp_path, ASKED.format("3 * 4"), ASKED.format("880 * 510"), ASKED.format("7 * 7"), "12")
+    assert show_group(made, given).number == number
 
 
 def test_a_number_with_a_sign_is_no_integer_key(tmp_path: Path) -> None:
-    made = inspected(write(tmp_path / "a.jsonl", [{"prompt_id": key, "reward": 1} for key in (3, 2, 1)]))
+    made = keyed(tmp_path, 3, 2, 1)
     assert [show_group(made, key).key for key in ("3", "#3", "1", "#1")] == ["3", "1", "1", "3"]
     with pytest.raises(DataError, match=r"there is no group #4.*#1 to #3"):
         show_group(made, "#4")
 
 
 def test_several_hits_are_listed_with_the_text_that_differs(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"prompt_id": ASKED.format(f"{n} * 51"), "reward": 1} for n in range(9)])
+    made = keyed(tmp_path, *(ASKED.format(f"{n} * 51") for n in range(9)))
     with pytest.raises(DataError, match=r"in 9 keys: #1 What is 0 \* 51 in words\?, .* and 4 more.*--show '#1'"):
-        show_group(inspected(path), "51")
+        show_group(made, "51")
 
 
 def test_of_a_chat_the_last_message_is_shown(tmp_path: Path) -> None:
