@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import permutations
 
 import numpy as np
 import polars as pl
@@ -44,10 +43,8 @@ def table(rows: list[tuple[float | None, ...]]) -> pl.DataFrame:
     return pl.DataFrame({"group": zeros, "batch": zeros, **columns})
 
 
-@pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_rows_with_the_same_components_in_another_order_have_zero_variance(order: tuple[int, ...]) -> None:
-    rows = [(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.6, 0.0, 0.0)]
-    found = score(Plan.of({}), table([tuple(row[k] for k in order) for row in rows]))
+def test_rows_with_the_same_components_in_another_order_have_zero_variance() -> None:
+    found = score(Plan.of({}), table([(0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1), (0.6, 0.0, 0.0)]))
     assert found.rows[".reward"].to_list() == [0.6] * 4
     assert found.groups[".zero_variance"].to_list() == [True]
     assert found.rows[".advantage"].to_list() == [0.0] * 4
@@ -63,11 +60,9 @@ def test_advantages_do_not_depend_on_the_order_of_components(
     combine: str, rows: list[tuple[float | None, ...]], weights: tuple[float, ...], order: list[int]
 ) -> None:
     def advantages(order: list[int]) -> list[float | None]:
-        given = {"rewards.combine": combine, "rewards.weights": [weights[k] for k in order]}
-        scored = score(
-            Plan.of({**given, "rewards.missing": "exclude"}), table([tuple(row[k] for k in order) for row in rows])
-        )
-        return scored.rows[".advantage"].to_list()
+        ordered = [tuple(row[k] for k in order) for row in (weights, *rows)]
+        plan = Plan.of({"rewards.combine": combine, "rewards.weights": ordered[0], "rewards.missing": "exclude"})
+        return score(plan, table(ordered[1:])).rows[".advantage"].to_list()
 
     assert advantages(order) == advantages([0, 1, 2, 3])
 

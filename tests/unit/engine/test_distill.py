@@ -43,10 +43,3 @@ def test_each_token_has_the_number_of_the_formula(rule: Distill, tokens: list[tu
     advantages, gaps = map(np.array, zip(*tokens, strict=True))
     found = on_tokens(rule, advantages, gaps).tolist()
     assert found == pytest.approx([plain(rule, a, gap) for a, gap in tokens], rel=1e-12, abs=1e-300)
-
-
-@given(RULES, NUMBERS, NUMBERS)
-def test_a_weight_keeps_the_sign_of_the_advantage(rule: Distill, a: float, gap: float) -> None:
-    found = float(on_tokens(rule, np.array([a]), np.array([gap]))[0])
-    if rule.form == "reweight" and rule.clip < 1:
-        assert found * a >= 0

@@ -270,20 +270,23 @@ def test_each_shape_is_what_it_says(
 
 
 def test_the_length_shape_is_relative_to_the_longest_of_the_group() -> None:
-    data = frame([0.0, 2.0, 4.0, 4.0], PAIRS, n=[10, 20, 5, 5], i=[4, 2, 1, 1], t=[1, 2, 2, 4])
+    rewards, columns = (
+        [0.0, 2.0, 4.0, 4.0],
+        {"groups": PAIRS, "n": [10, 20, 5, 5], "i": [4, 2, 1, 1], "t": [1, 2, 2, 4]},
+    )
     settings = {"shape.length.output": 0.5, "shape.length.input": 0.25, "shape.length.turns": 0.125}
-    options: dict[str, Any] = {"method": "reinforce", "set": settings, "length_column": "n"}
-    got = grpo_cli.advantages(data, **options, input_length_column="i", turns_column="t").to_list()
+    options: dict[str, Any] = {"set": settings, "length_column": "n"}
+    got = shaped(rewards, columns, **options, input_length_column="i", turns_column="t")
     first = [0 - (0.5 * 0.5 + 0.25 + 0.125 * 0.5), 2 - (0.5 + 0.25 * 0.5 + 0.125)]
     second = [4 - 4 * (0.5 + 0.25 + 0.125 * 0.5), 4 - 4 * (0.5 + 0.25 + 0.125)]
     assert got == near([*first, *second])
-    alone = grpo_cli.advantages(data, **options).to_list()
+    alone = shaped(rewards, columns, **options)
     assert alone == near([0 - 0.25 - 0.125, 2 - 0.5 - 0.125, 4 - 2.0 - 0.5, 4 - 2.0 - 0.5])
 
 
 def test_the_rank_shape_takes_most_from_the_likeliest() -> None:
-    data = frame([1.0, 1.0, 1.0, 2.0], [0, 0, 0, 1], lp=[-1.0, -3.0, -2.0, -9.0])
-    got = grpo_cli.advantages(data, method="reinforce", set="shape.rank.penalty=0.6", logprob_column="lp").to_list()
+    columns = {"groups": [0, 0, 0, 1], "lp": [-1.0, -3.0, -2.0, -9.0]}
+    got = shaped([1.0, 1.0, 1.0, 2.0], columns, set="shape.rank.penalty=0.6", logprob_column="lp")
     assert got == near([1 - 0.6 * 2 / 3, 1.0, 1 - 0.6 / 3, 2.0])
 
 
@@ -335,7 +338,8 @@ def test_whitening_none_takes_away_what_the_method_does() -> None:
 
 # --- rollouts ----------------------------------------------------------------------------------------------
 
-STEPS = frame([1.0, 2.0, 6.0, 4.0, 8.0], [0] * 5, episode=["x", "x", "x", "y", "y"])
+STEPS = frame([1.0, 2.0, 6.0, 4.0, 8.0], episode=["x", "x", "x", "y", "y"])
+BY_EPISODE: dict[str, Any] = {"method": "dr-grpo", "rollout": "episode"}
 
 
 @pytest.mark.parametrize(
@@ -343,27 +347,25 @@ STEPS = frame([1.0, 2.0, 6.0, 4.0, 8.0], [0] * 5, episode=["x", "x", "x", "y", "
     [("first", 1.0, 4.0), ("last", 6.0, 8.0), ("mean", 3.0, 6.0)],
 )
 def test_a_rollout_counts_once_and_its_rows_share_the_advantage(take: Any, x: float, y: float) -> None:
-    got = grpo_cli.advantages(STEPS, method="dr-grpo", rollout="episode", rollout_reward=take).to_list()
+    got = grpo_cli.advantages(STEPS, rollout_reward=take, **BY_EPISODE).to_list()
     mean = (x + y) / 2
     assert got == [x - mean] * 3 + [y - mean] * 2
 
 
 def test_each_row_of_a_rollout_may_count() -> None:
-    got = grpo_cli.advantages(STEPS, method="dr-grpo", rollout="episode", rollout_reward="each").to_list()
+    got = grpo_cli.advantages(STEPS, rollout_reward="each", **BY_EPISODE).to_list()
     assert got == near([value - 4.2 for value in (1, 2, 6, 4, 8)])
 
 
 def test_per_step_divides_by_the_rows_of_the_rollout() -> None:
-    got = grpo_cli.advantages(
-        STEPS, method="dr-grpo", rollout="episode", rollout_reward="last", set="unit.per_step=true"
-    ).to_list()
+    got = grpo_cli.advantages(STEPS, rollout_reward="last", set="unit.per_step=true", **BY_EPISODE).to_list()
     assert got == near([-1 / 3] * 3 + [1 / 2] * 2)
 
 
 @pytest.mark.parametrize(("take", "x", "y"), [("last", 2.0, 8.0), ("first", 1.0, 4.0), ("mean", 1.5, 6.0)])
 def test_a_row_without_a_reward_does_not_represent_its_rollout(take: Any, x: float, y: float) -> None:
     data = STEPS.with_columns(reward=pl.Series([1.0, 2.0, None, 4.0, 8.0]))
-    got = grpo_cli.compute(data, method="dr-grpo", rollout="episode", rollout_reward=take, missing="exclude")
+    got = grpo_cli.compute(data, rollout_reward=take, missing="exclude", **BY_EPISODE)
     mean = (x + y) / 2
     assert got.advantages.to_list() == [x - mean] * 3 + [y - mean] * 2
     assert got.status.to_list() == ["scored"] * 5
@@ -373,7 +375,7 @@ def test_a_row_without_a_reward_does_not_represent_its_rollout(take: Any, x: flo
 def test_a_reward_in_the_last_row_alone_is_that_of_the_whole_rollout(missing: str) -> None:
     """The usual log of episodes. A rollout without any reward is as a row without one."""
     data = STEPS.with_columns(reward=pl.Series([None, None, 3.0, None, 8.0]))
-    options: dict[str, Any] = {"method": "dr-grpo", "rollout": "episode", "rollout_reward": "last", "missing": missing}
+    options: dict[str, Any] = {**BY_EPISODE, "rollout_reward": "last", "missing": missing}
     assert grpo_cli.compute(data, **options).advantages.to_list() == [-2.5] * 3 + [2.5] * 2
     lost = data.with_columns(reward=pl.Series([None, None, 3.0, None, None]))
     if missing == "error":
@@ -386,12 +388,12 @@ def test_a_reward_in_the_last_row_alone_is_that_of_the_whole_rollout(missing: st
 
 def test_a_rollout_id_may_restart_in_every_group() -> None:
     data = frame([1.0, 3.0, 10.0, 20.0], PAIRS, episode=["x", "y", "x", "y"])
-    assert grpo_cli.advantages(data, method="dr-grpo", rollout="episode").to_list() == [-1.0, 1.0, -5.0, 5.0]
+    assert grpo_cli.advantages(data, **BY_EPISODE).to_list() == [-1.0, 1.0, -5.0, 5.0]
 
 
 def test_the_rows_of_a_rollout_need_not_be_neighbours() -> None:
     data = frame([1.0, 4.0, 6.0, 8.0], episode=["x", "y", "x", "y"])
-    got = grpo_cli.advantages(data, method="dr-grpo", rollout="episode", rollout_reward="last").to_list()
+    got = grpo_cli.advantages(data, rollout_reward="last", **BY_EPISODE).to_list()
     assert got == [-1.0, 1.0, -1.0, 1.0]
 
 
@@ -413,7 +415,7 @@ def test_a_row_has_a_number_when_its_group_has_something_to_compare(rows: list[t
 
 @given(rows=GROUPED, offset=st.sampled_from([1e9, -1e6]))
 def test_a_large_offset_changes_no_advantage(rows: list[tuple[str, float | None]], offset: float) -> None:
-    keys = [k for k, _ in rows]
-    plain = advantages([r for _, r in rows], keys, missing="exclude", singleton="zero")
-    moved = advantages([None if r is None else r + offset for _, r in rows], keys, missing="exclude", singleton="zero")
-    assert moved == near(plain)
+    keys, rewards = [key for key, _ in rows], [reward for _, reward in rows]
+    moved = [None if reward is None else reward + offset for reward in rewards]
+    options = {"missing": "exclude", "singleton": "zero"}
+    assert advantages(moved, keys, **options) == near(advantages(rewards, keys, **options))

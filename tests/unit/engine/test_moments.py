@@ -149,10 +149,6 @@ def test_what_is_not_finite_stays_in_its_batch(odd: float, cut: int) -> None:
     assert np.isnan(found.variance(1)[1])
 
 
-def test_weights_of_zero_leave_a_row_out() -> None:
-    assert same(of([1.0, 99.0, 3.0], weights=[1.0, 0.0, 1.0]), of([1.0, 3.0]))
-
-
 def finished(variance: float, **terms: float) -> float:
     return float(pl.select(spread(pl.lit(variance), **terms)).item())
 
