@@ -148,25 +148,22 @@ CELLS = st.none() | st.sampled_from([-1.5, -1.0, 0.0, 0.25, 0.5, 1.0, 2.0, 8.0])
 NAMES = st.sampled_from(["a", "b", "c", "1", "0", "0.5"])
 
 
+def joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.tuples(*parts).map(" ".join)
+
+
 def conditions() -> st.SearchStrategy[str]:
+    signs, words = st.sampled_from("+-*/"), st.sampled_from(["and", "or"])
+    symbols = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
     terms = st.recursive(
         NAMES,
-        lambda inner: (
-            st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
-            | inner.map(lambda t: f"-{t}")
-        ),
+        lambda inner: joined(inner, signs, inner).map("({})".format) | inner.map("-{}".format),
         max_leaves=4,
     )
-    links = st.tuples(
-        terms, st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), terms), min_size=1, max_size=2)
-    )
-    compared = links.map(lambda t: t[0] + "".join(f" {op} {term}" for op, term in t[1]))
+    compared = joined(terms, symbols, terms)
     return st.recursive(
-        compared,
-        lambda inner: (
-            st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
-            | inner.map(lambda t: f"not ({t})")
-        ),
+        compared | joined(compared, symbols, terms),
+        lambda inner: joined(inner, words, inner).map("({})".format) | inner.map("not ({})".format),
         max_leaves=4,
     )
 
