@@ -68,7 +68,7 @@ def test_of_a_lazy_frame_only_the_needed_columns_are_collected() -> None:
 
 @pytest.mark.parametrize("index", [[9, 7, 5, 3], ["w", "x", "y", "z"], [0, 0, 1, 1]])
 def test_pandas_keeps_its_index(index: list[Any]) -> None:
-    data = pd.DataFrame({"prompt_id": KEYS, "reward": REWARDS}, index=index)
+    data = FRAME.to_pandas().set_index(pd.Index(index))
     result = grpo_cli.compute(data, method="dr-grpo")
     for series, values, name in ((result.advantages, CENTRED, "advantage"), (result.status, ["scored"] * 4, "status")):
         assert isinstance(series, pd.Series) and series.name == name
@@ -117,7 +117,7 @@ def test_pandas_columns_need_not_be_named_by_text() -> None:
         grpo_cli.advantages(data)
 
 
-WHOLE = pa.table({"prompt_id": KEYS, "reward": REWARDS})
+WHOLE = FRAME.to_arrow()
 
 
 @pytest.mark.parametrize(
@@ -368,9 +368,8 @@ def test_the_repr_of_a_look_is_what_it_means_in_thirty_lines(width: int) -> None
     [
         ({"method": "rloo"}, [-2.0, 2.0, 0.0, 0.0]),
         ({"scale": "none", "clip": "-0.5:"}, [-0.5, 1.0, 0.0, 0.0]),
-        ({"scale": "none", "reward_clip": ":1"}, [-0.5, 0.5, 0.0, 0.0]),
         ({"scale": "none", "set": {"shape.affine.scale": 2}}, [-2.0, 2.0, 0.0, 0.0]),
-        ({"scale": "none", "set": "shape.affine.scale=2"}, [-2.0, 2.0, 0.0, 0.0]),
+        ({"set": "divisor.level=none"}, CENTRED),
         ({"method": "asymre", "param": {"shift": 1}}, [-2.0, 0.0, -1.0, -1.0]),
         ({"scale": "none", "group": ["prompt_id"], "reward": {"reward": 3}}, [-3.0, 3.0, 0.0, 0.0]),
         ({"scale": "none", "group": ("prompt_id", "reward")}, [0.0] * 4),
@@ -426,7 +425,6 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.advantages(FRAME, method="opo"), "name the column with length_column=COLUMN, or length_column='equal' when"),
         (lambda: grpo_cli.advantages(FRAME, method="mt-grpo"), "name the columns with rollout=COLUMN and state_column=COLUMN"),
         (lambda: grpo_cli.compute(LISTS, reward="rollouts[].r"), "is a path into lists, and a frame has one reward per row; make a row of each item"),
-        (lambda: grpo_cli.select(LISTS, reward="rollouts[].r", limit=1), "is a path into lists"),
         (lambda: grpo_cli.inspect(LISTS, group="rollouts[].r"), "is a path into lists"),
         (lambda: grpo_cli.compute(LISTS, reward="rewards", group="prompt_id"), "rewards has lists, but a frame needs one number per row; make a row"),
         (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards has lists"),

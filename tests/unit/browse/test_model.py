@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -21,8 +22,6 @@ from grpo_cli.runs.inspect import Job
 from tests.support.jobs import write
 from tests.unit.browse.files import REWARDS, model_of, rollouts
 
-KEYS = list(REWARDS)
-
 
 @pytest.fixture(scope="module", params=["together.jsonl", "mixed.parquet"])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
@@ -37,18 +36,12 @@ def names(made: Model, codes: np.ndarray) -> list[str]:
     return [made.inspection.narrow.label(int(code)) for code in codes]
 
 
-def spread(key: str) -> float:
-    return max(REWARDS[key]) - min(REWARDS[key])
-
-
-def mean(key: str) -> float:
-    return sum(REWARDS[key]) / len(REWARDS[key])
-
-
 def test_groups_are_sorted_by_a_fact_and_equal_ones_stay_in_order(made: Model) -> None:
-    keys = names(made, made.shown(""))
-    assert names(made, made.shown("", "spread")) == sorted(keys, key=spread, reverse=True)
-    assert names(made, made.shown("", "mean")) == sorted(keys, key=mean, reverse=True)
+    rewards = {key: REWARDS[key] for key in names(made, made.shown(""))}
+    by_mean = sorted(rewards, key=lambda key: fmean(rewards[key]), reverse=True)
+    by_spread = sorted(rewards, key=lambda key: max(rewards[key]) - min(rewards[key]), reverse=True)
+    assert names(made, made.shown("", "mean")) == by_mean
+    assert names(made, made.shown("", "spread")) == by_spread
 
 
 def test_a_condition_is_that_of_select(made: Model) -> None:
