@@ -152,12 +152,8 @@ def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
     def line(value: object, mean: float, rows: int = 8, zero_variance: float | None = 0.5) -> dict[str, Any]:
         return {"value": value, "rows": rows, "mean": mean, "zero_variance": zero_variance, "length": None}
 
-    steps = [
-        line(0, 0.1, rows=4),
-        line(1, 0.4),
-        *(line(step, 0.5) for step in range(2, 9)),
-        line(9, 0.7, zero_variance=0.25),
-    ]
+    between = [line(step, 0.5) for step in range(2, 9)]
+    steps = [line(0, 0.1, rows=4), line(1, 0.4), *between, line(9, 0.7, zero_variance=0.25)]
     run, *_ = verdicts(facts(by={"column": "step", "lines": steps}))
     assert run == (
         "Over 10 steps, the mean reward goes from 0.3 to 0.6, and the share of groups without a gradient goes from 50% to 37.5% "
@@ -168,10 +164,6 @@ def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
     assert run.startswith("Over 2 values of epoch, the mean reward stays at 0.25, and ") and run.endswith(
         "stays at 50%."
     )
-    by_name = [
-        line("code", 0.5, zero_variance=0.1),
-        line("math", 0.5, zero_variance=0.4),
-        line("new", 0.5, zero_variance=None),
-    ]
+    by_name = [line(name, 0.5, zero_variance=share) for name, share in (("code", 0.1), ("math", 0.4), ("new", None))]
     worst, *_ = verdicts(facts(by={"column": "env", "lines": by_name}))
     assert worst == "env = math has the largest share of groups without a gradient: 40% of its groups."

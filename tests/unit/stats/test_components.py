@@ -44,8 +44,7 @@ def test_a_component_with_weight_0_gives_no_gradient(tmp_path: Path) -> None:
     alone = look(rows(tmp_path), reward=["a"]).facts
     for name in ("zero_variance", "live_rows", "at_size"):
         assert getattr(found, name) == getattr(alone, name)
-    varying = [{"uid": 0, "a": 1, "b": b} for b in (0, 1)]
-    path = write(tmp_path / "b.jsonl", varying)
+    path = write(tmp_path / "b.jsonl", [{"uid": 0, "a": 1, "b": b} for b in (0, 1)])
     assert look(path, reward=["a", "b=0"], combine="normalize").facts.zero_variance.groups == 1
     assert look(path, reward=["a=0", "b=0"], combine="normalize").facts.zero_variance.groups == 0
 
