@@ -61,7 +61,7 @@ def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(options: str, zeros
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_lists_of_few_rows_are_in_memory_at_a_time(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("values.token_lists", "formats.parquet.column_chunks"):
+    for module in ("values.token_lists", "formats.parquet.splice"):
         monkeypatch.setattr(f"grpo_cli.{module}.AT_ONCE", 1000)
     write(f"in.{suffix}", [{"prompt_id": at // 2, "reward": at, "n": 500} for at in range(6)])
     heights: list[int] = []

@@ -144,18 +144,14 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
 
 
 def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path: Path) -> None:
-    found = against_another(tmp_path)
-    now = report_of(tmp_path)
-    facts, mean, share = now.facts, now.facts.reward.mean, now.facts.zero_variance.share
-    assert facts.by is not None and mean is not None and share is not None
-    before = replace(
-        facts,
-        by=replace(facts.by, lines=[replace(facts.by.lines[0], value=step, mean=0.25) for step in range(3)]),
-        reward=replace(facts.reward, mean=mean - 0.25),
-        zero_variance=replace(facts.zero_variance, share=share - 0.1),
-    )
-    assert isinstance(found.beside, Since)
-    now = replace(now, beside=Since(found.beside.against, before))
+    solved = {"now.jsonl": [4, 2, 2, 2, 2, 2, 2, 2, 1, 1], "before.jsonl": [1] * 10}  # of four rows, in three steps
+    runs = []
+    for name, of_run in solved.items():
+        data = [{"prompt_id": k, "step": k // 4, "reward": int(i < n)} for k, n in enumerate(of_run) for i in range(4)]
+        runs.append(inspected(write(tmp_path / name, data), by_steps=True))
+    found, before = runs
+    changes = replace(against(found, before), against=["before.jsonl"])
+    now = with_other(found, Since(changes, before.facts), changes.sentence, changes.warnings)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, METHODS, "grpo-adv report <a>")
     assert "<small>+0.25</small>" in page and "<small>+10.0&nbsp;points</small>" in page
