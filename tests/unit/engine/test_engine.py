@@ -270,10 +270,8 @@ def test_each_shape_is_what_it_says(
 
 
 def test_the_length_shape_is_relative_to_the_longest_of_the_group() -> None:
-    rewards, columns = (
-        [0.0, 2.0, 4.0, 4.0],
-        {"groups": PAIRS, "n": [10, 20, 5, 5], "i": [4, 2, 1, 1], "t": [1, 2, 2, 4]},
-    )
+    rewards = [0.0, 2.0, 4.0, 4.0]
+    columns = {"groups": PAIRS, "n": [10, 20, 5, 5], "i": [4, 2, 1, 1], "t": [1, 2, 2, 4]}
     settings = {"shape.length.output": 0.5, "shape.length.input": 0.25, "shape.length.turns": 0.125}
     options: dict[str, Any] = {"set": settings, "length_column": "n"}
     got = shaped(rewards, columns, **options, input_length_column="i", turns_column="t")
@@ -285,7 +283,7 @@ def test_the_length_shape_is_relative_to_the_longest_of_the_group() -> None:
 
 
 def test_the_rank_shape_takes_most_from_the_likeliest() -> None:
-    columns = {"groups": [0, 0, 0, 1], "lp": [-1.0, -3.0, -2.0, -9.0]}
+    columns = {"groups": [0.0, 0.0, 0.0, 1.0], "lp": [-1.0, -3.0, -2.0, -9.0]}
     got = shaped([1.0, 1.0, 1.0, 2.0], columns, set="shape.rank.penalty=0.6", logprob_column="lp")
     assert got == near([1 - 0.6 * 2 / 3, 1.0, 1 - 0.6 / 3, 2.0])
 
