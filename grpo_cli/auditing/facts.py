@@ -332,8 +332,8 @@ def ties_of(fits: Sequence[Fit], log: Log) -> list[Tie]:
     told = _told_apart_by(best, [ones[0] for ones in formulas.values()], log)
     ties = []
     for (flags, ones), by in zip(formulas.items(), told, strict=True):
-        presets_ = [f"{one.times}{name}" for one in ones for name in one.presets]
-        ties.append(Tie([*dict.fromkeys(presets_ or [flags + _epsilons(ones)])], by))
+        named = [f"{one.times}{name}" for one in ones for name in one.presets]
+        ties.append(Tie([*dict.fromkeys(named or [flags + _epsilons(ones)])], by))
     return ties
 
 
