@@ -16,6 +16,7 @@ LONG_LIST: Final = 15  # instead of a length, which follows as a varint
 SHORT_STEP: Final = range(1, 16)  # steps from one field id to the next that fit into the header
 _SHORT: Final = 24  # a string of fewer bytes, and a list of so many items, are stepped over by `_FIELDS`
 _COUNTS: Final = range(4)
+_RUN: Final = 64  # fields that are stepped over at once: more than the structs of a footer have, and a way back over more takes memory
 _DEEPEST: Final = 64  # no Parquet struct is so deep; a broken footer must not exhaust the stack
 _PLAIN: Final[Mapping[int, Stepper]] = {}
 
@@ -171,6 +172,11 @@ def _any(patterns: Iterable[bytes]) -> bytes:
     return b"(?:" + b"|".join(patterns) + b")"
 
 
+def _run_of(pattern: bytes) -> bytes:
+    """As many as there are, without a way back. In Python 3.11.2, `*+` fails as a whole where the last one fails in its middle."""
+    return b"(?>%b{0,%d})" % (pattern, _RUN)
+
+
 def _byte(value: int) -> bytes:
     return b"\\x%02x" % value
 
@@ -184,10 +190,10 @@ def _short_fields() -> re.Pattern[bytes]:
     digits = rb"[\x80-\xff]*+[\x00-\x7f]"
     short = _any(_byte(size) + b".{%d}" % size for size in range(_SHORT))
     numbers, bools, texts = _heads(I16, I32, I64) + digits, _heads(TRUE, FALSE), _heads(BINARY) + short
-    items = {I32: digits, I64: digits, BINARY: short, STRUCT: _any([numbers, bools]) + b"*+\x00"}
+    items = {I32: digits, I64: digits, BINARY: short, STRUCT: _run_of(_any([numbers, bools])) + b"\x00"}
     heads = [(_byte(count << 4 | kind), count, item) for kind, item in items.items() for count in _COUNTS]
     lists = _heads(LIST) + _any(head + b"(?:%b){%d}" % (item, count) for head, count, item in heads)
-    return re.compile(_any([numbers, texts, bools, lists]) + b"*+(\x00)?", re.DOTALL)
+    return re.compile(_run_of(_any([numbers, texts, bools, lists])) + b"(\x00)?", re.DOTALL)
 
 
 _FIELDS: Final = _short_fields()
