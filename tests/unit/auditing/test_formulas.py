@@ -61,11 +61,11 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
     log = Log.of(table, np.zeros(len(table)), {})
     formulas = log.formulas
     tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
-    formulas.compute([candidate.plan for candidate in tried])
-    for start in starts_of(tried, log):
-        for candidate, rule in some(start.members, 2):
-            expected = formulas.advantages(candidate.plan)
-            assert start.divided(candidate, rule) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
+    divided = [(start, *member) for start in starts_of(tried, log) for member in some(start.members, 2)]
+    formulas.compute([candidate.plan for _, candidate, _ in divided])
+    for start, candidate, rule in divided:
+        expected = formulas.advantages(candidate.plan)
+        assert start.divided(candidate, rule) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
 
 
 @pytest.mark.parametrize(("roles", "claimed"), [((), []), (("length",), ["opo"])])
