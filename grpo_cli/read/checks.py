@@ -279,7 +279,7 @@ def rows_counted(groups: Groups) -> Sequence[str]:
 
 def lone_rollouts(groups: Groups) -> Sequence[str]:
     """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
-    if groups.rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004
+    if groups.rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004 - a single group may be a single rollout
         return ()
     if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
         return ()

@@ -117,7 +117,10 @@ def of_table(
     for frame in table.lists(index, here, names):
         unseen -= {series.name for series in frame if series.null_count() < len(series)}
         for some in frame.iter_slices(max(1, len(frame) * _BYTES // max(1, int(frame.estimated_size())))):
-            place = lambda at, done=done: table.place(int(here[done + at]))  # noqa: E731
+
+            def place(at: int, done: int = done) -> str:
+                return table.place(int(here[done + at]))
+
             yield _part(some, rows[done : done + len(some)], columns, mask, place, strict=strict)
             done += len(some)
     for name in unseen if done else ():
