@@ -85,7 +85,7 @@ def _keywords_of(command: str, *, without: Collection[str] = ()) -> tuple[str, .
     return tuple(name for name in COMMANDS[command].options if name not in {*of_files, *without})
 
 
-INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "before", "rescored"})
+INSPECTED: Final = _keywords_of("inspect", without={"where", "show", "format", "full", "before", "rescored"})
 # Keywords of `select` spelled like its flags; other commands have options of these names.
 SELECT_KEYWORDS: Final = {"top": "most", "by": "most_by", "solved_at": "solved_from", "against": "before"}
 EXPORT_KEYWORDS: Final = {"pick": "best", "against": "before"}
@@ -487,7 +487,7 @@ class Look:
         from grpo_cli.render.inspect import render
 
         console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        render(self.found.facts, console, by=True)
+        render(self.found.facts, console, asked=("by", "full"))
         return console
 
 

@@ -45,6 +45,8 @@ def _refuse(given: dict[str, Any]) -> None:
     for name in of_rescored:
         refuse_beside(name, given, "show", "sort")
     kind = given.get("format")
+    if "full" in given:
+        refuse_beside("full", given, "show", "format", "before", "rescored", "rescored_column")
     if kind is None:
         return
     if given.get("json"):
@@ -73,7 +75,7 @@ def _shown(given: dict[str, Any]) -> Inspected | InspectedParts:
 
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
-        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), by="by" in given)
+        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), asked=given)
     return found.facts
 
 

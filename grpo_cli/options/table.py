@@ -286,6 +286,8 @@ _MORE: Final = _of_panels({
                type=int, brief="How many groups to list at each end"),
         Option("sort", "Sort the listed groups by this fact (default: std; in browse: file order).",
                metavar="FACT", brief="Sort the listed groups by this fact"),
+        Option("full", "Show everything: with --by, --top or --sort only the head, their tables and the verdict are shown.",
+               type=bool, brief="Everything, also beside --by"),
         Option("format", "Print only a table, for other programs: all groups, the trend of --by, or the rows of --show.",
                type=Literal["md", "csv"], brief="Print only a table, for other programs"),
         Option("text_column", "Column with the response text (default: found by name).",
@@ -512,8 +514,8 @@ _COMMANDS: Final = (
             "where", LOOK, *_DRIFT, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
         ),
         common=(
-            "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "show", "top", "sort", "format", "before", "rescored", "fail_on",
-            "json", "quiet",
+            "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "full", "show", "top", "sort", "format", "before", "rescored", "fail_on",
+            "json",
         ),
         example="grpo-adv inspect rewards.jsonl --by step",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -84,10 +84,13 @@ SHARES: Final = frozenset(
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def render(facts: Inspected | InspectedParts, console: Console, browse: str = "", *, by: bool = False) -> None:
+def render(
+    facts: Inspected | InspectedParts, console: Console, browse: str = "", *, asked: Collection[str] = ()
+) -> None:
     """Print all facts of an inspection, or of those of several parts.
 
-    `browse` is the command that shows the texts; the table over the steps or another column comes last before the verdict, if it was asked for (`by`).
+    `browse` is the command that shows the texts, `asked` has the options that were given. A table that they ask for comes last before the
+    verdict, and the rest is in brief, unless it is asked for as well.
     """
     sheet = Sheet(console)
     if isinstance(facts, InspectedParts):
@@ -95,22 +98,24 @@ def render(facts: Inspected | InspectedParts, console: Console, browse: str = ""
         for part in facts.parts:
             sheet.blank()
             sheet.part(facts.plan_by, part.value)
-            render(part, console, by=by)
+            render(part, console, asked=asked)
         sheet.warnings(facts.warnings)
         return
-    for block in BLOCKS_OF_LINES:
+    full = "full" in asked or TABLES.isdisjoint(asked)
+    asked_for = tuple(section for option, section in ASKED_FOR.items() if option in asked)
+    for block in BLOCKS_OF_LINES if full else (*IN_BRIEF, asked_for):
         sections = [labelled for section in block for labelled in section(facts)]
         sheet.rows(sections)
         if sections:
             sheet.blank()
     if facts.by is not None:
         _sparklines(facts.by.lines, sheet)
-    if facts.listed.most or facts.listed.least:
-        _most_and_least(facts.listed, sheet)
-        if browse:
-            sheet.command("to read their texts:", clean(browse), style="dim")
-            sheet.blank()
-    if facts.by is not None and by:
+    if not full:
+        sheet.text("Add --full for the rest: distribution, solve rates, spread, groups.", style="dim")
+        sheet.blank()
+    if full or not LISTS.isdisjoint(asked):
+        _most_and_least(facts.listed, browse, sheet)
+    if facts.by is not None and "by" in asked:
         _table_by(facts.by, sheet)
     for drift in () if facts.off_policy is None else facts.off_policy.by:
         _drift_by(drift, sheet)
@@ -161,10 +166,9 @@ def _sparklines(lines: Sequence[TrendLine], sheet: Sheet) -> None:
         return
     for key in SPARKED:
         values = [getattr(line, key) for line in lines]
-        if any(value is not None for value in values):
-            sheet.row(
-                HEADS.get(key, key), f"{strip(values, SPARKS)}  {_cell(key, values[0])} to {_cell(key, values[-1])}"
-            )
+        known = [_cell(key, value) for value in values if value is not None]
+        if len(known) > 1:
+            sheet.row(HEADS.get(key, key), f"{strip(values, SPARKS)}  {known[0]} to {known[-1]}")
     sheet.blank()
 
 
@@ -214,9 +218,11 @@ def _cell(key: str, value: Any) -> str:
     return cut(clean(str(value)), KEY) if key == "value" else f"{value:,}"
 
 
-def _most_and_least(listed: Listed, sheet: Sheet) -> None:
-    """The groups with the most and with the least of a fact."""
+def _most_and_least(listed: Listed, browse: str, sheet: Sheet) -> None:
+    """The groups with the most and with the least of a fact, and the command that shows their texts."""
     groups = [*listed.most, *listed.least]
+    if not groups:
+        return
     facts = {name: name for name in STATISTICS} | ({} if groups[0].length is ABSENT else {"length": "length"})
     columns: list[Column] = [("", [f"#{group.number}" for group in groups])]
     for name, head in ({"scored": "rows"} | facts).items():
@@ -229,6 +235,9 @@ def _most_and_least(listed: Listed, sheet: Sheet) -> None:
             sheet.text("...")
         sheet.text(line, style="dim" if not at else "")
     sheet.blank()
+    if browse:
+        sheet.command("to read their texts:", clean(browse), style="dim")
+        sheet.blank()
 
 
 # --- sections: labels with their lines ---------------------------------------------------------------------
@@ -258,12 +267,18 @@ def _groups(facts: Inspected) -> Sections:
     yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {facts.key_note}"), *where, *histogram]
 
 
-def _rewards(facts: Inspected) -> Sections:
-    columns, components = facts.rewards, facts.components
+def _of_columns(facts: Inspected) -> list[str]:
+    """The columns with their weights, and the values of texts."""
+    columns = facts.rewards
     name = clean(weighted_sum([*columns], [column.weight for column in columns.values()]))
     each = facts.combine == "normalize" and len(columns) > 1
     said = ["(the sum; the plan normalises each column separately)"] if each else []
-    yield "rewards", [name, *said, *text_outcomes(facts.map), *_distribution(facts.reward)]
+    return [name, *said, *text_outcomes(facts.map)]
+
+
+def _rewards(facts: Inspected) -> Sections:
+    columns, components = facts.rewards, facts.components
+    yield "rewards", [*_of_columns(facts), *_distribution(facts.reward)]
     for name, reward in columns.items() if len(columns) > 1 else ():
         share = reward.zero_variance_share
         notes = [f"{reward.unscorable:,} missing"] if reward.unscorable else []
@@ -275,6 +290,11 @@ def _rewards(facts: Inspected) -> Sections:
             goes_with = ", ".join(f"{what} {_signed(correlation)}" for what, correlation in known.items())
             notes.append(f"correlation within groups with {goes_with}")
         yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *notes]
+
+
+def _rewards_in_brief(facts: Inspected) -> Sections:
+    """Which columns, and the mean and std of their sum."""
+    yield "rewards", [*_of_columns(facts), *_distribution(facts.reward)[:1]]
 
 
 def _components(facts: Inspected) -> Sections:
@@ -432,6 +452,11 @@ BLOCKS_OF_LINES: Final = (
     (_spread, _length, _duplicates),
     (_off_policy,),
 )
+# What is shown beside a table that was asked for, and what else an option asks for.
+IN_BRIEF: Final = ((_inputs, _groups), (_rewards_in_brief, _zero_variance))
+ASKED_FOR: Final = {"length_column": _length, "duplicates": _duplicates, "token_logprobs": _off_policy}
+LISTS: Final = {"sort", "top"}  # ask for the list of groups
+TABLES: Final = {"by", *LISTS}
 
 
 # --- tables for other programs -----------------------------------------------------------------------------

@@ -134,6 +134,36 @@ def test_all_groups_as_csv() -> None:
     assert [row["prompt_id"] for row in by_length] == ["primes-below-20", "hex-255"]
 
 
+def sections(line: str) -> list[str]:
+    """The labels and heads of what is printed, in their order."""
+    heads = "rewards|solve rate|spread|length|duplicates|mean  |groups by|step  |verdict"
+    return re.findall(rf"^(?:{heads})", ran(line, COLUMNS="80").out, re.MULTILINE)
+
+
+def test_a_table_that_is_asked_for_comes_last_before_the_verdict_and_full_has_the_rest() -> None:
+    look = "inspect steps.jsonl -g prompt_id,step"
+    every = ["rewards", "solve rate", "spread", "length", "mean  ", "length", "groups by"]
+    in_brief = ["rewards", "mean  ", "length"]
+    assert sections(look) == [*every, "verdict"]
+    assert sections(f"{look} --by step") == [*in_brief, "step  ", "verdict"]
+    assert sections(f"{look} --by step --full") == [*every, "step  ", "verdict"]
+    assert sections(f"{look} --top 1") == [*in_brief, "groups by", "verdict"]
+    assert sections(f"{look} --by step --sort mean") == [*in_brief, "groups by", "step  ", "verdict"]
+
+
+def test_what_an_option_asks_for_is_shown_beside_a_table() -> None:
+    look = "inspect steps.jsonl -g prompt_id,step --by step"
+    assert "duplicates" in sections(f"{look} --duplicates --text-column prompt_id")
+    assert sections(f"{look} --length-column length").count("length") == 2
+    assert sections(look).count("length") == 1  # that of the trend
+
+
+@pytest.mark.parametrize("other", ["--show 1", "--format csv", "--against rewards.parquet"])
+def test_full_is_refused_where_there_is_nothing_else_to_show(other: str) -> None:
+    refused = adv(f"inspect rewards.jsonl --full {other}")
+    assert refused.status == 2 and f"--full and {other.split(maxsplit=1)[0]} cannot be combined" in refused.err
+
+
 def test_a_trend_as_markdown() -> None:
     lines = adv("inspect steps.jsonl -g prompt_id,step --by step --format md").out.splitlines()
     assert lines[0].startswith("| step | groups | rows |")
