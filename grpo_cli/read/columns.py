@@ -8,6 +8,7 @@ from functools import cached_property
 
 import polars as pl
 
+from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
@@ -118,8 +119,11 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     try:
         scans = list(over(ReadColumns(request.fields, request.optional, request.sought), tables))
     except NoNumber as error:
-        if error.is_list and error.column == request.roles.get("kl"):
+        role = next((role for role, name in request.roles.items() if name == error.column), "")
+        if error.is_list and role == "kl":
             error.cure = "--kl-from POLICY,REFERENCE makes the KL from two lists of log-probs"
+        elif error.column not in request.rewards and "--" in error.cure:  # --map and --reward are for rewards
+            error.cure = f"name a column of numbers{f' with {ROLES[role].flag}' if role else ''}"
         raise
     except Absent as error:
         having = [table.name for table in tables if error.column in table.columns()]
