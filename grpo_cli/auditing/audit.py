@@ -16,7 +16,9 @@ from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.facts import Audited, Result, facts_of
 from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.search import search
+from grpo_cli.auditing.trial import FAR
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
+from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check, lone_rollouts, rows_counted, unequal_siblings
@@ -34,6 +36,8 @@ AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, ro
 PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may merge
 UNEQUAL: Final = 0.01  # relative to max(1, |A|): more than rounding to 16 bits or two decimals changes an advantage
 ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
+# Norm of a key's differences from the same values in the order of the rewards, in stds: two blocks nearly always have more.
+DISORDER: Final = 0.1
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
@@ -99,8 +103,7 @@ def audit(
     if (other := _other_treatment(columns)) is not None:
         ways += _ways_to_group(other, binding)
     best = audited.best(ways)
-    values = best.log.whole.logged
-    if best.fits[0].unexplained > ODD * len(values) and np.nan_to_num(values).any() and not binding.group:
+    if np.nan_to_num(best.log.whole.logged).any() and not binding.group and _may_be_cut(best):
         best = audited.best(_ways_to_cut(best), best)
     phase("looking for causes")
     return facts_of(best, audited.column, said)
@@ -225,12 +228,41 @@ def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:
         yield ", ".join(filter(None, [best.note, note])), cut, cut.request.rule
 
 
-def _rises(narrow: Narrow, logged: Vector) -> bool:
-    """Whether no row of a group has a higher reward and a lower advantage than another; True for several rewards."""
+def _by_reward(narrow: Narrow, logged: Vector) -> tuple[AnyCodes, Vector] | None:
+    """The group and the advantage of every row, group by group, the lowest reward first; None for several rewards.
+
+    Of equal rewards the highest advantage is first.
+    """
     table = narrow.table
     if "reward.1" in table.columns:
+        return None
+    codes, reward = table["group"].to_numpy(), table["reward.0"].to_numpy()
+    known = np.isfinite(reward) & np.isfinite(logged)
+    codes, reward, logged = codes[known], reward[known], logged[known]
+    order = np.lexsort((-logged, reward, codes))
+    return codes[order], logged[order]
+
+
+def _rises(narrow: Narrow, logged: Vector) -> bool:
+    """Whether no row of a group has a higher reward and a lower advantage than another; True for several rewards."""
+    rows = _by_reward(narrow, logged)
+    if rows is None:
         return True
-    rows = table.select("group", "reward.0", logged=pl.Series(logged)).filter(pl.all_horizontal(pl.all().is_finite()))
-    rows = rows.sort("group", "reward.0")
-    falls = pl.col("logged").shift(-1) < pl.col("logged") - UNEQUAL * pl.max_horizontal(1.0, pl.col("logged").abs())
-    return not rows.select((falls & (pl.col("group").shift(-1) == pl.col("group"))).any()).item()
+    codes, given = rows
+    falls = given[1:] < given[:-1] - UNEQUAL * np.maximum(1.0, np.abs(given[:-1]))
+    return not (falls & (codes[1:] == codes[:-1])).any()
+
+
+def _may_be_cut(best: Result) -> bool:
+    """Whether keys may have blocks that were scored separately, by a formula that explains every row.
+
+    If no key has any, a formula explains some rows. If all have some, a reward has different advantages in the blocks of a key: the values of
+    some key do not rise with the reward.
+    """
+    logged, fit = best.log.whole.logged, best.fits[0]
+    rows = _by_reward(best.narrow, logged)
+    if fit.unexplained <= FAR * len(logged) or rows is None:
+        return fit.unexplained > ODD * len(logged)
+    codes, given = rows
+    squares = np.bincount(codes, (given - given[np.lexsort((given, codes))]) ** 2)
+    return bool(squares.max(initial=0.0) > (DISORDER * given.std()) ** 2)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
+from grpo_cli.engine.extra_columns import MASKED
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Binary
@@ -118,6 +119,16 @@ class Formulas:
             return *table.columns, table.hash_rows().to_numpy().tobytes()
 
         return key(self.table.drop("batch")), key(self.table)
+
+    @property
+    def has_special_rows(self) -> bool:
+        """Whether some rows may count otherwise than others."""
+        return self._has_singletons or MASKED in self.table.columns
+
+    @property
+    def has_whole_batches(self) -> bool:
+        """Whether these rows are all of their batches, which hold whole groups."""
+        return self._whole is None and not self._divides_groups
 
     @cached_property
     def _divides_groups(self) -> bool:

@@ -8,7 +8,7 @@ meet, so none is searched. Weights of groups (by their solve rate) and of severa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, Final, Literal
@@ -19,7 +19,7 @@ import polars as pl
 from grpo_cli.auditing.candidates import DDOFS, EPSILONS, Candidate, plain_method
 from grpo_cli.auditing.trial import FAR, LARGE, ROUNDING, SPARE_EQUATIONS, Fit, Intervals, Judged, Log
 from grpo_cli.engine.group_stats import Mask, finite_means, group_extremes
-from grpo_cli.engine.moments import Vector
+from grpo_cli.engine.moments import NEAREST, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
 from grpo_cli.engine.score import score
@@ -68,6 +68,11 @@ def split(plan: Plan) -> tuple[Plan, Rule | None]:
     return replace(undivided, divisor=Divisor(level="none")), rule if rule.level in LEVELS else None
 
 
+def without_constants(rule: Rule, **changed: Any) -> Rule:
+    """The rule without what it adds to a spread."""
+    return replace(rule, inside=0.0, floor=0.0, epsilon=0.0, **changed)
+
+
 @dataclass(frozen=True, eq=False)
 class Start:
     """A formula up to its last division, and the candidates that begin with it."""
@@ -76,6 +81,7 @@ class Start:
     members: Sequence[Ruled]
     log: Log
     levels: Sequence[Level]  # of the rules that are tried
+    _parts: dict[Rule | None, tuple[Vector, Vector]] = field(default_factory=dict)
 
     @cached_property
     def values(self) -> Vector:
@@ -104,25 +110,65 @@ class Start:
 
     def bare(self, rule: Rule, **changed: Any) -> Plan:
         """The start with this division, without its constants."""
-        return self.with_rule(self.plan, replace(rule, inside=0.0, floor=0.0, epsilon=0.0, **changed))
+        return self.with_rule(self.plan, without_constants(rule, **changed))
 
     def numerator(self, rule: Rule | None) -> Vector:
         """What this rule divides: a whitening subtracts the mean of the batch first."""
-        return self.log.formulas.advantages(self.bare(rule, **CENTRE)) if isinstance(rule, Whiten) else self.values
+        if not isinstance(rule, Whiten):
+            return self.values
+        if self.counts_every_row(rule):
+            return self._of_rows(rule, self.values)[0]
+        return self.log.formulas.advantages(self.bare(rule, **CENTRE))
 
     def parts(self, rule: Rule | None) -> tuple[Vector, Vector]:
         """What this rule divides, and what it adds its constants to.
 
         Where the engine says 0 or NaN whatever the constants are, that is divided.
         """
+        bare = rule and without_constants(rule)
+        if bare not in self._parts:
+            self._parts[bare] = self._parts_of(bare)
+        return self._parts[bare]
+
+    def _parts_of(self, rule: Rule | None) -> tuple[Vector, Vector]:
         values = self.numerator(rule)
         if rule is None:
             return values, np.ones(len(values))
+        if self.counts_every_row(rule):
+            of_rewards = isinstance(rule, Divisor) and rule.of == "reward"
+            spread = self._of_rows(rule, self.log.formulas.advantages(self.rewards) if of_rewards else self.values)[1]
+            is_zero = (values == 0) | (spread < NEAREST)
+            return np.where(is_zero, 0.0, values), np.where(is_zero, 0.0, spread)
         quotients = self.log.formulas.advantages(self.bare(rule))
         with np.errstate(all="ignore"):
             spread = np.abs(values / quotients)
         values = np.where((quotients == 0) | np.isnan(quotients), quotients, values)
         return values, np.where(np.isfinite(spread), spread, 0.0)
+
+    def counts_every_row(self, rule: Rule) -> bool:
+        """Whether the spread is that of all rows of each group or batch, so that it needs no formula."""
+        plan, formulas, of_batch = self.plan, self.log.formulas, rule.level != "group"
+        if formulas.has_special_rows or (of_batch and not formulas.has_whole_batches):
+            return False
+        divides_rewards = (plan.rewards.combine, plan.weight.by, plan.post) == ("sum", "none", ())
+        is_usual = divides_rewards and (plan.groups.statistics, plan.groups.small, plan.raw_rank) == ("all", "null", None)
+        return (is_usual or isinstance(rule, Whiten)) and bool(np.isfinite(self.values).all())
+
+    @property
+    def rewards(self) -> Plan:
+        """The shaped rewards."""
+        return replace(self.plan, method="reinforce", params={}, baseline_level="group")
+
+    def _of_rows(self, rule: Rule, values: Vector) -> tuple[Vector, Vector]:
+        """How far these values are from the mean of their group or batch, and its spread."""
+        codes = self.log.codes if rule.level == "group" else self.log.table["batch"].to_numpy()
+        weights = self.log.table["length"].to_numpy() if rule.level == "token" else np.ones(len(values))
+        away = values - group_extremes(codes, values, int(codes.max()) + 1)[0][codes]
+        total = np.bincount(codes, weights)[codes]
+        centred = away - np.bincount(codes, weights * away)[codes] / total
+        if isinstance(rule, Divisor) and rule.measure == "mad":
+            return centred, np.bincount(codes, np.abs(centred))[codes] / total
+        return centred, np.sqrt(np.bincount(codes, weights * centred**2)[codes] / (total - rule.ddof))
 
     def divided(self, candidate: Candidate, rule: Rule | None) -> Vector:
         """The advantages of a candidate that begins with this start."""
@@ -149,8 +195,9 @@ class Start:
     def parts_of_rules(self) -> Iterator[Plan]:
         """The formulas that the parts of its rules are computed with."""
         for _, rule in (*self.rules(), *self.members):
-            if rule is not None:
-                yield self.bare(rule)
+            if rule is None or self.counts_every_row(rule):
+                continue
+            yield self.bare(rule)
             if isinstance(rule, Whiten):
                 yield self.bare(rule, **CENTRE)
 
