@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, show
 from grpo_cli.errors import GateError
+from grpo_cli.options.resolve import Given
 
 
-def audit(given: dict[str, Any]) -> None:
+def audit(given: Given) -> None:
     """Find the formula of the advantages, or check a claim."""
     from grpo_cli.runs.audit import Job, run
 

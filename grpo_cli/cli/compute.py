@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from grpo_cli.cli.engine import refuse_engine, workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import GateError, UsageError
+from grpo_cli.options.resolve import Given
 from grpo_cli.runs.compute_files import Facts, FactsOfParts, Job, run
 from grpo_cli.write.write_outputs import Computed
 
 
-def compute(given: dict[str, Any]) -> None:
+def compute(given: Given) -> None:
     """Compute advantages and write them, or explain what would be computed."""
     job = Job.of(given)
     refuse_engine(given)

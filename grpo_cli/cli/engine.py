@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 from grpo_cli.errors import UsageError
+from grpo_cli.options.resolve import Given
 from grpo_cli.read.open_tables import STDIN
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.write.outputs import STDOUT
 
 
-def workers(given: Mapping[str, Any]) -> AbstractContextManager[Workers]:
+def workers(given: Given) -> AbstractContextManager[Workers]:
     """The workers that --engine means."""
     refuse_engine(given)
     if given.get("engine") != "ray":
@@ -22,7 +21,7 @@ def workers(given: Mapping[str, Any]) -> AbstractContextManager[Workers]:
     return on_ray(given.get("ray_address"), verbose=given.get("debug", False))
 
 
-def refuse_engine(given: Mapping[str, Any]) -> None:
+def refuse_engine(given: Given) -> None:
     """Refuse what tasks on other machines cannot read or write."""
     on_ray = given.get("engine") == "ray"
     if "ray_address" in given and not on_ray:

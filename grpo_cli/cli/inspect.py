@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import UsageError
-from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.options.resolve import Given, refuse_beside
 from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from grpo_cli.stats.runs import Runs
 
 
-def inspect(given: dict[str, Any]) -> None:
+def inspect(given: Given) -> None:
     """Look at rewards and groups, and show all of it, one group, or one table."""
     from grpo_cli.stats.inspection import GATES, gates
 
@@ -36,7 +36,7 @@ def inspect(given: dict[str, Any]) -> None:
         gate.check(gates, facts)
 
 
-def _refuse(given: dict[str, Any]) -> None:
+def _refuse(given: Given) -> None:
     """Refuse what cannot be shown together, before a file is read."""
     refuse_without_runs(given)
     if "before" in given:
@@ -60,7 +60,7 @@ def _refuse(given: dict[str, Any]) -> None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
 
 
-def _shown(given: dict[str, Any]) -> Inspected | InspectedParts:
+def _shown(given: Given) -> Inspected | InspectedParts:
     """Show what is found, and return the facts."""
     from grpo_cli.runs.group_rows import show_group
 
@@ -79,7 +79,7 @@ def _shown(given: dict[str, Any]) -> Inspected | InspectedParts:
     return found.facts
 
 
-def _browse(given: dict[str, Any], facts: Inspected | InspectedParts) -> str:
+def _browse(given: Given, facts: Inspected | InspectedParts) -> str:
     """The command that shows the texts of these groups; empty for standard input and for parts."""
     if "-" in given["inputs"] or isinstance(facts, InspectedParts):
         return ""
@@ -91,7 +91,7 @@ def _browse(given: dict[str, Any], facts: Inspected | InspectedParts) -> str:
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
-def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
+def looked_at(given: Given, **more: Any) -> Inspection | Parted:
     """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
     if given.get("rescored") == "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
@@ -102,7 +102,7 @@ def looked_at(given: dict[str, Any], **more: Any) -> Inspection | Parted:
         return run(job, phase, tasks)
 
 
-def compared(given: dict[str, Any], **more: Any) -> Inspection:
+def compared(given: Given, **more: Any) -> Inspection:
     """Read the files and those of earlier runs, and compare them; `more` are further fields of the job."""
     from grpo_cli.runs import against
 
@@ -111,7 +111,7 @@ def compared(given: dict[str, Any], **more: Any) -> Inspection:
         return against.run(job, phase, tasks)
 
 
-def _against(given: dict[str, Any]) -> None:
+def _against(given: Given) -> None:
     """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
     from grpo_cli.stats.against import Since
     from grpo_cli.stats.runs import gate_names, gates
@@ -133,14 +133,14 @@ def _against(given: dict[str, Any]) -> None:
         gate.check(dict, gates(table))
 
 
-def refuse_without_runs(given: dict[str, Any]) -> None:
+def refuse_without_runs(given: Given) -> None:
     """Refuse what only a comparison of runs has."""
     lost = {"cluster", "pass_at"} & {*given}
     if lost and "before" not in given:
         raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
 
 
-def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
+def _rescored(given: Given, *, whole: bool) -> Inspected | None:
     """Show what another reward of the same rollouts changes; return the facts of an inspection if `whole`."""
     found = cast("Inspection", looked_at(given, whole=whole))
     said = cast("Rescored", found.beside)
@@ -153,7 +153,7 @@ def _rescored(given: dict[str, Any], *, whole: bool) -> Inspected | None:
     return found.described
 
 
-def _table(found: Inspection | Parted, given: dict[str, Any]) -> None:
+def _table(found: Inspection | Parted, given: Given) -> None:
     """Write the one table that --format names to standard output."""
     from grpo_cli.render import inspect as view
 

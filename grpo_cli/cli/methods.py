@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grpo_cli.cli.output import listing
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.options.resolve import unknown_method
+from grpo_cli.options.resolve import Given, unknown_method
 
 
-def methods(given: dict[str, Any]) -> None:
+def methods(given: Given) -> None:
     """List the methods, or explain one."""
     from grpo_cli.render import methods as view
 

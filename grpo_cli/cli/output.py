@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from grpo_cli.cli.terminal import has_colours
 from grpo_cli.errors import DataError, UsageError, reason
+from grpo_cli.options.resolve import Given
 from grpo_cli.options.table import Command
 from grpo_cli.plugins import Registry
 from grpo_cli.stats.document import plain_data
@@ -21,7 +22,6 @@ from grpo_cli.stats.document import plain_data
 if TYPE_CHECKING:
     from rich.console import Console
 
-Given = Mapping[str, Any]
 Facts = Any  # a frozen dataclass
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grpo_cli.cli.output import listing
 from grpo_cli.engine.presets import presets as known
-from grpo_cli.options.resolve import unknown_preset
+from grpo_cli.options.resolve import Given, unknown_preset
 
 
-def presets(given: dict[str, Any]) -> None:
+def presets(given: Given) -> None:
     """List all presets, or those of a framework or with a word in their names, or explain one."""
     from grpo_cli.render import presets as view
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from glob import has_magic
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from grpo_cli.cli.inspect import looked_at, refuse_without_runs
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.stores import is_url, shown
+from grpo_cli.options.resolve import Given
 from grpo_cli.runs.asked import file_of
 
 NEEDS: Final = ("altair", "vl_convert")
@@ -20,7 +21,7 @@ NEEDS: Final = ("altair", "vl_convert")
 UNSEEN: Final = frozenset({"--force", "--quiet", "-q", "--debug"})
 
 
-def report(given: dict[str, Any]) -> None:
+def report(given: Given) -> None:
     """Plot what `inspect` finds into a file; its suffix chooses the kind."""
     from grpo_cli.render.report import kind_of, write_report
 

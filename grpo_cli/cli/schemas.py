@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from grpo_cli.cli.output import listing, show
 from grpo_cli.errors import UnknownName
 from grpo_cli.files.stores import is_url
+from grpo_cli.options.resolve import Given
 
 
-def schemas(given: dict[str, Any]) -> None:
+def schemas(given: Given) -> None:
     """List the layouts, explain one, or say which of them a file has and why."""
     from grpo_cli.render import schemas as view
     from grpo_cli.schemas.table import schemas as known

@@ -23,7 +23,7 @@ from grpo_cli.values.token_lists import with_lists
 _SHOWN: Final = 24  # bytes at the start of a file of another kind
 STDERR: Final = 2
 _LOCK: Final = Lock()  # guards `_SILENT`
-_SILENT: Final[list[int | None]] = []  # the saved descriptor, once for each active call of `panics_unprinted`
+_SILENT: Final[list[int | None]] = []  # the saved descriptor, once for each active call of `stderr_silenced`
 EACH: Final = "[]"  # the step from a list to its items
 # Errors of pyarrow and polars for a broken file; pyarrow also decodes column names, which may not be UTF-8.
 BROKEN: Final = (
@@ -50,8 +50,8 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
 
 
 @contextmanager
-def panics_unprinted() -> Iterator[None]:
-    """Keep the panic messages of polars from standard error: the exception says enough."""
+def stderr_silenced() -> Iterator[None]:
+    """Discard what is written to standard error, also below Python: polars prints a panic beside its exception."""
     with _LOCK:
         _SILENT.append(_SILENT[0] if _SILENT else _silenced())
     try:
@@ -78,7 +78,7 @@ def _silenced() -> int | None:
 def frame_of(table: pa.Table) -> pl.DataFrame:
     """The table for polars, validated: in a broken file, values outside their buffers would crash the process."""
     table.validate(full=True)
-    with panics_unprinted():
+    with stderr_silenced():
         return named_frame(table)
 
 

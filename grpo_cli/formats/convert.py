@@ -52,7 +52,7 @@ def taken(source: Input, source_format: Format, rows: Index) -> Iterator[pl.Data
     """These rollouts of a file, in frames; of nested records one row each."""
     parts = iter([source_format.long(source)]) if source_format.nested else source_format.parts(source)
     nothing = pl.DataFrame(height=len(rows))
-    yield from _with_new_columns(source, parts, Weaving(added=nothing, take=rows, replace=False, metadata={}))
+    yield from _with_new_columns(source, parts, Weaving(added=nothing, take=rows))
 
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:

@@ -40,9 +40,9 @@ class Weaving:
     """
 
     added: pl.DataFrame
-    take: np.ndarray | None
-    replace: bool
-    metadata: Mapping[str, str]
+    take: np.ndarray | None = None
+    replace: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
     exact: bool = False  # if all rows stay, refuse to re-encode the file, of which there is no other copy
 
 

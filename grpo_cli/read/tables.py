@@ -135,7 +135,9 @@ class Table:
 
     def sample(self) -> Sample:
         """A few records, to recognise the schema by."""
-        return Sample.of(self.source, self.format, self.columns())
+        records = self.format.sample(self.source)
+        names = {*self.columns(), *(name for record in records for name in record)}
+        return Sample(self.name, frozenset(names), records)
 
     def columns(self) -> list[str]:
         """All top-level names; for JSON lines, those of some rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -33,12 +33,11 @@ from grpo_cli.write.outputs import (
     Output,
     Target,
     choose_targets,
-    is_folder,
     refuse_columns,
     refuse_read_columns,
     refuse_summary,
 )
-from grpo_cli.write.write_outputs import Writing, in_turn, make_folders
+from grpo_cli.write.write_outputs import Phase, Writing, in_turn, make_folders
 
 VERSION: Final = 1
 Take = Literal["first", "last", "mean"]
@@ -112,7 +111,7 @@ class Added:
     config: str | None = None
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Added:
+def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     """Insert the columns; return the facts."""
     started = time.perf_counter()
     phase("reading")
@@ -150,11 +149,10 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Added:
         counts = {name: vars(matched)[name] for name in GATES}
         job.gate.check(lambda _: counts, counts, Written())
 
-    weaving = Weaving(added=frame, take=None, replace=output.replace, metadata={})
+    weaving = Weaving(added=frame, replace=output.replace)
     writing = Writing(table, target, scanned.index, weaving, 0)
     phase("writing", 0, None)
-    if is_folder(output.to):
-        make_folders([target])
+    make_folders([target])
     notes = in_turn(output, [target], iter([writing]), phase)
     return Added(
         version=VERSION,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self, cast
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.options.resolve import refuse_beside
+from grpo_cli.options.resolve import Given, refuse_beside
 from grpo_cli.runs import inspect
 from grpo_cli.runs.asked import draws_of
 from grpo_cli.runs.progress import HERE, Workers
@@ -16,6 +16,7 @@ from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.runs import compared
 from grpo_cli.stats.verdicts import with_other
+from grpo_cli.write.write_outputs import Phase
 
 SAME_ROLLOUTS: Final = (
     "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
@@ -31,7 +32,7 @@ class Job(inspect.Job):
     cluster: str | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
+    def of(cls, given: Given, **more: Any) -> Self:
         """What options ask for; `more` are further fields."""
         refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
         of_tables = {"pass_at", "cluster", "format", "fail_on"}
@@ -43,7 +44,7 @@ class Job(inspect.Job):
         return job
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection:
+def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Inspection:
     """Inspect the newest run, and compare the earlier ones with it."""
     now = cast("Inspection", inspect.run(job, phase, workers))
     runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
@@ -58,7 +59,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
     return with_other(now, Since(changes, before.facts), changes.sentence, changes.warnings)
 
 
-def _earlier(job: Job, name: str, phase: Callable[..., None], workers: Workers) -> Inspection:
+def _earlier(job: Job, name: str, phase: Phase, workers: Workers) -> Inspection:
     """An earlier run, read like the newest one."""
     path = job.earlier[name]
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.engine.plan import OTHERS
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import parts_of, refuse_without_effect, together, weights_of
+from grpo_cli.options.resolve import Given, parts_of, refuse_without_effect, together, weights_of
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
@@ -31,6 +31,7 @@ from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
 from grpo_cli.values.cells import Field, number_series
 from grpo_cli.values.paths import Absent
+from grpo_cli.write.write_outputs import Phase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class Job(OnFiles):
     together: Mapping[str, str] = field(default_factory=dict)  # value -> part, where several values share one
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+    def of(cls, given: Given, **more: Any) -> Job:
         """The job of these options; `more` are further fields."""
         parts = {name: cls(binding=binding_of(own), said=said_of(own)) for name, own in parts_of(given).items()}
         return made(
@@ -61,7 +62,7 @@ class Job(OnFiles):
         )
 
 
-def said_of(given: Mapping[str, Any]) -> Said:
+def said_of(given: Given) -> Said:
     """What options say about the formula."""
     if "config" not in given:  # a file of options serves several commands
         refuse_without_effect(given, "mask", "kl_estimator", "kl_reduce")
@@ -70,7 +71,7 @@ def said_of(given: Mapping[str, Any]) -> Said:
     )
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Audited | AuditedParts:
+def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Audited | AuditedParts:
     """Audit the files, which the workers read; return the facts, which a gate error carries as well."""
     phase("reading")
     tables, skipped = job.opened(workers.over_far)
@@ -80,7 +81,7 @@ def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers
 def audited(
     job: Job,
     tables: Sequence[Table],
-    phase: Callable[..., None] = lambda *_: None,
+    phase: Phase = lambda *_: None,
     over: OverTables = map,
     skipped: Sequence[str] = (),
 ) -> Audited | AuditedParts:
@@ -92,14 +93,14 @@ def audited(
     return facts
 
 
-def _of_all(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> Audited:
+def _of_all(job: Job, tables: Sequence[Table], phase: Phase, over: OverTables) -> Audited:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
     columns = read_columns(choose(layout(tables, binding), job.said.plan), over)
     logged = _logged_in(tables, column, job, over)
     return _audited(job, columns, logged, phase)
 
 
-def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Callable[..., None]) -> Audited:
+def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Phase) -> Audited:
     job.said.plan.refuse_distill("an audit of one advantage a row")
     trained = _trained(columns, logged)
     facts = audit(trained, job.binding, logged, job.said, phase)
@@ -122,7 +123,7 @@ def _trained(columns: Columns, logged: pl.Series) -> Columns:
     return columns.at(whole.arg_true().to_numpy()) if whole.any() else columns
 
 
-def _of_parts(job: Job, tables: Sequence[Table], phase: Callable[..., None], over: OverTables) -> AuditedParts:
+def _of_parts(job: Job, tables: Sequence[Table], phase: Phase, over: OverTables) -> AuditedParts:
     """The facts of each part; without claims, the formula of every value is searched."""
     jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
     for name, part in jobs.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, score
 from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Origin, origin, parts_of, plan_of
+from grpo_cli.options.resolve import Given, Origin, origin, parts_of, plan_of
 from grpo_cli.read import build_table
 from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
@@ -57,7 +57,7 @@ class Job(OnFiles):
     origins: Mapping[str, Origin | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Job:
+    def of(cls, given: Given) -> Job:
         """What options ask for."""
         parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}

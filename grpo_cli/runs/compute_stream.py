@@ -128,7 +128,7 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     take = None if kept.all() and narrow.rows is None else rows[kept]
     tokens = None if job.output.tokens is None else tokens_of_rows(narrow, scored, job.output.tokens)
     columns = added(scored, job.output, tokens=tokens).filter(scored.frame[".kept"])
-    weaving = Weaving(added=columns, take=take, replace=job.output.replace, metadata={})
+    weaving = Weaving(added=columns, take=take, replace=job.output.replace)
     table.format.weave(portion, narrow.scans[0].index, sink, weaving)
     sink.flush()
     return replace(Tally.of(scored, narrow, group_facts(scored)), reward=Numbers.of(scored.rows[".reward"]))

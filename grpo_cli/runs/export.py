@@ -36,7 +36,7 @@ from grpo_cli.stats.inspection import Inspection, View
 from grpo_cli.write.outputs import Output, choose_beside, choose_target, refuse_summary
 from grpo_cli.write.records import before_response, conversations, divided, in_one_form, write_records
 from grpo_cli.write.token_lists import TokenColumns, has_tokens, token_advantages
-from grpo_cli.write.write_outputs import one_of_several, sink
+from grpo_cli.write.write_outputs import Phase, one_of_several, sink
 
 TextsOrTokens = TextColumns | TokenColumns
 VERSION: Final = 1
@@ -57,7 +57,7 @@ class Job(OnFiles):
     gate: Filter | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Job:
+    def of(cls, given: Given, **more: Any) -> Job:
         """What options ask for; `more` are further fields."""
         plan, to = plan_of(given), given["to"]
         plan.refuse_distill("an export")
@@ -124,7 +124,7 @@ def wanted_of(given: Given) -> Wanted:
     return made(Wanted, given, choice=choice, pick=given.get("best"), pass_at=draws_of(given))
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Exported:
+def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
     """Write the records; return the facts, which say how many rows were left out, and why."""
     started = time.perf_counter()
     wanted, kind = job.wanted, KINDS[job.wanted.to]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, wh
 from grpo_cli.stats.off_policy import OffPolicy, off_policy
 from grpo_cli.stats.verdicts import with_other, with_verdicts
 from grpo_cli.write.outputs import refuse_path
+from grpo_cli.write.write_outputs import Phase
 
 if TYPE_CHECKING:
     from grpo_cli.runs.rescored import Other
@@ -48,7 +49,7 @@ class Job(OnFiles):
     whole: bool = True  # if `other` is given: also the facts of an inspection without it
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], **more: Any) -> Self:
+    def of(cls, given: Given, **more: Any) -> Self:
         """What options ask for; `more` are further fields."""
         parts, other = plan_by_of(given), None
         for name in ("rescored", "rescored_column"):
@@ -70,7 +71,7 @@ class Job(OnFiles):
         )
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None, workers: Workers = HERE) -> Inspection | Parted:
+def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Inspection | Parted:
     """Inspect the files, which the workers read, or each part of their rows with --plan-by; nothing is written."""
     phase("reading")
     tables, skipped = job.opened(workers.over_far)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from grpo_cli.files.inputs import Input
 from grpo_cli.read.tables import FileTable, Table
 from grpo_cli.write.outputs import Output, Target
-from grpo_cli.write.write_outputs import Writing, in_turn
+from grpo_cli.write.write_outputs import Phase, Writing, in_turn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ class Watching:
     Called as a `map` over tables. Files that are read from start to end count byte by byte.
     """
 
-    def __init__(self, tables: Sequence[FileTable], phase: Callable[..., None]) -> None:
+    def __init__(self, tables: Sequence[FileTable], phase: Phase) -> None:
         self._starts = [0, *accumulate(table.source.pin.size for table in tables)]
         self._total = max(1, self._starts[-1])
         self._phase = phase
@@ -95,7 +95,7 @@ class Here:
 
     over_far = map
 
-    def begin(self, tables: Sequence[FileTable], phase: Callable[..., None], _: Iterable[Path] = (), /) -> Watching:
+    def begin(self, tables: Sequence[FileTable], phase: Phase, _: Iterable[Path] = (), /) -> Watching:
         """The stages of a run on these files, which report their progress to `phase`."""
         return Watching(tables, phase)
 

@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 from grpo_cli import __version__
 from grpo_cli.errors import DataError, GrpoError, reason
 from grpo_cli.files.inputs import Pin
+from grpo_cli.formats.columnar import stderr_silenced
 
 Found = TypeVar("Found")
 
@@ -155,7 +156,7 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
     settings |= _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-    quiet = nullcontext if verbose else _without_stderr
+    quiet = nullcontext if verbose else stderr_silenced
     try:
         with quiet():
             import ray
@@ -197,23 +198,6 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
         ray.shutdown()
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    """Discard what is written to standard error, also below Python: for example that a server cannot be reached yet."""
-    try:
-        kept = os.dup(2)
-    except OSError:  # it is closed
-        yield
-        return
-    try:
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def _line(error: BaseException) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import plan_of
+from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
@@ -44,7 +44,7 @@ class Other(OnFiles):
     plan: Plan = field(default_factory=Plan)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Other:
+    def of(cls, given: Given) -> Other:
         """What options ask for: the same as for the reward, except for its column if another is named."""
         if "rescored_column" in given:
             kept = {name: value for name, value in given.items() if name != "component_missing"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -40,7 +40,7 @@ from grpo_cli.write.outputs import (
     is_folder,
     refuse_summary,
 )
-from grpo_cli.write.write_outputs import make_folders, one_of_several, paths_of, sink
+from grpo_cli.write.write_outputs import Phase, make_folders, one_of_several, paths_of, sink
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Job(OnFiles):
     silent: bool = False  # nobody sees the warnings
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Job:
+    def of(cls, given: Given) -> Job:
         """What options ask for."""
         refuse_idle_seed(given)
         choice = choice_of(given)
@@ -102,7 +102,7 @@ def choice_of(given: Given, **more: Any) -> Choice:
     )
 
 
-def run(job: Job, phase: Callable[..., None] = lambda *_: None) -> Selected:
+def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     """Write the rows that are kept; return the facts, which say why others are not."""
     started = time.perf_counter()
     phase("reading")
@@ -236,7 +236,7 @@ class _Lines(io.RawIOBase):
 def _write_rows(part: _Part, target: Target, handle: BinaryIO) -> Sequence[str]:
     """Write rows as their file has them, or a line per row if a record cannot be divided."""
     table, index = part.table, part.scanned.index
-    weaving = Weaving(added=pl.DataFrame(height=len(part.rows)), take=part.rows, replace=False, metadata={})
+    weaving = Weaving(added=pl.DataFrame(height=len(part.rows)), take=part.rows)
     notes: Sequence[str] = ()
     if target.format.same_as(table.format):
         try:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from grpo_cli.files.inputs import Input
-from grpo_cli.formats.interface import Reader
 from grpo_cli.schemas.table import SHAPES, Schema
 from grpo_cli.values import json_text
 
@@ -20,13 +18,6 @@ class Sample:
     path: str
     names: frozenset[str]
     records: Sequence[Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, source: Input, known: Reader, columns: Collection[str]) -> Sample:
-        """A sample of a file with these columns."""
-        records = known.sample(source)
-        names = {*columns, *(name for record in records for name in record)}
-        return cls(source.name, frozenset(names), records)
 
 
 def misfit(name: str, shape: str, sample: Sample) -> str:

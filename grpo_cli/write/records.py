@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Final
 
@@ -23,7 +23,6 @@ from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.json_text import column_texts, items_of, on_one_line
 from grpo_cli.values.slices import joined
 
-_NO_METADATA: Final[Mapping[str, str]] = {}
 _LIST: Final = r"^\[\s*[\{\]]"  # the JSON text of a list of messages, or of an empty list
 _LIST_IN_TEXT: Final = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
 
@@ -118,12 +117,11 @@ def write_records(
         return
     if not len(columns):
         nothing = pl.DataFrame(schema={**dict.fromkeys(names, pl.String), **columns.schema})
-        format_.write_parts(iter([nothing]), sink, _NO_METADATA)
+        format_.write_parts(iter([nothing]), sink, {})
         return
     source = spooled((_lines(piece) for piece in pieces), "the texts of the records")
     try:
-        weaving = Weaving(added=columns, take=None, replace=False, metadata=_NO_METADATA)
-        convert(source, registry.lines(inner_texts=True), sink, format_, weaving, long=False)
+        convert(source, registry.lines(inner_texts=True), sink, format_, Weaving(added=columns), long=False)
     finally:
         if source.fd is not None:
             os.close(source.fd)

@@ -26,7 +26,7 @@ from grpo_cli.formats.interface import Format, Index, Weaving
 from grpo_cli.read.narrow import Narrow, RowNumbers
 from grpo_cli.read.tables import FILE, FileTable
 from grpo_cli.values.token_lists import Tokens, portions, with_lists
-from grpo_cli.write.outputs import Output, Target, added, is_folder, metadata
+from grpo_cli.write.outputs import Output, Target, added, metadata
 
 FOREIGN: Final = "not-a-rollout"  # the status of a row that is none
 Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
@@ -129,8 +129,7 @@ def write(
     phase("writing", 0, len(targets) if len(targets) > 1 else None)
     for table in tables:
         table.source.check()
-    if is_folder(output.to):
-        make_folders(targets)
+    make_folders(targets)
 
     def writings() -> Iterator[Writing]:
         each = zip(tables, targets, narrow.scans, _of_files(columns, narrow.lengths), strict=True)

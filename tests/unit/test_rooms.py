@@ -23,7 +23,7 @@ RULES: dict[str, str] = {
     "values": "errors",
     "files": "errors",
     "formats": "errors parallel values files",
-    "schemas": "errors plugins values files formats",
+    "schemas": "errors plugins values",
     "engine": "errors parallel plugins",
     "testing": "errors engine",
     "options": "errors plugins files schemas engine",

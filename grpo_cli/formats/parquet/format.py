@@ -20,10 +20,10 @@ from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import (
     cells_of,
     frame_of,
-    panics_unprinted,
     reach,
     readable,
     row_of,
+    stderr_silenced,
     steps,
     table_of,
 )
@@ -79,7 +79,7 @@ def _top_columns(source: Input, handle: BinaryIO, names: list[str]) -> pl.DataFr
         return frame_of(pq.ParquetFile(handle, pre_buffer=True).read(columns=names, use_threads=False))
     _check_pages(source, tuple(names))
     try:
-        with panics_unprinted():
+        with stderr_silenced():
             return _lazy(source, names).collect()
     except _REFUSED:
         # Without threads: after an error in one column they may still read others when the process ends, and crash it.
@@ -210,7 +210,7 @@ def _sliced(source: Input, numbers: np.ndarray, columns: list[str]) -> list[pl.D
     """The rows with these ascending numbers; polars decodes the pages that they are on."""
     starts = [0, *(np.flatnonzero(np.diff(numbers) > _BATCH) + 1).tolist(), len(numbers)]
     parts = [numbers[start:end] for start, end in pairwise(starts) if start < end]
-    with panics_unprinted():
+    with stderr_silenced():
         whole = _lazy(source, columns)
         found = pl.collect_all([whole.slice(int(part[0]), int(part[-1] - part[0]) + 1) for part in parts])
     return [frame[pl.Series(part - part[0])] for frame, part in zip(found, parts, strict=True)]

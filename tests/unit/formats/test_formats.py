@@ -27,7 +27,7 @@ from pyarrow import ipc
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
-from grpo_cli.formats.columnar import panics_unprinted
+from grpo_cli.formats.columnar import stderr_silenced
 from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.json_document import document
 from grpo_cli.formats.json_document.document import Documents
@@ -709,8 +709,8 @@ def test_standard_error_is_itself_again_when_the_last_of_several_threads_is_done
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(panics_unprinted())
-        second.enter_context(panics_unprinted())
+        first.enter_context(stderr_silenced())
+        second.enter_context(stderr_silenced())
         first.close()
         os.write(2, b"a panic of the second\n")
     os.write(2, b"a message\n")
