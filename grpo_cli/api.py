@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.compare import Comparison
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError
 from grpo_cli.files.kept import keeping
@@ -57,6 +56,7 @@ from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of, tokens_of
 from grpo_cli.runs.compute_files import scored_unless_refused
 from grpo_cli.runs.group_rows import show_group
 from grpo_cli.runs.inspect import Job, looked_at, run
+from grpo_cli.stats.compare import Comparison
 from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import group_facts
 from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns, with_value

@@ -151,7 +151,11 @@ class Start:
         if formulas.has_special_rows or (of_batch and not formulas.has_whole_batches):
             return False
         divides_rewards = (plan.rewards.combine, plan.weight.by, plan.post) == ("sum", "none", ())
-        is_usual = divides_rewards and (plan.groups.statistics, plan.groups.small, plan.raw_rank) == ("all", "null", None)
+        is_usual = divides_rewards and (plan.groups.statistics, plan.groups.small, plan.raw_rank) == (
+            "all",
+            "null",
+            None,
+        )
         return (is_usual or isinstance(rule, Whiten)) and bool(np.isfinite(self.values).all())
 
     @property

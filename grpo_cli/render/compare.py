@@ -7,9 +7,9 @@ from typing import Final
 
 from rich.console import Console
 
-from grpo_cli.auditing.compare import ChangedRow, Compared, ComparedPlan, Difference, OfSize, OfSolveRate
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, file_list, number
+from grpo_cli.stats.compare import ChangedRow, Compared, ComparedPlan, Difference, OfSize, OfSolveRate
 from grpo_cli.stats.facts import marked_lines
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut

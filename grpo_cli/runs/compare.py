@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from grpo_cli.auditing.compare import Compared, Comparison, compare
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
+from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import Given, counting, own_options, plan_of
 from grpo_cli.options.table import OF_PART, OPTIONS, OUTPUT
 from grpo_cli.read.build_table import read
+from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.groups import counted
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.request import columns_of_roles
+from grpo_cli.read.request import columns_of_roles, unread_columns
 from grpo_cli.read.tables import Table
 from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
 from grpo_cli.schemas.table import items
+from grpo_cli.stats.compare import Compared, Comparison, compare
 from grpo_cli.write.outputs import Output, choose_targets, refuse_columns, refuse_read_columns
 from grpo_cli.write.write_outputs import Computed, Phase, write
 
@@ -111,7 +113,13 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
     tables_of = {name: _table_of(narrow, each.rewards) for name, each in job.plans.items() if each.rewards}
-    return compare(narrow, plans, tables_of)
+    scored = {name: score(plan, tables_of.get(name, narrow.table)) for name, plan in plans.items()}
+    for result in scored.values():
+        refuse_unscorable(result.plan, result.frame[".scorable"], narrow)
+        refuse_singletons(result.plan, result.frame[".n"], narrow)
+    used = {role for plan in plans.values() for role in (*plan.needs, *plan.may_read)}
+    unread = unread_columns(narrow.request.roles, used, "these plans")
+    return compare(scored, replace(narrow, warnings=(*narrow.warnings, *unread)))
 
 
 def _table_of(narrow: Narrow, rewards: Sequence[str]) -> pl.DataFrame:

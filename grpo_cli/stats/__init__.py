@@ -1,1 +1,1 @@
-"""Facts about rewards and groups, as frozen dataclasses."""
+"""Facts about rewards and groups, and how runs and plans differ on them, as frozen dataclasses."""

@@ -8,7 +8,6 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from grpo_cli.auditing.compare import Compared
 from grpo_cli.auditing.facts import Audited, AuditedParts
 from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
@@ -18,6 +17,7 @@ from grpo_cli.runs.add import Added
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.against import Against
+from grpo_cli.stats.compare import Compared
 from grpo_cli.stats.document import members
 from grpo_cli.stats.inspection import Inspected, InspectedParts
 from grpo_cli.stats.rescored import Rescored

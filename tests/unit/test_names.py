@@ -25,7 +25,7 @@ MODULES = [
 KNOWN = {
     "api.py": {"select(rows)", "select(names)", "drop(left_out)", "col(pl.String)"},
     "auditing/audit.py": {"drop(LEFT_OUT)"},
-    "auditing/compare.py": {"select(reward)"},
+    "stats/compare.py": {"select(reward)"},
     "auditing/float32.py": {"select((name for name in table.columns if not name.startswith('reward.')))"},
     "auditing/solve.py": {"col(names)", "select(names)", "select(*names)"},  # rewards by position
     "auditing/trial.py": {

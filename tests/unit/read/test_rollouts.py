@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.auditing.compare import Compared
 from grpo_cli.choosing.exports import Wanted
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import presets
@@ -22,6 +21,7 @@ from grpo_cli.runs.audit import run as audit
 from grpo_cli.runs.compare import Contender
 from grpo_cli.runs.compare import Job as Compare
 from grpo_cli.runs.compare import run as compare
+from grpo_cli.stats.compare import Compared
 from grpo_cli.stats.document import document
 from grpo_cli.write.outputs import Output
 from tests.support import ray_runs

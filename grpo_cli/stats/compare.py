@@ -16,10 +16,8 @@ import polars as pl
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import Scored, kept_advantages, score
-from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
+from grpo_cli.engine.score import Scored, kept_advantages
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.request import columns_of_roles, unread_columns
 from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import MarkedRows, Number, marked_rows, plain, worst_and_best
@@ -143,17 +141,10 @@ class Comparison:
         return document(self.compared)
 
 
-def compare(narrow: Narrow, plans: Mapping[str, Plan], tables: Mapping[str, pl.DataFrame]) -> Comparison:
-    """Compute every plan, some on tables of their own; the first is what the others are measured against."""
-    for plan in plans.values():
-        columns_of_roles(narrow.request.layout, plan)
-    scored = {name: score(plan, tables.get(name, narrow.table)) for name, plan in plans.items()}
-    for result in scored.values():
-        refuse_unscorable(result.plan, result.frame[".scorable"], narrow)
-        refuse_singletons(result.plan, result.frame[".n"], narrow)
+def compare(scored: Mapping[str, Scored], narrow: Narrow) -> Comparison:
+    """What the plans computed, by their names; the first is what the others are measured against."""
     values = {name: kept_advantages(result.rows) for name, result in scored.items()}
     first, *others = scored
-    read = {role for plan in plans.values() for role in (*plan.needs, *plan.may_read)}
     compared = Compared(
         version=VERSION,
         inputs=[table.name for table in narrow.tables],
@@ -166,7 +157,7 @@ def compare(narrow: Narrow, plans: Mapping[str, Plan], tables: Mapping[str, pl.D
         plans=[ComparedPlan(name, result.plan, _advantages(values[name])) for name, result in scored.items()],
         against=first,
         differences=[_difference(name, scored[first], values[first], values[name], narrow) for name in others],
-        warnings=[*narrow.warnings, *unread_columns(narrow.request.roles, read, "these plans")],
+        warnings=narrow.warnings,
     )
     return Comparison(scored=scored, narrow=narrow, compared=compared)
 
