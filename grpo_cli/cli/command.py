@@ -218,7 +218,7 @@ def _parameters(row: Command) -> list[Any]:
 
 def _parameter(row: Option) -> inspect.Parameter:
     """Typer's declaration of an option or argument; None means not given."""
-    completion = _columns if (row.metavar or "").startswith("COL") and row.panel else _names(row)
+    completion = _columns if row.metavar.startswith("COL") and row.panel else _names(row)
     common: dict[str, Any] = {"help": row.help, "autocompletion": completion}
     info = typer.Argument(None, **common) if row.is_argument else typer.Option(None, *_flags(row), **common)
     return inspect.Parameter(row.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=row.type)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import numpy as np
 
 from grpo_cli.engine.column_stats import over
-from grpo_cli.engine.moments import Codes, Index, Vector, stable_order
+from grpo_cli.engine.moments import Codes, Index, Vector, quiet, stable_order
 
 if TYPE_CHECKING:
     import polars as pl
@@ -34,7 +34,7 @@ def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
 def group_extremes(codes: AnyCodes, values: Vector | pl.Series, groups: int) -> tuple[Vector, Vector]:
     """The lowest and the highest value of each group; NaN if it has a NaN, infinite if it has no rows."""
     low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
-    with _quiet():
+    with quiet():
         for at, some in _pieces(codes, values):
             np.minimum.at(low, at, some)
             np.maximum.at(high, at, some)
@@ -44,7 +44,7 @@ def group_extremes(codes: AnyCodes, values: Vector | pl.Series, groups: int) -> 
 def group_means(codes: AnyCodes, values: Vector, groups: int) -> Vector:
     """The mean of each group, NaN if it has no rows; computed from the lowest value, so that equal values are their mean."""
     low, _ = group_extremes(codes, values, groups)
-    with _quiet():
+    with quiet():
         away = np.bincount(codes, weights=values - low[codes], minlength=groups)
         return np.asarray(low + away / np.bincount(codes, minlength=groups))
 
@@ -58,7 +58,7 @@ def finite_rows(codes: AnyCodes, values: pl.Series) -> tuple[AnyCodes, Vector]:
 def finite_means(codes: AnyCodes, values: pl.Series, groups: int) -> Vector:
     """The sum of the finite values of each group over their number; NaN where it has none."""
     codes, known = finite_rows(codes, values)
-    with _quiet():
+    with quiet():
         return np.asarray(np.bincount(codes, known, groups) / np.bincount(codes, minlength=groups))
 
 
@@ -83,16 +83,16 @@ def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, V
     distances = np.empty(len(values))
 
     def from_least(start: int, end: int) -> None:
-        with _quiet():
+        with quiet():
             np.subtract(np.asarray(values[start:end]), low.take(codes[start:end]), out=distances[start:end])
 
     def squared_from_mean(start: int, end: int) -> None:
-        with _quiet():
+        with quiet():
             centred = distances[start:end] - mean_d.take(codes[start:end])
             np.multiply(centred, centred, out=distances[start:end])
 
     over(from_least, len(values))
-    with _quiet():
+    with quiet():
         mean_d = _added(codes, distances, groups) / n
     over(squared_from_mean, len(values))
     return {"n": n, "min": low, "max": high, "mean_d": mean_d, "squares": _added(codes, distances, groups)}
@@ -101,15 +101,10 @@ def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, V
 def _added(codes: Codes, values: pl.Series | Vector, groups: int) -> Vector:
     """The sum of each group."""
     sums = np.zeros(groups)
-    with _quiet():
+    with quiet():
         for at, some in _pieces(codes, values):
             np.add.at(sums, at, some)
     return sums
-
-
-def _quiet() -> np.errstate:
-    """NaN, infinities and groups without values are expected here; numpy needs this in each thread."""
-    return np.errstate(invalid="ignore", divide="ignore", over="ignore")
 
 
 def _pieces(codes: AnyCodes, values: pl.Series | Vector) -> Iterator[tuple[Index, Vector]]:

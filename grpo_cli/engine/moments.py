@@ -28,6 +28,11 @@ Codes = np.ndarray[tuple[int], np.dtype[np.uint32]]
 Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 
+def quiet() -> np.errstate:
+    """NaN, infinities and groups without values are expected; numpy needs this in each thread."""
+    return np.errstate(invalid="ignore", divide="ignore", over="ignore")
+
+
 @dataclass(frozen=True)
 class Moments:
     """Weight, mean and sum of squared deviations; one entry per batch.
@@ -68,7 +73,7 @@ class Moments:
     def merge(self, other: Moments) -> Moments:
         """The moments of two disjoint parts together (Chan's update)."""
         weight = self.weight + other.weight
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with quiet():
             share = np.where(weight > 0, other.weight / weight, 0.0)
             delta = (other.mean - self.mean) + (other.low - self.low)
             step = delta * share
@@ -85,7 +90,7 @@ class Moments:
 
     def variance(self, ddof: int) -> Vector:
         """The variance with `ddof`; NaN if there are too few rows."""
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with quiet():
             return np.where(self.weight > ddof, self.m2 / (self.weight - ddof), np.nan)
 
 
@@ -119,7 +124,7 @@ def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
         return np.add.reduceat(x if weights is None else weights * x, starts)
 
     # Squares of squares may overflow; m2 is infinite then.
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+    with quiet():
         weight = lengths.astype(np.float64) if weights is None else np.add.reduceat(weights, starts)
         safe = np.where(weight > 0, weight, 1.0)
         mean = total(values) / safe
@@ -137,7 +142,7 @@ def exact_sums(columns: Sequence[Vector]) -> Vector:
 
 
 def _exact_sums(columns: Sequence[Vector]) -> Vector:
-    with np.errstate(invalid="ignore", over="ignore"):
+    with quiet():
         total, lost = _added(columns)
         rest, lost_again = _added(lost)
         doubt = np.abs(lost_again).sum(axis=0)

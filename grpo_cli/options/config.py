@@ -157,7 +157,7 @@ def _check_values(given: Given) -> None:
     for name, value in given.items():
         if name in EVERY and (value == "" or (isinstance(value, list) and "" in value)):
             raise UsageError(f"{EVERY[name].flag} is empty", "is a shell variable not set?")
-        metavar = (EVERY[name].metavar or "") if name in EVERY else ""
+        metavar = EVERY[name].metavar if name in EVERY else ""
         for text in value if isinstance(value, list) else [value]:  # a word of the command line may be any bytes
             if metavar.startswith(("COL", "NAME", "KEY")) and any("\ud800" <= letter <= "\udfff" for letter in text):
                 raise UsageError(f"{EVERY[name].flag} {text!r} is not valid UTF-8", "write the name in UTF-8")

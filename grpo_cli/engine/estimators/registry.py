@@ -28,6 +28,7 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.plugins import Registry
 
 GROUP_ONLY: Final = ("group",)
+OF_GROUPS: Final = ("none", "group")
 BOTH_LEVELS: Final = ("group", "batch")
 ALL: Final = ("none", "group", "batch")
 OWN: Final = ("none",)
@@ -62,6 +63,8 @@ class Param:
         return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
 
 
+Positive: Final = partial(Param, above=0.0)
+NotNegative: Final = partial(Param, least=0.0)
 ORDER: Final = Param("order", 16, "size of the largest sets, T in the formula", type=int, least=1)
 SET_SIZE: Final = Param("k", 2, "size of the sets", type=int, least=1)
 OMEGA: Final = Param("omega", 1.0, "weight of the step part", field="unit.state_weight")
@@ -120,13 +123,14 @@ class Estimator:
         return self.doc.rpartition("Source:")[2].strip().rstrip(".").replace("\n", " ")
 
 
-# Methods that look at a row alone, and methods that depend on more than the distances between rewards.
+# Distances from the mean of the group, methods that look at a row alone, and those that depend on more than distances.
+Centred: Final = partial(Estimator, build=baselines.centred)
 ByRow: Final = partial(Estimator, nan_reach="row", min_group=1, centred=False, shift=1.0)
 OfValues: Final = partial(Estimator, centred=False, shift=None)
 
 _ROWS: Final = (
-    Estimator(
-        "grpo", baselines.centred, scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
+    Centred(
+        "grpo", scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, in units of the group's std.
 
             A = (r - mean) / (std + epsilon)
@@ -135,8 +139,8 @@ _ROWS: Final = (
         Source: GRPO arXiv:2402.03300.
         """,
     ),
-    Estimator(
-        "dr-grpo", baselines.centred, scales=ALL, levels=BOTH_LEVELS, linear=True,
+    Centred(
+        "dr-grpo", scales=ALL, levels=BOTH_LEVELS, linear=True,
         about="""Reward minus the mean of its group, not divided: GRPO without the std.
 
             A = r - mean
@@ -167,8 +171,8 @@ _ROWS: Final = (
         Equal lengths give batch-norm. Source: REINFORCE++ arXiv:2501.03262.
         """,
     ),
-    Estimator(
-        "reinforce++-baseline", baselines.centred, scales=("none", "group"), sets=TOKEN_WHITENING,
+    Centred(
+        "reinforce++-baseline", scales=OF_GROUPS, sets=TOKEN_WHITENING,
         about="""Reward minus the group's mean, then whitened over all tokens of the batch.
 
             x = r - mean;  A = (x - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
@@ -177,8 +181,8 @@ _ROWS: Final = (
         Source: REINFORCE++ arXiv:2501.03262.
         """,
     ),
-    Estimator(
-        "lite-ppo", baselines.centred, scale="batch", scales=("batch",),
+    Centred(
+        "lite-ppo", scale="batch", scales=("batch",),
         about="""Group mean, batch std: prompts that are nearly solved are not blown up.
 
             A = (r - mean) / (std of the batch + epsilon)
@@ -187,8 +191,8 @@ _ROWS: Final = (
         Source: Lite PPO arXiv:2508.08221.
         """,
     ),
-    Estimator(
-        "batch-norm", baselines.centred, scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
+    Centred(
+        "batch-norm", scale="batch", scales=("none", "batch"), levels=BOTH_LEVELS,
         sets={"estimator.baseline_level": "batch"},
         about="""The reward standardised over the whole batch; groups play no part.
 
@@ -198,16 +202,16 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        "maxrl", outcome.maxrl, singleton=outcome.maxrl, scales=("none", "group"), shift=None,
+        "maxrl", outcome.maxrl, singleton=outcome.maxrl, scales=OF_GROUPS, shift=None,
         params=(
-            Param("epsilon", 0.0, "added to the mean", least=0.0),
+            NotNegative("epsilon", 0.0, "added to the mean"),
             Param("nonpositive", "zero", "groups with mean <= 0", type=Literal["zero", "keep"]),
         ),
     ),
     OfValues(
         "conditional", outcome.relative_to_mean,
         params=(
-            Param("epsilon", 1e-6, "added to the mean", above=0.0),
+            Positive("epsilon", 1e-6, "added to the mean"),
             Param("baseline", 0.0, "subtracted at the end"),
         ),
     ),
@@ -216,18 +220,18 @@ _ROWS: Final = (
         params=(
             Param("best", 1.0, "the best possible reward"),
             Param("count", 1, "how many times it is added to each group", type=int, least=1),
-            Param("epsilon", 1e-6, "added to the std", least=0.0),
+            NotNegative("epsilon", 1e-6, "added to the std"),
         ),
     ),
     OfValues("vr-cond", success_series.conditional_weights, sets=BINARY),
     OfValues(
         "one-sided", outcome.one_sided,
-        params=(Param("epsilon", 1e-6, "added to the root of the mean", above=0.0),),
+        params=(Positive("epsilon", 1e-6, "added to the root of the mean"),),
     ),
     Estimator(
         "clipped-pnorm", outcome.clipped_mean, singleton=outcome.clipped_mean, batch=True,
         order_free=False, shift=None,
-        params=(Param("floor", 0.125, "lower bound of the mean", above=0.0),),
+        params=(Positive("floor", 0.125, "lower bound of the mean"),),
     ),
     *(
         OfValues(name, build, sets=BINARY, params=(ORDER,))
@@ -240,11 +244,11 @@ _ROWS: Final = (
     ),
     OfValues(
         "a-grae", outcome.asymmetric, singleton=outcome.asymmetric, nan_reach="batch",
-        scale="group", scales=("none", "group"), batch=True,
-        params=(Param("epsilon", 1e-6, "added to both roots", above=0.0),),
+        scale="group", scales=OF_GROUPS, batch=True,
+        params=(Positive("epsilon", 1e-6, "added to both roots"),),
     ),
-    Estimator(
-        "gdpo", baselines.centred, scale="group", scales=("none", "group"),
+    Centred(
+        "gdpo", scale="group", scales=OF_GROUPS,
         sets={"rewards.combine": "normalize", "post.whiten.level": "sample"},
         about="""Each reward column standardised in its group, added up, then whitened over the batch.
 
@@ -261,17 +265,17 @@ _ROWS: Final = (
     Estimator(
         "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_rescaled, batch=True, shift=None,
         linear=True,
-        params=(Param("f_norm", 1.0, "divides the result", above=0.0),),
+        params=(Positive("f_norm", 1.0, "divides the result"),),
     ),
     OfValues(
         "passk", pass_at_k.pass_at_k, nan_reach="row",
-        params=(SET_SIZE, Param("epsilon", 1e-6, "added to the std of the set reward", least=0.0)),
+        params=(SET_SIZE, NotNegative("epsilon", 1e-6, "added to the std of the set reward")),
     ),
     OfValues(
         "passk-or-rate", pass_at_k.pass_at_k_or_rate, nan_reach="row", min_group=1, sets=BINARY,
         params=(
             Param("k", 4, "size of the sets", type=int, least=1),
-            Param("epsilon", 1e-6, "added to the std of the set reward", above=0.0),
+            Positive("epsilon", 1e-6, "added to the std of the set reward"),
         ),
     ),
     Estimator("passk-best", pass_at_k.best_only, scale="group", scales=ALL, linear=True),
@@ -281,7 +285,7 @@ _ROWS: Final = (
         "opmd", exponential.log_mean_exp, scales=ALL,
         params=(
             Param("baseline", "mean", "which baseline", type=Literal["mean", "logavgexp"]),
-            Param("tau", 1.0, "temperature of logavgexp", above=0.0),
+            Positive("tau", 1.0, "temperature of logavgexp"),
         ),
     ),
     Estimator(
@@ -289,14 +293,14 @@ _ROWS: Final = (
         params=(Param("shift", -0.1, "moves the baseline"),),
     ),
     Estimator(
-        "rec", baselines.balanced, scales=("none", "group"), linear=True, sets={"divisor.ddof": 0},
+        "rec", baselines.balanced, scales=OF_GROUPS, linear=True, sets={"divisor.ddof": 0},
         params=(
             Param("drop", "none", "surplus failures get 0", type=Literal["none", "balance"]),
             Param("seed", 0, "which failures stay", type=int, least=0),
         ),
     ),
-    Estimator(
-        "rank-penalty", baselines.centred, scale="group", scales=GROUP_ONLY, shift=None,
+    Centred(
+        "rank-penalty", scale="group", scales=GROUP_ONLY, shift=None,
         sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
         params=(LIKELIEST,),
         about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
@@ -307,8 +311,8 @@ _ROWS: Final = (
         Source: Trinity-RFT grpo_advantage.py rank_penalty.
         """,
     ),
-    Estimator(
-        "unlikeliness", baselines.centred, scale="group", scales=("none", "group"), shift=None,
+    Centred(
+        "unlikeliness", scale="group", scales=OF_GROUPS, shift=None,
         sets={"shape.rank.penalty": 0.25},
         params=(LIKELIEST,),
         about="""GRPO on rewards that are lower the likelier the response was.
@@ -321,11 +325,11 @@ _ROWS: Final = (
     ),
     Estimator(
         "james-stein", shrinkage.james_stein, nan_reach="batch", centred=False, batch=True,
-        params=(Param("epsilon", 1e-6, "added to the two variances", least=0.0),),
+        params=(NotNegative("epsilon", 1e-6, "added to the two variances"),),
     ),
     Estimator(
         "james-stein++", shrinkage.james_stein_whole, nan_reach="batch", centred=False, batch=True,
-        params=(Param("epsilon", 1e-6, "added to the two variances", least=0.0),),
+        params=(NotNegative("epsilon", 1e-6, "added to the two variances"),),
     ),
     Estimator(
         "entropic", exponential.entropic,
@@ -334,8 +338,8 @@ _ROWS: Final = (
     Estimator(
         "entropic-adaptive", exponential.entropic_adaptive,
         params=(
-            Param("delta", log(2), "target divergence, which sets beta", above=0.0),
-            Param("beta_max", 1e6, "upper bound of beta", above=0.0),
+            Positive("delta", log(2), "target divergence, which sets beta"),
+            Positive("beta_max", 1e6, "upper bound of beta"),
         ),
     ),
     Estimator(
@@ -344,11 +348,11 @@ _ROWS: Final = (
     ),
     Estimator(
         "quantile", baselines.quantile, scale="group", scales=ALL, linear=True,
-        params=(Param("level", 0.4, "the quantile used as the baseline", above=0.0, most=1.0),),
+        params=(Positive("level", 0.4, "the quantile used as the baseline", most=1.0),),
     ),
     Estimator(
         "mc-grpo", baselines.median_mad,
-        params=(Param("floor", 1e-3, "added to the median distance", least=0.0),),
+        params=(NotNegative("floor", 1e-3, "added to the median distance"),),
     ),
     OfValues(
         "bnpo", outcome.beta_normalised, singleton=outcome.beta_normalised_singleton, nan_reach="batch", batch=True,
@@ -360,10 +364,10 @@ _ROWS: Final = (
     OfValues(
         "kalman", running_baseline.kalman, nan_reach="later", min_group=1, order_free=False,
         params=(
-            Param("process", 1e-5, "how much the level drifts from row to row", least=0.0),
-            Param("noise", 1e-2, "variance of a reward around the level", above=0.0),
-            Param("variance", 1.0, "variance of the level before the first row", above=0.0),
-            Param("epsilon", 1e-8, "added to the root of P", least=0.0),
+            NotNegative("process", 1e-5, "how much the level drifts from row to row"),
+            Positive("noise", 1e-2, "variance of a reward around the level"),
+            Positive("variance", 1.0, "variance of the level before the first row"),
+            NotNegative("epsilon", 1e-8, "added to the root of P"),
         ),
     ),
     OfValues(
@@ -371,8 +375,8 @@ _ROWS: Final = (
         order_free=False, spans_batches=True,
         sets={"post.whiten.level": "sample", "post.whiten.inside": 0.0, "post.whiten.epsilon": 1e-8},
         params=(
-            Param("rho", 0.96, "how fast old batches are forgotten", least=0.0, most=1.0),
-            Param("prior", 0.5, "successes and failures at the start", above=0.0),
+            NotNegative("rho", 0.96, "how fast old batches are forgotten", most=1.0),
+            Positive("prior", 0.5, "successes and failures at the start"),
         ),
     ),
     ByRow(
@@ -392,8 +396,8 @@ _ROWS: Final = (
         "w-reinforce", outcome.weighted_reinforce, nan_reach="row", min_group=1,
         params=(Param("weight", 0.1, "strength of the successes"),),
     ),
-    Estimator(
-        "length-penalty", baselines.centred, scales=("none", "group"), shift=None, linear=True,
+    Centred(
+        "length-penalty", scales=OF_GROUPS, shift=None, linear=True,
         sets={"shape.length.output": 0.25},
         params=tuple(
             Param(part, weight, f"weight of the {what}", field=f"shape.length.{part}")
@@ -422,12 +426,12 @@ _ROWS: Final = (
         "ema", running_baseline.moving_average, nan_reach="later", min_group=1, batch=True,
         order_free=False,
         params=(
-            Param("decay", 0.95, "how slowly the baseline moves", least=0.0, most=1.0),
+            NotNegative("decay", 0.95, "how slowly the baseline moves", most=1.0),
             Param("start", 0.0, "the baseline before the first row"),
         ),
     ),
-    Estimator(
-        "step-wise", baselines.centred, scale="group", scales=ALL, needs=("rollout",), order_free=False,
+    Centred(
+        "step-wise", scale="group", scales=ALL, needs=("rollout",), order_free=False,
         linear=True, sets={"unit.take": "last"},
         about="""GRPO over rollouts, for files with one row a step: a rollout counts once, by its last row.
 
@@ -437,8 +441,8 @@ _ROWS: Final = (
         Source: Trinity-RFT multi_step_grpo_advantage.py.
         """,
     ),
-    Estimator(
-        "gigpo", baselines.centred, scales=("none", "group"), order_free=False, shift=None,
+    Centred(
+        "gigpo", scales=OF_GROUPS, order_free=False, shift=None,
         sets={"unit.take": "first", "unit.state_weight": 1.0},
         params=(
             OMEGA,
@@ -455,8 +459,8 @@ _ROWS: Final = (
         Source: GiGPO arXiv:2505.10978.
         """,
     ),
-    Estimator(
-        "mt-grpo", baselines.centred, scales=("none", "group"), order_free=False, rising_state=True,
+    Centred(
+        "mt-grpo", scales=OF_GROUPS, order_free=False, rising_state=True,
         shift=None,
         sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
         params=(OMEGA, Param("gamma", 1.0, "discount of later turns", field="unit.gamma")),
