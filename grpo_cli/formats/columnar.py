@@ -16,7 +16,7 @@ import pyarrow as pa
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import registry
-from grpo_cli.values.cells import field_of, named_frame, plain_keys
+from grpo_cli.values.cells import field_of, named_frame, plain_keys, where
 from grpo_cli.values.paths import absent, refuse_doubled, resolve
 from grpo_cli.values.token_lists import with_lists
 
@@ -148,7 +148,7 @@ def cells_of(
             )
         encoded = pl.select(pl.struct(series.alias("v")).struct.json_encode()).to_series()
         text = encoded.str.strip_prefix('{"v":').str.strip_suffix("}")
-        texts[name] = pl.select(pl.when(series.is_not_null() & (text != "null")).then(text)).to_series()
+        texts[name] = where(series.is_not_null() & (text != "null"), text)
     return pl.DataFrame(texts)
 
 

@@ -23,10 +23,10 @@ from grpo_cli.read.groups import group, with_rollouts
 from grpo_cli.read.layout import Layout, layout
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Request, Rule, choose, united
-from grpo_cli.read.tables import Binding, OverTables, Table
-from grpo_cli.values.cells import canonical
+from grpo_cli.read.tables import Binding, OverTables, Table, column_names
+from grpo_cli.values.cells import bare_texts
 from grpo_cli.values.key_text import plain
-from grpo_cli.values.paths import absent
+from grpo_cli.values.paths import absent, is_there
 
 NULL: Final = "null"  # the name of the part without a value
 LISTED: Final = 10  # values listed in a message
@@ -146,8 +146,7 @@ def _values(column: pl.Series, parts: PlanBy) -> tuple[list[str], Codes]:
 
 def _texts(values: pl.Series) -> list[str]:
     """Values as texts, as the names of plans are written."""
-    texts = values if values.dtype == pl.String else canonical(values).str.strip_chars('"')
-    return texts.fill_null(NULL).to_list()
+    return bare_texts(values).fill_null(NULL).to_list()
 
 
 def _misspelled(parts: PlanBy, column: pl.Series) -> list[str]:
@@ -192,9 +191,9 @@ def _no_plan(parts: PlanBy, without: Mapping[str, int], unused: Sequence[str]) -
 
 def _refuse_absent(whole: Columns, request: Request) -> None:
     """Refuse a column that no file has, if a plan with rows needs it."""
-    names = {name for table in whole.tables for name in table.columns()}
+    names = {*column_names(whole.tables)}
     for name in {read.name for read in request.fields} - request.optional:
-        if whole.values[name].dtype == pl.Null and not {name, name.partition(".")[0]} & names:
+        if whole.values[name].dtype == pl.Null and not is_there(name, names):
             raise absent(name, whole.tables[0].name, whole.tables[0].columns())
 
 

@@ -22,8 +22,8 @@ from grpo_cli.read.request import Request, choose, united
 from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, Table, column_names, label
 from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
-from grpo_cli.values.cells import Field, NoNumber, as_number, canonical, joined_keys, where
-from grpo_cli.values.paths import Absent, absent
+from grpo_cli.values.cells import Field, NoNumber, as_number, bare_texts, joined_keys, where
+from grpo_cli.values.paths import Absent, absent, is_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class ReadColumns:
     def _scanned(self, table: Table, fields: Sequence[Field], optional: set[str]) -> Scanned:
         """The fields without `optional` ones that are missing: those that no head shows, unless they are `sought`."""
         heads = {*table.columns(), *self.sought}
-        missing = {name for name in optional if name not in heads and name.split(".")[0] not in heads}
+        missing = {name for name in optional if not is_there(name, heads)}
         while True:
             try:
                 return table.scan([field for field in fields if field.name not in missing])
@@ -243,7 +243,7 @@ def _with_outcomes(columns: Columns) -> Columns:
     numbers, counted, used = {_float(text): text for text in outcomes}, {}, set[str]()
     for name in columns.request.rewards:
         column, known = columns.values[name], dict(outcomes)
-        texts = canonical(column).str.strip_chars('"') if column.dtype != pl.String else column
+        texts = bare_texts(column)
         for text in texts.drop_nulls().unique(maintain_order=True):
             number, bare = _float(text), text.strip()
             named = text if text in outcomes else bare if number is None else numbers.get(number, text)  # 1.0 is 1

@@ -33,7 +33,7 @@ from grpo_cli.read.tables import FILE, OWN, PATH, Binding, Table, column_names
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import SHAPES, Mark, Schema, schema
 from grpo_cli.values.chat import is_message
-from grpo_cli.values.paths import PARENT, Absent, absent, shown
+from grpo_cli.values.paths import PARENT, Absent, absent, is_there, shown
 
 BY_TEXT: Final = "(found by name, no id beside it)"
 LISTED: Final = 12  # columns listed in a message
@@ -83,7 +83,7 @@ def layout(tables: Sequence[Table], flags: Binding) -> Layout:
     schema = tables[0].schema
     marks = _marks(schema, flags, tables)
     if schema is None:
-        columns = {name for table in tables if marks for name in table.columns()}
+        columns = {*column_names(tables)} if marks else ()
         reasons = tuple(name for name in REASONS if name in columns)
         known = Layout(tables=tables, flags=flags, binding=flags, marks=marks, reasons=reasons)
     else:
@@ -267,7 +267,7 @@ def _there(schema: Schema, name: str, names: Collection[str]) -> bool:
     """Whether the files have a column, or the column it is derived from."""
     derived = schema.derive.get(name)
     source = name if derived is None else derived.source
-    return source in OWN or source == PARENT or source in names or source.split(".")[0] in names
+    return source in OWN or source == PARENT or is_there(source, names)
 
 
 # --- hints ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from grpo_cli.read.tables import FILE, SHOWN, Binding, Table
 from grpo_cli.read.texts import as_text
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import Schema
-from grpo_cli.values.cells import JSON_TEXT, canonical, where
+from grpo_cli.values.cells import JSON_TEXT, bare_texts, canonical, where
 from grpo_cli.values.key_text import cut, plain
 
 EXAMPLES: Final = 3
@@ -265,7 +265,7 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
     for side, mine in zip((now, before), zip(*both, strict=True), strict=True):
         own = [side.key[name].alias("") for name in names]
         compared = map(canonical, mine)
-        words = [key if key.dtype == pl.String else canonical(key).str.strip_chars('"') for key in own]
+        words = map(bare_texts, own)
         columns = [
             pl.concat_str([part.fill_null("null") for part in parts], separator=separator).alias(name)
             for name, parts, separator in (("key", compared, ","), ("words", words, ", "))

@@ -32,7 +32,7 @@ from grpo_cli.read.prompt_check import other_texts, prompts_by_name
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.schemas.table import Schema, items
 from grpo_cli.values.cells import Field, Kind
-from grpo_cli.values.paths import PARENT
+from grpo_cli.values.paths import PARENT, is_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     for_checks = _for_checks(layout, rule, roles, warn=warn)
     derived = {} if schema is None else schema.derive
     marks = [name for mark in layout.marks for name in mark.columns]
-    marks = [name for name in marks if {name, name.split(".")[0]} & {*names} or name in derived]
+    marks = [name for name in marks if is_there(name, names) or name in derived]
     by_name = [*for_checks.columns, *marks, *layout.reasons, *layout.rollouts]
     kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
     kinds |= {name: "key" for mark in layout.marks if mark.flag for name in mark.columns}

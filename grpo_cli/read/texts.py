@@ -27,6 +27,7 @@ from grpo_cli.schemas.table import Schema
 from grpo_cli.values.cells import canonical, json_text
 from grpo_cli.values.chat import is_model
 from grpo_cli.values.key_text import cells, cut, labels_of, plain, shared, told_apart, without
+from grpo_cli.values.paths import is_there
 
 Hashes = Words
 
@@ -85,7 +86,7 @@ def _found(
     if named.messages:
         return named
     known = {part: "" if schema is None else getattr(schema, part) for part in ("prompt", "response", "messages")}
-    known = {part: name if {name, name.partition(".")[0]} & {*names} else "" for part, name in known.items()}
+    known = {part: name if is_there(name, names) else "" for part, name in known.items()}
     prompt, response, messages = (
         getattr(named, part) or known[part] or next((name for name in among if name in names), "")
         for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))

@@ -29,7 +29,7 @@ from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, condition_of, made, shape_of
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
-from grpo_cli.values.cells import Field, number_series
+from grpo_cli.values.cells import Field, number_series, where
 from grpo_cli.values.paths import Absent
 from grpo_cli.write.write_outputs import Phase
 
@@ -171,7 +171,7 @@ def _logged(table: Table, name: str) -> pl.Series:
         row = uneven.arg_max() or 0
         wrong = f"{table.place(row)}: {name} has different values for the tokens of one row"
         raise DataError(wrong, "advantages of a critic cannot be audited: rewards alone do not determine them")
-    return pl.select(pl.when(lists.list.len() > 0).then(values.mean().fill_null(0.0))).to_series().alias(name)
+    return where(lists.list.len() > 0, values.mean().fill_null(0.0)).alias(name)
 
 
 def _token_lists(table: Table, name: str) -> pl.Series:

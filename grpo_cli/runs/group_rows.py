@@ -14,6 +14,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.known_names import TRUTHS
+from grpo_cli.read.tables import column_names
 from grpo_cli.read.texts import Labels, Passage, Reader, Said, TextColumns, code_of, plain_texts, written
 from grpo_cli.stats.facts import only_finite, rows_of
 from grpo_cli.stats.inspection import GROUP_FACTS, Inspection, RowLine, ShownGroup, describe_groups
@@ -218,7 +219,7 @@ def rows_of_groups(inspection: Inspection, codes: list[int], most: int | None = 
 
 def _truths(inspection: Inspection, rows: Index, room: int) -> Sequence[str | None]:
     """What the responses of these rows are compared with, cut to `room` characters; None if no column is known for it."""
-    names = {name for table in inspection.narrow.tables for name in table.columns()} - {*inspection.columns.values()}
+    names = {*column_names(inspection.narrow.tables)} - {*inspection.columns.values()}
     column = next((name for name in TRUTHS if name in names), None)
     if column is None or not len(rows):
         return [None] * len(rows)

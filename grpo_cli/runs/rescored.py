@@ -28,6 +28,7 @@ from grpo_cli.stats.against import NowAndBefore
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import OLD, Pairing, Rescored, other_reward, rescored
 from grpo_cli.stats.verdicts import percent
+from grpo_cli.values.paths import is_there
 
 PROMPTS: Final = 8  # prompts whose rollouts are compared
 COMPARED: Final = 512  # rows of these prompts in one input; with more, texts are not compared
@@ -104,7 +105,7 @@ def two_rewards(
 def _text_of_both(now: Inspection, others: Sequence[Table]) -> str:
     """The response column if the other tables have it as well; otherwise empty."""
     text = now.columns.get("text", "")
-    return text if all({text, text.split(".")[0]} & {*table.columns()} for table in others) else ""
+    return text if all(is_there(text, table.columns()) for table in others) else ""
 
 
 def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTables) -> Narrow:

@@ -191,7 +191,7 @@ def _number_lists(field: Field, series: pl.Series, place: Place) -> pl.Series:
     if inner is None and not dtype.is_nested():
         flat = numbers(Field(field.name, "number"), series, place)
         one_each = flat.reshape((-1, 1)).arr.to_list() if len(flat) else flat.cast(pl.List(pl.Float64))
-        return pl.select(pl.when(flat.is_not_null()).then(one_each)).to_series()
+        return where(flat.is_not_null(), one_each)
     return number_series(field, series.to_list(), place)
 
 
@@ -336,9 +336,14 @@ def _kind(dtype: pl.DataType) -> str:
     return type(dtype).__name__.lower()
 
 
-def where(holds: pl.Series, values: pl.Series) -> pl.Series:
+def where(holds: pl.Series, values: pl.Series | pl.Expr) -> pl.Series:
     """The values where this holds, else null."""
     return pl.select(pl.when(holds).then(values)).to_series().alias("")
+
+
+def bare_texts(keys: pl.Series) -> pl.Series:
+    """Keys as texts, without the quotes of JSON."""
+    return keys if keys.dtype == pl.String else canonical(keys).str.strip_chars('"')
 
 
 def words(key: pl.Series) -> str:
@@ -468,7 +473,7 @@ def _as_texts(series: pl.Series, is_text: Callable[[pl.DataType], bool]) -> pl.S
         texts = series.list.eval(each)
     elif isinstance(dtype, pl.Struct):
         fields = [_as_texts(field, is_text) for field in series.struct.unnest()]
-        texts = pl.select(pl.when(series.is_not_null()).then(pl.struct(fields))).to_series()
+        texts = where(series.is_not_null(), pl.struct(fields))
     elif is_text(dtype):
         texts = canonical(series).str.replace(r"^\w+:", "")
         if isinstance(dtype, pl.Datetime) and dtype.time_zone:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
@@ -32,6 +32,11 @@ def resolve(name: str, top: T, child: Callable[[T, str], T | None]) -> list[str]
         if deeper is not None:
             return [head, *deeper]
     return None
+
+
+def is_there(name: str, columns: Collection[str]) -> bool:
+    """Whether a column is among these, or the one that its path begins with."""
+    return name in columns or name.partition(".")[0] in columns
 
 
 def value_at(value: Any, *path: str) -> Any:

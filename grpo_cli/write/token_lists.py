@@ -19,10 +19,12 @@ from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.files.inputs import spooled
 from grpo_cli.read.known_names import LIKELY_TOKENS
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.tables import Table
+from grpo_cli.read.tables import Table, column_names
 from grpo_cli.read.texts import of_texts, refuse_same_column
 from grpo_cli.read.token_numbers import IGNORED, token_numbers
 from grpo_cli.values import token_lists
+from grpo_cli.values.cells import where
+from grpo_cli.values.paths import is_there
 from grpo_cli.values.slices import Ints
 
 _NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an empty list, or the number 0
@@ -99,10 +101,10 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
         done += len(frame)
         found += response_tokens(frame, columns, lambda at, here=here: narrow.place(int(here[at])))  # type: ignore[misc]
     tokens = pl.concat(found)
-    places = pl.select(pl.when(written).then(pl.Series(np.cumsum(written.to_numpy()) - 1))).to_series()
+    places = where(written, pl.Series(np.cumsum(written.to_numpy()) - 1))
     if not columns.logprobs:
         return token_lists.Tokens(tokens.gather(places))
-    advantages = pl.select(pl.when(~narrow.masked).then(scored.rows[".advantage"])).to_series().gather(rows)
+    advantages = where(~narrow.masked, scored.rows[".advantage"]).gather(rows)
     sizes = list[Ints]()
     parts = _own_numbers(narrow, rows, advantages, tokens, columns, sizes)
     file = token_lists.Numbers(cast("int", spooled(parts, "the advantages of tokens").fd))
@@ -113,8 +115,8 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
 
 
 def _refuse_unknown(narrow: Narrow, name: str) -> None:
-    known = {name for table in narrow.tables for name in table.columns()}
-    if not known & {name, name.partition(".")[0]}:
+    known = column_names(narrow.tables)
+    if not is_there(name, known):
         raise UnknownName.among("column", name, sorted(known))
 
 

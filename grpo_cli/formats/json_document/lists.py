@@ -261,13 +261,13 @@ def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
     length, start = np.repeat(here, sizes), np.repeat(np.cumsum(here) - here, sizes)
     inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     at = pl.Series(start + np.where(length == 1, 0, inside))
-    at = pl.select(pl.when(pl.Series(length > 0)).then(at)).to_series()
+    at = cells.where(pl.Series(length > 0), at)
     return lists.drop_nulls().explode(empty_as_null=False).gather(at).alias(name)
 
 
 def _listed(series: pl.Series, sizes: Ints, null: np.ndarray) -> pl.Series:
     lists = cut(series.to_arrow(compat_level=pl.CompatLevel.oldest()), sizes)
-    return pl.select(pl.when(pl.Series(~null)).then(lists)).to_series().alias(series.name)
+    return cells.where(pl.Series(~null), lists).alias(series.name)
 
 
 def _records_of(sizes: Ints) -> Ints:
