@@ -75,12 +75,22 @@ class Formulas:
             if formula not in self.known and self._may_compute(plan):
                 own = formula if ESTIMATORS.origin(plan.method) else None
                 waiting.setdefault((_shaped_key(plan, missing=self.has_missing), own), {})[formula] = plan
-        for (key, _), formulas in waiting.items():
+        for formulas in waiting.values():
             first, *_ = formulas.values()
             with self._left_out_if_it_fails(first.method):
-                if key not in self._shaped:
-                    self._shaped[key] = Shaped.of(first, self.table)
-                self.known.update(zip(formulas, self._shaped[key].advantages([*formulas.values()]), strict=True))
+                computed = self._shaped_for(first).advantages([*formulas.values()])
+                self.known.update(zip(formulas, computed, strict=True))
+
+    def _shaped_for(self, plan: Plan) -> Shaped:
+        key = _shaped_key(plan, missing=self.has_missing)
+        if key not in self._shaped:
+            self._shaped[key] = Shaped.of(plan, self.table)
+        return self._shaped[key]
+
+    def groups(self, plan: Plan) -> pl.DataFrame:
+        """The quantities of each group's rewards, and its batch."""
+        frames = self._shaped_for(plan).frames
+        return frames.groups.with_columns(batch=pl.Series(frames.batch_of_group))
 
     def plain(self, plan: Plan) -> Plan:
         """The plan without what changes nothing in these rows: the sum of one reward, a threshold for zeros and ones."""

@@ -22,7 +22,6 @@ from grpo_cli.engine.group_stats import Mask, finite_means, group_extremes
 from grpo_cli.engine.moments import NEAREST, Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor, NanToZero, Weight, Whiten
-from grpo_cli.engine.score import score
 
 ALONG: Final = 0.05  # a weighted sum explains the values if the smallest singular value is this share of the next
 NEARLY: Final = 0.01  # error of the logarithm of a group weight, as long as the epsilon is not known
@@ -362,9 +361,16 @@ def of_groups(start: Start) -> Iterator[Ruled]:
     factors = _factors(start.values, log)
     if factors is None:
         return
-    groups = score(plan, log.table).groups
-    mean = pl.Series(finite_means(log.codes, log.table["reward.0"], len(groups)))
-    groups = groups.select("batch", rate=pl.col(".mean").clip(0.0, 1.0), std=".std", mean=mean)
+    groups = log.formulas.groups(plan)
+    n, squares = groups[".n"].to_numpy(), groups[".squares"].to_numpy()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        std = np.where(squares == 0, 0.0, np.sqrt(squares / (n - 1)))
+    facts = {
+        "batch": groups["batch"].to_numpy(),
+        "rate": groups[".mean"].clip(0.0, 1.0).to_numpy(),
+        "std": std,
+        "mean": finite_means(log.codes, log.table["reward.0"], len(groups)),
+    }
     divided: list[tuple[Plan, Vector]] = [(start.plain.plan, np.ones(len(groups)))]
     for ddof, epsilon in product(DDOFS, EPSILONS) if "group" in plan.estimator.scales else ():
         rule = Divisor(level="group", ddof=ddof, epsilon=epsilon)
@@ -372,7 +378,7 @@ def of_groups(start: Start) -> Iterator[Ruled]:
         _, spread = group_extremes(log.codes, start.parts(rule)[1], len(groups))  # a row at the mean does not show it
         divided.append((replace(named, divisor=rule), spread + epsilon))
     for one, divisor in divided:
-        for weight, constants in _weights(groups, factors * divisor):
+        for weight, constants in _weights(facts, factors * divisor):
             weighed = replace(one, weight=weight)
             yield start.plain.with_plan(weighed, solved=constants > 0, constants=constants), None
 
@@ -389,17 +395,23 @@ def _factors(values: Vector, log: Log) -> Vector | None:
     return factors if (off <= log.tolerance.of(logged)).all() and not (factors <= 0).any() else None
 
 
-def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, int]]:
+def _weights(groups: Mapping[str, Vector], factors: Vector) -> Iterator[tuple[Weight, int]]:
     """Group weights that explain these factors, each with the number of solved constants."""
-    groups = groups.with_columns(pl.Series("factor", factors).log(), pl.col("std").log())
-    known = groups.filter(pl.col("rate").is_between(0, 1, closed="none"), pl.col("factor", "std", "mean").is_finite())
-    kinds = known["rate"].round(5).n_unique()
+    rate = groups["rate"]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.column_stack([np.log(factors), np.log(groups["std"]), groups["mean"]])
+    known = (rate > 0) & (rate < 1) & np.isfinite(logs).all(axis=1)
+    rate, (factor, std, mean), batch = rate[known], logs[known].T, groups["batch"][known]
+    kinds = len(np.unique(np.round(rate, 5)))
     if kinds < 1 + SPARE_EQUATIONS:
         return
-    # A weight relative to the batch has an unknown factor in common for all of its groups.
-    relative = known.select(pl.all() - pl.all().mean().over("batch"))
-    rate, factor, of_batch = known["rate"].to_numpy(), known["factor"].to_numpy(), relative["factor"].to_numpy()
-    (spread,), (slope,) = _solved([relative["std"]], of_batch), _solved([-relative["mean"]], of_batch)
+
+    def relative(values: Vector) -> Vector:
+        """A weight relative to the batch has an unknown factor in common for all of its groups."""
+        return values - (np.bincount(batch, values) / np.maximum(np.bincount(batch), 1))[batch]
+
+    of_batch = relative(factor)
+    (spread,), (slope,) = _solved([relative(std)], of_batch), _solved([-relative(mean)], of_batch)
     power, _ = _solved([np.log1p(-rate), np.ones(len(rate))], factor)
     if spread > 0:
         yield Weight(by="std"), 0
@@ -416,7 +428,7 @@ def _weights(groups: pl.DataFrame, factors: Vector) -> Iterator[tuple[Weight, in
             yield Weight(by="peak", peak=peak, sharpness=float(f"{sharpness:.3g}")), 2
 
 
-def _solved(columns: Sequence[Vector | pl.Series], values: Vector) -> list[float]:
+def _solved(columns: Sequence[Vector], values: Vector) -> list[float]:
     """The coefficients of a sum of the columns that nearly equals the values; 0 if there are none."""
     matrix = np.column_stack(columns)
     found = np.linalg.lstsq(matrix, values)[0]
