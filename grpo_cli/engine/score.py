@@ -104,6 +104,8 @@ def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
     with _named(plan):
         quantities = _quantities(frames, plan, table)
         _finish(frames, plan, _before_post(frames, plan, quantities, _residuals(frames, plan, quantities)))
+        status = frames.let(_status(plan), ".group_status")
+        frames.let(pl.when(pl.col(".scorable")).then(status).otherwise(_literal("unscorable")), ".status")
         columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
     groups = frames.groups.select(
         "code",
@@ -231,7 +233,7 @@ def _before_post(
 
 
 def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
-    """The post operations and the answer: the last columns are `.advantage`, `.status` and `.kept`."""
+    """The post operations and the answer: the last columns are `.advantage` and `.kept`."""
     for place, op in enumerate(plan.post):
         value = frames.let(_post(frames, op, place, value))
     _answer(frames, plan, value)
@@ -584,7 +586,7 @@ def _whitened(frames: Frames, op: parts.Whiten, name: str, value: pl.Expr) -> pl
 
 
 def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
-    """Copy the value of a rollout to its rows, add the step part, and name the status of every row."""
+    """Copy the value of a rollout to its rows, and add the step part."""
     if plan.unit.take != "each":
         value = frames.let(value.max().over(ROLLOUT))
     if plan.unit.per_step:
@@ -594,8 +596,6 @@ def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
     if plan.rewards.missing == "zero":
         # A preset may count missing rewards as 0 before it whitens: they keep the value that they get.
         value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
-    status = frames.let(_status(plan), ".group_status")
-    frames.let(pl.when(pl.col(".scorable")).then(status).otherwise(_literal("unscorable")), ".status")
     without_reward = value if plan.rewards.missing in {"zero", "as-zero", "propagate"} else NULL
     answer = pl.when(pl.col(".scorable")).then(value).otherwise(without_reward)
     frames.let(pl.when(answer == 0).then(0.0).otherwise(answer), ".advantage")  # no row gets -0.0; polars drops `+ 0.0`
