@@ -18,7 +18,7 @@ from grpo_cli.choosing.groups import choose_groups, lengths_of
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.moments import Index
 from grpo_cli.engine.plan import Plan
-from grpo_cli.errors import UsageError, Written
+from grpo_cli.errors import DataError, UsageError, Written
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.options.table import DIVISOR, METHOD, OPTIONS, POST, SHAPE, SKIPPED
@@ -269,7 +269,18 @@ def _rollouts(
     hashes = text_hashes(narrow, found.rows, columns.names)
     responses = hashes[columns.response or columns.messages]
     found = replace(found, prompts=hashes.get(columns.prompt, found.prompts), responses=responses)
+    if any(table.format.nested for table in narrow.tables):
+        _refuse_text_of_record(found, columns.response or columns.messages)
     return found.keep(np.logical_and.reduce([*hashes.values()]), missing)
+
+
+def _refuse_text_of_record(rollouts: Rollouts, column: str) -> None:
+    """A record with several rewards and one text, such as a flat chat of Atropos: nobody knows which reward the text has."""
+    rows = pl.DataFrame({"group": rollouts.codes, "text": rollouts.responses, "reward": rollouts.rewards})
+    distinct = rows.group_by("group").n_unique().filter(pl.col("reward") > 1)
+    if len(distinct) and (distinct["text"] == 1).all():
+        wrong = f"{column} has one text for all rollouts of a record, and their rewards differ"
+        raise DataError(wrong, "name the column with a text for each rollout: --response NAME or --messages NAME")
 
 
 # --- texts of records ------------------------------------------------------------------------------------------

@@ -640,3 +640,22 @@ def test_groups_of_one_row_make_no_pair_and_an_empty_export_can_stop_a_pipeline(
     write("in.jsonl", table(TEXTS, (0, "p", "c", 0), (0, "p", "d", 1)))
     ran("export in.jsonl --to pairs -o out.jsonl --fail-on 'records == 0'")
     assert Path("out.jsonl").exists()
+
+
+@pytest.mark.parametrize("to", ["sft", "pairs", "weights"])
+def test_a_chat_of_a_record_with_several_rewards_is_nobodys_response(to: str) -> None:
+    chat = [
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": "2"},
+        {"role": "assistant", "content": "3"},
+    ]
+    group: dict[str, object] = {"tokens": [[1], [2]], "masks": [[1], [1]], "scores": [1.0, 0.0], "messages": chat}
+    write("atropos.jsonl", [group] * 2)
+    refused = adv(f"export atropos.jsonl --to {to} -o out.jsonl")
+    assert refused.status == 1 and "messages has one text for all rollouts of a record" in refused.err
+    assert adv("export atropos.jsonl --to prompts -o out.jsonl").status == 0
+    write("chats.jsonl", [{**group, "messages": [chat[:2], [chat[0], chat[2]]]}] * 2)
+    ran(f"export chats.jsonl --to {to} -o {to}.jsonl")
+    same_reward = {**group, "scores": [1.0, 1.0]}
+    write("equal.jsonl", [same_reward] * 2)
+    ran("export equal.jsonl --to sft -o equal.out.jsonl")
