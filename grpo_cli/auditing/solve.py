@@ -408,7 +408,8 @@ def _weights(groups: Mapping[str, Vector], factors: Vector) -> Iterator[tuple[We
 
     def relative(values: Vector) -> Vector:
         """A weight relative to the batch has an unknown factor in common for all of its groups."""
-        return values - (np.bincount(batch, values) / np.maximum(np.bincount(batch), 1))[batch]
+        means: Vector = np.bincount(batch, values) / np.maximum(np.bincount(batch), 1)
+        return values - means[batch]
 
     of_batch = relative(factor)
     (spread,), (slope,) = _solved([relative(std)], of_batch), _solved([-relative(mean)], of_batch)

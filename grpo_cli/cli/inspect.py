@@ -83,7 +83,7 @@ def _browse(given: Given, facts: Inspected | InspectedParts) -> str:
     """The command that shows the texts of these groups; empty for standard input and for parts."""
     if "-" in given["inputs"] or isinstance(facts, InspectedParts):
         return ""
-    here = {"by", "config", "debug", "quiet", "sort"}
+    here = {"by", "color", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
     listed = [*facts.listed.most, *facts.listed.least]
     if listed and "where" not in given:  # --where changes the numbers of groups

@@ -170,6 +170,11 @@ class Plan:
         return self.estimator.centred and self.baseline_level == "group" and self.raw_rank is None
 
     @property
+    def gives_equal_rewards_0(self) -> bool:
+        """Whether a group with equal shaped rewards gets exactly 0 (before the post operations): it has no gradient."""
+        return self.centred and not self.unit.state_weight
+
+    @property
     def raw_rank(self) -> Rank | None:
         """The rank penalty whose numerator keeps the raw reward, if any."""
         return next((op for op in self.shape if isinstance(op, Rank) and op.numerator == "raw"), None)

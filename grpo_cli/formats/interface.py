@@ -176,6 +176,10 @@ class Reader(ABC):
         """Whether a record may have several rollouts, so that `long` is not `read`."""
         return False
 
+    def of_rollouts(self, source: Input, index: Any, columns: Sequence[str]) -> Collection[str]:
+        """The columns among these that have a value for each rollout, not for a record with several."""
+        return columns
+
     @property
     def is_one_list(self) -> bool:
         """Whether all rollouts of a file are objects of a single list."""

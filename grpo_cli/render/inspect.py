@@ -50,7 +50,7 @@ from grpo_cli.stats.inspection import (
 )
 from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
-from grpo_cli.stats.verdicts import equal_at, percent
+from grpo_cli.stats.verdicts import equal_at, label_of_equal, percent
 from grpo_cli.values.cells import texts_of_nested
 from grpo_cli.values.key_text import cut, labels_of, plain
 
@@ -66,7 +66,6 @@ RATES: Final = 9  # up to this many solve rates have a line each
 WIDEST: Final = 60  # a histogram of up to this many bars fits on one line
 HEADS: Final = {
     "unscorable": "missing",
-    "zero_variance": "no gradient",
     "all_best": "always",
     "all_worst": "never",
     "group_std": "in group",
@@ -108,15 +107,17 @@ def render(
         sheet.rows(sections)
         if sections:
             sheet.blank()
-    if facts.by is not None:
-        _sparklines(facts.by.lines, sheet)
+    run = facts.steps or facts.by
+    heads = HEADS | {"zero_variance": label_of_equal(facts.plan)}
+    if run is not None:
+        _sparklines(run.lines, heads, sheet)
     if not full:
         sheet.text("Add --full for the rest: distribution, solve rates, spread, groups.", style="dim")
         sheet.blank()
     if full or not LISTS.isdisjoint(asked):
         _most_and_least(facts.listed, browse, sheet)
     if facts.by is not None and "by" in asked:
-        _table_by(facts.by, sheet)
+        _table_by(facts.by, heads, sheet)
     for drift in () if facts.off_policy is None else facts.off_policy.by:
         _drift_by(drift, sheet)
     sheet.warnings(facts.warnings)
@@ -137,7 +138,7 @@ def render_group(group: ShownGroup, console: Console) -> None:
     columns: list[Column] = [
         ("row", [str(row.row) for row in rows]),
         *((clean(name), [number(row.rewards[name]) for row in rows]) for name in names),
-        ("reward", column([row.reward for row in rows])),
+        ("sum" if names else "reward", column([row.reward for row in rows])),
         ("advantage", column([row.advantage for row in rows])),
     ]
     if any(row.length is not None for row in rows):
@@ -160,7 +161,7 @@ def render_group(group: ShownGroup, console: Console) -> None:
 # --- trend and groups --------------------------------------------------------------------------------------
 
 
-def _sparklines(lines: Sequence[TrendLine], sheet: Sheet) -> None:
+def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: Sheet) -> None:
     """The main numbers over the steps; categories have no order in which they could rise or fall."""
     if not over_steps(lines):
         return
@@ -168,11 +169,11 @@ def _sparklines(lines: Sequence[TrendLine], sheet: Sheet) -> None:
         values = [getattr(line, key) for line in lines]
         known = [_cell(key, value) for value in values if value is not None]
         if len(known) > 1:
-            sheet.row(HEADS.get(key, key), f"{strip(values, SPARKS)}  {known[0]} to {known[-1]}")
+            sheet.row(heads.get(key, key), f"{strip(values, SPARKS)}  {known[0]} to {known[-1]}")
     sheet.blank()
 
 
-def _table_by(by: Trend, sheet: Sheet) -> None:
+def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     """One line for each value of a column; categories in the order of their groups without a gradient."""
     name, lines = clean(by.column), by.lines
     keys = [
@@ -186,8 +187,10 @@ def _table_by(by: Trend, sheet: Sheet) -> None:
     shown = thinned(lines, LINES)
     for spare in ("", *SPARE):
         keys = [key for key in keys if key != spare]
-        heads = {"value": name, **HEADS}
-        columns = [(heads.get(key, key), _cells(key, [getattr(line, key) for line in shown])) for key in keys]
+        columns = [
+            (name if key == "value" else heads.get(key, key), _cells(key, [getattr(line, key) for line in shown]))
+            for key in keys
+        ]
         table = aligned(columns, (name,) if categories else ())
         if max(map(len, table)) <= sheet.console.width - (NARROWEST_BAR + 2 if categories else 0):
             break
@@ -355,18 +358,19 @@ def _difficulty(facts: Inspected) -> Sections:
 
 def _zero_variance(facts: Inspected) -> Sections:
     constant = facts.zero_variance
+    label = label_of_equal(facts.plan)
     if constant.share is None:
-        yield "no gradient", ["no group has two rewards to compare"]
+        yield label, ["no group has two rewards to compare"]
         return
     split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
     split += [f"{constant.nearly:,} nearly equal"] if constant.nearly else []
     some = f"{percent(constant.share)} of the groups: {', '.join(split)}"
-    yield "no gradient", [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
+    yield label, [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
 
 
 def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
-    if all(at.alive == 1 for at in sizes):
+    if all(at.alive == 1 for at in sizes) or not facts.plan.gives_equal_rewards_0:
         return
     columns, notes = [("group size", ["with a gradient"])], set()
     for at in sizes:
@@ -389,7 +393,8 @@ def _spread(facts: Inspected) -> Sections:
     effective = "" if size is None else f"; effective sample size {number(size)} ({facts.method})"
     every = facts.rows if facts.unit == "row" else facts.rollouts
     of = f"{facts.live_rows:,} of {every:,} {facts.unit}s"
-    yield "sample size", [f"{of} are in groups with a gradient{effective}"]
+    among = "in groups with a gradient" if facts.plan.gives_equal_rewards_0 else "in groups whose rewards differ"
+    yield "sample size", [f"{of} are {among}{effective}"]
 
 
 def _length(facts: Inspected) -> Sections:

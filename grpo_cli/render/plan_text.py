@@ -121,14 +121,9 @@ def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
     return lines or ["the reward and the group key only"]
 
 
-def gives_constant_groups_0(plan: Plan) -> bool:
-    """Whether a group with equal shaped rewards gets exactly 0 (before the post operations)."""
-    return plan.centred and not plan.unit.state_weight
-
-
 def of_constant_groups(plan: Plan) -> str:
     """The advantage of a zero-variance group, as a sentence."""
-    if not gives_constant_groups_0(plan):
+    if not plan.gives_equal_rewards_0:
         return "a group of equal rewards may get an advantage other than 0"
     # Shaping that reads other columns can make equal rewards differ.
     shaped = "group whose shaped rewards are equal" if any(op.needs for op in plan.shape) else "group of equal rewards"

@@ -31,7 +31,7 @@ from grpo_cli.render.text import (
 )
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.stats.facts import Reason, Skipped, SkippedGroup, ZeroVariance, every_group, marked_lines
-from grpo_cli.stats.verdicts import equal_at, percent
+from grpo_cli.stats.verdicts import equal_at, label_of_equal, percent
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.write.token_lists import OnTokens
 
@@ -149,7 +149,7 @@ def reward(facts: Facts) -> Sections:
 def zero_variance(facts: Facts) -> Sections:
     """Zero-variance groups: how many, and which."""
     constant, rule = facts.zero_variance, facts.plan.groups
-    label = "no gradient" if plan_text.gives_constant_groups_0(facts.plan) else "zero variance"
+    label = label_of_equal(facts.plan)
     if constant.share is None:
         yield label, ["no group has two scored rows"]
         return
@@ -169,7 +169,7 @@ def _constant(constant: ZeroVariance, plan: Plan) -> str:
     split = ", ".join(f"{many:,} {kind}" for kind, many in equal_at(constant).items())
     groups, share = constant.groups, constant.share or 1.0
     meaning = f"{'has' if groups == 1 else 'have'} zero variance"
-    if plan_text.gives_constant_groups_0(plan):
+    if plan.gives_equal_rewards_0:
         meaning = f"{'has' if groups == 1 else 'have'} no gradient{plan_text.before_whitening(plan)}"
     return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
 

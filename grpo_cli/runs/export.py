@@ -269,18 +269,21 @@ def _rollouts(
     hashes = text_hashes(narrow, found.rows, columns.names)
     responses = hashes[columns.response or columns.messages]
     found = replace(found, prompts=hashes.get(columns.prompt, found.prompts), responses=responses)
-    if any(table.format.nested for table in narrow.tables):
-        _refuse_text_of_record(found, columns.response or columns.messages)
+    _refuse_text_of_record(found, narrow, columns.response or columns.messages)
     return found.keep(np.logical_and.reduce([*hashes.values()]), missing)
 
 
-def _refuse_text_of_record(rollouts: Rollouts, column: str) -> None:
+def _refuse_text_of_record(rollouts: Rollouts, narrow: Narrow, column: str) -> None:
     """A record with several rewards and one text, such as a flat chat of Atropos: nobody knows which reward the text has."""
     rows = pl.DataFrame({"group": rollouts.codes, "text": rollouts.responses, "reward": rollouts.rewards})
     distinct = rows.group_by("group").n_unique().filter(pl.col("reward") > 1)
-    if len(distinct) and (distinct["text"] == 1).all():
-        wrong = f"{column} has one text for all rollouts of a record, and their rewards differ"
-        raise DataError(wrong, "name the column with a text for each rollout: --response NAME or --messages NAME")
+    if not len(distinct) or (distinct["text"] > 1).any():
+        return
+    for table, scanned in zip(narrow.tables, narrow.scans, strict=True):
+        if not table.format.of_rollouts(table.source, scanned.index, [column]):
+            wrong = f"{column} has one text for all rollouts of a record, and their rewards differ"
+            cure = "name the column with a text for each rollout: --response NAME or --messages NAME"
+            raise DataError(wrong, cure, place=table.name)
 
 
 # --- texts of records ------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from grpo_cli.values.cells import Kind
 TOP: Final = 3  # groups listed at either end
 SORT: Final = "std"
 FILE: Final = "file"
+EMPTY: Final = ("", "[]", "{}")  # no text, or no messages
 # What groups can be sorted by, and what a line of the list shows.
 GROUP_FACTS: Final = ("size", "scored", "mean", "std", "min", "max", "solve_rate", "length")
 # Parts of a run's summary that are not about rewards.
@@ -71,7 +72,7 @@ class Components:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Responses that repeat an earlier response of their group; missing texts do not count."""
+    """Responses that repeat an earlier response of their group; missing and empty texts do not count."""
 
     column: str
     rows: int
@@ -156,6 +157,7 @@ class Inspected(facts.Summary):
     config: str | None = None
     show: ShownGroup | None = None
     off_policy: OffPolicy | None = None
+    steps: Trend | None = None  # beside a trend over another column
 
 
 GATES: Final = (*facts.REWARD_GATES, *NUMBERS)
@@ -408,6 +410,9 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
     length = view.length or binding.roles.get("length") or first(known_names.LENGTHS)
     columns = {
         "by": view.by or (first(known_names.STEP_LIKE, names) if view.by_steps or view.trend else None),
+        "steps": first(known_names.STEP_LIKE, names)
+        if view.trend and view.by not in {None, *known_names.STEP_LIKE}
+        else None,
         "length": None if length == "equal" else length,
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
@@ -424,7 +429,7 @@ def _with_columns(
     binding: Binding, plan: Plan, columns: Mapping[str, str], view: View, steps: Sequence[str]
 ) -> Binding:
     """The binding that also reads these columns; the length has a role only if the arithmetic reads it."""
-    parts = ["by", "stop", "cluster", "version", *(["text"] if view.duplicates else [])]
+    parts = ["by", "steps", "stop", "cluster", "version", *(["text"] if view.duplicates else [])]
     named = view.length is not None or "length" in binding.roles
     kinds: dict[str, Kind] = {"length": "number" if named else "key", **dict.fromkeys(parts, "key")}
     there = {part: name for part, name in columns.items() if (part, name) != ("by", FILE)}
@@ -466,11 +471,15 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
             have = "group has" if several == 1 else "groups have"
             warning = f"{several} {have} rows in several values of {columns['by']}: each counts at its first row"
             warnings = [*warnings, warning]
+    steps = trend(inspection, "steps")
+    if steps is not None:
+        several = len(spanning(narrow.groups, narrow.carried[steps.column]))
+        steps = None if several or not over_steps(steps.lines) else steps
     if plan.distill.coef:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
     failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
     others = Numbers.of(inspection.raw.rows[".reward"].filter(~narrow.masked))
-    of_summary = {**vars(summary), "reward": reward, "warnings": warnings}
+    of_summary = {**vars(summary), "plan": plan, "reward": reward, "warnings": warnings}
     said = Inspected(
         **of_summary,
         advantage_column=columns.get("advantage"),
@@ -489,6 +498,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         duplicates=duplicates,
         listed=_most_and_least(groups, narrow.label, view.sort, view.top),
         by=trend_by,
+        steps=steps,
         inputs=(),
         verdicts=(),
     )
@@ -552,6 +562,8 @@ def _components(inspection: Inspection, rows: pl.DataFrame) -> Components | None
 
 
 def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Duplicates:
+    if not texts.dtype.is_nested():
+        texts = texts.set(texts.cast(pl.String).is_in(EMPTY), None)  # they repeat nothing
     codes, texts = codes.filter(texts.is_not_null()), texts.drop_nulls()
     distinct = encode([codes, texts], len(codes))
     distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
@@ -597,9 +609,10 @@ def _without_gradient(groups: pl.DataFrame, top: int) -> pl.DataFrame:
     return first.unique("code", maintain_order=True).head(top)
 
 
-def trend(of: Inspection) -> Trend | None:
+def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
     """One line for each value of the trend column; None without one. A group belongs to the value of its first row."""
-    by, rows, groups = of.by, of.rows, of.groups
+    rows, groups = of.rows, of.groups
+    by = of.by if part == "by" else of.narrow.carried.get(of.columns.get(part, ""))
     if by is None:
         return None
     coded = encode([by], len(by))
@@ -629,4 +642,4 @@ def trend(of: Inspection) -> Trend | None:
     lines = facts.only_finite(lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable"))
     ordered = in_order(values)
     named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
-    return Trend(of.columns["by"], [TrendLine(value=values[at], **line) for at, line in named])
+    return Trend(of.columns[part], [TrendLine(value=values[at], **line) for at, line in named])

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import polars as pl
 
+from grpo_cli.engine.moments import Vector
 from grpo_cli.stats.facts import Number
 from grpo_cli.values.cells import JSON_TEXT, canonical
 
@@ -17,7 +18,7 @@ Line = TypeVar("Line")
 
 Z: Final = 1.959963984540054  # the normal quantile of an interval of 95 %
 RARE: Final = 1.32  # from an interval of 95 % to one of 99 %: a page tells several trends
-FEWEST: Final = 3  # values at each end, 15 in all, whose spread says what chance does
+FEWEST: Final = 5  # values whose distances from a line say what chance does; fewer hide a rise that everybody sees
 # Student's t quantile by degrees of freedom, where the series in `student` is too coarse.
 T: Final = {1: 12.7062, 2: 4.30265, 3: 3.18245, 4: 2.77645}
 
@@ -63,31 +64,36 @@ def over_steps(lines: Sequence[TrendLine]) -> bool:
 
 
 class Ends(NamedTuple):
-    """The mean of a fact over the first and over the last fifth of the values, and whether they differ beyond chance."""
+    """The mean of a fact over the first fifth of the values, the last fifth and all, and whether it rises or falls beyond chance."""
 
     first: float
     last: float
+    mean: float
     differ: bool
 
 
 def ends(lines: Sequence[Any], fact: str) -> Ends | None:
-    """The ends of a trend, each value with its rows; None if one end is unknown.
-
-    Whether they differ is Welch's t test with the spread of the values inside both ends; fewer than FEWEST show none.
-    """
+    """The ends of a trend, each value with its rows; None if one end is unknown."""
     many = max(1, len(lines) // 5)
-    means, spreads = [], []
-    for part in (lines[:many], lines[-many:]):
+    means = []
+    for part in (lines[:many], lines[-many:], lines):
         known = [(value, line.rows) for line in part if (value := getattr(line, fact)) is not None]
         if not known:
             return None
         values, rows = map(np.array, zip(*known, strict=True))
         means.append(float(values @ rows / rows.sum()))
-        spreads.append(float(values.var(ddof=1)) / len(values) if len(values) >= FEWEST else math.inf)
-    first, last = means
-    is_known = math.isfinite(sum(spreads))
-    by_chance = RARE * student(2 * many - 2) * math.sqrt(sum(spreads)) if is_known else 0.0
-    return Ends(first, last, abs(last - first) > by_chance)
+    first, last, mean = means
+    return Ends(first, last, mean, differ=len(values) < FEWEST or _has_slope(values))
+
+
+def _has_slope(values: Vector) -> bool:
+    """Whether the line through these values rises or falls by more than their distances from it would by chance (Student's t test)."""
+    size = len(values)
+    at = np.arange(size) - (size - 1) / 2
+    slope = at @ values / (at @ at)
+    away = values - values.mean() - slope * at
+    error = math.sqrt(away @ away / (size - 2) / (at @ at))
+    return bool(abs(slope) > RARE * student(size - 2) * error)
 
 
 def in_order(values: pl.Series) -> list[int]:

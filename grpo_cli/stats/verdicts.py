@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from operator import itemgetter
 from typing import Final
 
+import numpy as np
+
+from grpo_cli.engine.plan import Plan
 from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
 from grpo_cli.stats.facts import ZeroVariance, every_group, marks_of
 from grpo_cli.stats.inspection import Inspected, Inspection
-from grpo_cli.stats.trends import Ends, ends, over_steps
+from grpo_cli.stats.trends import Ends, TrendLine, ends, over_steps
 
 # Thresholds from which something is worth a sentence.
 CONSTANT: Final = 0.1  # share of groups without a gradient that needs advice
 MANY: Final = 0.5  # share of groups that counts as most
-GAIN: Final = 0.1  # a larger group size is suggested if this much more of the groups would vary
+GAIN: Final = (
+    0.1  # a larger group size is suggested if this much more of the groups would vary, and surely half as much
+)
 CORRELATED: Final = 0.3
 SURE: Final = 2.6  # standard deviations that chance exceeds once in a hundred times
 AHEAD: Final = 0.1  # a component decides by itself if its correlation is this much above the next one
 REPEATED: Final = 0.05  # share of repeated responses that is too much
 FEW: Final = 0.5  # an effective sample size below this share of the rows is small
 UNEVEN: Final = 2.0  # sizes differ if the largest is this many times the smallest
-EQUAL_AT: Final = ("always solved", "never solved", "equal at another reward")
+EQUAL_AT: Final = ("always solved", "never solved", "all equal between")
 LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
 
 
@@ -56,6 +61,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + "%"
 
 
+def label_of_equal(plan: Plan) -> str:
+    """What groups of equal rewards are called: without a gradient only if the plan gives them 0."""
+    return "no gradient" if plan.gives_equal_rewards_0 else "zero variance"
+
+
 def equal_at(constant: ZeroVariance) -> dict[str, int]:
     """How many groups are equal at which reward, in the words of EQUAL_AT; those of which there are none are left out."""
     counts = zip(EQUAL_AT, (constant.all_best, constant.all_worst, constant.other), strict=True)
@@ -64,26 +74,43 @@ def equal_at(constant: ZeroVariance) -> dict[str, int]:
 
 def _trend(facts: Inspected) -> Iterator[str]:
     """How a run went, from its first steps to its last; of categories, the one with the most groups without a gradient."""
-    if facts.by is None:
-        return
-    column, lines = facts.by.column, facts.by.lines
-    if not over_steps(lines):
-        share, worst = max(((line.zero_variance or 0.0, line) for line in lines), key=itemgetter(0))
-        if len(lines) > 1 and share:
-            yield f"{column} = {worst.value} has the largest share of groups without a gradient: {percent(share)} of its groups."
-        return
+    without = "without a gradient" if facts.plan.gives_equal_rewards_0 else "with equal rewards"
+    for trend in filter(None, (facts.steps, facts.by)):
+        way = _course if over_steps(trend.lines) else _worst
+        yield from way(trend.column, trend.lines, without)
+
+
+def _course(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[str]:
     kinds = (
         ("mean", "the mean reward", three),
-        ("zero_variance", "the share of groups without a gradient", percent),
+        ("zero_variance", f"the share of groups {without}", percent),
         ("length", "the mean length", three),
     )
     said = [f"{words} {course(pair, shown)}" for fact, words, shown in kinds if (pair := ends(lines, fact)) is not None]
     if said:
         steps = f"{len(lines):,} {'steps' if 'step' in column else f'values of {column}'}"
         many = max(1, len(lines) // 5)
-        means = f" (means of the first and the last {many})" if many > 1 else ""
+        moves = any("goes from" in words for words in said)
+        means = f" (means of the first and the last {many})" if many > 1 and moves else ""
         *others, last = said
         yield f"Over {steps}, {', '.join(others)}{', and ' if others else ''}{last}{means}."
+
+
+def _worst(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[str]:
+    """The category with the most such groups, if it has more than chance would give it; else how far apart all are."""
+    known = [(line.zero_variance, line.groups, line) for line in lines if line.zero_variance is not None]
+    if len(known) <= 1:
+        return
+    shares, groups = (np.array(numbers, np.float64) for numbers in (list(zip(*known, strict=True))[:2]))
+    at, least, most = int(shares.argmax()), float(shares.min()), float(shares.max())
+    here, there = groups[at], groups.sum() - groups[at]
+    every = shares @ groups / groups.sum()
+    others = (shares @ groups - here * most) / there
+    chance = math.sqrt(every * (1 - every) * (1 / here + 1 / there))
+    if most - others > SURE * chance:
+        yield f"{column} = {known[at][2].value} has the most groups {without}: {percent(most)}, the others {percent(others)}."
+    elif most > least:
+        yield f"No {column} stands out: {percent(least)} to {percent(most)} of the groups are {without}."
 
 
 def course(of: Ends, shown: Callable[[float], str]) -> str:
@@ -91,7 +118,7 @@ def course(of: Ends, shown: Callable[[float], str]) -> str:
     before, after = shown(of.first), shown(of.last)
     if before == after:
         return f"stays at {after}"
-    return f"goes from {before} to {after}" if of.differ else f"stays near {after}"
+    return f"goes from {before} to {after}" if of.differ else f"stays near {shown(of.mean)}"
 
 
 def three(value: float) -> str:
@@ -148,7 +175,7 @@ def _singletons(facts: Inspected) -> Iterator[str]:
     elif facts.singletons:
         share = percent(facts.singletons / facts.groups)
         have = "group has" if facts.singletons == 1 else "groups have"
-        yield f"{facts.singletons:,} {have} a single reward and nothing to compare it with ({share})."
+        yield f"{facts.singletons:,} {have} a single reward and nothing to compare it with: {share}."
 
 
 def _zero_variance(facts: Inspected) -> Iterator[str]:
@@ -158,31 +185,39 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
     if not constant.groups:
         yield f"{every_group(facts).capitalize()} has a gradient: its rewards differ."
         return
+    gradient = facts.plan.gives_equal_rewards_0
     comparable = round(constant.groups / constant.share)
     split = ", ".join(f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items())
     of = "groups" if comparable == facts.groups else f"the {comparable:,} groups that can be compared"
-    if constant.share < CONSTANT:
-        advice = ""
-    elif constant.all_best > constant.all_worst:
-        advice = " Consider dropping them (--zero-variance drop) or sampling harder prompts."
+    have = "have no gradient" if gradient else "have equal rewards"
+    advice = _advice(facts) if gradient and constant.share >= CONSTANT else ""
+    yield f"{percent(constant.share)} of {of} {have}: {split}.{advice}"
+
+
+def _advice(facts: Inspected) -> str:
+    """What to do about groups without a gradient; if no other is left, dropping them is no cure."""
+    constant = facts.zero_variance
+    ways = ["dropping them (--zero-variance drop)"] if constant.share != 1 else []
+    if constant.all_best > constant.all_worst:
+        ways.append("sampling harder prompts")
     elif constant.all_worst:
-        advice = " Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."
-    else:
-        advice = " Consider dropping them (--zero-variance drop)."
-    yield f"{percent(constant.share)} of {of} have no gradient: {split}.{advice}"
+        ways.append("sampling easier prompts")
+    return f" Consider {' or '.join(ways)}." if ways else ""
 
 
 def _larger_groups(facts: Inspected) -> Iterator[str]:
-    """Suggest the smallest size at which clearly more groups would vary."""
+    """Suggest the smallest size at which clearly more groups would have a gradient."""
     constant, sizes = facts.zero_variance.share, facts.group_sizes
-    if constant is None or constant < CONSTANT:
+    if constant is None or constant < CONSTANT or not facts.plan.gives_equal_rewards_0:
         return
     now = 1 - constant
     larger = [
-        (at, at.low, at.high)
+        (at.size, at.low, at.high)
         for at in facts.at_size if at.size > sizes.median and at.low is not None and at.high is not None
     ]  # fmt: skip
-    better = [(at.size, low, high) for at, low, high in larger if at.alive >= now + GAIN and low > now]
+    better = [
+        (size, low, high) for size, low, high in larger if (low + high) / 2 >= now + GAIN and low >= now + GAIN / 2
+    ]
     if better:
         size, low, high = better[0]
         shares = f"{percent(low)} to {percent(high)}"

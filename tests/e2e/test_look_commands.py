@@ -158,6 +158,31 @@ def test_what_an_option_asks_for_is_shown_beside_a_table() -> None:
     assert sections(look).count("length") == 1  # that of the trend
 
 
+def test_the_course_of_a_run_stands_above_a_table_over_another_column() -> None:
+    out = ran("inspect steps.jsonl -g prompt_id,step --by prompt_id", COLUMNS="80").out
+    assert re.search(r"^mean +▁▃▆█  0.1875 to 0.75$", out, re.MULTILINE)
+    assert "verdict        Over 4 steps, the mean reward goes from 0.188 to 0.75" in out
+    assert "No prompt_id stands out: 25% to 50% of the groups" in out
+    assert facts_of("inspect steps.jsonl -g prompt_id,step --by prompt_id")["steps"]["column"] == "step"
+    assert "steps" not in facts_of("inspect steps.jsonl -g prompt_id,step --by step")
+
+
+def test_equal_rewards_are_not_called_without_a_gradient_where_the_method_gives_them_one() -> None:
+    out = ran("inspect steps.jsonl -g prompt_id,step --method reinforce", COLUMNS="200").out
+    assert "gradient" not in out
+    assert "37.5% of groups have equal rewards: 18.8% always solved, 18.8% never solved." in out
+
+
+def test_empty_texts_repeat_nothing() -> None:
+    write(
+        "empty.jsonl",
+        [{"prompt_id": 1, "reward": k % 2, "completion": text} for k, text in enumerate(["", "", "a", "a"])],
+    )
+    write("no messages.jsonl", [{"prompt_id": 1, "reward": k % 2, "completion": []} for k in range(4)])
+    assert facts_of("inspect empty.jsonl")["duplicates"]["rows"] == 1
+    assert facts_of("inspect 'no messages.jsonl'")["duplicates"]["rows"] == 0
+
+
 @pytest.mark.parametrize("other", ["--show 1", "--format csv", "--against rewards.parquet"])
 def test_full_is_refused_where_there_is_nothing_else_to_show(other: str) -> None:
     refused = adv(f"inspect rewards.jsonl --full {other}")

@@ -169,7 +169,7 @@ class Lists(Format):
         """
         known = self._known(source, index)
         sizes = known.sizes
-        apart = self._apart(source, known, columns)
+        apart = self.of_rollouts(source, known, columns)
         ends = np.cumsum(sizes)
         record_of = np.searchsorted(ends, numbers, side="right")
         inside = numbers - (ends - sizes)[record_of]
@@ -190,16 +190,15 @@ class Lists(Format):
                 found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
             yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
 
-    def _apart(self, source: Input, known: _Facts, columns: Sequence[str]) -> set[str]:
-        """The columns with an item per rollout."""
+    def of_rollouts(self, source: Input, index: _Facts, columns: Sequence[str]) -> set[str]:
         fits: dict[str, list[bool]] = {name: [] for name in columns}
-        done, sizes, numbers = 0, known.sizes, set[str]()
-        for frame in self.base.rows(source, known.base, np.arange(len(sizes)), columns, as_json=True):
+        done, sizes, numbers = 0, index.sizes, set[str]()
+        for frame in self.base.rows(source, index.base, np.arange(len(sizes)), columns, as_json=True):
             here = sizes[done : done + len(frame)].tolist()
             done += len(frame)
             for name in columns:
                 texts = zip(frame[name], here, strict=True)
-                fits[name] += [_is_item_each(text, size) for text, size in texts if text is not None]
+                fits[name] += [_is_item_each(text, size) for text, size in texts if text is not None and size]
             numbers |= {name for name in columns if any(re.match(_NUMBERS, text or "") for text in frame[name])}
         return {name for name in columns if _are_apart(fits[name], numbers=name in numbers)}
 

@@ -163,7 +163,7 @@ def split(rows: Counted) -> str:
     kinds = {"always solved": 1.0, "never solved": 0.0}
     found = [f"{rows.constant.count(value)} {kind}" for kind, value in kinds.items() if value in rows.constant]
     others = sum(value not in kinds.values() for value in rows.constant)
-    return ", ".join([*found, *([f"{others} equal at another reward"] if others else [])])
+    return ", ".join([*found, *([f"{others} all equal between"] if others else [])])
 
 
 def said_of(command: str, rows: Counted) -> tuple[list[tuple[str, str]], list[float | None]]:

@@ -170,7 +170,7 @@ def test_keys_cannot_steer_the_terminal() -> None:
 
 def test_zero_variance_is_shown_in_words() -> None:
     text = flat(summed({}))
-    assert "3 of 5 groups have no gradient (60%): 1 always solved, 1 never solved, 1 equal at another reward" in text
+    assert "3 of 5 groups have no gradient (60%): 1 always solved, 1 never solved, 1 all equal between" in text
     assert "b (all 1); c (all 0); what-is-the-" in text
     assert "lone (reward 1)" in text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +35,7 @@ QUIET: dict[str, Any] = {
     "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0},
     "at_size": [], "rewards": {"reward": {"zero_variance_share": 0.0, "weight": 1, "count": 100, "min": 0.0, "max": 1.0}}, "components": None,
     "length": None, "duplicates": None, "effective_rows": 100.0, "live_rows": 100, "by": None, "unit": "row", "schema": None,
-    "group_key": ["uid"],
+    "group_key": ["uid"], "steps": None, "plan": {"gives_equal_rewards_0": True},
 }  # fmt: skip
 CONSTANT = {"nearly": 0, "other": 0}
 
@@ -56,7 +57,9 @@ def _attributes(value: Any) -> Any:
     ("change", "sentence"),
     [
         ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}}, "30% of groups have no gradient: 20% always solved, 10% never solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
-        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}, "30% of groups have no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop), easier prompts, or more rows per group."),
+        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 1, "all_worst": 2}}, "30% of groups have no gradient: 10% always solved, 20% never solved. Consider dropping them (--zero-variance drop) or sampling easier prompts."),
+        ({"zero_variance": {**CONSTANT, "share": 1.0, "groups": 10, "all_best": 4, "all_worst": 6}}, "100% of groups have no gradient: 40% always solved, 60% never solved. Consider sampling easier prompts."),
+        ({"zero_variance": {**CONSTANT, "share": 0.3, "groups": 3, "all_best": 2, "all_worst": 1}, "plan": {"gives_equal_rewards_0": False}}, "30% of groups have equal rewards: 20% always solved, 10% never solved."),
         ({"zero_variance": {**CONSTANT, "share": 0.25, "groups": 2, "all_best": 2, "all_worst": 0}}, "25% of the 8 groups that can be compared have no gradient: 25% always solved. Consider dropping them (--zero-variance drop) or sampling harder prompts."),
         ({"zero_variance": {**CONSTANT, "share": 0.4, "groups": 4, "all_best": 4, "all_worst": 0}, "at_size": [{"size": 5, "alive": 0.9, "found": "sample"}, {"size": 20, "alive": 0.7, "low": 0.66, "high": 0.74, "found": "model"}]}, "With 20 rows per group, 66% to 74% of the groups would have a gradient instead of 60%."),
         ({"zero_variance": {**CONSTANT, "share": 0.6, "groups": 6, "all_best": 6, "all_worst": 0}, "at_size": [{"size": 20, "alive": 0.45, "low": 0.43, "high": 0.47, "found": "model"}]}, "More rows per group would hardly help: most prompts are too easy or too hard for that."),
@@ -65,7 +68,7 @@ def _attributes(value: Any) -> Any:
         ({"left_out": 5, "failed": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}, "5% of the rows are left out of their groups (ok is false: timeout 5)."),
         ({"left_out": 50, "failed": 50, "unscorable": 75, "declared_unscorable": 50, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "", "rows": 50}]}, "50% of the rows are left out of their groups (ok is false). As rewards of 0 they would lower the mean from 0.5 to 0.167."),
         ({"masked": 4, "mean_without_masked": 0.52, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}, "4% of the rows are masked (remove_sample is true). Their rewards count: the mean reward is 0.5 with them and 0.52 without."),
-        ({"singletons": 1}, "1 group has a single reward and nothing to compare it with (10%)."),
+        ({"singletons": 1}, "1 group has a single reward and nothing to compare it with: 10%."),
         ({"singletons": 10, "group_key": ["uid"]}, "Every group has a single reward: uid is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."),
         ({"length": {"within_groups": -0.3, "rows": 100}}, "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
         ({"duplicates": {"share": 0.05}}, "5% of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"),
@@ -97,8 +100,9 @@ def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
 
 def test_larger_groups_are_not_suggested_for_a_small_gain() -> None:
     constant = {**CONSTANT, "share": 0.4, "groups": 4, "all_best": 4, "all_worst": 0}
-    sizes = [{"size": 20, "alive": 0.69, "low": 0.65, "high": 0.73, "found": "model"}]
-    assert len(verdicts(facts(zero_variance=constant, at_size=sizes))) == 1
+    for low, high in ((0.65, 0.73), (0.61, 0.9)):  # from 60 %: 9 % more, or perhaps 30 % and perhaps 1 %
+        sizes = [{"size": 20, "alive": 0.69, "low": low, "high": high, "found": "model"}]
+        assert len(verdicts(facts(zero_variance=constant, at_size=sizes))) == 1
 
 
 def test_a_share_is_never_rounded_to_nothing_or_to_all() -> None:
@@ -133,30 +137,53 @@ def test_a_gate_sees_rows_without_an_advantage_of_their_own_and_zeros(gate: str,
 
 
 def test_a_trend_within_chance_is_not_told_as_one() -> None:
-    """Twenty steps: the first four have the mean 0.5, the last four 0.52, each 0.1 above or below; then 0.005."""
+    """Twenty steps, whose mean rises by 0.001 each, from 0.5, and is 0.1 above or below that; then 0.005."""
 
-    def run(spread: float) -> str:
-        means = [0.5 - spread, 0.5 + spread] * 2 + [0.5] * 12 + [0.52 - spread, 0.52 + spread] * 2
+    def run(spread: float, steps: int = 20) -> str:
+        means = [0.5 + step / 1000 + spread * (-1) ** step for step in range(steps)]
         lines = [{"value": step, "rows": 8, "mean": mean, "zero_variance": None, "length": 1500 + step} for step, mean in enumerate(means)]  # fmt: skip
         return verdicts(facts(by={"column": "step", "lines": lines}))[0]
 
     assert run(0.1) == (
-        "Over 20 steps, the mean reward stays near 0.52, and the mean length goes from 1,502 to 1,518 (means of the first and the last 4)."
+        "Over 20 steps, the mean reward stays near 0.51, and the mean length goes from 1,502 to 1,518 (means of the first and the last 4)."
     )
-    assert "the mean reward goes from 0.5 to 0.52" in run(0.005)
+    assert "the mean reward goes from 0.502 to 0.518" in run(0.005)
+    assert "the mean reward stays near 0.522" in run(0.1, steps=5)  # whatever the first and the last step are
+    assert "the mean reward goes from 0.6 to 0.403" in run(0.1, steps=4)  # too few for a test
+
+
+def test_a_trend_is_told_as_often_as_its_line_is_no_chance() -> None:
+    """The slope of 24 values, and its standard error, by least squares; runs without a trend are told as one in 1 of 100."""
+    draws = np.random.default_rng(0)
+    told, expected = list[bool](), list[bool]()
+    for rise in np.repeat([0.0, 0.02], 200):
+        means = 0.5 + rise * np.arange(24) + draws.normal(0, 0.1, 24)
+        (slope, _), cov = np.polyfit(np.arange(24), means, 1, cov=True)
+        expected.append(bool(abs(slope) > 1.32 * 2.0739 * math.sqrt(cov[0, 0])))  # Student's t of 22 degrees, 95 %
+        lines = [{"value": step, "rows": 8, "mean": mean, "zero_variance": None, "length": None} for step, mean in enumerate(means)]  # fmt: skip
+        told.append("goes from" in verdicts(facts(by={"column": "step", "lines": lines}))[0])
+    assert told == expected
+    assert sum(told[:200]) <= 6 and sum(told[200:]) >= 195
 
 
 def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
     """Of ten steps, the first two and the last two are compared, each with its rows."""
 
     def line(value: object, mean: float, rows: int = 8, zero_variance: float | None = 0.5) -> dict[str, Any]:
-        return {"value": value, "rows": rows, "mean": mean, "zero_variance": zero_variance, "length": None}
+        return {
+            "value": value,
+            "rows": rows,
+            "groups": 20,
+            "mean": mean,
+            "zero_variance": zero_variance,
+            "length": None,
+        }
 
     between = [line(step, 0.5) for step in range(2, 9)]
     steps = [line(0, 0.1, rows=4), line(1, 0.4), *between, line(9, 0.7, zero_variance=0.25)]
     run, *_ = verdicts(facts(by={"column": "step", "lines": steps}))
     assert run == (
-        "Over 10 steps, the mean reward goes from 0.3 to 0.6, and the share of groups without a gradient goes from 50% to 37.5% "
+        "Over 10 steps, the mean reward goes from 0.3 to 0.6, and the share of groups without a gradient stays near 47.4% "
         "(means of the first and the last 2)."
     )
     two = [line(0, 0.25), line(1, 0.25)]
@@ -164,6 +191,18 @@ def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
     assert run.startswith("Over 2 values of epoch, the mean reward stays at 0.25, and ") and run.endswith(
         "stays at 50%."
     )
-    by_name = [line(name, 0.5, zero_variance=share) for name, share in (("code", 0.1), ("math", 0.4), ("new", None))]
-    worst, *_ = verdicts(facts(by={"column": "env", "lines": by_name}))
-    assert worst == "env = math has the largest share of groups without a gradient: 40% of its groups."
+
+    def of_categories(**shares: float | None) -> str:
+        lines = [line(name, 0.5, zero_variance=share) for name, share in shares.items()]
+        return verdicts(facts(by={"column": "env", "lines": lines}))[0]
+
+    assert of_categories(code=0.1, math=0.6, web=0.2, new=None) == (
+        "env = math has the most groups without a gradient: 60%, the others 15%."
+    )
+    assert of_categories(code=0.3, math=0.5) == "No env stands out: 30% to 50% of the groups are without a gradient."
+    assert "env" not in of_categories(code=0.5, math=0.5)
+    both = {
+        "by": {"column": "env", "lines": [line("code", 0.5), line("math", 0.5, zero_variance=0.0)]},
+        "steps": {"column": "step", "lines": two},
+    }
+    assert [text.split()[0] for text in verdicts(facts(**both))[:2]] == ["Over", "env"]
