@@ -408,8 +408,9 @@ def _weights(groups: Mapping[str, Vector], factors: Vector) -> Iterator[tuple[We
 
     def relative(values: Vector) -> Vector:
         """A weight relative to the batch has an unknown factor in common for all of its groups."""
-        means: Vector = np.bincount(batch, values) / np.maximum(np.bincount(batch), 1)
-        return values - means[batch]
+        means = np.bincount(batch, values) / np.maximum(np.bincount(batch), 1)
+        centred: Vector = values - means[batch]
+        return centred
 
     of_batch = relative(factor)
     (spread,), (slope,) = _solved([relative(std)], of_batch), _solved([-relative(mean)], of_batch)
