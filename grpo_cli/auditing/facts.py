@@ -274,7 +274,7 @@ def _explained(result: Result) -> tuple[Result, list[Cause]]:
 
 def _check_claim(claim: Plan, result: Result) -> Claim:
     """How far the claimed formula is from the logged values, and in which fields it differs from the best one."""
-    judged = Judged.of(Candidate(claim), result.log)
+    judged = Judged.of(Candidate(claim, claimed=True), result.log)
     changed = presets.differences(result.fits[0].candidate.plan, claim) if judged.wrong.any() else {}
     # Rules that apply to no row of this file cause no difference.
     without_effect = {*_without_effect(claim, judged.log.table), *claim.unread}

@@ -195,6 +195,14 @@ class Log:
         return self.table["group"].to_numpy()
 
     @property
+    def has_many_values(self) -> bool:
+        """Whether the advantages of some group have more than two different values."""
+        order = np.lexsort((self.logged, self.codes))
+        logged, codes, allowed = self.logged[order], self.codes[order], self.tolerance.of(self.logged[order])
+        rises = (np.diff(logged) > allowed[1:] + allowed[:-1]) & (codes[1:] == codes[:-1])
+        return bool(np.bincount(codes[1:], rises).max(initial=0) > 1)
+
+    @property
     def whole(self) -> Log:
         """The log that this is a part of, or itself."""
         return self.part_of or self
@@ -248,9 +256,14 @@ class Judged:
 
     @classmethod
     def of(cls, candidate: Candidate, log: Log) -> Judged:
-        """For the rows of a part if it shows all and none differs, else for those of the whole log."""
+        """For the rows of a part if it shows all and none differs, else for those of the whole log.
+
+        A claim that cannot be computed is an error.
+        """
         rows = log if log.settles(candidate.plan) else log.whole
-        judged = cls(candidate, rows, candidate.factor * advantages(candidate.plan, rows.table))
+        plan = candidate.plan
+        computed = advantages(plan, rows.table) if candidate.claimed else rows.formulas.advantages(plan)
+        judged = cls(candidate, rows, candidate.factor * computed)
         return cls.of(candidate, log.whole) if rows.part_of is not None and judged.wrong.any() else judged
 
     @cached_property

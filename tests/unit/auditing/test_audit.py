@@ -796,7 +796,7 @@ LARGE = solved(*(k % 9 for k in range(520)))  # a sample of them is searched
 
 @pytest.mark.parametrize(
     ("name", "kind", "made"),
-    some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 7),
+    some(product(weights_of(WEIGHTED), ["zeros and ones", "decimals", "large"], ["grpo", "dr-grpo", "rloo"]), 11),
 )
 def test_a_weight_of_the_group_is_named_with_its_constants(name: str, kind: str, made: str) -> None:
     groups = {"zeros and ones": WEIGHTED, "decimals": GROUPS, "large": LARGE}[kind]
@@ -949,8 +949,8 @@ def test_formulas_without_a_divisor_are_tied_once_and_without_its_options() -> N
 def test_causes_count_all_groups_that_differ() -> None:
     kinds = [[0.0, 1.0, k / 8, 0.5] for k in range(5)]
     values = [standard(stdev, 1e-4)(kind) for kind in kinds]
-    groups = [kinds[k % 5] for k in range(3_000)]
-    logged = [values[k % 5] if k % 3 else [0.0] * 4 for k in range(3_000)]
+    groups = [kinds[k % 5] for k in range(1_200)]
+    logged = [values[k % 5] if k % 3 else [0.0] * 4 for k in range(1_200)]
     facts = found(rows(groups, logged))
-    assert [(cause["cause"], cause["groups"]) for cause in facts["causes"]] == [("zeroed", 1_000)]
-    assert facts["match"]["mismatched_groups"] == 1_000
+    assert [(cause["cause"], cause["groups"]) for cause in facts["causes"]] == [("zeroed", 400)]
+    assert facts["match"]["mismatched_groups"] == 400

@@ -17,10 +17,10 @@ from grpo_cli.engine.score import kept_advantages, score
 from tests.support.drawn import some
 
 
-def rewards(*, missing: bool, components: int, ordered: bool) -> pl.DataFrame:
-    """Groups of 1 to 9 rows in three batches, with what most methods read."""
+def rewards(*, missing: bool, components: int, ordered: bool, least: int = 1) -> pl.DataFrame:
+    """Groups of at most 9 rows in three batches, with what most methods read."""
     drawn = np.random.default_rng(components + 2 * missing + 4 * ordered)
-    sizes = drawn.integers(1, 10, 15)
+    sizes = drawn.integers(least, 10, 15)
     codes = np.repeat(np.arange(15, dtype=np.uint32), sizes)
     rows = len(codes)
     columns = {f"reward.{k}": drawn.choice([0.0, 0.5, 1.0, 2.0], rows) for k in range(components)}
@@ -36,7 +36,7 @@ def rewards(*, missing: bool, components: int, ordered: bool) -> pl.DataFrame:
 
 
 KINDS = [
-    {"missing": False, "components": 1, "ordered": True},
+    {"missing": False, "components": 1, "ordered": True, "least": 2},
     {"missing": True, "components": 1, "ordered": False},
     {"missing": False, "components": 2, "ordered": False},
 ]
@@ -47,10 +47,10 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: Any)
     table = rewards(**kind)
     roles = ("length", "input_length", "turns")
     plans = [candidate.plan for candidate in candidates(Said(), roles, kind["components"])]
-    formulas = Formulas(table, {})
-    formulas.compute(plans)
     assert len(plans) > 200
-    for plan in some(plans, 4):
+    formulas, together = Formulas(table, {}), some(plans[KINDS.index(kind) :], 6)
+    formulas.compute(together)
+    for plan in together:
         alone = kept_advantages(score(plan, table).frame)
         assert formulas.advantages(plan).tobytes() == np.asarray(alone).tobytes(), plan
 
@@ -61,7 +61,8 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
     log = Log.of(table, np.zeros(len(table)), {})
     formulas = log.formulas
     tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
-    divided = [(start, *member) for start in starts_of(tried, log) for member in some(start.members, 2)]
+    divided = [(start, *member) for start in starts_of(tried, log) for member in some(start.members, 3)]
+    formulas.compute(start.bare(rule) for start, _, rule in divided if rule is not None)
     formulas.compute([candidate.plan for _, candidate, _ in divided])
     for start, candidate, rule in divided:
         expected = formulas.advantages(candidate.plan)

@@ -106,7 +106,7 @@ def test_the_std_of_a_large_batch_is_named_beside_lengths_that_other_methods_rea
     assert (found["verdict"], found["plan"]["divisor"]["level"]) == ("match", "batch")
 
 
-@pytest.mark.parametrize(("groups", "kinds"), [(1_000, 2), (600, 1_000)])
+@pytest.mark.parametrize(("groups", "kinds"), [(520, 2), (520, 1_000)])
 def test_facts_of_a_large_log_are_those_of_all_its_rows(groups: int, kinds: int) -> None:
     """Of zeros and ones, a group of each kind is computed; of many rewards, formulas are solved on some groups only."""
     rewards = drawn(groups, 4, kinds)
@@ -115,7 +115,8 @@ def test_facts_of_a_large_log_are_those_of_all_its_rows(groups: int, kinds: int)
     assert (found["verdict"], found["name"], found["mismatched_rows"]) == ("match", "trl-grpo", 0)
     wrong = given.copy()
     wrong[[5, 6, 7, groups - 1]] += 0.01
-    assert (match(rewards, wrong)["mismatched_rows"], match(rewards, wrong)["mismatched_groups"]) == (4 * SIZE, 4)
+    found = match(rewards, wrong)
+    assert (found["mismatched_rows"], found["mismatched_groups"]) == (4 * SIZE, 4)
 
 
 def test_a_large_log_of_a_method_that_reads_the_order_of_rows_is_measured_on_all_of_them() -> None:
