@@ -16,12 +16,11 @@ from grpo_cli.auditing.candidates import EPSILONS, Candidate, Said, candidates, 
 from grpo_cli.auditing.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.solve import starts_of
-from grpo_cli.auditing.trial import FAR, Fit, Intervals, Judged, Log, Precision, equal
+from grpo_cli.auditing.trial import FAR, Evidence, Fit, Intervals, Judged, Log, Precision, equal
 from grpo_cli.engine import presets
 from grpo_cli.engine.group_stats import Mask
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Clip, Divisor
-from grpo_cli.engine.score import score
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.group_keys import encode
 from grpo_cli.read.narrow import Narrow
@@ -200,27 +199,26 @@ def _cause_of_log(result: Result, said: Said, plan: Plan) -> Cause | None:
 def _match(result: Result, judged: Judged) -> Match:
     narrow, best, log = result.narrow, result.fits[0], result.log
     candidate, plan = best.candidate, best.candidate.plan
+    known = log.evidence(plan)
     return Match(
         **_differences(judged, narrow, ~judged.wrong),
         name=candidate.name,
         plan=plan,
         factor=candidate.factor,
-        verdict=_verdict(result, judged),
+        verdict=_verdict(best, judged, known),
         tolerance=judged.tolerance.largest,
-        equations=log.evidence(plan).equations,
+        equations=known.equations,
         constants=candidate.constants,
         epsilon=epsilon_of(candidate, log) if best.explains_all else None,
         weights=dict(zip(narrow.reward_names, plan.rewards.weights, strict=False)),
         preset_names=list(candidate.presets),
         plain_method=plain_method(plan) if not candidate.claimed and narrow.schema is None else "",
-        without_effect=_without_effect(plan, judged.log.table),
+        without_effect=_without_effect(plan, judged.log),
     )
 
 
-def _verdict(result: Result, judged: Judged) -> Verdict:
+def _verdict(best: Fit, judged: Judged, known: Evidence) -> Verdict:
     """docs/trainers.md explains the words."""
-    best = result.fits[0]
-    known = result.log.evidence(best.candidate.plan)
     if not np.nan_to_num(judged.log.logged).any():
         return "nothing"
     if not best.explains_all:
@@ -277,22 +275,22 @@ def _check_claim(claim: Plan, result: Result) -> Claim:
     judged = Judged.of(Candidate(claim, claimed=True), result.log)
     changed = presets.differences(result.fits[0].candidate.plan, claim) if judged.wrong.any() else {}
     # Rules that apply to no row of this file cause no difference.
-    without_effect = {*_without_effect(claim, judged.log.table), *claim.unread}
+    without_effect = {*_without_effect(claim, judged.log), *claim.unread}
     return Claim(
         **_differences(judged, result.narrow, np.ones(len(judged.wrong), dtype=bool)),
         differs={key: Differing(*each) for key, each in changed.items() if key not in without_effect},
     )
 
 
-def _without_effect(plan: Plan, table: pl.DataFrame) -> list[str]:
+def _without_effect(plan: Plan, log: Log) -> list[str]:
     """The plan fields for kinds of rows and groups that this file does not have."""
-    frame = score(plan, table).frame
-    known = table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
+    frames = log.formulas.shaped(plan).frames
+    known = log.table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
     decides = {
-        ("rewards.missing",): (~frame[".scorable"]).any(),
+        ("rewards.missing",): not frames.select([".scorable"])[".scorable"].all(),
         ("rewards.component_missing",): not known.select(pl.all_horizontal(pl.all())).to_series().all(),
-        ("alone.baseline", "alone.sd", "alone.result"): (frame[".n"] == 1).any(),
-        ("groups.zero_variance",): frame[".zero_variance"].fill_null(value=False).any(),
+        ("alone.baseline", "alone.sd", "alone.result"): (frames.groups[".n"] == 1).any(),
+        ("groups.zero_variance",): frames.groups[".zero_variance"].fill_null(value=False).any(),
     }
     return [name for names, some in decides.items() if not some for name in names]
 

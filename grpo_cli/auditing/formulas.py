@@ -78,19 +78,15 @@ class Formulas:
         for formulas in waiting.values():
             first, *_ = formulas.values()
             with self._left_out_if_it_fails(first.method):
-                computed = self._shaped_for(first).advantages([*formulas.values()])
+                computed = self.shaped(first).advantages([*formulas.values()])
                 self.known.update(zip(formulas, computed, strict=True))
 
-    def _shaped_for(self, plan: Plan) -> Shaped:
+    def shaped(self, plan: Plan) -> Shaped:
+        """The plan up to its estimator."""
         key = _shaped_key(plan, missing=self.has_missing)
         if key not in self._shaped:
             self._shaped[key] = Shaped.of(plan, self.table)
         return self._shaped[key]
-
-    def groups(self, plan: Plan) -> pl.DataFrame:
-        """The quantities of each group's rewards, and its batch."""
-        frames = self._shaped_for(plan).frames
-        return frames.groups.with_columns(batch=pl.Series(frames.batch_of_group))
 
     def plain(self, plan: Plan) -> Plan:
         """The plan without what changes nothing in these rows: the sum of one reward, a threshold for zeros and ones."""

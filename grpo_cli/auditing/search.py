@@ -58,8 +58,9 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
         yield tried, exact
         tolerances = [*_readings_of_rewards(narrow), *_rounded_readings(logged)]
         yield from ((tried, tolerance) for tolerance in tolerances)
-        enough = reading.evidence(Plan.of({})).suffices(components)
-        for weights in of_rewards(log, components) if components > 1 and not said.weights and enough else ():
+        if components == 1 or said.weights or not reading.evidence(Plan.of({})).suffices(components):
+            return
+        for weights in of_rewards(log, components):
             tried_again = candidates(replace(said, weights=weights), roles, components, tool)
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
             yield from ((with_weights, tolerance) for tolerance in (exact, *tolerances))

@@ -361,12 +361,13 @@ def of_groups(start: Start) -> Iterator[Ruled]:
     factors = _factors(start.values, log)
     if factors is None:
         return
-    groups = log.formulas.groups(plan)
+    frames = log.formulas.shaped(plan).frames
+    groups = frames.groups
     n, squares = groups[".n"].to_numpy(), groups[".squares"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         std = np.where(squares == 0, 0.0, np.sqrt(squares / (n - 1)))
     facts = {
-        "batch": groups["batch"].to_numpy(),
+        "batch": frames.batch_of_group,
         "rate": groups[".mean"].clip(0.0, 1.0).to_numpy(),
         "std": std,
         "mean": finite_means(log.codes, log.table["reward.0"], len(groups)),
