@@ -18,7 +18,6 @@ from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.search import search
 from grpo_cli.auditing.trial import FAR
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
-from grpo_cli.engine.group_stats import AnyCodes
 from grpo_cli.engine.moments import Vector
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.read.checks import CHECKS, check, lone_rollouts, rows_counted, unequal_siblings
@@ -34,10 +33,8 @@ LISTED: Final = 10
 # Without the checks of how the rows of a rollout count: an audit finds that out.
 AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
 PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may merge
-UNEQUAL: Final = 0.01  # relative to max(1, |A|): more than rounding to 16 bits or two decimals changes an advantage
 ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
-# Norm of a key's differences from the same values in the order of the rewards, in stds: two blocks nearly always have more.
-DISORDER: Final = 0.1
+DISORDER: Final = 0.1  # of a key with two blocks, nearly always; rounding to 16 bits or two decimals makes less
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
 
 
@@ -147,7 +144,7 @@ class Audit:
             if (number := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
                 continue  # the same groups and batches again, for instance if there is only one step
             self.tried.add(number)
-            if before is not None and not _rises(narrow, logged):
+            if before is not None and not _several_rewards(narrow) and _disorder(narrow, logged) > DISORDER:
                 continue
             notes = [*filter(None, [note, treatment])]
             self.phase(", ".join([f"trying formulas on {len(logged):,} rows", *notes]))
@@ -228,41 +225,26 @@ def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:
         yield ", ".join(filter(None, [best.note, note])), cut, cut.request.rule
 
 
-def _by_reward(narrow: Narrow, logged: Vector) -> tuple[AnyCodes, Vector] | None:
-    """The group and the advantage of every row, group by group, the lowest reward first; None for several rewards.
-
-    Of equal rewards the highest advantage is first.
-    """
-    table = narrow.table
-    if "reward.1" in table.columns:
-        return None
-    codes, reward = table["group"].to_numpy(), table["reward.0"].to_numpy()
-    known = np.isfinite(reward) & np.isfinite(logged)
-    codes, reward, logged = codes[known], reward[known], logged[known]
-    order = np.lexsort((-logged, reward, codes))
-    return codes[order], logged[order]
-
-
-def _rises(narrow: Narrow, logged: Vector) -> bool:
-    """Whether no row of a group has a higher reward and a lower advantage than another; True for several rewards."""
-    rows = _by_reward(narrow, logged)
-    if rows is None:
-        return True
-    codes, given = rows
-    falls = given[1:] < given[:-1] - UNEQUAL * np.maximum(1.0, np.abs(given[:-1]))
-    return not (falls & (codes[1:] == codes[:-1])).any()
-
-
 def _may_be_cut(best: Result) -> bool:
     """Whether keys may have blocks that were scored separately, by a formula that explains every row.
 
-    If no key has any, a formula explains some rows. If all have some, a reward has different advantages in the blocks of a key: the values of
-    some key do not rise with the reward.
+    If no key has any, a formula explains some rows. If all have some, a reward has different advantages in the blocks of a key.
     """
-    logged, fit = best.log.whole.logged, best.fits[0]
-    rows = _by_reward(best.narrow, logged)
-    if fit.unexplained <= FAR * len(logged) or rows is None:
-        return fit.unexplained > ODD * len(logged)
-    codes, given = rows
-    squares = np.bincount(codes, (given - given[np.lexsort((given, codes))]) ** 2)
-    return bool(squares.max(initial=0.0) > (DISORDER * given.std()) ** 2)
+    rows, unexplained = best.fits[0].rows, best.fits[0].unexplained
+    if unexplained <= FAR * rows:
+        return unexplained > ODD * rows
+    return _several_rewards(best.narrow) or _disorder(best.narrow, best.log.whole.logged) > DISORDER
+
+
+def _several_rewards(narrow: Narrow) -> bool:
+    return "reward.1" in narrow.table.columns
+
+
+def _disorder(narrow: Narrow, logged: Vector) -> float:
+    """How far the advantages of some group are from those that rise with its first reward: the norm, in stds of all."""
+    codes, reward = narrow.table["group"].to_numpy(), narrow.table["reward.0"].to_numpy()
+    known = np.isfinite(reward) & np.isfinite(logged)
+    codes, reward, logged = codes[known], reward[known], logged[known]
+    given, rising = logged[np.lexsort((-logged, reward, codes))], logged[np.lexsort((logged, codes))]
+    squares = np.bincount(np.sort(codes), (given - rising) ** 2)
+    return float(np.sqrt(squares.max(initial=0.0)) / (logged.std() or 1.0))

@@ -191,6 +191,18 @@ def test_a_key_that_was_sampled_twice_is_cut_into_blocks() -> None:
     assert any("--group-size 8" in note for note in facts["notes"])
 
 
+@pytest.mark.parametrize(("apart", "is_cut"), [(0.0, False), (0.6, True)])
+def test_keys_are_cut_into_blocks_only_where_one_reward_has_several_advantages(apart: float, is_cut: bool) -> None:  # noqa: FBT001 - a case is a pair
+    """Every other block of four rows has lower advantages; a key has two blocks, and no formula is right."""
+    blocks = [[0.0, 1.0, 0.25, 0.5], [0.5, 0.75, 0.0, 1.0]] * 5
+    logged = [[math.tanh(3 * (r - apart * (at % 2))) for r in block] for at, block in enumerate(blocks)]
+    frame = rows(blocks, logged).with_columns(prompt_id=pl.Series([f"p{row // 8}" for row in range(40)]))
+    frame.write_parquet("logged.parquet")
+    phases: list[str] = []
+    run(Job(inputs=["logged.parquet"]), lambda name, *_: phases.append(name))
+    assert any("blocks of 4 rows" in name for name in phases) == is_cut
+
+
 def changed(groups: list[Group], logged: list[Group], which: int, values: Group) -> pl.DataFrame:
     return rows(groups, [values if k == which else group for k, group in enumerate(logged)])
 
@@ -265,7 +277,10 @@ def noisy(case: str) -> pl.DataFrame:
 
 @pytest.mark.parametrize(
     ("case", "preset"),
-    [("swift.grpo[gdpo]", "swift-gdpo"), ("trl.grpo[normalize_then_sum]", "trl-gdpo"), ("verl.gdpo", "verl-gdpo")],
+    some(
+        [("swift.grpo[gdpo]", "swift-gdpo"), ("trl.grpo[normalize_then_sum]", "trl-gdpo"), ("verl.gdpo", "verl-gdpo")],
+        2,
+    ),
 )
 def test_noise_of_float32_that_whitening_spread_is_the_cause(case: str, preset: str) -> None:
     facts = found(noisy(case), group=KEY)
@@ -637,7 +652,7 @@ SECOND = drawn(40, 8, seed=1)
 WEIGHTS = [(1.0, 0.2), (0.7, 0.3), (1.0, -0.5)]
 
 
-@pytest.mark.parametrize(("method", "weights"), some(product(["standard", "centred"], WEIGHTS), 2))
+@pytest.mark.parametrize(("method", "weights"), some(product(["standard", "centred"], WEIGHTS), 5))
 def test_weights_of_two_rewards_are_solved(method: str, weights: tuple[float, float]) -> None:
     total = [
         [weights[0] * a + weights[1] * b for a, b in zip(one, other, strict=True)]
@@ -951,6 +966,6 @@ def test_causes_count_all_groups_that_differ() -> None:
     values = [standard(stdev, 1e-4)(kind) for kind in kinds]
     groups = [kinds[k % 5] for k in range(1_200)]
     logged = [values[k % 5] if k % 3 else [0.0] * 4 for k in range(1_200)]
-    facts = found(rows(groups, logged))
+    facts = found(rows(groups, logged), group=KEY)
     assert [(cause["cause"], cause["groups"]) for cause in facts["causes"]] == [("zeroed", 400)]
     assert facts["match"]["mismatched_groups"] == 400
