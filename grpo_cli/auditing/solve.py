@@ -363,11 +363,12 @@ def of_groups(start: Start) -> Iterator[Ruled]:
         return
     frames = log.formulas.shaped(plan).frames
     groups = frames.groups
-    n, squares = groups[".n"].to_numpy(), groups[".squares"].to_numpy()
+    batch, n, squares = frames.batch_of_group, groups[".n"].to_numpy(), groups[".squares"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         std = np.where(squares == 0, 0.0, np.sqrt(squares / (n - 1)))
+        std /= group_extremes(batch, np.nan_to_num(std), int(batch.max()) + 1)[1][batch]
     facts = {
-        "batch": frames.batch_of_group,
+        "batch": batch,
         "rate": groups[".mean"].clip(0.0, 1.0).to_numpy(),
         "std": std,
         "mean": finite_means(log.codes, log.table["reward.0"], len(groups)),
@@ -379,7 +380,7 @@ def of_groups(start: Start) -> Iterator[Ruled]:
         _, spread = group_extremes(log.codes, start.parts(rule)[1], len(groups))  # a row at the mean does not show it
         divided.append((replace(named, divisor=rule), spread + epsilon))
     for one, divisor in divided:
-        for weight, constants in _weights(facts, factors * divisor):
+        for weight, constants in _weights(facts, factors * divisor, is_part=log.part_of is not None):
             weighed = replace(one, weight=weight)
             yield start.plain.with_plan(weighed, solved=constants > 0, constants=constants), None
 
@@ -396,7 +397,7 @@ def _factors(values: Vector, log: Log) -> Vector | None:
     return factors if (off <= log.tolerance.of(logged)).all() and not (factors <= 0).any() else None
 
 
-def _weights(groups: Mapping[str, Vector], factors: Vector) -> Iterator[tuple[Weight, int]]:
+def _weights(groups: Mapping[str, Vector], factors: Vector, *, is_part: bool) -> Iterator[tuple[Weight, int]]:
     """Group weights that explain these factors, each with the number of solved constants."""
     rate = groups["rate"]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -413,10 +414,10 @@ def _weights(groups: Mapping[str, Vector], factors: Vector) -> Iterator[tuple[We
         centred: Vector = values - means[batch]
         return centred
 
-    of_batch = relative(factor)
-    (spread,), (slope,) = _solved([relative(std)], of_batch), _solved([-relative(mean)], of_batch)
+    off = relative(factor - std) if is_part else factor - std  # the largest std may not be in the part
+    (slope,) = _solved([-relative(mean)], relative(factor))
     power, _ = _solved([np.log1p(-rate), np.ones(len(rate))], factor)
-    if spread > 0:
+    if np.abs(off).max() < NEARLY:
         yield Weight(by="std"), 0
     if slope > 0:
         yield Weight(by="hard", temperature=float(f"{1 / slope:.3g}")), 1

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.auditing.candidates import Said, candidates
+from grpo_cli.auditing.candidates import Candidate, Said, candidates
 from grpo_cli.auditing.formulas import Formulas
 from grpo_cli.auditing.solve import starts_of
 from grpo_cli.auditing.trial import Log
@@ -42,13 +42,18 @@ KINDS = [
 ]
 
 
+def tried(kind: Any) -> list[Candidate]:
+    """What is tried on these rewards, from another plan on for each kind."""
+    first, every = KINDS.index(kind), candidates(Said(), ("length", "input_length", "turns"), kind["components"])
+    return [*every[first:], *every[:first]]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: Any) -> None:
     table = rewards(**kind)
-    roles = ("length", "input_length", "turns")
-    plans = [candidate.plan for candidate in candidates(Said(), roles, kind["components"])]
+    plans = [candidate.plan for candidate in tried(kind)]
     assert len(plans) > 200
-    formulas, together = Formulas(table, {}), some(plans[KINDS.index(kind) :], 6)
+    formulas, together = Formulas(table, {}), some(plans, 9)
     formulas.compute(together)
     for plan in together:
         alone = kept_advantages(score(plan, table).frame)
@@ -60,8 +65,7 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
     table = rewards(**kind)
     log = Log.of(table, np.zeros(len(table)), {})
     formulas = log.formulas
-    tried = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
-    divided = [(start, *member) for start in starts_of(tried, log) for member in some(start.members, 3)]
+    divided = [(start, *member) for start in starts_of(some(tried(kind), 4), log) for member in start.members]
     formulas.compute(start.bare(rule) for start, _, rule in divided if rule is not None)
     formulas.compute([candidate.plan for _, candidate, _ in divided])
     for start, candidate, rule in divided:
