@@ -14,6 +14,7 @@ from grpo_cli.browse.model import Model
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.render.text import count
+from grpo_cli.values.cells import Excerpt
 
 # Words that a file contains as they are shown, unless a letter is escaped; JSON may differ in other characters.
 _WORDS: Final = re.compile(r"\w+(?: \w+)*", re.ASCII)
@@ -47,7 +48,7 @@ class Search:
                 inside, rows = places[start:end] - first, self._rows[start:end]
                 table.source.check()
                 for passed, numbers, frame in table.format.rows_perhaps_with(
-                    table.source, narrow.scans[file].index, inside, columns.names, self._word.encode()
+                    table.source, Excerpt(narrow.scans[file].index, inside, columns.names), self._word.encode()
                 ):
                     if not self.going:
                         return

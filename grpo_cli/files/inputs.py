@@ -82,6 +82,7 @@ class Input:
     max_line: int = field(default=MAX_LINE, compare=False)
     written_as: str = ""  # the suffix of an output beside it, if its format is read-only
     deferred: bool = False  # whether its lines say where their texts are
+    left_out: tuple[int, ...] = ()  # numbers of lines of the file that it lacks
     on_read: Callable[[int], None] | None = field(
         default=None, compare=False, repr=False
     )  # gets the offset read so far
@@ -184,7 +185,9 @@ class Section(Input):
     def between(cls, whole: Input, start: int, end: int) -> Self:
         """The bytes from a start to an end."""
         pin = replace(whole.pin, size=end - start)
-        return cls(whole.name, whole.path, pin, max_line=whole.max_line, whole=whole, start=start)
+        return cls(
+            whole.name, whole.path, pin, max_line=whole.max_line, left_out=whole.left_out, whole=whole, start=start
+        )
 
     def open(self) -> BinaryIO:
         """Open at the first byte of the section."""

@@ -33,7 +33,7 @@ from grpo_cli.formats.columnar import (
 from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
 from grpo_cli.formats.verify import once_each
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.paths import refuse_doubled
 from grpo_cli.values.slices import within
 
@@ -91,18 +91,16 @@ class Arrow(Format):
             # Of pyarrow 26; an older one has to read every batch to know.
             return int(reader.count_rows()) if hasattr(reader, "count_rows") else None
 
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of single rows, read from the record batches up to the last with a wanted row."""
         schema = _schema(source)
-        ways = steps(source, columns, schema)
+        ways = steps(source, wanted.columns, schema)
         with _opened(source, _positions(schema, ways)) as reader:
             batches = (batch for batch, _ in _batches(reader))
-            for batch, here in within(batches, numbers):
+            for batch, here in within(batches, wanted.numbers):
                 for low in range(0, len(here), _TEXTS):
                     some = runs_of(pa.Table.from_batches([batch]), here[low : low + _TEXTS])
-                    yield cells_of(frame_of(some), ways, source, as_json=as_json)
+                    yield cells_of(frame_of(some), ways, source, as_json=wanted.as_json)
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """All rows of a file; for an object, the first rows."""

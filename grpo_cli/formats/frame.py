@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import InMemory, Input
 from grpo_cli.formats.interface import Index, Reader, Scanned
-from grpo_cli.values.cells import Field, field_of, typed
+from grpo_cli.values.cells import Excerpt, Field, field_of, typed
 from grpo_cli.values.paths import Absent, absent, refuse_doubled
 
 FIRST: Final = 4096  # rows that are cheap to compute, even of a lazy frame
@@ -56,15 +55,13 @@ class FrameReader(Reader):
         place = partial(self.place, source)
         return Scanned(pl.DataFrame([typed(wanted, columns[wanted.name], place) for wanted in fields]))
 
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns at ascending rows; rows after the last of them are not computed."""
-        frame = pl.DataFrame(self._taken(source, columns, int(numbers[-1]) + 1))[numbers]
-        if as_json:
+        frame = pl.DataFrame(self._taken(source, wanted.columns, int(wanted.numbers[-1]) + 1))[wanted.numbers]
+        if wanted.as_json:
             from grpo_cli.formats.columnar import cells_of  # imports pyarrow, as above
 
-            frame = cells_of(frame, {name: [name] for name in columns}, source, as_json=True)
+            frame = cells_of(frame, {name: [name] for name in wanted.columns}, source, as_json=True)
         yield frame
 
     def text_columns(self, source: Input) -> Sequence[str]:

@@ -26,7 +26,7 @@ from grpo_cli.formats.blocks import raw_lines
 from grpo_cli.formats.interface import Format, Index, Scanned, Weaving
 from grpo_cli.formats.jsonl.format import Jsonl, lines_of
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.json_text import DECODER, refuse_doubled_inside
 from grpo_cli.values.paths import value_at
 
@@ -116,20 +116,20 @@ class Trials(Jsonl):
         """The first rows: each has a file of its own."""
         return range(min(height, _CHEAP))
 
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of these rows; no other conversations are read."""
-        if not _ask_for_texts(columns):
-            yield from super().rows(source, index, numbers, columns, as_json=as_json)
+        if not _ask_for_texts(wanted.columns):
+            yield from super().rows(source, wanted)
             return
-        lines = lines_of(source, index, numbers)
+        lines = lines_of(source, wanted.index, wanted.numbers)
         while some := list(islice(lines, _AT_ONCE)):
-            if as_json and [*columns] == [_TEXTS]:  # for `export`: skips making a line only to parse it again
+            if wanted.as_json and [*wanted.columns] == [
+                _TEXTS
+            ]:  # for `export`: skips making a line only to parse it again
                 texts = [[json.dumps(said) if said else None] for _, said in _conversations(source, some)]
-                yield cells.frame_of_rows(texts, columns, as_json=True)
+                yield cells.frame_of_rows(texts, wanted.columns, as_json=True)
                 continue
-            yield from super().rows(_held(source, some), None, np.arange(len(some)), columns, as_json=as_json)
+            yield from super().rows(_held(source, some), wanted._replace(index=None, numbers=np.arange(len(some))))
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:
         """Write the whole table with the new columns."""

@@ -12,7 +12,7 @@ import polars as pl
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 
 # Where the rows of a file are; opaque to all but the format that found them, and picklable. None if it would save
 # nothing, or if the file was not scanned in this process: the format then finds the rows again.
@@ -99,8 +99,8 @@ class Reader(ABC):
         """Those of `columns` in objects around the rollouts, where new columns never go."""
         return frozenset()
 
-    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
-        """Rows (0 is the first) in messages; `left_out` are numbers of lines that `source` no longer has."""
+    def places(self, source: Input, rows: Sequence[int]) -> list[str]:
+        """Rows (0 is the first) in messages."""
         return [f"{source.name} row {row + 1}" for row in rows]
 
     def place(self, source: Input, row: int) -> str:
@@ -116,28 +116,26 @@ class Reader(ABC):
         return [(0, source.pin.size)]
 
     @abstractmethod
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
-        """Some columns of single rows in ascending order, as JSON texts or as values; null if a row lacks the column.
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
+        """The wanted cells; null if a row lacks the column.
 
         Together the frames have all rows; each is small enough for memory.
         """
 
-    def lists(self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    def lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """`rows` of columns that should be lists of numbers: as lists, or as JSON texts where the file has no lists."""
-        return self.rows(source, index, numbers, columns, as_json=not self.typed_cells)
+        return self.rows(source, wanted._replace(as_json=not self.typed_cells))
 
     def rows_perhaps_with(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], word: bytes
+        self, source: Input, wanted: Excerpt, word: bytes
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
         """`rows` as JSON texts, perhaps without rows that lack an ASCII word in any case and any escaping.
 
         Part by part: how many of the rows have been searched so far, the rows in the part, and their texts.
         """
         passed = 0
-        for frame in self.rows(source, index, numbers, columns, as_json=True):
-            part = numbers[passed : passed + len(frame)]
+        for frame in self.rows(source, wanted._replace(as_json=True)):
+            part = wanted.numbers[passed : passed + len(frame)]
             passed += len(frame)
             yield passed, part, frame
 
@@ -165,9 +163,9 @@ class Reader(ABC):
         """The index of the whole file, from the indexes of its sections."""
         return None
 
-    def without_broken(self, source: Input) -> tuple[Input, tuple[int, ...]]:
-        """The input without the lines that cannot be read, and the numbers of those lines."""
-        return source, ()
+    def without_broken(self, source: Input) -> Input:
+        """The input without the lines that cannot be read."""
+        return source
 
     # --- rollouts inside of records ----------------------------------------------------------------------------
 

@@ -581,11 +581,11 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
 def broken_lines(groups: Groups) -> Sequence[str]:
     """Warn of lines that were left out because they are not JSON objects."""
     return [
-        f"{table.name}: left out {len(table.left_out)} "
-        f"{'line that is not a JSON object' if len(table.left_out) == 1 else 'lines that are not JSON objects'} "
-        f"(line {', '.join(map(str, table.left_out[:3]))}{', ...' if len(table.left_out) > 3 else ''})"  # noqa: PLR2004
+        f"{table.name}: left out {len(gone)} "
+        f"{'line that is not a JSON object' if len(gone) == 1 else 'lines that are not JSON objects'} "
+        f"(line {', '.join(map(str, gone[:3]))}{', ...' if len(gone) > 3 else ''})"  # noqa: PLR2004
         for table in groups.columns.tables
-        if table.left_out
+        if (gone := table.source.left_out)
     ]
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import count
@@ -19,7 +19,7 @@ import polars as pl
 from grpo_cli.engine.column_stats import PIECE, Words, over
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
-from grpo_cli.values.cells import JSON_TEXT, canonical
+from grpo_cli.values.cells import JSON_TEXT, Place, canonical
 
 SHOWN: Final = 3
 WORDS: Final = 1 << 64
@@ -224,7 +224,7 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
     return rows.filter(coded.codes.gather(rows).is_first_distinct()).to_list()
 
 
-def refuse_missing(name: str, key: pl.Series, place: Callable[[int], str]) -> None:
+def refuse_missing(name: str, key: pl.Series, place: Place) -> None:
     """Refuse rows without a key, which would all be one group. pandas writes a missing key as NaN."""
     wrong = {"null or missing": key.is_null()}
     if key.dtype.is_float():

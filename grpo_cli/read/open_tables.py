@@ -127,6 +127,5 @@ def open_tables(
     tables = []
     for source in (registry.as_text(replace(source, max_line=binding.max_line), deferred=True) for source in inputs):
         known = registry.of(source)
-        good, left_out = known.without_broken(source) if binding.skip_broken else (source, ())
-        tables.append(FileTable(good, known, left_out=left_out))
+        tables.append(FileTable(known.without_broken(source) if binding.skip_broken else source, known))
     return recognise(tables, binding, over)

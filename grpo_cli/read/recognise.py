@@ -33,7 +33,7 @@ from grpo_cli.read.known_names import (
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.schemas.sample import Sample, misfit, reward_names, values_of
 from grpo_cli.schemas.table import LISTED, LONG, NESTED, NONE, REFUSED, SHAPES, Schema, schema, schemas
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.chat import is_message, responds
 from grpo_cli.values.paths import PARENT
 
@@ -213,7 +213,7 @@ def _first_records(table: Table, names: Collection[str], reward: str) -> Sequenc
         records = [{} for _ in range(rows)]
         for name in dict.fromkeys((reward, *(name for name in names if name in table.columns()))):
             with suppress(DataError):  # a type that cannot be read has no texts
-                values = table.records(None, np.arange(rows), [name])
+                values = table.records(Excerpt(None, np.arange(rows), [name]))
                 records = [{**record, **value} for record, value in zip(records, values, strict=True)]
     return [{**record, reward: next(iter(values_of(record, reward)), None)} for record in records]
 

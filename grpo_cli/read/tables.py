@@ -21,7 +21,18 @@ from grpo_cli.formats.interface import Format, Reader, Scanned
 from grpo_cli.read.known_names import STEPS
 from grpo_cli.schemas.sample import Sample
 from grpo_cli.schemas.table import LONG, Derived, Mark, Schema
-from grpo_cli.values.cells import Field, Kind, Place, as_number, canonical, key_series, number_series, where, words
+from grpo_cli.values.cells import (
+    Excerpt,
+    Field,
+    Kind,
+    Place,
+    as_number,
+    canonical,
+    key_series,
+    number_series,
+    where,
+    words,
+)
 from grpo_cli.values.json_text import ABSENT, value_of
 from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import Absent, splits
@@ -102,7 +113,6 @@ class Table:
     source: Input
     format: Reader
     schema: Schema | None = None
-    left_out: tuple[int, ...] = ()  # numbers of lines that were left out before reading
     late: tuple[str, ...] = ()  # further column names that a scan found
     refused: tuple[str, ...] = ()  # names that no row may have: columns of the output
 
@@ -122,7 +132,7 @@ class Table:
 
     def places(self, rows: Sequence[int]) -> list[str]:
         """Rows (0 = the first) in messages: in a file of lines, by their lines, for which the file is read once."""
-        return self.format.places(self.source, rows, self.left_out)
+        return self.format.places(self.source, rows)
 
     @cached_property
     def row_count(self) -> int | None:
@@ -143,33 +153,29 @@ class Table:
         """All top-level names; for JSON lines, those of some rows."""
         return list({**self._head, **dict.fromkeys(self.late)})
 
-    def rows(
-        self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
-    ) -> Iterator[pl.DataFrame]:
-        """Some columns at ascending rows, as values or as JSON texts; Absent if the file lacks one, InputChanged if it lacks a row."""
-        return self._every(self.format.rows(self.source, index, numbers, columns, as_json=as_json), len(numbers))
+    def rows(self, wanted: Excerpt) -> Iterator[pl.DataFrame]:
+        """The wanted cells; Absent if the file lacks a column, InputChanged if it lacks a row."""
+        return self._every(self.format.rows(self.source, wanted), len(wanted.numbers))
 
-    def lists(self, index: Any, numbers: Index, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        """Some columns at ascending rows as lists of numbers, or as JSON texts where the file has no lists."""
-        inside = [name.removeprefix(self.prefix) for name in columns]
-        for frame in self._every(self.format.lists(self.source, index, numbers, inside), len(numbers)):
-            frame.columns = [*columns]
+    def lists(self, wanted: Excerpt) -> Iterator[pl.DataFrame]:
+        """The wanted cells as lists of numbers, or as JSON texts where the file has no lists."""
+        inside = wanted._replace(columns=[name.removeprefix(self.prefix) for name in wanted.columns])
+        for frame in self._every(self.format.lists(self.source, inside), len(wanted.numbers)):
+            frame.columns = [*wanted.columns]
             yield frame
 
-    def records(
-        self, index: Any, numbers: Index, columns: Sequence[str], *, as_json: bool = False
-    ) -> list[dict[str, Any]]:
+    def records(self, wanted: Excerpt) -> list[dict[str, Any]]:
         """The same as a dictionary for each row, without the columns that the file lacks; derived values take a scan."""
-        if not columns:
-            return [{} for _ in numbers]
+        if not wanted.columns:
+            return [{} for _ in wanted.numbers]
         try:
-            return [row for frame in self.rows(index, numbers, columns, as_json=as_json) for row in frame.to_dicts()]
+            return [row for frame in self.rows(wanted) for row in frame.to_dicts()]
         except Absent as error:
             lost = error.column
-        found = self.records(index, numbers, [name for name in columns if name != lost], as_json=as_json)
-        if not as_json:
+        found = self.records(wanted._replace(columns=[name for name in wanted.columns if name != lost]))
+        if not wanted.as_json:
             with suppress(GrpoError):
-                values = self.scan([Field(lost, "key")]).frame[lost].gather(numbers)
+                values = self.scan([Field(lost, "key")]).frame[lost].gather(wanted.numbers)
                 return [{**row, lost: value} for row, value in zip(found, values, strict=True)]
         return found
 
@@ -308,14 +314,17 @@ class Located:
         A line of JSON that lacks one has null; a Parquet file that lacks one is an error.
         """
         for at, here in self.by_file(self.places_of(rows)):
-            yield from self.tables[at].rows(self.scans[at].index, here, columns, as_json=as_json)
+            yield from self.tables[at].rows(Excerpt(self.scans[at].index, here, columns, as_json))
 
     def records(self, rows: Index, columns: Sequence[str], *, as_json: bool = False) -> list[dict[str, Any]]:
         """The values, or the JSON texts, of columns at rows in any order; a record lacks the columns that its file lacks."""
         places, which = np.unique(self.places_of(rows), return_inverse=True)
-        wanted = {self.tables[at].name: (self.scans[at].index, here) for at, here in self.by_file(places)}
+        wanted = {
+            self.tables[at].name: Excerpt(self.scans[at].index, here, columns, as_json)
+            for at, here in self.by_file(places)
+        }
         tables = [table for table in self.tables if table.name in wanted]
-        parts = self.over(partial(_records, wanted=wanted, columns=columns, as_json=as_json), tables)
+        parts = self.over(partial(_records, wanted=wanted), tables)
         found = [record for part in parts for record in part]
         return [found[at] for at in which.tolist()]
 
@@ -325,10 +334,8 @@ class Located:
         return all(table.format.has_types for table in self.tables)
 
 
-def _records(
-    table: Table, wanted: Mapping[str, tuple[Any, Index]], columns: Sequence[str], *, as_json: bool
-) -> list[dict[str, Any]]:
-    return table.records(*wanted[table.name], columns, as_json=as_json)
+def _records(table: Table, wanted: Mapping[str, Excerpt]) -> list[dict[str, Any]]:
+    return table.records(wanted[table.name])
 
 
 def refuse_changed(tables: Sequence[Table]) -> None:

@@ -17,7 +17,7 @@ from grpo_cli.engine.moments import Index, Vector
 from grpo_cli.errors import DataError, short
 from grpo_cli.parallel import ahead
 from grpo_cli.read.tables import Found, KlField, Located, OverTables, Table
-from grpo_cli.values.cells import Place, as_number
+from grpo_cli.values.cells import Excerpt, Place, as_number
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Ints
 from grpo_cli.values.token_lists import Bools
@@ -114,7 +114,7 @@ def of_table(
     """
     names = list(dict.fromkeys([*columns, mask] if mask else columns))
     unseen, done = {*names}, 0
-    for frame in table.lists(index, here, names):
+    for frame in table.lists(Excerpt(index, here, names)):
         unseen -= {series.name for series in frame if series.null_count() < len(series)}
         for some in frame.iter_slices(max(1, len(frame) * _BYTES // max(1, int(frame.estimated_size())))):
 

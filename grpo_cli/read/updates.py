@@ -47,7 +47,7 @@ def updated(table: Table, name: str) -> pl.Series | None:
     key, newest = table.schema.updates, dict[str, float]()
     for file in updates_of(table):
         known = registry.of(source := Input.at(file))
-        good, _ = known.without_broken(source)  # the last line may still be written
+        good = known.without_broken(source)  # the last line may still be written
         with suppress(Absent):  # the updates of a trainer have no advantages
             found = known.scan(good, [Field(key, "key"), Field(name, "number")]).frame
             found = found.filter(found[name].is_not_null())

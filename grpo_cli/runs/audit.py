@@ -29,7 +29,7 @@ from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, condition_of, made, shape_of
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
-from grpo_cli.values.cells import Field, number_series, where
+from grpo_cli.values.cells import Excerpt, Field, number_series, where
 from grpo_cli.values.paths import Absent
 from grpo_cli.write.write_outputs import Phase
 
@@ -183,6 +183,6 @@ def _token_lists(table: Table, name: str) -> pl.Series:
         if not (table.schema and table.schema.layout in LISTED):
             raise
     scanned = table.scan([])
-    frames = table.rows(scanned.index, np.arange(len(scanned.frame)), [name], as_json=True)
+    frames = table.rows(Excerpt(scanned.index, np.arange(len(scanned.frame)), [name], as_json=True))
     values = [None if text is None else json.loads(text) for frame in frames for text in frame[name]]
     return number_series(field, values, table.place)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import wraps
-from typing import Any, Concatenate, Final, Literal, ParamSpec
+from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec
 
+import numpy as np
 import polars as pl
 
 from grpo_cli.errors import DataError
@@ -31,6 +32,15 @@ class Field:
 
     name: str
     kind: Kind
+
+
+class Excerpt(NamedTuple):
+    """Some columns of single rows in ascending order, as JSON texts or as values; `index` says where the rows of the file are."""
+
+    index: Any
+    numbers: np.ndarray
+    columns: Sequence[str]
+    as_json: bool = False
 
 
 def typed(field: Field, series: pl.Series, place: Place) -> pl.Series:

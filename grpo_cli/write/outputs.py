@@ -151,7 +151,7 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
             raise UsageError(f"--in-place and {flag} cannot be combined", "leave one of them out")
     for table in tables:
         for wrong, why, cure in (
-            (table.left_out, "cannot be changed in place: it has lines to leave out", "give -o FILE"),
+            (table.source.left_out, "cannot be changed in place: it has lines to leave out", "give -o FILE"),
             (table.source.written_as, "cannot be changed in place: its format is read-only", _NAME_A_FILE),
             (table.source.fd is not None, "is a pipe, which cannot be changed in place", "leave out --in-place"),
             (not table.source.is_local, "is in an object store and cannot be changed in place", "give -o"),
@@ -182,7 +182,7 @@ def _named_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         return [Target(None, tables[0].format)]  # not compressed, even if the input is: the name of an output decides
     if to is None:
         for table in tables:
-            if table.source.fd is not None and not (table.left_out or table.source.written_as):
+            if table.source.fd is not None and not (table.source.left_out or table.source.written_as):
                 raise UsageError(f"{table.name} is a pipe: the output needs a name", "give -o FILE, or -o -")
         names = [_name_beside(_name_as_written(table), output.word) for table in tables]
     elif is_folder(to):

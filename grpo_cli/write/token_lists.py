@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final, cast
 
@@ -23,7 +23,7 @@ from grpo_cli.read.tables import Table, column_names
 from grpo_cli.read.texts import of_texts, refuse_same_column
 from grpo_cli.read.token_numbers import IGNORED, token_numbers
 from grpo_cli.values import token_lists
-from grpo_cli.values.cells import where
+from grpo_cli.values.cells import Place, where
 from grpo_cli.values.paths import is_there
 from grpo_cli.values.slices import Ints
 
@@ -181,7 +181,7 @@ def token_advantages(
     texts: pl.DataFrame,
     advantages: pl.Series,
     columns: TokenColumns,
-    place: Callable[[int], str],
+    place: Place,
     at_once: int = token_lists.AT_ONCE,
 ) -> Iterator[pl.DataFrame]:
     """The texts with JSON lists of advantages, in frames of about `at_once` tokens, since lists take much memory."""
@@ -194,7 +194,7 @@ def token_advantages(
 
 
 def response_tokens(
-    texts: pl.DataFrame, columns: TokenColumns, place: Callable[[int], str], at_once: int = token_lists.AT_ONCE
+    texts: pl.DataFrame, columns: TokenColumns, place: Place, at_once: int = token_lists.AT_ONCE
 ) -> Iterator[pl.Series]:
     """For each row, a list that is true for the tokens of the response, in series of about `at_once` tokens.
 
@@ -231,7 +231,7 @@ def response_tokens(
             parts, sizes, size = [], [], 0
 
 
-def _mask(text: str | None, name: str, at: int, place: Callable[[int], str]) -> np.ndarray:
+def _mask(text: str | None, name: str, at: int, place: Place) -> np.ndarray:
     """The mask as booleans."""
     try:
         mask = json.loads(_unquoted(text))
@@ -242,7 +242,7 @@ def _mask(text: str | None, name: str, at: int, place: Callable[[int], str]) -> 
     return np.array([value not in IGNORED for value in mask], bool)
 
 
-def _counts(texts: pl.Series, name: str, place: Callable[[int], str]) -> list[int]:
+def _counts(texts: pl.Series, name: str, place: Place) -> list[int]:
     """The number of items of each list; a number counts as itself."""
     counts = []
     for at, text in enumerate(map(_unquoted, texts)):
@@ -261,7 +261,7 @@ def _unquoted(text: str | None) -> str:
     return str(json.loads(text)) if text is not None and text.startswith('"') else text or ""
 
 
-def _whole(text: str | None, name: str, at: int, place: Callable[[int], str]) -> int:
+def _whole(text: str | None, name: str, at: int, place: Place) -> int:
     try:
         value = float(_unquoted(text))
     except ValueError:

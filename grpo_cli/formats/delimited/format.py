@@ -32,7 +32,7 @@ from grpo_cli.formats.verify import Cell, Record, first_difference, once_each
 from grpo_cli.formats.weave_text import refuse_height, weave_blocks
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field, Place
+from grpo_cli.values.cells import Excerpt, Field, Place
 from grpo_cli.values.paths import absent, refuse_doubled
 from grpo_cli.values.slices import Buffer, Ints, filled, within
 
@@ -111,14 +111,14 @@ class Delimited(Format):
         header = next(rows, [])
         return [dict(zip(header, row, strict=False)) for row in islice(rows, _SAMPLE)]
 
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """The texts of some cells; nothing after the block of the last row is read."""
-        with closing(self._parts(source, columns, lambda texts, _: texts)) as parts:
-            for part, here in within(parts, numbers, lambda part: part.rows.height):
-                texts = {name: text.gather(pl.Series(here)) for name, text in zip(columns, part.columns, strict=True)}
-                yield pl.DataFrame({k: cells.canonical(text) if as_json else text for k, text in texts.items()})
+        with closing(self._parts(source, wanted.columns, lambda texts, _: texts)) as parts:
+            for part, here in within(parts, wanted.numbers, lambda part: part.rows.height):
+                texts = {
+                    name: text.gather(pl.Series(here)) for name, text in zip(wanted.columns, part.columns, strict=True)
+                }
+                yield pl.DataFrame({k: cells.canonical(text) if wanted.as_json else text for k, text in texts.items()})
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> range:
         """The rows in the first bytes; of a packed file, which does not say how many it has, the first ones."""

@@ -27,7 +27,7 @@ from grpo_cli.formats.json_document.walk import Rollout, Rollouts
 from grpo_cli.formats.jsonl.lines import is_blank
 from grpo_cli.formats.verify import Record, first_difference, json_record
 from grpo_cli.values import cells, json_text
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.column_types import refuse_broken_names, series_of
 from grpo_cli.values.json_text import refuse_doubled, refuse_doubled_inside
 from grpo_cli.values.paths import PARENT, absent
@@ -161,35 +161,33 @@ class Documents(Format):
     def _place(self, source: Input, row: int, lines: Sequence[int]) -> str:
         return f"{source.name}:{lines[row]}" if self.lined else f"{source.name} row {row + 1}"
 
-    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
+    def places(self, source: Input, rows: Sequence[int]) -> list[str]:
         if not self.lined:
             return super().places(source, rows)
         lines = [document.line for document in self.texts(source) for _ in document.rows]
         return [self._place(source, row, lines) for row in rows]
 
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts; the JSON texts of their own fields are unchanged.
 
         As in a scan, if other rollouts have a field of their own, a rollout without it gets none from the objects around it.
         """
-        wanted = [(name, _outline(self, source).far.get(name)) for name in columns]
+        paths = [(name, _outline(self, source).far.get(name)) for name in wanted.columns]
         every = ((document, row) for document in self.texts(source) for row in document.rows)
-        taken = frozenset(numbers.tolist())
-        last = int(numbers.max(initial=0))
+        taken = frozenset(wanted.numbers.tolist())
+        last = int(wanted.numbers.max(initial=0))
         first = enumerate(islice(every, last + 1))
         chosen = ((at, document, row) for at, (document, row) in first if at in taken)
         while some := list(islice(chosen, _TEXTS)):
             try:
                 found = [
                     [
-                        _cell(document, row, *column, partial(self.place, source, at), as_json=as_json)
-                        for column in wanted
+                        _cell(document, row, *column, partial(self.place, source, at), as_json=wanted.as_json)
+                        for column in paths
                     ]
                     for at, document, row in some
                 ]
-                yield cells.frame_of_rows(found, columns, as_json=as_json)
+                yield cells.frame_of_rows(found, wanted.columns, as_json=wanted.as_json)
             except ValueError as error:
                 wrong = "not UTF-8" if isinstance(error, UnicodeEncodeError) else error
                 raise DataError(f"{source.name}: {wrong}") from None

@@ -19,7 +19,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.interface import ADD_LONG, Compared, Format, Index, PartOfRecord, Scanned, Weaving
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.chat import is_message
 from grpo_cli.values.json_text import items_of
 from grpo_cli.values.paths import PARENT
@@ -147,53 +147,51 @@ class Lists(Format):
         self._refuse_otherlengths(source, name, here, sizes, column, single=False)
         return cells.key_series(name, list(chain.from_iterable(values))) if values else _spread(name, column, sizes)
 
-    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
+    def places(self, source: Input, rows: Sequence[int]) -> list[str]:
         """Rollouts in messages: by their record, and their number in the record."""
         sizes = self._known(source, None).sizes
         ends = np.cumsum(sizes)
         records = np.searchsorted(ends, rows, side="right")
         inside = rows - (ends - sizes)[records]
-        wheres = self.base.places(source, records.tolist(), left_out)
+        wheres = self.base.places(source, records.tolist())
         return [f"{where}, rollout {at + 1}" for where, at in zip(wheres, inside.tolist(), strict=True)]
 
     def _known(self, source: Input, index: _Facts | None) -> _Facts:
         """The facts that the scan found; without a scan the file is read for them."""
         return self.scan(source, ()).index if index is None else index
 
-    def rows(
-        self, source: Input, index: _Facts | None, numbers: Ints, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of single rollouts: lists with an item per rollout are split, all else is repeated.
 
         A list of another length in such a column is not split: its rollouts have no value.
         """
-        known = self._known(source, index)
+        known = self._known(source, wanted.index)
         sizes = known.sizes
-        apart = self.of_rollouts(source, known, columns)
+        apart = self.of_rollouts(source, known, wanted.columns)
         ends = np.cumsum(sizes)
-        record_of = np.searchsorted(ends, numbers, side="right")
-        inside = numbers - (ends - sizes)[record_of]
+        record_of = np.searchsorted(ends, wanted.numbers, side="right")
+        inside = wanted.numbers - (ends - sizes)[record_of]
         records = np.unique(record_of)
         done = 0
-        for frame in self.base.rows(source, known.base, records, columns, as_json=True):
+        for frame in self.base.rows(source, Excerpt(known.base, records, wanted.columns, as_json=True)):
             these = records[done : done + len(frame)]
             done += len(frame)
             first, last = np.searchsorted(record_of, [these[0], these[-1] + 1])
             at = np.searchsorted(these, record_of[first:last]).tolist()
             found = []
-            for name in columns:
+            for name in wanted.columns:
                 record_cells = [
                     _items(text, int(sizes[record])) if name in apart else [text] * int(sizes[record])
                     for record, text in zip(these, frame[name], strict=True)
                 ]
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
-                found.append(each if as_json else [None if text is None else json.loads(text) for text in each])
-            yield cells.frame_of_rows(list(zip(*found, strict=True)), columns, as_json=as_json)
+                found.append(each if wanted.as_json else [None if text is None else json.loads(text) for text in each])
+            yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted.columns, as_json=wanted.as_json)
 
     def of_rollouts(self, source: Input, index: _Facts, columns: Sequence[str]) -> set[str]:
         fits: dict[str, list[bool]] = {name: [] for name in columns}
         done, sizes, numbers = 0, index.sizes, set[str]()
-        for frame in self.base.rows(source, index.base, np.arange(len(sizes)), columns, as_json=True):
+        for frame in self.base.rows(source, Excerpt(index.base, np.arange(len(sizes)), columns, as_json=True)):
             here = sizes[done : done + len(frame)].tolist()
             done += len(frame)
             for name in columns:

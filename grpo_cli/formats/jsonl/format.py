@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from itertools import islice, pairwise
@@ -36,7 +36,7 @@ from grpo_cli.formats.jsonl.verify import first_difference
 from grpo_cli.formats.jsonl.weaving import weave
 from grpo_cli.parallel import ahead
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.json_text import ABSENT, SMALL, refuse_doubled, texts_of, value_of
 from grpo_cli.values.paths import absent
 from grpo_cli.values.slices import Ints, within
@@ -139,9 +139,9 @@ class Jsonl(Format):
         size = wide(self.block_size, len(next(_first_rows(source, raw_lines(source), 1, 1), ())))
         return typed.parts(source, size, typed.FIRST if like_first else None, inner_texts=self.inner_texts)
 
-    def places(self, source: Input, rows: Sequence[int], left_out: Sequence[int] = ()) -> list[str]:
+    def places(self, source: Input, rows: Sequence[int]) -> list[str]:
         lines = line_numbers(source, rows)
-        for gone in left_out:
+        for gone in source.left_out:
             lines = [line + (gone <= line) for line in lines]
         return [f"{source.name}:{line}" for line in lines]
 
@@ -155,18 +155,10 @@ class Jsonl(Format):
                 cuts.append(end_of_line(source, handle, cuts[-1] + size))
         return list(pairwise([*cuts, source.pin.size] if cuts[-1] < source.pin.size else cuts))
 
-    def rows(
-        self,
-        source: Input,
-        index: Known,
-        numbers: np.ndarray,
-        columns: Sequence[str],
-        *,
-        as_json: bool,
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns from the lines of these rows; JSON texts are unchanged, byte for byte."""
-        lines = zip(numbers.tolist(), lines_of(source, index, numbers), strict=False)
-        return self._frames(source, lines, columns, as_json=as_json)
+        lines = zip(wanted.numbers.tolist(), lines_of(source, wanted.index, wanted.numbers), strict=False)
+        return self._frames(source, lines, wanted.columns, as_json=wanted.as_json)
 
     def _frames(
         self, source: Input, lines: Iterable[tuple[int, bytes]], columns: Sequence[str], *, as_json: bool
@@ -191,8 +183,9 @@ class Jsonl(Format):
         if found:
             yield cells.frame_of_rows(found, columns, as_json=as_json)
 
-    def lists(self, source: Input, index: Known, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    def lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Lists of numbers as polars reads them, block by block; the values of a block that it refuses."""
+        columns = wanted.columns
         reader = Reader(tuple(Field(name, "lists") for name in columns))
 
         def read(block: Block) -> pl.DataFrame:
@@ -204,24 +197,19 @@ class Jsonl(Format):
             found = [_values(row, columns) for _, row in each]
             return cells.frame_of_rows(found, columns, as_json=False) if found else pl.DataFrame()
 
-        for frame, here in within(ahead(read, blocks(source, self.block_size)), numbers):
+        for frame, here in within(ahead(read, blocks(source, self.block_size)), wanted.numbers):
             yield frame if len(here) == len(frame) else frame[here]
 
     def rows_perhaps_with(
-        self,
-        source: Input,
-        index: Known,
-        numbers: np.ndarray,
-        columns: Sequence[str],
-        word: bytes,
+        self, source: Input, wanted: Excerpt, word: bytes
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
         """Only lines that have the word in their bytes, or an escape that may be a part of it, are parsed."""
-        passed = 0
-        for (block, there), here in within(blocks_with_rows(source, index, self.block_size), numbers, _height):
+        passed, numbers = 0, wanted.numbers
+        for (block, there), here in within(blocks_with_rows(source, wanted.index, self.block_size), numbers, _height):
             lines = zip(numbers[passed : passed + len(here)].tolist(), _lines_in(block, there.marks, here), strict=True)
             some = [(row, line) for row, line in lines if _may_have(line, word)]
             at = 0
-            for frame in self._frames(source, some, columns, as_json=True):
+            for frame in self._frames(source, some, wanted.columns, as_json=True):
                 yield passed, np.array([row for row, _ in some[at : at + len(frame)]]), frame
                 at += len(frame)
             passed += len(here)
@@ -238,16 +226,16 @@ class Jsonl(Format):
         """All rows of a plain file whose lines are known; otherwise the first rows."""
         return range(height if index is not None and not is_packed(source) else min(height, _FIRST))
 
-    def without_broken(self, source: Input) -> tuple[Input, tuple[int, ...]]:
-        """The input without lines that are not JSON objects, and the numbers of those lines."""
+    def without_broken(self, source: Input) -> Input:
+        """The input without lines that are not JSON objects."""
         gone = {number: None for number, line in enumerate(raw_lines(source), 1) if not _is_readable(line)}
         if not gone:
-            return source, ()
+            return source
         good = spooled((line for number, line in enumerate(raw_lines(source), 1) if number not in gone), source.name)
         source.check()
         if not good.pin.size:
             raise DataError(f"{source.name}: none of its lines can be read", "each line must be a JSON object")
-        return good, tuple(gone)
+        return replace(good, left_out=tuple(gone))
 
     # --- writing -----------------------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from grpo_cli.formats.parquet import footer, pages, rewrite, splice
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.verify import first_difference, spliced_after
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.paths import refuse_doubled
 
 _BATCH: Final = 512  # rows that are decoded at once
@@ -117,32 +117,28 @@ class Parquet(Format):
     def row_count(self, source: Input) -> int | None:
         return _head(source)[1]
 
-    def rows(
-        self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str], *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def rows(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Some columns of single rows: few rows by slices of the file, otherwise from their row groups."""
-        return self._fetched(source, numbers, columns, _SLICED, as_json=as_json)
+        return self._fetched(source, wanted, _SLICED)
 
-    def lists(self, source: Input, index: Index, numbers: np.ndarray, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+    def lists(self, source: Input, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """Lists from their row groups, some megabytes at a time: a slice of a few rows may have many."""
-        return self._fetched(source, numbers, columns, 0, as_json=False)
+        return self._fetched(source, wanted, 0)
 
-    def _fetched(
-        self, source: Input, numbers: np.ndarray, columns: Sequence[str], few: int, *, as_json: bool
-    ) -> Iterator[pl.DataFrame]:
+    def _fetched(self, source: Input, wanted: Excerpt, few: int) -> Iterator[pl.DataFrame]:
         with _opened(source) as handle:
             # The buffer keeps pyarrow from reading a whole column chunk for its first pages.
             file = pq.ParquetFile(handle, buffer_size=_BUFFER, pre_buffer=False)
-            ways = steps(source, columns, _head(source)[0])
+            ways = steps(source, wanted.columns, _head(source)[0])
             tops = list(dict.fromkeys(way[0] for way in ways.values()))
             sliced = None
-            if source.is_local and len(numbers) <= few:
+            if source.is_local and len(wanted.numbers) <= few:
                 source.check()
                 _check_pages(source, tuple(tops))
                 with suppress(*_REFUSED):
-                    sliced = _sliced(source, numbers, tops)
-            for frame in map(frame_of, rewrite.taken(file, numbers, tops)) if sliced is None else sliced:
-                yield cells_of(frame, ways, source, as_json=as_json)
+                    sliced = _sliced(source, wanted.numbers, tops)
+            for frame in map(frame_of, rewrite.taken(file, wanted.numbers, tops)) if sliced is None else sliced:
+                yield cells_of(frame, ways, source, as_json=wanted.as_json)
 
     def cheap_rows(self, source: Input, index: Index, height: int) -> np.ndarray | range:
         """All rows of a file; for an object the first rows of some row groups, since each is a request."""

@@ -16,7 +16,7 @@ from grpo_cli.browse.model import Model
 from grpo_cli.browse.search import Search
 from grpo_cli.formats.jsonl.format import Jsonl
 from grpo_cli.read.texts import TextColumns
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from tests.support.jobs import write
 from tests.unit.browse.files import model, model_of
 
@@ -117,7 +117,7 @@ def test_no_line_with_the_word_is_skipped(
     jsonl = replace(table.format, block_size=100)
     index = jsonl.scan(table.source, [Field("reward", "number")]).index
     numbers = np.arange(len(texts))
-    parts = [*jsonl.rows_perhaps_with(table.source, index, numbers, ["completion"], word.encode())]
+    parts = [*jsonl.rows_perhaps_with(table.source, Excerpt(index, numbers, ["completion"]), word.encode())]
     assert parts[-1][0] == len(texts)
     kept = {
         int(row): text

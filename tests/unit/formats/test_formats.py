@@ -33,7 +33,7 @@ from grpo_cli.formats.json_document import document
 from grpo_cli.formats.json_document.document import Documents
 from grpo_cli.formats.registry import FORMATS, nested, of, sniff
 from grpo_cli.values import cells
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.values.column_types import series_of
 from tests.support.weaving import NOTE, in_memory, inserting, woven
 
@@ -693,7 +693,7 @@ def test_single_rows_are_values_and_json_texts(name: str, *, scanned_before: boo
 
 
 def single(known: Any, source: Input, index: Any, rows: Any, column: str, *, as_json: bool = False) -> list[Any]:
-    frames = known.rows(source, index, rows, [column], as_json=as_json)
+    frames = known.rows(source, Excerpt(index, rows, [column], as_json))
     return [value for frame in frames for value in frame[column].to_list()]
 
 

@@ -18,7 +18,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.json_document.walk import put, rows_of, steps, woven
 from grpo_cli.formats.registry import FORMATS, listed, nested, of
-from grpo_cli.values.cells import Field
+from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
 from tests.support.jobs import compute, look, refused, write
@@ -275,7 +275,7 @@ def test_a_single_rollout_of_a_list_is_its_own_item() -> None:
     source = in_memory('{"k":"a","text":["x","y"],"rewards":[0,1]}\n{"k":"b","text":["z",null],"rewards":[1,1]}\n')
     for index in (WIDE.scan(source, ()).index, None):
         for as_json, wanted in ((False, ["y", "z", None]), (True, ['"y"', '"z"', None])):
-            found = WIDE.rows(source, index, np.array([1, 2, 3]), ["k", "text"], as_json=as_json)
+            found = WIDE.rows(source, Excerpt(index, np.array([1, 2, 3]), ["k", "text"], as_json))
             assert [text for frame in found for text in frame["text"].to_list()] == wanted
 
 
