@@ -140,10 +140,7 @@ class Jsonl(Format):
         return typed.parts(source, size, typed.FIRST if like_first else None, inner_texts=self.inner_texts)
 
     def places(self, source: Input, rows: Sequence[int]) -> list[str]:
-        lines = line_numbers(source, rows)
-        for gone in source.left_out:
-            lines = [line + (gone <= line) for line in lines]
-        return [f"{source.name}:{line}" for line in lines]
+        return [f"{source.name}:{line}" for line in line_numbers(source, rows)]
 
     def sections(self, source: Input, size: int) -> Sequence[tuple[int, int]]:
         """Sections of whole lines; a compressed file is a single section."""

@@ -106,7 +106,7 @@ def number_at(source: Input, offset: int) -> int:
         number += block.read().count(b"\n", 0, max(0, offset - block.start))
         if block.start + block.size >= offset:
             break
-    return number
+    return _of_file(source, [number])[0]
 
 
 def line_numbers(source: Input, rows: Sequence[int]) -> list[int]:
@@ -115,7 +115,14 @@ def line_numbers(source: Input, rows: Sequence[int]) -> list[int]:
     numbers = (number for number, line in enumerate(raw_lines(source), before + 1) if not is_blank(line))
     first = enumerate(islice(numbers, max(wanted, default=-1) + 1))
     found = {row: number for row, number in first if row in wanted}
-    return [found.get(row, before + row + 1) for row in rows]
+    return _of_file(source, [found.get(row, before + row + 1) for row in rows])
+
+
+def _of_file(source: Input, numbers: list[int]) -> list[int]:
+    """The numbers of these lines in the file, which may have lines that the source lacks."""
+    for gone in source.left_out:
+        numbers = [number + (gone <= number) for number in numbers]
+    return numbers
 
 
 # --- the exact reading ------------------------------------------------------------------------------------------

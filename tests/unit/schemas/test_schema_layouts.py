@@ -331,6 +331,9 @@ def test_a_broken_last_line_is_an_error_and_can_be_left_out() -> None:
     array(path, f'\n{good}<PLACEHOLDER>\n\n{{"prompt_id": 1, "reward": null}}\n')
     with pytest.raises(DataError, match=r"x\.jsonl:10: reward is null"):
         run(job(path, dry_run=True, on_error="skip"))
+    array(path, f'<PLACEHOLDER>\n{good}{{"prompt_id": 1, "reward": "abc"}}\n')
+    with pytest.raises(DataError, match=r"x\.jsonl:8: reward is 'abc'"):
+        run(job(path, dry_run=True, on_error="skip"))
     array(path, "<PLACEHOLDER>\n")
     with pytest.raises(DataError, match=r"x\.jsonl: none of its lines can be read"):
         run(job(path, dry_run=True, on_error="skip"))
