@@ -113,13 +113,6 @@ def test_blocks_are_woven_as_records_are(data: bytes, size: int, replace: bool, 
         assert found == exactly
 
 
-def test_a_copy_of_the_last_row_may_follow_it() -> None:
-    lines = [f"k{at},{at}\n" for at in range(3_000)]
-    weaving = inserting({"n": range(3_001)}, take=[*range(3_000), 2_999])
-    wanted = ["k,r,n\n", *(f"{line[:-1]},{at}\n" for at, line in enumerate([*lines, lines[-1]]))]
-    assert woven(CSV, "k,r\n" + "".join(lines), weaving) == "".join(wanted).encode()
-
-
 @pytest.mark.parametrize("size", [16, 64, 4 << 20])
 @pytest.mark.parametrize(
     ("records", "message"),

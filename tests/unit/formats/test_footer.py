@@ -204,22 +204,6 @@ def test_fields_that_nobody_knows_survive_in_every_struct(options: Any) -> None:
     assert pl.read_parquet(out)["advantage"].to_list() == [0.5, 1.5, 2.5]
 
 
-def test_the_spans_say_what_pyarrow_reads() -> None:
-    data = wrote()
-    body, raw = cut(data)
-    found, known = footer.parse(raw, len(body)), pq.read_metadata(io.BytesIO(data))
-    assert [column.name for column in found.columns] == TABLE.column_names
-    assert found.leaves == known.num_columns
-    assert found.rows() == [known.row_group(k).num_rows for k in range(known.num_row_groups)]
-    for k, group in enumerate(found.groups):
-        assert thrift.number(raw, group[footer.PLAIN_SIZE].start) == known.row_group(k).total_byte_size
-        for leaf, at in enumerate(found.chunks(group)[:-1]):
-            meta = thrift.by_id(raw, thrift.by_id(raw, at)[footer.META].start)
-            chunk = known.row_group(k).column(leaf)
-            assert thrift.number(raw, meta[footer.PACKED].start) == chunk.total_compressed_size
-            assert thrift.number(raw, meta[footer.PAGES_AT].start) == chunk.data_page_offset
-
-
 def test_a_footer_is_read_to_its_own_end() -> None:
     """The length at the end of the file may reach back further than necessary."""
     body, raw = cut(wrote())

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -247,11 +247,6 @@ def test_replace_rewrites_the_top_level_value_wherever_it_is(line: str, replaced
     assert woven(JSONL, line, adding([0.5], replace=True)).decode() == replaced
 
 
-def test_a_field_that_is_replaced_occurs_once() -> None:
-    with pytest.raises(DataError, match=r"^in:2: advantage is named twice in one object"):
-        woven(JSONL, '{"advantage":1}\n{"advantage":1,"x":0,"advantage":2}', adding([0.5, 0.5], replace=True))
-
-
 def test_bytes_that_are_not_utf_8_go_out_as_they_came_in() -> None:
     line = b'{"k":"caf\xe9","advantage":1}\n'
     assert woven(JSONL, line, adding([0.5], replace=True)) == line.replace(b"1", b"0.5")
@@ -314,45 +309,9 @@ def test_what_cannot_be_read_is_named_with_its_line(data: str, message: str) -> 
 
 # --- CSV and TSV -----------------------------------------------------------------------------------
 
-cell_texts = st.text(st.sampled_from('ab ",\t\n;é'), max_size=6)
-
-
-@st.composite
-def tables(draw: st.DrawFn) -> tuple[bytes, list[list[str]], str]:
-    mark = draw(st.sampled_from([",", "\t"]))
-    width = draw(st.integers(2, 4))
-    body = draw(st.lists(st.lists(cell_texts, min_size=width, max_size=width), max_size=4))
-    table = [[f"c{at}" for at in range(width)], *body]
-    sink = io.StringIO(newline="")
-    ends = draw(st.sampled_from(["\n", "\r\n"]))
-    quoting: Literal[0, 1] = 1 if draw(st.booleans()) else 0  # all cells, or those that need it
-    csv.writer(sink, delimiter=mark, lineterminator=ends, quoting=quoting).writerows(table)
-    text = sink.getvalue()
-    text = text.removesuffix(ends) if draw(st.booleans()) and not text.endswith(f'"{ends}"{ends}') else text
-    return (b"\xef\xbb\xbf" if draw(st.booleans()) else b"") + text.encode(), table, mark
-
-
-@given(tables())
-def test_taking_the_new_cells_out_of_csv_gives_the_input(case: tuple[bytes, list[list[str]], str]) -> None:
-    data, table, mark = case
-    out = woven(CSV if mark == "," else TSV, data, adding([0.123454321] * (len(table) - 1)))
-    put = f"{mark}0.123454321".encode()
-    assert out.replace(put, b"").replace(f"{mark}advantage".encode(), b"", 1) == data
-    again = list(csv.reader(io.StringIO(out.decode("utf-8-sig"), newline=""), delimiter=mark))
-    assert again == [[*row, new] for row, new in zip(table, ["advantage"] + ["0.123454321"] * len(table), strict=False)]
-
-
-@given(tables())
-def test_the_scan_of_csv_agrees_with_the_csv_module(case: tuple[bytes, list[list[str]], str]) -> None:
-    data, table, mark = case
-    known = CSV if mark == "," else TSV
-    for at, name in enumerate(table[0]):
-        found = [cell or None for cell in scanned(known, data, name, "key")]
-        assert found == [row[at] or None for row in table[1:]]
-
 
 @given(st.text(st.sampled_from('ab",\n'), max_size=30))
-def test_odd_quotes_are_read_as_pythons_csv_reads_them(text: str) -> None:
+def test_odd_quotes_are_read_and_kept_as_pythons_csv_reads_them(text: str) -> None:
     data = f"h1,h2\n{text}\n"
     expected = [row for row in csv.reader(io.StringIO(data, newline="")) if row][1:]
     try:
@@ -362,34 +321,34 @@ def test_odd_quotes_are_read_as_pythons_csv_reads_them(text: str) -> None:
     else:
         refused = ""
         assert [[cell or "" for cell in row] for row in found] == expected
+        out = woven(CSV, data, adding([0.123454321] * len(found))).decode()
+        assert out.replace(",0.123454321", "").replace(",advantage", "", 1) == data
+        assert [*filter(None, csv.reader(io.StringIO(out)))][1:] == [[*row, "0.123454321"] for row in expected]
     ragged = any(len(row) != 2 for row in expected)
     assert bool(refused) == (ragged or "never closed" in refused)
 
 
 def test_replacing_a_cell_keeps_the_quotes_of_the_others() -> None:
     data = '\ufeff"k",advantage,"z"\r\n"a""b",1,"2,3"\r\n\r\nc,"x\r\ny",\r\n'
-    out = woven(CSV, data, adding([0.5, None], replace=True, s=["q,r", "t"]))
-    assert out.decode() == '\ufeff"k",advantage,"z",s\r\n"a""b",0.5,"2,3","q,r"\r\n\r\nc,,,t\r\n'
+    out = woven(CSV, data, adding([0.5, None], replace=True, s=["q,r", 't"']))
+    assert out.decode() == '\ufeff"k",advantage,"z",s\r\n"a""b",0.5,"2,3","q,r"\r\n\r\nc,,,"t"""\r\n'
 
 
 def test_taken_records_follow_the_header() -> None:
-    out = woven(CSV, 'k,r\n"a\nb",1\nc,2', adding([0.5, 1.5, math.nan], take=[1, 0, 1]))
-    assert out == b'k,r,advantage\nc,2,0.5\n"a\nb",1,1.5\nc,2,NaN\n'
+    out = woven(CSV, 'k,r\r\n"a\nb",1\r\nc,2', adding([0.5, 1.5, math.nan], take=[1, 0, 1]))
+    assert out == b'k,r,advantage\r\nc,2,0.5\r\n"a\nb",1,1.5\r\nc,2,NaN\r\n'
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("k,r\na,1\nb\n", "in row 2: expected 2 cells as in the header, found 1"),
-        ('k,r\na,1\n"b,2\n', "in row 2: a quoted cell is never closed"),
-        ("k,r\na,bad\n", "in row 1: r is 'bad', expected a number"),
         ("k,reward\na,1\n", "in: no column 'r'"),
         ("r,r\n1,1\n", "in: columns 1 and 2 are named 'r'"),
         ("", "in: no rows"),
         ("\n\n", "in: no rows"),
     ],
 )
-def test_broken_csv_is_named_with_its_row(data: str, message: str) -> None:
+def test_csv_without_the_column_or_rows_says_so(data: str, message: str) -> None:
     with pytest.raises(DataError) as caught:
         scanned(CSV, data, "r")
     assert str(caught.value).startswith(message)
@@ -397,7 +356,7 @@ def test_broken_csv_is_named_with_its_row(data: str, message: str) -> None:
 
 def test_csv_with_a_header_alone_has_no_rows_but_columns() -> None:
     assert scanned(CSV, "k,r\n", "r") == []
-    assert woven(CSV, "k,r", adding(pl.Series([], dtype=pl.Float64))) == b"k,r,advantage"
+    assert woven(CSV, "\n\nk,r", adding(pl.Series([], dtype=pl.Float64))) == b"\n\nk,r,advantage"
 
 
 # --- Parquet and Arrow -----------------------------------------------------------------------------
@@ -453,10 +412,6 @@ def arrow_of(table: pa.Table, *, stream: bool = False, compression: str | None =
     return sink.getvalue()
 
 
-def written(known: Any, table: pa.Table) -> bytes:
-    return parquet_of(table) if known is PARQUET else arrow_of(table)
-
-
 NESTED = [parquet_of(nested_table()), arrow_of(nested_table()), arrow_of(nested_table(), stream=True)]
 
 
@@ -490,8 +445,7 @@ def test_arrow_keeps_every_column_its_schema_and_its_batches(data: bytes) -> Non
     assert table.schema.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("compression", ["lz4", "zstd", None])
+@pytest.mark.parametrize(("compression", "stream"), [("lz4", True), ("zstd", False), (None, True)])
 def test_arrow_keeps_its_compression(compression: str | None, *, stream: bool) -> None:
     columns = {"r": ["x" * 1000] * 10}
     by_polars = io.BytesIO()
@@ -523,13 +477,6 @@ def test_nested_fields_are_reached_and_a_whole_name_wins_in_columns(data: bytes)
         scanned(known, data, "s.deep.z")
 
 
-def test_rows_of_view_types_are_taken_too() -> None:
-    sink = io.BytesIO()
-    pl.DataFrame({"k": ["a", "b", "c"]}).write_ipc(sink)
-    out = woven(ARROW, sink.getvalue(), adding([0.5, 1.0, 2.0], take=[2, 0, 1]))
-    assert scanned(ARROW, out, "k", "key") == ["c", "a", "b"]
-
-
 def test_rows_of_view_types_are_written_once_whatever_is_between_them() -> None:
     """Slices of a column of views would each be written with the texts of the whole column."""
     text = [f"a text that is longer than a view {at}" for at in range(2_000)]
@@ -545,20 +492,17 @@ def test_rows_of_view_types_are_written_once_whatever_is_between_them() -> None:
     assert ipc.open_file(out).schema.remove(5) == ipc.open_file(sink.getvalue()).schema
 
 
-@pytest.mark.parametrize("known", [PARQUET, ARROW])
-def test_a_replaced_column_stays_in_its_place(known: Any) -> None:
+def test_a_replaced_column_of_arrow_stays_in_its_place() -> None:
     table = pa.table({"a": [1], "advantage": ["old"], "z": [2]})
-    out = woven(known, written(known, table), adding([0.5], replace=True))
-    assert known.columns(in_memory(out)) == ["a", "advantage", "z"]
-    assert scanned(known, out, "advantage") == [0.5]
+    out = woven(ARROW, arrow_of(table), adding([0.5], replace=True))
+    assert ARROW.columns(in_memory(out)) == ["a", "advantage", "z"]
+    assert scanned(ARROW, out, "advantage") == [0.5]
 
 
-@pytest.mark.parametrize("known", [PARQUET, ARROW])
-def test_a_table_without_rows_gains_the_column(known: Any) -> None:
-    table = pa.table({"r": pa.array([], pa.float64())})
-    out = woven(known, written(known, table), adding(pl.Series([], dtype=pl.Float64)))
-    assert known.columns(in_memory(out)) == ["r", "advantage"]
-    assert scanned(known, out, "advantage") == []
+def test_an_arrow_table_without_rows_gains_the_column() -> None:
+    out = woven(ARROW, arrow_of(pa.table({"r": pa.array([], pa.float64())})), adding(pl.Series([], dtype=pl.Float64)))
+    assert ARROW.columns(in_memory(out)) == ["r", "advantage"]
+    assert scanned(ARROW, out, "advantage") == []
 
 
 @pytest.mark.parametrize("data", [b"PAR1 and then nothing", b"ARROW1 and then nothing", b"\xff\xff\xff\xffnothing"])
@@ -579,10 +523,9 @@ def test_a_word_in_a_parquet_column_is_named_with_its_row() -> None:
         scanned(PARQUET, parquet_of(pa.table({"r": ["1", "good"]})), "r")
 
 
-@pytest.mark.parametrize("known", [PARQUET, ARROW])
-def test_fewer_rows_than_before_are_a_changed_input(known: Any) -> None:
+def test_fewer_rows_than_before_are_a_changed_input() -> None:
     with pytest.raises(InputChanged):
-        woven(known, written(known, pa.table({"r": [1, 2]})), adding([0.5]))
+        woven(ARROW, arrow_of(pa.table({"r": [1, 2]})), adding([0.5]))
 
 
 # --- which format, and from one to another ---------------------------------------------------------

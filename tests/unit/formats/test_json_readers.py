@@ -18,7 +18,6 @@ from grpo_cli.errors import DataError
 from grpo_cli.formats import registry
 from grpo_cli.formats.jsonl import reading
 from grpo_cli.formats.jsonl.format import Jsonl
-from grpo_cli.formats.jsonl.lines import last_braces
 from grpo_cli.values.cells import Field, Kind
 from tests.support.weaving import in_memory
 
@@ -236,19 +235,6 @@ def test_constants_and_keys_of_any_length(size: int) -> None:
     block = b"".join(json.dumps({"id": f"{at // 3}" * size, **names}).encode() + b"\n" for at in range(20))
     agrees(block)
     agrees(block[:-20] + b" " + block[-20:])
-
-
-@given(st.lists(st.text(st.sampled_from('{}" \t\r\x0b\ufeffa'), max_size=6)), st.booleans())
-def test_last_braces_are_those_of_each_line(found: list[str], ended: bool) -> None:  # noqa: FBT001 - drawn
-    block = "\n".join(found).encode() + b"\n" * ended
-    places, empty = last_braces(block)
-    lines = block.splitlines(keepends=True) if b"\r" not in block and b"\x0b" not in block else None
-    if lines is not None:
-        ends = [sum(map(len, lines[:at])) + line.rindex(b"}") for at, line in enumerate(lines) if b"}" in line]
-        assert places.tolist() == ends
-    for row, place in enumerate(places.tolist()):
-        before = block[:place].rpartition(b"\n")[2].rstrip(b" \t\r")
-        assert (row in empty) == before.endswith(b"{")
 
 
 def test_a_column_of_nulls_whose_whole_name_has_a_dot_is_there() -> None:

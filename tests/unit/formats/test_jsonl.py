@@ -317,29 +317,6 @@ def test_long_lines_between_short_ones_are_woven_like_any_other(
     assert at_once(data, added) == by_line(data, added)
 
 
-@given(
-    st.integers(1, 2).flatmap(
-        lambda gaps: st.lists(
-            st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=2), st.text(max_size=3)), min_size=gaps, max_size=gaps),
-            min_size=1, max_size=9,
-        )
-    ),
-    st.binary(max_size=3),
-)  # fmt: skip
-def test_gaps_are_filled_the_same_one_by_one_and_all_at_once(
-    rows: list[list[tuple[bytes, bytes, str]]], rest: bytes
-) -> None:
-    kept_and_old = [part for row in rows for kept, old, _ in row for part in (kept, old)]
-    cuts = np.cumsum(list(map(len, kept_and_old))).reshape(len(rows), -1)
-    gaps = list(zip(cuts[:, ::2].T, cuts[:, 1::2].T, strict=True))
-    texts: list[slices.Text] = [["<", pl.Series([new for _, _, new in column])] for column in zip(*rows, strict=True)]
-    wanted = b"".join(kept + f"<{new}".encode() for row in rows for kept, _, new in row) + rest
-    for few in (0, 1000):
-        assert b"".join(slices.filled(b"".join([*kept_and_old, rest]), gaps, texts, few)) == wanted
-    cut = b"".join(kept for row in rows for kept, _, _ in row) + rest
-    assert b"".join(slices.filled(b"".join([*kept_and_old, rest]), gaps, [[]] * len(gaps), few=0)) == cut
-
-
 ROW = b'{"r":1,"t":"ab"}\n'
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -63,12 +62,6 @@ SHAPES: list[Any] = [
 def test_an_intact_file_passes(options: Any) -> None:
     data = written(**options)
     check(io.BytesIO(data), len(data), pq.read_metadata(io.BytesIO(data)).schema, TABLE.column_names)
-
-
-def test_a_file_by_polars_passes() -> None:
-    sink = io.BytesIO()
-    pl.DataFrame(pl.from_arrow(TABLE)).write_parquet(sink, row_group_size=8)
-    check(sink, len(sink.getvalue()), pq.read_metadata(sink).schema, TABLE.column_names)
 
 
 @pytest.mark.parametrize("options", SHAPES)
