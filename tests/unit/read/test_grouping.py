@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,13 @@ import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.formats.frame import FRAME, FrameReader
-from grpo_cli.read.checks import CHECKS, check, repeats
-from grpo_cli.read.columns import Columns, read_columns
+from grpo_cli.read.checks import repeats
+from grpo_cli.read.columns import read_columns
 from grpo_cli.read.group_keys import _ODD, _numbered, blocks, encode, packed, sizes, spanning, within
-from grpo_cli.read.groups import group
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
-from grpo_cli.read.tables import Binding, FileTable, Table
+from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.stats.verdicts import verdicts
 from tests.support.drawn import some
 from tests.support.jobs import frame, inspected, look, opened, refused, write
@@ -257,27 +254,8 @@ def test_a_key_in_several_files_stops_with_three_keys_and_both_cures() -> None:
     assert groups(restarted, group_within="input") == [0, 0, 1, 1, 2, 2, 3, 3] * 2
 
 
-def test_files_or_steps_that_share_no_key_need_no_cure() -> None:
-    paths = [write("a.jsonl", rows("p", "p")), write("b.jsonl", rows("q", "q"))]
-    assert groups(paths) == [0, 0, 1, 1]
-    assert groups(write("c.jsonl", rows("p", "p", "q", "q", step=[1, 1, 2, 2]))) == [0, 0, 1, 1]
-
-
-@pytest.mark.parametrize("name", STEP_LIKE)
-def test_a_key_in_several_steps_stops_with_both_cures(name: str) -> None:
-    path = write("a.jsonl", rows("p", "p", "p", "p", **{name: [1, 1, 2, 2]}))
-    with pytest.raises(DataError) as raised:
-        groups(path)
-    assert f"a group key (p) has rows in several values of {name!r}" in raised.value.message
-    assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
-    cured = look(path, group=f"prompt_id,{name}").narrow
-    assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1], ())
-    assert groups(path, group_within=name) == [0, 0, 1, 1]
-    assert groups(path, group_within="input") == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("name", DRAW_LIKE)
-def test_a_key_in_several_draws_stops_with_both_cures(name: str) -> None:
+@pytest.mark.parametrize("name", [*STEP_LIKE, *DRAW_LIKE])
+def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> None:
     path = write("a.jsonl", rows(*"ppqqppq", **{name: [1, 1, 2, 2, 3, 3, 4]}))
     with pytest.raises(DataError) as raised:
         groups(path)
@@ -285,6 +263,7 @@ def test_a_key_in_several_draws_stops_with_both_cures(name: str) -> None:
     assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
     cured = look(path, group=f"prompt_id,{name}").narrow
     assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1, 2, 2, 3], ())
+    assert groups(path, group_within=name) == [0, 0, 1, 1, 2, 2, 3]
     assert groups(path, group_within="input") == [0, 0, 1, 1, 0, 0, 1]
     with pytest.raises(DataError, match=f"the plan needs a batch, but the rows have 4 values of '{name}'"):
         groups(path, group_within="input", scale="batch")
@@ -327,12 +306,9 @@ def test_a_step_that_is_missing_or_nested_is_compared_by_value(steps: list[Any],
         assert groups(path) == [0, 0]
 
 
-def test_files_and_steps_are_both_checked() -> None:
+def test_files_that_are_steps_are_named_as_steps() -> None:
     paths = [write(f"{n}.jsonl", rows("p", "p", step=[n, n])) for n in (1, 2)]
-    with pytest.raises(DataError, match="several values of 'step'"):
-        groups(paths)
-    with pytest.raises(DataError, match="several files"):
-        groups([write("a.jsonl", rows("p")), write("b.jsonl", rows("p"))])
+    assert "several values of 'step'" in refused(*paths)
     assert groups(paths, group="prompt_id,step") == [0, 0, 1, 1]
 
 
@@ -459,10 +435,6 @@ def test_a_batch_over_several_steps_or_files_needs_a_flag(options: Any, two_step
         groups(paths, **options)
 
 
-def test_a_plan_without_batch_statistics_needs_no_flag(two_steps: Path) -> None:
-    assert look(two_steps, group="prompt_id,step").narrow.batches == 1
-
-
 def test_each_way_to_say_the_batch(two_steps: Path) -> None:
     def batches(*paths: Path, **options: Any) -> list[int]:
         return look(*paths, scale="batch", **options).narrow.table["batch"].to_list()
@@ -528,38 +500,11 @@ def test_messages_with_the_answers_are_not_called_prompts() -> None:
 # --- the steps of reading, without a run ----------------------------------------------------------------------
 
 
-def columns_of(table: pl.DataFrame, plan: Plan | None = None, **binding: Any) -> Columns:
-    tables = [Table(FRAME, FrameReader(table.columns, lambda names, rows: table.select(names)[:rows]))]
-    return read_columns(choose(layout(tables, Binding(**binding)), plan or Plan()))
-
-
-def test_columns_are_read_once_and_grouped_by_several_rules() -> None:
-    data = pl.DataFrame({"prompt_id": list("aabbaa"), "reward": [0.0] * 6, "step": [1, 1, 1, 1, 2, 2]})
-    taken: list[list[str]] = []
-
-    def take(names: list[str], rows: int | None) -> pl.DataFrame:
-        taken.append(names)
-        return data.select(names)[:rows]
-
-    columns = read_columns(choose(layout([Table(FRAME, FrameReader(data.columns, take))], Binding()), Plan()))
-    rule = columns.request.rule
-    for unit, wanted in ((None, [0, 0, 1, 1, 0, 0]), ("input", [0, 0, 1, 1, 0, 0]), ("step", [0, 0, 1, 1, 2, 2])):
-        assert group(columns, replace(rule, within=unit)).coded.codes.to_list() == wanted
-    assert group(columns, replace(rule, batch_by="step")).batches.codes.to_list() == [0, 0, 0, 0, 1, 1]
-    assert group(columns, replace(rule, size=1)).coded.size == 6
-    assert len(taken) == 1
-
-
 def test_checks_are_asked_in_their_order_and_all_their_warnings_are_kept() -> None:
-    data = pl.DataFrame({
-        "prompt_id": ["a", "a", "a", "b", "b", "b", "c", "c", "c", "a", "a", "a"], "reward": [float(i % 2) for i in range(12)],
-        "sample_id": [0, 1, 1] + [0, 1, 2] * 3, "step": [1] * 11 + [2],
-    })  # fmt: skip
-    columns = columns_of(data, group=("prompt_id",))
-    groups = group(columns, columns.request.rule)
-    with pytest.raises(DataError, match="values of 'step'"):
-        check(groups, CHECKS)
-    warnings = check(group(columns, replace(columns.request.rule, within="input")), CHECKS)
+    samples = [0, 1, 1] + [0, 1, 2] * 3
+    path = write("a.jsonl", rows(*"aaabbbcccaaa", sample_id=samples, step=[1] * 11 + [2]))
+    assert "values of 'step'" in refused(path)
+    warnings = look(path, group="prompt_id", group_within="input").facts["warnings"]
     assert [line.split(":")[0] for line in warnings] == [
         "3 rows repeat a sample_id inside their group",
         "a group key comes back in separate blocks of 3 rows",

@@ -152,7 +152,7 @@ def test_values_of_a_composite_key_do_not_run_together() -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str) -> None:
     runs = []
-    for at, (kind, value, what) in enumerate(FLAT[::7]):
+    for at, (kind, value, what) in enumerate(FLAT[::11]):
         made, inside = FORMS[form](kind, value)
         table = {
             "key": pa.array([inside] * 4, made),
