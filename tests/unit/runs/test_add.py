@@ -20,6 +20,7 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.values.cells import Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
+from tests.support.drawn import paired
 from tests.support.jobs import opened, rows_of, write
 from tests.support.schema_files import REFUSED, WRITERS, lines
 
@@ -211,8 +212,7 @@ def test_other_types_are_refused_in_one_line(wrong: pl.Series, words: str) -> No
         grpo_cli.add_columns(document(), pl.DataFrame([wrong]))
 
 
-@pytest.mark.parametrize("records", [False, True])
-@pytest.mark.parametrize("name", [name for name in WRITERS if name not in {"trl-trackio", "harbor"}])
+@pytest.mark.parametrize(("name", "records"), paired(sorted({*WRITERS} - {"trl-trackio", "harbor"}), [False, True]))
 def test_every_layout_takes_columns_for_its_rollouts_or_its_records(
     name: str,
     records: bool,  # noqa: FBT001 - given by name

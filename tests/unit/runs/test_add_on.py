@@ -25,7 +25,6 @@ from grpo_cli.write.verify import verify
 from tests.support.command import Done, adv
 from tests.support.drawn import is_nightly, some
 from tests.support.jobs import meanwhile, rows_of, write
-from tests.support.schema_files import WRITERS, lines
 
 SUFFIXES = ["jsonl", "jsonl.gz", "json", "csv", "tsv", "parquet", "arrow"]
 UNTYPED = {"csv", "tsv"}
@@ -219,11 +218,10 @@ def test_the_key_of_the_other_file_can_be_added_by_name() -> None:
     assert done.err == f"error: {said}"
 
 
-@pytest.mark.parametrize("named", ["--on id,part", "--on id --on part"])
-def test_several_columns_are_one_key(named: str) -> None:
+def test_several_columns_are_one_key() -> None:
     here: list[Any] = [{"id": k // 2, "part": k % 2, "reward": 0} for k in range(6)]
     files(here, [{**{name: row[name] for name in ("id", "part")}, "v": k} for k, row in enumerate(here)][::-1])
-    assert added(named).status == 0
+    assert added("--on id --on part").status == 0
     assert values() == [0, 1, 2, 3, 4, 5]
 
 
@@ -370,29 +368,3 @@ def test_ids_of_numbers_that_pandas_made_floats_are_the_same_ids() -> None:
     frame = pd.DataFrame({"id": [2.0, None, 0.0], "v": [5, 6, 7]})
     out = grpo_cli.add_columns(source, frame, "o.jsonl", on="id")
     assert [row["v"] for row in rows_of(Path(out))] == [7, None, 5]
-
-
-@pytest.mark.parametrize("name", [name for name in some(WRITERS, 4) if name not in {"trl-trackio", "harbor"}])
-def test_every_layout_takes_rows_by_a_key_that_it_was_given(name: str, tmp_path: Path) -> None:
-    source = WRITERS[name](tmp_path).path
-    if source.is_dir():
-        source = min(path for path in source.rglob("*") if path.is_file())
-    with pytest.raises(DataError, match="rows, the columns to add have 1,000") as error:
-        grpo_cli.add_columns(source, pl.DataFrame({"x": range(1000)}), schema="none")
-    height = int(str(error.value).split(" rows")[0].rsplit(" ", 1)[1].replace(",", ""))
-    frame = pl.DataFrame({"my_row": range(height), "my_x": [f"v{k}" for k in range(height)]})
-    places = [Path(f"{at}{source.suffix}") for at in range(3)]
-    grpo_cli.add_columns(source, frame[:, :1], places[0], schema="none")
-    grpo_cli.add_columns(places[0], frame.reverse(), places[1], on="my_row", schema="none")
-    grpo_cli.add_columns(places[0], frame[:, 1:], places[2], schema="none")
-    assert places[1].read_bytes() == places[2].read_bytes()
-
-
-def test_a_judge_of_another_order_is_joined_by_the_id_of_a_trace() -> None:
-    rows = [{"trace_id": f"t{k}", "prompt_id": k // 2, "reward": k % 2} for k in range(6)]
-    lines("a.jsonl", rows)
-    lines("b.jsonl", [{"trace_id": f"t{k}", "judge": k / 8} for k in (5, 0, 3, 1, 4, 2)])
-    done = adv("add a.jsonl --from b.jsonl --column judge -o o.jsonl")
-    assert (done.status, "--on 'trace_id' matches rows by it; --by-position" in done.err) == (1, True)
-    assert added("--on trace_id").status == 0
-    assert values("judge") == [k / 8 for k in range(6)]

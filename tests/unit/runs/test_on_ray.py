@@ -125,7 +125,7 @@ def test_a_text_that_an_id_contradicts_is_no_key(tmp_path: Path) -> None:
     assert str(error) == "several columns could be the group key: prompt, id; choose with --group NAME"
 
 
-@pytest.mark.parametrize("name", some(WRITERS, 2))
+@pytest.mark.parametrize("name", some(WRITERS, 4))
 def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_path: Path) -> None:
     Path("in").mkdir()
     written = WRITERS[name](Path("in"))

@@ -154,7 +154,7 @@ def test_of_several_conditions_a_row_has_to_meet_all() -> None:
 # --- layouts ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.parametrize("name", some(sorted(WRITERS), 2))
 def test_the_rows_of_every_layout_can_be_asked_for_their_reward(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
     before = look(written.path, **written.flags)

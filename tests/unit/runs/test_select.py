@@ -24,6 +24,7 @@ from grpo_cli.options.resolve import normalized
 from tests.support import jobs
 from tests.support.command import adv
 from tests.support.conditions import holds
+from tests.support.drawn import some
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
@@ -283,7 +284,7 @@ def test_a_line_that_loses_some_of_its_rows_becomes_rows() -> None:
     assert "written as one line per row" in facts["warnings"][-1]
 
 
-@pytest.mark.parametrize("name", sorted(WRITERS))
+@pytest.mark.parametrize("name", some(sorted(WRITERS), 2))
 def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) -> None:
     written = WRITERS[name](tmp_path)
     source = written.path
