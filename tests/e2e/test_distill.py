@@ -18,6 +18,7 @@ import grpo_cli
 from grpo_cli.errors import UsageError
 from grpo_cli.values import token_lists
 from tests.support.command import adv, facts_of, ran
+from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
 from tests.support.per_token import computed
 
@@ -59,20 +60,20 @@ def reweighted(a: float, gap: float) -> float:
     return a * (0.75 + 0.25 * min(max(math.exp(sign * gap), 0.7), 1.3))
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize(
-    ("options", "zeros"),
-    [
-        (LISTS, 0),
-        (f"{LISTS} --length-column n", 0),
-        (f"{LISTS} --tokens all_ids --length-column n", 1),
-        (f"{LISTS} --tokens student --prompt-tokens prompt_ids", 1),
-        (f"{WHOLE} --mask mask", 1),
-        (f"{WHOLE} --mask mask --tokens all_ids", 1),
-    ],
-)
-def test_each_token_gets_what_the_teacher_adds(options: str, zeros: int, suffix: str) -> None:
+TOKENS = [
+    (LISTS, 0),
+    (f"{LISTS} --length-column n", 0),
+    (f"{LISTS} --tokens all_ids --length-column n", 1),
+    (f"{LISTS} --tokens student --prompt-tokens prompt_ids", 1),
+    (f"{WHOLE} --mask mask", 1),
+    (f"{WHOLE} --mask mask --tokens all_ids", 1),
+]
+
+
+@pytest.mark.parametrize(("tokens", "suffix"), paired(TOKENS, FORMATS))
+def test_each_token_gets_what_the_teacher_adds(tokens: tuple[str, int], suffix: str) -> None:
     """A mask leaves out the prompt, whose first token has no log-probability."""
+    options, zeros = tokens
     path = write(f"in.{suffix}", ROWS)
     found = computed(path, f"out.{suffix}", f"{options} {HALF}")
     assert found == [[0.0] * zeros * len(row["prompt_ids"]) + distilled(row) for row in ROWS]

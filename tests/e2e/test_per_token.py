@@ -17,6 +17,7 @@ import pytest
 from grpo_cli.values import token_lists
 from grpo_cli.write.token_lists import TokenColumns, token_facts
 from tests.support.command import adv, facts_of, files, ran
+from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
 from tests.support.per_token import computed, lists_of
 
@@ -41,18 +42,19 @@ def on_mask(row: Row) -> list[float]:
     return [advantage(row) if one else 0.0 for one in row["loss_mask"]]
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize(
-    ("options", "zeros"),
-    [
-        ("--tokens completion_ids", 0),
-        ("--length-column n", 0),
-        ("--tokens completion_ids --prompt-tokens prompt_ids", 1),
-        ("--tokens all_ids --length-column n", 1),
-        ("--mask loss_mask --tokens all_ids", 1),
-    ],
-)
-def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(options: str, zeros: int, suffix: str) -> None:
+# Which tokens are of the response, and whether zeros for those of the prompt come before them.
+TOKENS = [
+    ("--tokens completion_ids", 0),
+    ("--length-column n", 0),
+    ("--tokens completion_ids --prompt-tokens prompt_ids", 1),
+    ("--tokens all_ids --length-column n", 1),
+    ("--mask loss_mask --tokens all_ids", 1),
+]
+
+
+@pytest.mark.parametrize(("tokens", "suffix"), paired(TOKENS, FORMATS))
+def test_the_list_is_woven_in_and_the_rest_of_the_file_stays(tokens: tuple[str, int], suffix: str) -> None:
+    options, zeros = tokens
     path = write(f"in.{suffix}", ROWS)
     found = computed(path, f"out.{suffix}", f"--per-token --method dr-grpo {options}")
     assert found == [[0.0] * zeros * len(row["prompt_ids"]) + [advantage(row)] * row["n"] for row in ROWS]
