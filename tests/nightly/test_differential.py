@@ -14,19 +14,16 @@ from typing import Any, Final
 
 import duckdb
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import feather
 
 import grpo_cli
 from tests.nightly.test_readers import by_datafusion, by_fastparquet
 from tests.support.command import Done, adv
 from tests.support.drawn import examples
 from tests.support.jobs import grouped, rows_of, write
-from tests.support.keys import FLAT, FORMS, JSON, wrapped
 
 Row = dict[str, Any]
 Table = list[Row]
@@ -135,81 +132,6 @@ def long(table: Table, plan: str) -> bytes:
     ]
     write("lists.jsonl", records)
     return computed("lists.jsonl --long", "long.jsonl", plan)
-
-
-# --- keys of every type -------------------------------------------------------------------------------------------
-
-
-Keyed = tuple[pa.DataType | None, Any, Any]  # the type (none: of JSON), the value, and what it is
-
-
-def keys_of(form: str) -> list[Keyed]:
-    """Every key of `tests.support.keys` in a form; what cannot be written in it is left out."""
-    there: list[Keyed] = [
-        (*FORMS[form](kind, value), wrapped(form, what))
-        for kind, value, what in FLAT
-        if form == "flat" or kind != pa.string_view()  # pyarrow cannot write it there
-    ]
-    return [*there, *((None, FORMS[form](pa.string(), value)[1], wrapped(form, what)) for value, what in JSON)]
-
-
-def of_keys(name: str, kind: pa.DataType | None, rows: Sequence[tuple[Any, float]]) -> Path:
-    """A file of keys of one type with their rewards; the suffix of a table depends on the path's own."""
-    path = Path(name)
-    if kind is None:
-        return write(path.with_suffix(".jsonl"), [{"key": key, "reward": reward} for key, reward in rows])
-    table = pa.table({"key": pa.array([key for key, _ in rows], kind), "reward": [reward for _, reward in rows]})
-    pq.write_table(table, path) if path.suffix == ".parquet" else feather.write_feather(table, path)
-    return path
-
-
-def of_equal_keys(paths: Sequence[Path], rows: Sequence[tuple[Any, float]]) -> None:
-    """The advantages of files are those of the same rewards in one file, under numbers that a plain loop gives the keys."""
-    known: list[Any] = []
-    plain: Table = []
-    for what, reward in rows:
-        if what not in known:
-            known.append(what)
-        plain.append({"prompt_id": f"g{known.index(what)}", "reward": reward})
-    write("plain.jsonl", plain)
-    run(f"{' '.join(map(str, paths))} -g key -o keyed/ --force")
-    found = [value for path in paths for value in advantages_in(f"keyed/{path}")]
-    assert bits(found) == computed("plain.jsonl", "plain.out.jsonl")
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-@pytest.mark.parametrize("form", FORMS)
-def test_files_of_keys_of_every_type_have_the_bits_of_their_groups(
-    form: str, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    paths, rows = [], list[tuple[Any, float]]()
-    for at, (kind, value, what) in enumerate(keys_of(form)):
-        rewards = [float(at % 7), float(at % 3) + 0.1]
-        paths.append(of_keys(f"{at:03}.{suffix}", kind, [(value, reward) for reward in rewards]))
-        rows += [(what, reward) for reward in rewards]
-    of_equal_keys(paths, rows)
-
-
-@given(data=st.data(), form=st.sampled_from(list(FORMS)), rewards=st.lists(REWARDS, min_size=4, max_size=9))
-@examples(12)
-def test_two_keys_in_one_file_and_in_two_have_the_bits_of_their_groups(
-    data: st.DataObject, form: str, rewards: list[float]
-) -> None:
-    keys = keys_of(form)
-    one, other = (data.draw(st.sampled_from(keys)) for _ in range(2))
-    beside = data.draw(st.sampled_from([key for key in keys if key[0] == one[0]]))  # one file has one type
-    suffix = data.draw(st.sampled_from(["parquet", "arrow"]))
-    half = len(rewards) // 2
-    with fresh():
-        paths, rows = [], []
-        for at, ((kind, value, what), part) in enumerate(((one, rewards[:half]), (other, rewards[half:]))):
-            paths.append(of_keys(f"{at}.{suffix}", kind, [(value, reward) for reward in part]))
-            rows += [(what, reward) for reward in part]
-        of_equal_keys(paths, rows)
-        turns = [((one, beside)[at % 2], reward) for at, reward in enumerate(rewards)]
-        path = of_keys(f"both.{suffix}", one[0], [(key[1], reward) for key, reward in turns])
-        of_equal_keys([path], [(key[2], reward) for key, reward in turns])
 
 
 @given(table=tables(), plan=st.sampled_from(PLANS))
