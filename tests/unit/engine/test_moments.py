@@ -26,13 +26,6 @@ def near(got: float, wanted: float, size: float = 1.0) -> bool:
     return math.isclose(got, wanted, rel_tol=1e-12, abs_tol=1e-12 * max(1.0, size))
 
 
-def same(a: Moments, b: Moments, size: float = 1.0) -> bool:
-    """Equal weights exactly, means and spreads up to 1e-12 of the size of the values."""
-    assert a.weight.tolist() == b.weight.tolist()
-    means = all(near(x, y, size) for x, y in zip(a.mean.tolist(), b.mean.tolist(), strict=True))
-    return means and all(near(x, y, size**2) for x, y in zip(a.m2.tolist(), b.m2.tolist(), strict=True))
-
-
 @given(rows=st.lists(st.tuples(st.floats(-1e3, 1e3), st.integers(0, 50)), min_size=1, max_size=40))
 def test_a_weight_counts_a_value_that_many_times(rows: list[tuple[float, int]]) -> None:
     repeated = [value for value, weight in rows for _ in range(weight)]
@@ -42,15 +35,6 @@ def test_a_weight_counts_a_value_that_many_times(rows: list[tuple[float, int]]) 
         size = max(map(abs, repeated))
         assert near(float(found.mean[0]), math.fsum(repeated) / len(repeated), size)
         assert near(float(found.variance(1)[0]), statistics.variance(repeated), size**2)
-
-
-@given(parts=st.lists(st.lists(st.floats(-1e3, 1e3), max_size=20), min_size=1, max_size=6))
-def test_merging_parts_is_computing_the_whole(parts: list[list[float]]) -> None:
-    merged = of([], [], 1)
-    for part in parts:
-        merged = merged.merge(of(part))
-    whole = [value for part in parts for value in part]
-    assert same(merged, of(whole), max([1.0, *map(abs, whole)]))
 
 
 @given(rows=st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 3)), min_size=1, max_size=60), cut=st.integers(0, 60))
