@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from grpo_cli.read.open_tables import find_inputs, open_tables
-from grpo_cli.read.tables import Binding
+from grpo_cli.read.open_tables import find_inputs
 from tests.support.command import adv
 from tests.support.jobs import inspected, look
 from tests.support.prime_runs import Run, branches, episode, evaluation, sealed, shipped, training
@@ -66,14 +65,6 @@ def test_the_streams_of_earlier_attempts_are_in_that_of_the_last() -> None:
     run = training().write(Path("run"))
     shutil.copytree(run / "monitors/file", run / "monitors/file.attempt_1")
     assert read(run) == ["monitors/file/traces/stream.jsonl"]
-
-
-def test_the_traces_of_older_versions_are_read_as_before(tmp_path: Path) -> None:
-    episodes = training().episodes
-    for step in (1, 2):
-        lines(f"rollouts/step_{step}/train/effective/traces.jsonl", episodes[:12])
-    (tables, _) = find_inputs([str(tmp_path)])
-    assert {table.schema.name for table in open_tables(tables, Binding()) if table.schema} == {"prime-rl"}
 
 
 # --- what is in them ---------------------------------------------------------------------------------------------
