@@ -200,13 +200,6 @@ def test_audit_tries_marked_rows_both_ways_and_says_which_was_used() -> None:
         assert note in " ".join(found["notes"])
 
 
-def test_python_gives_rows_that_do_not_count_their_status() -> None:
-    frame = pl.DataFrame({"prompt_id": ["a"] * 3, "reward": [1.0, 0.0, 0.0], "has_error": [False, True, False]})
-    found = grpo_cli.compute(frame, method="rloo", left_out_column="has_error")
-    assert found.advantages.to_list() == [1.0, NO, -1.0]
-    assert found.status.to_list() == ["scored", "left-out", "scored"]
-
-
 def test_a_mark_that_only_late_rows_have_is_found() -> None:
     rows: list[Any] = [
         {"_ng_task_index": i // 4, "_ng_rollout_index": i % 4, "reward": float(i % 2)} for i in range(40_000)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import grpo_cli
 from tests.support.command import adv
-from tests.support.drawn import examples
 from tests.support.jobs import rows_of, write
 
 NEW = "--token-logprobs new --old-token-logprobs old"
@@ -131,29 +130,6 @@ def test_quantiles_are_within_a_hundredth_of_the_log_ratio(lists: list[list[floa
     for name, share in {"p1": 0.01, "p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}.items():
         exact = math.log(quantile(rows, share))
         assert math.log(facts[f"ratio_{name}"]) == pytest.approx(exact, rel=0.01, abs=1e-9)
-
-
-@examples(10)
-@given(st.data())
-def test_parts_of_any_size_add_up(data: st.DataObject) -> None:
-    sizes = data.draw(st.lists(st.integers(0, 30), min_size=2, max_size=8))
-    numbers = st.floats(-4, -0.0625, width=32)
-    rows = [
-        {
-            "prompt_id": 1, "reward": float(at % 2), "step": data.draw(st.integers(0, 2)),
-            **{name: data.draw(st.lists(numbers, min_size=size, max_size=size)) for name in ("new", "old", "entropy")},
-            "mask": [1] * size,
-        }
-        for at, size in enumerate(sizes)
-    ]  # fmt: skip
-    if not sum(sizes):
-        return
-    frame = pl.DataFrame(rows).with_columns(pl.col("new", "old").cast(pl.List(pl.Float32)))
-    look = grpo_cli.inspect(frame, **KEYWORDS, **ENTROPY, by="step", method="rloo", group_within="input")
-    facts = look.facts["off_policy"]
-    assert same(facts["all"], drift(rows))
-    for line in facts["by"][0]["lines"]:
-        assert same(line, drift([row for row in rows if row["step"] == line["value"]]))
 
 
 def test_a_condition_names_the_quantities(path: Path) -> None:
