@@ -7,20 +7,16 @@ import random
 import shutil
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import duckdb
 import polars as pl
-import pyarrow.parquet as pq
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from tests.nightly.test_readers import by_datafusion, by_fastparquet
 from tests.support.command import Done, adv
 from tests.support.drawn import examples
 from tests.support.jobs import grouped, rows_of, write
@@ -195,33 +191,3 @@ def test_every_format_gives_tokens_the_same_bits(table: Table, data: st.DataObje
                 run(f"in.{kind} -o out.{kind} --force --per-token {words} {plan}")
                 found = [row["advantage"] for row in rows_of(f"out.{kind}")]
                 assert list(map(bits, found)) == wanted, (kind, words)
-
-
-# --- Parquet with a new column -----------------------------------------------------------------------------------------------
-
-
-READERS: Final[dict[str, Callable[[Path], dict[str, list[Any]]]]] = {
-    "polars": lambda path: pl.read_parquet(path).to_dict(as_series=False),
-    "pyarrow": lambda path: pq.read_table(path).to_pydict(),
-    "duckdb": lambda path: duckdb.read_parquet(str(path)).to_arrow_table().to_pydict(),
-    "datafusion": by_datafusion,
-    "fastparquet": by_fastparquet,
-}
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("reader", READERS)
-@given(table=tables())
-@examples(10)
-def test_every_reader_reads_the_same_bits_from_parquet_with_a_new_column(reader: str, table: Table) -> None:
-    with fresh():
-        write("in.parquet", table)
-        run("in.parquet -o out.parquet")
-        run("in.parquet --in-place --facts")
-        write("in.jsonl", table)
-        wanted = computed("in.jsonl", "out.jsonl")
-        for name in ("out.parquet", "in.parquet"):
-            found = READERS[reader](Path(name))
-            assert bits(found["advantage"]) == wanted
-            assert bits(found["reward"]) == bits([row["reward"] for row in table])
-            assert all(found[name] == [row[name] for row in table] for name in ("prompt_id", "text"))
