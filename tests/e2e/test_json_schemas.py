@@ -192,7 +192,7 @@ def keys_in(schema: Any, value: Any, named: Any) -> set[tuple[str, str]]:
     return set()
 
 
-@pytest.mark.parametrize("name", some(WRITERS, 6))
+@pytest.mark.parametrize("name", some(WRITERS, 12))
 def test_documents_of_every_layout_are_valid(name: str) -> None:
     written = WRITERS[name](Path())
     file = shlex.quote(str(written.path))
@@ -214,7 +214,7 @@ def test_documents_of_every_layout_are_valid(name: str) -> None:
 def test_the_plans_of_all_frameworks_are_valid() -> None:
     first = {run.case: run for run in reversed([*runs()])}
     assert len(first) > 100
-    for run in some(first.values(), 12):
+    for run in some(first.values(), 20):
         words = shlex.join([f"tables/{run.dataset}.parquet", *run.args])
         document = printed(f"compute {words} --explain", HERE)
         assert document is not None, run

@@ -26,7 +26,7 @@ from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv, facts_of, ran
-from tests.support.drawn import some
+from tests.support.drawn import paired, some
 from tests.support.hostile_server import Answer, Request, hostile, part
 from tests.support.jobs import meanwhile, rows_of, write
 from tests.support.s3_server import PAGE, Proxy, proxied, running
@@ -315,8 +315,9 @@ def test_a_run_goes_on_where_the_store_stumbles(s3: Bucket, url: str, line: str,
     assert s3["out.jsonl"] == Path("whole.jsonl").read_bytes()
 
 
-@pytest.mark.parametrize("target", ["out.jsonl", "out.parquet"])
-@pytest.mark.parametrize("fault", ["changed", "made meanwhile", "denied", "down"])
+@pytest.mark.parametrize(
+    ("fault", "target"), paired(["changed", "made meanwhile", "denied", "down"], ["out.jsonl", "out.parquet"])
+)
 def test_an_export_that_fails_leaves_no_object(
     s3: Bucket, monkeypatch: pytest.MonkeyPatch, fault: str, target: str
 ) -> None:
@@ -375,8 +376,9 @@ def test_an_object_that_may_not_be_read_or_written_is_named(s3: Bucket, url: str
     assert f"s3://bucket/{name}.jsonl: access denied" in done.err
 
 
-@pytest.mark.parametrize("name", ["in.parquet", "in.arrow", "in.jsonl.gz"])
-@pytest.mark.parametrize("damage", ["cut", "length", "garbage", "empty"])
+@pytest.mark.parametrize(
+    ("damage", "name"), paired(["cut", "length", "garbage", "empty"], ["in.parquet", "in.arrow", "in.jsonl.gz"])
+)
 def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Bucket, name: str, damage: str) -> None:
     data = write(name, ROWS).read_bytes()
     data = {

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import adv, ran
+from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
 
 ROWS = [{"prompt_id": at // 4, "reward": at % 3, "prompt": "p", "completion": "c"} for at in range(40)]
@@ -39,7 +40,8 @@ NOBODY = 65534
 ENTRIES = [(1, 6, 2**32 - 1), (2, 4, NOBODY), (4, 4, 2**32 - 1), (16, 4, 2**32 - 1), (32, 0, 2**32 - 1)]
 ACCESS = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in ENTRIES)
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems have other attributes")
-REPLACED = pytest.mark.parametrize("path", [Path(name) for name in REPLACING], ids=str)
+PATHS = [Path(name) for name in REPLACING]
+REPLACED = pytest.mark.parametrize("path", PATHS, ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -69,8 +71,7 @@ def set_attribute(path: Path, name: str, value: bytes) -> None:
         pytest.skip("this file system has no attributes")
 
 
-@REPLACED
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664, 0o606, 0o440])
+@pytest.mark.parametrize(("path", "mode"), paired(PATHS, [0o600, 0o664, 0o606, 0o440]))
 def test_the_mode_is_kept_and_the_time_is_new(path: Path, mode: int) -> None:
     path.chmod(mode)
     os.utime(path, (1, 1))
