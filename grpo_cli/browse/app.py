@@ -506,7 +506,7 @@ class Browser(App[list[str]]):
         self.push_screen(Notice("commands", [line for command in self.said for line in (command, "")]))
 
     def action_help(self) -> None:
-        marks = "status: = equal rewards (green: always solved, red: never), 1 singleton, ? without a reward, < small group, m masked, x left out"
+        marks = f"status: = {self.model.equal} (green: always solved, red: never solved), 1 singleton, ? without a reward, < small group, m masked, x left out"
         self.push_screen(Notice("keys", [marks, *self.model.warnings], described))
 
     async def action_quit(self) -> None:
@@ -528,5 +528,5 @@ class Browser(App[list[str]]):
         line = self.query_one("#trend", Static)
         trend = self.model.trend
         if trend is not None and len(trend.lines) > 1:
-            line.update(trend_line(trend, self.size.width))
+            line.update(trend_line(trend, self.size.width, self.model.equal))
             line.display = True

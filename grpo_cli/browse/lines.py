@@ -18,7 +18,7 @@ from grpo_cli.render.text import clean, column, number, strip
 from grpo_cli.stats.trends import Trend
 from grpo_cli.stats.verdicts import percent
 
-Column = tuple[str, Callable[[GroupLine], str]]  # its head, and its text for a group
+Column = tuple[str, Callable[[Sequence[GroupLine]], list[str]]]  # its head, and its texts for some groups
 BLOCK: Final = 64  # groups whose lines are made together
 CACHED: Final = 64  # blocks kept
 SHORTEST: Final = 8  # the beginning of a prompt has at least this many cells
@@ -75,8 +75,9 @@ class GroupLines:
         if unknown := [code for code in codes if code not in self._prompts]:
             self._ask(unknown)
         lines = list[Text]()
-        for code, label, facts in zip(codes, labels, self._model.lines_of(codes), strict=True):
-            cells = [_right(cell(facts), cell_len(head)) for head, cell in columns]
+        groups = self._model.lines_of(codes)
+        texts = [[_right(text, cell_len(head)) for text in shown(groups)] for head, shown in columns]
+        for code, label, facts, *cells in zip(codes, labels, groups, *texts, strict=True):
             style = EQUAL.get(facts.solve_rate, ("", ""))[1] if facts.constant else ""
             beside = room - cell_len(label) - 2
             # A label with spaces is a text, not an id that says nothing.
@@ -92,23 +93,27 @@ class GroupLines:
         wide = width >= _WIDE
         room = _STRIP[wide]
 
-        def rewards(facts: GroupLine) -> str:
-            return strip(ordered(facts.rewards), room, self._ends, MISSING).ljust(room)
+        def rewards(groups: Sequence[GroupLine]) -> list[str]:
+            return [strip(ordered(facts.rewards), room, self._ends, MISSING).ljust(room) for facts in groups]
 
         columns: list[Column] = [
-            ("n".rjust(self._size), lambda facts: str(facts.size)),
-            ("  mean", lambda facts: fitting(facts.mean, 6)),
+            ("n".rjust(self._size), lambda groups: [str(facts.size) for facts in groups]),
+            ("  mean", lambda groups: fitted([facts.mean for facts in groups], 6)),
         ]
         if wide:
             columns += [
-                ("solved", lambda facts: "-" if facts.solve_rate is None else percent(facts.solve_rate)),
-                ("   std", lambda facts: fitting(facts.std, 6)),
+                (
+                    "solved",
+                    lambda groups: ["-" if one.solve_rate is None else percent(one.solve_rate) for one in groups],
+                ),
+                ("   std", lambda groups: fitted([facts.std for facts in groups], 6)),
             ]
-            columns += [("  length", lambda facts: fitting(facts.length, 8))] if "length" in self._model.facts else []
-            status: Column = ("status       ", lambda facts: _words(facts).ljust(13))
+            if "length" in self._model.facts:
+                columns.append(("  length", lambda groups: fitted([facts.length for facts in groups], 8)))
+            status: Column = ("status       ", lambda groups: [_words(facts).ljust(13) for facts in groups])
         else:
-            columns.append(("  std", lambda facts: fitting(facts.std, 5, digits=2)))
-            status = (" ", lambda facts: SIGNS.get(facts.status, "!"))
+            columns.append(("  std", lambda groups: fitted([facts.std for facts in groups], 5)))
+            status = (" ", lambda groups: [SIGNS.get(facts.status, "!") for facts in groups])
         return [*columns, ("rewards".ljust(room)[:room], rewards), status]
 
 
@@ -151,12 +156,12 @@ def sign_of(advantage: float | None) -> str:
     return "" if not advantage else "good" if advantage > 0 else "bad"
 
 
-def trend_line(trend: Trend, width: int) -> str:
-    """The mean reward and the share of groups without a gradient over the steps."""
+def trend_line(trend: Trend, width: int, equal: str) -> str:
+    """The mean reward and the share of groups with equal rewards, which are called `equal`, over the steps."""
     lines = trend.lines
     parts = [f"{clean(trend.column)} {lines[0].value} to {lines[-1].value}"]
     room = max(4, (width - len(parts[0]) - 60) // 2)
-    for title, key, shown in (("mean", "mean", number), ("equal rewards", "zero_variance", percent)):
+    for title, key, shown in (("mean", "mean", number), (equal, "zero_variance", percent)):
         values = [getattr(line, key) for line in lines]
         known = [value for value in values if value is not None]
         if known:
@@ -170,13 +175,27 @@ def ordered(values: Sequence[float | None]) -> list[float | None]:
     return sorted(values, key=lambda value: (value is None, -(value or 0)))
 
 
-def fitting(value: float | None, width: int, digits: int = 3) -> str:
+def fitted(values: Sequence[float | None], width: int) -> list[str]:
+    """Numbers with the same decimals, as many as fit, unless one would become 0: then each number by itself.
+
+    >>> fitted([0.5, 1 / 3, None], 6), fitted([0.5, 1 / 3], 5), fitted([0.5, 4e-5], 5)
+    (['0.5000', '0.3333', '-'], ['0.500', '0.333'], ['0.5', '4e-05'])
+    """
+    for places in (4, 3, 2):
+        rounded = [value and round(value, places) for value in values]
+        texts = column(rounded)
+        if max(map(len, texts)) <= width and [*map(bool, rounded)] == [*map(bool, values)]:
+            return texts
+    return [fitting(value, width) for value in values]
+
+
+def fitting(value: float | None, width: int) -> str:
     """A number with as many digits as fit, never cut.
 
     >>> fitting(0.0437, 6), fitting(0.0437, 5), fitting(-0.000437, 5), fitting(-123456.0, 6)
-    ('0.0437', '0.04', '-4e-4', '-1e5')
+    ('0.0437', '0.044', '-4e-4', '-1e5')
     """
-    texts = [number(value, digits=n) for n in range(digits, 0, -1)]
+    texts = [number(value, digits=n) for n in (3, 2, 1)]
     if value is not None:
         texts.append(re.sub("e([+-])0*", lambda sign: "e" + sign[1].strip("+"), f"{value:.0e}"))
     return next((text for text in texts if len(text) <= width), texts[-1])

@@ -27,6 +27,7 @@ from grpo_cli.runs.progress import Watching
 from grpo_cli.stats.facts import Number, marked_lines, marked_rows, plain, reward_range
 from grpo_cli.stats.inspection import Inspection, RowLine, never_stopping, score_groups, trend
 from grpo_cli.stats.trends import Trend
+from grpo_cli.stats.verdicts import label_of_equal
 
 NEW_FILE: Final = "NEW_FILE"  # the name of an output in a command that is only shown
 # What the groups that are shown can be written as.
@@ -101,6 +102,11 @@ class Model:
             for table in self.tables:
                 table.source.check()
         return replace(self, job=replace(self.job, plan=plan), inspection=inspection)
+
+    @property
+    def equal(self) -> str:
+        """What groups of equal rewards are called under the plan."""
+        return label_of_equal(self.inspection.scored.plan)
 
     # --- groups ------------------------------------------------------------------------------------------------
 

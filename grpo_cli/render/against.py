@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, clean, file_list, number, rescaled
+from grpo_cli.render.text import Sheet, clean, column, file_list, number, rescaled
 from grpo_cli.stats.against import Against, Band, Interval
 from grpo_cli.stats.intervals import in_words
 from grpo_cli.stats.verdicts import percent
@@ -33,7 +33,7 @@ def render(facts: Against, console: Console) -> None:
     change = f"{number(rate.before)} to {number(rate.now)}: {rate.change:+.4f}"
     lines = [change, f"{interval}, {in_words(facts.p)}"]
     if facts.detectable is not None and facts.detectable < 1:
-        lines.append(f"these prompts show a change of {facts.detectable:.3f} 8 times of 10")
+        lines.append(f"80% power to detect a change of {facts.detectable:.3f} or more")
     if (facts.worst, facts.best) != (0, 1):
         lines.append(rescaled(facts.worst, facts.best))
     sheet.row("solve rate", lines)
@@ -49,17 +49,21 @@ def render(facts: Against, console: Console) -> None:
     sheet.blank()
     sheet.text("by difficulty: the solve rate over both runs", style="bold")
     heads = ["difficulty", "prompts", "before", "now", "change", level]
+    bands = facts.by_difficulty
+    rates = (column([line.before for line in bands]), column([line.now for line in bands]))
     rows = [
         [
-            line.difficulty, f"{line.prompts:,}", number(line.before), number(line.now), f"{line.change:+.4f}",
+            line.difficulty,
+            f"{line.prompts:,}",
+            *both,
+            f"{line.change:+.4f}",
             "-" if line.low is None else _interval(line),
         ]
-        for line in facts.by_difficulty
-    ]  # fmt: skip
+        for line, *both in zip(bands, *rates, strict=True)
+    ]
     sheet.table(heads, rows)
     if not (facts.gained or facts.lost):
-        why = "no single change exceeds" if facts.beyond_chance else "the changes do not exceed"
-        sheet.row("gained, lost", f"no prompt is listed: {why} chance")
+        sheet.row("gained, lost", "no single prompt stands out from chance")
     for word, prompts in (("gained most", facts.gained), ("lost most", facts.lost)):
         numbers = [
             f"{prompt.shrunken:+.2f} of {prompt.change:+.2f}  {number(prompt.before)} to {number(prompt.now)}  #{prompt.number} "

@@ -17,6 +17,7 @@ from grpo_cli.engine.presets import Preset
 from grpo_cli.engine.presets import presets as known
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, exact, marked
+from grpo_cli.stats.verdicts import label_of_equal
 
 LABEL: Final = 13  # characters of a label of one preset
 NAME: Final = 31
@@ -143,7 +144,7 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
         "computes": _line(row),
         "divides": parts["divisor"] or [divisor],
         "singletons": [line.removeprefix("singletons").lstrip(": ") + after for line in parts["alone"]],
-        "constant": [plan_text.of_constant_groups(plan), *parts["groups"]],
+        label_of_equal(plan): [plan_text.of_constant_groups(plan), *parts["groups"]],
         "null rewards": [
             *(plan_text.missing(plan) or ["stop the run (--missing changes that)"]),
             *plan_text.component_missing(plan),

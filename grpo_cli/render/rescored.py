@@ -12,13 +12,23 @@ from grpo_cli.render.text import (
     Sections,
     Sheet,
     clean,
+    column,
     column_of_texts,
     count,
     file_list,
     markdown_table,
     number,
 )
-from grpo_cli.stats.rescored import ByComponent, ChangesAt, ChangesBetween, DependsOn, DisagreeingRow, Rescored, Sides
+from grpo_cli.stats.rescored import (
+    ByComponent,
+    ChangesAt,
+    ChangesBetween,
+    DependsOn,
+    DisagreeingRow,
+    Rescored,
+    Sides,
+    counted,
+)
 from grpo_cli.stats.trends import thinned
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
@@ -67,13 +77,17 @@ def _sections(facts: Rescored) -> Sections:
             more = ", ..." if part.groups > len(part.keys) else ""
             gradient.append(f"{word} {part.groups:,}: {', '.join(labels_of(part.keys, KEY))}{more}")
     yield "gradient", gradient
-    signs = f"{advantage.sign_changes:,} change sign, {advantage.first_signs:,} are no longer 0"
+    signs = [
+        counted(advantage.sign_changes, "changes sign", "change sign"),
+        counted(advantage.first_signs, "is no longer 0", "are no longer 0"),
+        counted(advantage.lost_signs, "becomes 0", "become 0"),
+    ]
     change, grown = "", total.change
     if grown is not None:
         change = f" ({'+' * (grown > 0)}{number(100 * grown, digits=3)}%)"
     size = f"total |A| {number(total.before)} to {number(total.now)}{change}"
     yield "advantages", [
-        f"{signs}, {advantage.lost_signs:,} become 0 ({advantage.method})",
+        f"{', '.join(filter(None, signs)) or 'none changes sign or becomes 0'} ({advantage.method})",
         f"{size}, moved by {number(advantage.moved)}",
     ]  # fmt: skip
     if parts := list(_correlations(facts.depends_on)):
@@ -114,17 +128,23 @@ def _tables(facts: Rescored, width: int | None) -> Iterator[Table]:
     heads = ["rows", "changed", "up", "down", "mean change"]
     if length is not None and length.bands:
         names = [f"{number(band.low)} to {number(band.high)}" for band in length.bands]
-        yield [clean(length.column), *heads], list(map(_counts, names, length.bands))
+        yield [clean(length.column), *heads], _counts(names, length.bands)
     if by is not None and by.lines:
         lines = thinned(by.lines, LINES)
-        yield [clean(by.column), *heads], [_counts(clean(str(line.value)), line) for line in lines]
+        yield [clean(by.column), *heads], _counts([clean(str(line.value)) for line in lines], lines)
     if facts.largest:
         yield _largest(facts.largest, width)
 
 
-def _counts(name: str, line: ChangesAt | ChangesBetween) -> list[str]:
-    changed = f"{line.changed:,} ({percent(line.changed / line.rows)})"
-    return [name, f"{line.rows:,}", changed, f"{line.up:,}", f"{line.down:,}", f"{line.mean_change:+.4g}"]
+def _counts(names: Sequence[str], lines: Sequence[ChangesAt | ChangesBetween]) -> list[list[str]]:
+    means = [line.mean_change for line in lines]
+    return [
+        [
+            name, f"{line.rows:,}", f"{line.changed:,} ({percent(line.changed / line.rows)})", f"{line.up:,}",
+            f"{line.down:,}", f"{'+' * ((line.mean_change or 0) > 0)}{mean}",
+        ]
+        for name, line, mean in zip(names, lines, column(means), strict=True)
+    ]  # fmt: skip
 
 
 def _largest(rows: Sequence[DisagreeingRow], width: int | None) -> Table:

@@ -36,7 +36,7 @@ def render(facts: Runs, console: Console) -> None:
         sheet.row("left out", map(clean, short))
     base = facts.runs[0].name
     sheet.blank()
-    sheet.text(f"less {clean(base)}, over the prompts of both", style="bold")
+    sheet.text(f"difference from {clean(base)}, on the prompts of both", style="bold")
     heads = ["run", "prompts", "points", "95% interval", "p", "better (by chance)", "worse"]
     sheet.table(heads, [_difference(one) for one in facts.differences])
     apart = [
@@ -45,7 +45,7 @@ def render(facts: Runs, console: Console) -> None:
         if one.only_here or one.only_base
     ]
     sheet.row("not in both", apart)
-    sheet.row("could show", [_shown(one) for one in facts.differences if one.detectable is not None])
+    sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()
     sheet.warnings(facts.warnings)
     sheet.row("verdict", clean(facts.verdict), style="cyan")
@@ -70,13 +70,13 @@ def _difference(one: Difference) -> list[str]:
 
 
 def _shown(one: Difference) -> str:
-    """What these prompts could have shown."""
+    """The smallest change that these prompts would have shown 8 times of 10."""
     smallest = one.detectable or 0.0
     if smallest >= 1:
-        return f"{clean(one.name)}: nothing, with so few prompts"
+        return f"{clean(one.name)}: too few prompts to detect any change"
     return (
-        f"{clean(one.name)}: a change of {100 * smallest:.1f} points 8 times of 10; "
-        f"2 points would need {one.prompts_for_2_points:,} prompts"
+        f"{clean(one.name)}: to detect a change of {100 * smallest:.1f} points or more; "
+        f"2 points take {one.prompts_for_2_points:,} prompts"
     )
 
 

@@ -168,9 +168,9 @@ def _constant(constant: ZeroVariance, plan: Plan) -> str:
     """A centred formula gives such a group 0; other formulas do not, so the line only counts them."""
     split = ", ".join(f"{many:,} {kind}" for kind, many in equal_at(constant).items())
     groups, share = constant.groups, constant.share or 1.0
-    meaning = f"{'has' if groups == 1 else 'have'} zero variance"
+    meaning = f"{'has' if groups == 1 else 'have'} {label_of_equal(plan)}"
     if plan.gives_equal_rewards_0:
-        meaning = f"{'has' if groups == 1 else 'have'} no gradient{plan_text.before_whitening(plan)}"
+        meaning += plan_text.before_whitening(plan)
     return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
 
 

@@ -454,11 +454,19 @@ def verdict(compared: int, reward: TwoRewards, groups: GroupsOfTwo, advantage: M
     total = advantage.total.before
     share = f" ({percent(advantage.moved / total)} of the total |A|)" if total else ""
     moved = f"{advantage.moved:,.0f}" if advantage.moved >= LARGE else f"{advantage.moved:.4g}"
-    gained, lost = groups.gained.groups, groups.lost.groups
-    gradient = "No group gains or loses its gradient"
-    if gained or lost:
-        gradient = f"Of the groups, {gained:,} gain a gradient and {lost:,} lose it"
-    return (
-        f"{reward.changed:,} of {compared:,} rewards change, and {advantage.sign_changes:,} advantages change sign. "
-        f"{gradient}. The advantages move by {moved}{share}."
-    )
+    signs = counted(advantage.sign_changes, "advantage changes sign", "advantages change sign")
+    gradients = [
+        counted(groups.gained.groups, "group gains a gradient", "groups gain a gradient"),
+        counted(groups.lost.groups, "group loses its gradient", "groups lose their gradient"),
+    ]
+    parts = [
+        ", and ".join(filter(None, [f"{reward.changed:,} of {compared:,} rewards change", signs])),
+        ", ".join(filter(None, gradients)) or "No group gains or loses its gradient",
+        f"The advantages move by {moved}{share}",
+    ]
+    return f"{'. '.join(parts)}."
+
+
+def counted(size: int, one: str, many: str) -> str:
+    """`1 group gains a gradient`, `2 groups gain a gradient`; empty for 0."""
+    return f"{size:,} {one if size == 1 else many}" if size else ""

@@ -63,7 +63,7 @@ def percent(share: float) -> str:
 
 def label_of_equal(plan: Plan) -> str:
     """What groups of equal rewards are called: without a gradient only if the plan gives them 0."""
-    return "no gradient" if plan.gives_equal_rewards_0 else "zero variance"
+    return "no gradient" if plan.gives_equal_rewards_0 else "equal rewards"
 
 
 def equal_at(constant: ZeroVariance) -> dict[str, int]:

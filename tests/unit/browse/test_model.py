@@ -138,7 +138,7 @@ def test_steps_have_a_trend(tmp_path: Path) -> None:
     kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
     assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == wanted
     assert made.trend is not None
-    assert trend_line(made.trend, 80) == "step 0 to 3  mean ▁███ 0.5 to 1  equal rewards ▁███ 0% to 100%"
+    assert trend_line(made.trend, 80, made.equal) == "step 0 to 3  mean ▁███ 0.5 to 1  no gradient ▁███ 0% to 100%"
 
 
 def test_commands_repeat_the_view_with_quoted_values() -> None:

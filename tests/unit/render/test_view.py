@@ -177,7 +177,7 @@ def test_zero_variance_is_shown_in_words() -> None:
 
 def test_a_formula_that_is_not_centred_does_not_claim_a_lost_gradient() -> None:
     assert "carry no gradient" not in summed({"estimator.name": "reinforce"})
-    assert "3 of 5 groups have zero variance" in flat(summed({"estimator.name": "reinforce"}))
+    assert "equal rewards 3 of 5 groups have equal rewards" in flat(summed({"estimator.name": "reinforce"}))
 
 
 def test_unscorable_rows_are_counted_and_what_they_get_is_among_the_rules() -> None:

@@ -164,7 +164,7 @@ def test_the_command_shows_the_change_and_gives_it_as_json(tmp_path: Path) -> No
     text = adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path).out
     assert "0.45 to 0.55: +0.1000" in text and "2 better, 1 worse, 2 the same" in text
     assert "only now 1: new" in text and "No clear change: two samples of one policy would differ as much." in text
-    assert "(by chance 1." in text and "no prompt is listed" in text
+    assert "(by chance 1." in text and "no single prompt stands out from chance" in text
     found = json.loads(adv("inspect now.jsonl --against before.jsonl --json", cwd=tmp_path).out)
     assert found["inputs"] == ["now.jsonl"] and found["against"] == ["before.jsonl"] and found["prompts"] == 5
     refused = adv("inspect now.jsonl --against before.jsonl --by step", cwd=tmp_path)

@@ -210,7 +210,7 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
         assert f"verdict {found['verdict']}" in text
         said[found["verdict"]] += 1
         if not found["beyond_chance"]:
-            assert "no prompt is listed: the changes do not exceed chance" in text
+            assert "no single prompt stands out from chance" in text
             assert found["gained"] == found["lost"] == []
         now = inspected(tmp_path / "now.jsonl")
         before = inspected(tmp_path / "before.jsonl")
