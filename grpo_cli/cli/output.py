@@ -107,7 +107,7 @@ def _save(path: Path, text: str, *, force: bool) -> None:
         with replacing(path, force=force) as handle:
             handle.write(f"{text}\n".encode())
     except UsageError:  # created since the run began
-        cure = "add --force to replace it, or give another name"
+        cure = "add --force to replace it; give another name"
         raise UsageError(f"--summary {path} exists; all other outputs were written", cure) from None
     except (DataError, OSError) as error:
         cause = error if isinstance(error, OSError) else error.__cause__

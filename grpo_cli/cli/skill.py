@@ -20,14 +20,14 @@ def skill(given: dict[str, Any]) -> None:
 
     target = Path(given["install"], NAME, "SKILL.md")
     force = given.get("force", False)
-    cure = "remove it, or choose another folder"
+    cure = "remove it; choose another folder"
     for path in (target.parent, target):  # the folder of skills may be a link, but nothing inside of it
         if path.is_symlink():
             raise UsageError("is a link", cure, place=path)
     if target.exists() and not target.is_file():
         raise UsageError("is not a file", cure, place=target)
     if target.exists() and not force:
-        raise UsageError("exists", "add --force to replace it, or choose another folder", place=target)
+        raise UsageError("exists", "add --force to replace it; choose another folder", place=target)
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target, force=force) as handle:
         handle.write(text.encode())

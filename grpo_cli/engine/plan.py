@@ -89,6 +89,8 @@ class Plan:
         """The flag or method that reads an extra column."""
         ops = [op for op in (*self.shape, *self.post) if role in op.needs]
         flags = {"kl": "--kl-coef", "overlong": "--overlong", "whiten": "--whiten token"}
+        if "post.whiten.level" in self.estimator.sets:
+            flags["whiten"] = f"{self.method}, whose default is --whiten token,"
         if role in self.estimator.needs or not ops:
             return self.method if role != "rollout" or role in self.estimator.needs else "counting rollouts"
         return flags.get(ops[0].name, self.method)

@@ -104,7 +104,7 @@ def _without_waiting(path: str, flags: int) -> int:
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        raise DataError("a pipe that nothing reads", "start its reader first, or give -o FILE", place=path) from None
+        raise DataError("a pipe that nothing reads", "start its reader first; give -o FILE", place=path) from None
     os.set_blocking(fd, True)
     return fd
 
@@ -138,9 +138,9 @@ def _refuse_existing(target: Path, *, force: bool, in_place: bool = False) -> os
     if is_input(target) and not in_place:
         raise UsageError("is an input: it is never overwritten", "give another name", place=target)
     if state is not None and stat.S_ISDIR(state.st_mode):
-        raise UsageError("is a directory", "give the name of a file, or end the name with a slash", place=target)
+        raise UsageError("is a directory", "give the name of a file; end the name with a slash", place=target)
     if state is not None and not force:
-        raise UsageError("exists", "add --force to replace it, or choose another -o", place=target)
+        raise UsageError("exists", "add --force to replace it; choose another -o", place=target)
     return state
 
 

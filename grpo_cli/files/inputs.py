@@ -11,6 +11,7 @@ import json
 import os
 import re
 import select
+import shlex
 import stat
 import tempfile
 import time
@@ -397,8 +398,10 @@ def _matched(pattern: str, suffixes: Suffixes) -> list[Found]:
         raise DataError(f"{pattern}: no such file or directory")
     else:
         found = list(_in_glob(pattern, suffixes))
-        why = f"all {len(found)} files it matches are skipped" if found else "matches nothing"
-        wrong = f"{pattern}: {why}", "give its exact file name to read it anyway"
+        wrong = f"{pattern}: no file matches this pattern", ""
+        if found:
+            named = shlex.quote(str(found[0][0]))
+            wrong = f"{pattern}: all {len(found)} files it matches are skipped", f"to read one anyway, name it: {named}"
     if all(is_skipped for _, is_skipped in found):
         raise DataError(*wrong)
     return found

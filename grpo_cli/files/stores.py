@@ -639,7 +639,7 @@ class _Upload(RawIOBase):
 
 
 def _exists(url: str) -> UsageError:
-    return UsageError(f"{url} exists", "add --force to replace it, or give another name with -o")
+    return UsageError(f"{url} exists", "add --force to replace it; give another name with -o")
 
 
 def refuse_url(url: str, *, force: bool) -> None:

@@ -108,7 +108,7 @@ def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str,
     A preset, method or formula that is given replaces those of the file.
     """
     if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
-        hint = "use another config file, or --no-config"
+        hint = "use another config file; add --no-config"
         raise UsageError(f"{file} sets plan-by, and this command computes one plan on all rows", hint)
     config = _for_command(config, given, takes)
     is_same_method = "method" in given and given["method"] == config.get("method")

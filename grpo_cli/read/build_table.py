@@ -185,7 +185,7 @@ def _no_plan(parts: PlanBy, without: Mapping[str, int], unused: Sequence[str]) -
     value = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",
-        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]), or --plan {OTHERS}:... for all other values",
+        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]); add --plan {OTHERS}:OPTION=X for all other values",
     )
 
 

@@ -143,7 +143,7 @@ def silent_merge(groups: Groups) -> None:
     key, several = ",".join(rule.key), "since one has several prompts"
     for name in comparable_steps(columns):
         if name not in rule.key and (rows := spanning(groups.by_key, columns.values[name])):
-            cures = f"--group {key},{name} if ids restart, --group-within input if {name} does not separate groups"
+            cures = f"--group {key},{name} if ids restart; --group-within input if {name} does not separate groups"
             if groups.prompts_of(groups.by_key) is not None:
                 cures = f"--group {key},{name}: ids restart, {several}"
             raise _merge_error(columns, f"values of {name!r}", rows, cures)
@@ -153,7 +153,7 @@ def silent_merge(groups: Groups) -> None:
         and (rows := spanning(groups.by_key, columns.file))
     ):
         cures = (
-            "--group-within file if ids restart in each, --group-within input if they are shards of one sampling round"
+            "--group-within file if ids restart in each; --group-within input if they are shards of one sampling round"
         )
         if groups.prompts_of(groups.by_key) is not None:
             cures = f"--group-within file: ids restart in each, {several}"
@@ -264,7 +264,7 @@ def unequal_siblings(groups: Groups) -> None:
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
     raise DataError(
         f"{many} rows with unequal rewards ({id_words(groups)}): {'; '.join(shown)}",
-        "--rollout-reward last, first or mean chooses the reward of a rollout, --rollout none treats rows as rollouts",
+        "--rollout-reward last, first or mean chooses the reward of a rollout; --rollout none treats rows as rollouts",
     )
 
 
@@ -327,7 +327,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
                 continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
-        cures = f"--rollout {name} counts each rollout once, --rollout none treats rows as rollouts"
+        cures = f"--rollout {name} counts each rollout once; --rollout none treats rows as rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.binding.rollouts == "once":
             wrong = f"{in_rows(groups, rollouts)}, if {name} is what its name says:"
@@ -386,7 +386,7 @@ def last_blocks(groups: Groups) -> None:
         raise DataError(
             f"{groups.columns.place(int(groups.coded.first[code]))}: the last block has {rows} row{'s' * (rows != 1)}, "
             f"not {groups.rule.size}",
-            "choose --partial keep or --partial drop",
+            "--partial keep takes it as a group; --partial drop leaves it out",
         )
 
 
@@ -425,10 +425,10 @@ def only_singletons(groups: Groups) -> None:
         why, cure = f"{key} may contain the responses as well as the prompts", PROMPT_ID_OR_BLOCKS
     elif key_words or {*group} & {*PROMPT_TEXTS}:
         why = f"{key_words or key} has one sample per prompt, nothing to compare"
-        cure = "several samples of a prompt make a group; --singleton zero continues anyway, --group names another key"
+        cure = "several samples of a prompt make a group; --singleton zero continues anyway; --group NAME takes another key"
     else:
         why = f"{key} may be an id of the rollout, not of the prompt"
-        cure = "name the prompt's column with --group, or give --singleton zero if there is one sample per prompt"
+        cure = "name the prompt's column with --group; give --singleton zero if there is one sample per prompt"
     raise DataError(f"{what}: {why}", cure)
 
 
@@ -439,7 +439,7 @@ def unclear_batch(groups: Groups) -> None:
     """Refuse a plan that needs a batch, if it is unclear which steps or files are normalised together."""
     columns = groups.columns
     if groups.rule.batch_by is None and columns.request.plan.uses_batch:
-        cure = "--batch-by {0} normalises each separately, --batch-by input takes all rows as one batch"
+        cure = "--batch-by {0} normalises each separately; --batch-by input takes all rows as one batch"
         for name in comparable_steps(columns):
             count = columns.values[name].n_unique()
             raise DataError(f"the plan needs a batch, but the rows have {count} values of {name!r}", cure.format(name))
@@ -452,7 +452,7 @@ def divided_groups(groups: Groups) -> None:
     """Refuse a group with rows in several batches."""
     plan, by = groups.request.plan, groups.rule.batch_name
     if not plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
-        cure = f"a group belongs to one batch: add {by} to --group, or use --batch-by input"
+        cure = f"a group belongs to one batch: add {by} to --group; --batch-by input takes all rows as one batch"
         raise _merge_error(groups.columns, f"batches of {by!r}", rows, cure)
 
 
@@ -477,7 +477,7 @@ def one_part_each(groups: Groups) -> None:
     key = ",".join((by, *groups.rule.key))
     raise DataError(
         f"the group {columns.label(first)} has rows of several values of {by}: {shown}{such}",
-        f"--group {key} makes a group of each, --plan-by takes a column that is the same in all rows of a group",
+        f"--group {key} makes a group of each; --plan-by takes a column that is the same in all rows of a group",
     )
 
 
@@ -639,7 +639,7 @@ def unread_marks(groups: Groups) -> Sequence[str]:
         return ()
     mark, rows = found
     named = f"{mark.column}={mark.values[0]}" if mark.values else mark.column
-    cures = f"--left-out-column {named} leaves them out of their groups, --masked-column {named} marks them as not trained on"
+    cures = f"--left-out-column {named} leaves them out of their groups; --masked-column {named} marks them as not trained on"
     return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {cures}"]
 
 
@@ -721,7 +721,7 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     such = f" ({count} such rows)" if count > 1 else ""
     raise DataError(
         f"{narrow.place(row)}: {wrong}{such}",
-        "--missing exclude leaves such rows out, zero gives them advantage 0, as-zero counts them as reward 0",
+        "--missing exclude leaves such rows out; --missing zero gives them advantage 0; --missing as-zero counts them as reward 0",
     )
 
 

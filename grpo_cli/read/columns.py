@@ -282,4 +282,4 @@ def _refuse_empty_reward(columns: Columns) -> None:
             continue  # not numbers, or not in every file
         if 2 * filled > rows:
             wrong = f"{name} is null in {nulls:,} of {rows:,} rows, and {other} is filled"
-            raise DataError(wrong, f"--reward={other} takes that column, --reward={name} keeps this one")
+            raise DataError(wrong, f"--reward={other} takes that column; --reward={name} keeps this one")

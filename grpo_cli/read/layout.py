@@ -33,7 +33,7 @@ from grpo_cli.read.tables import FILE, OWN, PATH, Binding, Table, column_names
 from grpo_cli.schemas.sample import values_of
 from grpo_cli.schemas.table import SHAPES, Mark, Schema, schema
 from grpo_cli.values.chat import is_message
-from grpo_cli.values.paths import PARENT, Absent, absent, is_there, shown
+from grpo_cli.values.paths import PARENT, Absent, absent, is_there, refuse_other_separator, shown
 
 BY_TEXT: Final = "(found by name, no id beside it)"
 LISTED: Final = 12  # columns listed in a message
@@ -145,6 +145,7 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
     if not rewards and not any(re.search(LIKELY_REWARD, name, re.IGNORECASE) for name in names):
         keyed = group or binding.group_size is not None or {name for tier in GROUP_TIERS for name in tier} & {*names}
         more = "" if keyed else ", and the key with --group NAME"
+        refuse_other_separator(names, known.tables[0].name)
         raise DataError(
             f"no column looks like the reward (columns: {_listed(names, LIKELY_GROUP)}){inside_of_record(known.tables)}",
             f"name it with --reward NAME{more}{flags_of_likely(known.tables, group=not keyed, reward=True)}; "
@@ -164,6 +165,7 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
         missing["--reward NAME"] = ("the reward", LIKELY_REWARD)
     if missing:
         refuse_absent(rewards, known.tables)
+        refuse_other_separator(names, known.tables[0].name)
         likely = "|".join(pattern for _, pattern in missing.values())
         what = " or ".join(what for what, _ in missing.values())
         likely_flags = flags_of_likely(known.tables, group="--group NAME" in missing, reward="--reward NAME" in missing)
@@ -188,7 +190,7 @@ def _listed(names: Sequence[str], likely: str) -> str:
 
 
 def _near(tables: Sequence[Table]) -> str:
-    """A hint: which schemas nearly match the first file, and where to read more."""
+    """A hint: which schemas nearly match the first file, and where to read more; empty if none does."""
     if log := log_of_steps(tables):
         return f"; {log}"
     if not (tables and tables[0].format.holds_records):
@@ -196,8 +198,8 @@ def _near(tables: Sequence[Table]) -> str:
     near = " and ".join(
         f"{schema(match.schema).title} ({', '.join(match.against)})" for match in nearly(tables[0])[:NEAR]
     )
-    is_near = f"; its layout is close to {near}: grpo-adv schemas FILE shows more" if near else ""
-    return is_near or "; grpo-adv schemas FILE shows the nearest known layout"
+    more = "" if tables[0].name == "-" else f": grpo-adv schemas {shlex.quote(tables[0].name)} shows more"
+    return f"; its layout is close to {near}{more}" if near else ""
 
 
 def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:

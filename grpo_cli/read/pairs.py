@@ -29,6 +29,7 @@ from grpo_cli.values.key_text import cut, plain
 EXAMPLES: Final = 3
 NOWHERE: Final = np.iinfo(np.uint32).max  # instead of a row
 WHOLE: Final = r"-?(?:0|[1-9]\d*)"  # 007 is a text
+_IN_ORDER: Final = "if the rows of both inputs stand in the same order, grpo-adv add makes the old reward a column for --old-rewards-column"
 NUMBER: Final = rf"^(?:{WHOLE}(?:\.\d+)?(?:[eE][-+]?\d+)?|NaN|nan|-?inf)$"
 
 Columns = Sequence[pl.Series]
@@ -218,12 +219,16 @@ def pair(
             if len(rows) or sure or not text:
                 return Pairs(now=rows, before=others, by=tuple(ids))
         elif (sure and not parts_of_one) or not text:
-            raise _several(keyed, unclear, sides, ids)
+            same = f"{' and '.join(ids)} is the same in several rows of a group, so the rollouts do not pair one to one"
+            raise _several(
+                keyed,
+                unclear,
+                sides,
+                same,
+                "name the id of the rollout with --rollout; remove rows that are there twice",
+            )
     if not text:
-        cure = (
-            "name the id of the rollout with --rollout, or its text with --text-column; if the rows stand in the same order, "
-            "grpo-adv add makes the other reward a column for --old-rewards-column"
-        )
+        cure = f"name the id of the rollout with --rollout; name its text with --text-column; {_IN_ORDER}"
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
     one, other = [
         [*(of_ids if parts_of_one and ids else [key]), _hashes(side, text)]
@@ -285,7 +290,14 @@ def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tupl
     constant = [_kinds(side, columns, keyed.size) <= 1 for side, columns in zip(codes, rewards, strict=True)]
     enough = np.where(mine > theirs, constant[0], np.where(theirs > mine, constant[1], constant[0] | constant[1]))
     if (twice & ~enough).any():
-        raise _several(keyed, np.flatnonzero(twice & ~enough), sides, (text,))
+        same = f"{text} is the same in several rollouts of a group whose rewards differ, so the text does not tell them apart"
+        raise _several(
+            keyed,
+            np.flatnonzero(twice & ~enough),
+            sides,
+            same,
+            f"name the id of the rollout with --rollout; {_IN_ORDER}",
+        )
     orders = [pl.DataFrame({"code": side}).select(pl.int_range(pl.len()).over("code")).to_series() for side in codes]
     one, other = ([pl.Series(side), order] for side, order in zip(codes, orders, strict=True))
     return Keyed.of(one, other, (False, False)).matched()
@@ -297,10 +309,8 @@ def _kinds(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
     return np.bincount(codes[parts.first.to_numpy()], minlength=size)[:size]
 
 
-def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], by: Sequence[str]) -> DataError:
+def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], what: str, cure: str) -> DataError:
     """The error for rollouts that do not match one to one."""
-    what = f"{' and '.join(by)} is the same in several rows of a group, so the rollouts do not pair one to one"
-    cure = "name the id of the rollout with --rollout, or remove rows that are there twice"
     codes = [(keyed.mine, sides[0].places), (keyed.theirs, sides[1].places)]
     return several(what, unclear, codes, lambda at, row: sides[at].label(int(sides[at].table["group"][row])), cure)
 

@@ -157,10 +157,11 @@ def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> Dat
         cure = "name the column of the prompt's id with --group"
     else:
         cure = (
-            f"--group={mixed.column} makes a group of each prompt (--group={named},{mixed.column}: inside each {named})"
+            f"--group={mixed.column} makes a group of each prompt; "
+            f"--group={named},{mixed.column} makes one inside each {named}"
         )
     blocks = "--group-size N cuts blocks where the samples of a prompt follow each other"
-    return DataError(mixed.words(key, label), f"{cure}, {blocks}, --group={named} keeps them together")
+    return DataError(mixed.words(key, label), f"{cure}; {blocks}; --group={named} keeps them together")
 
 
 def prompt_of(value: Any) -> str | None:

@@ -262,7 +262,7 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
         listed = ", ".join(f"{name} is {kind or 'of no known schema'}" for kind, (name, _) in found.items())
         raise DataError(
             f"the files have different schemas: {listed}",
-            "name the files of one schema, or choose with --schema NAME, or --schema none",
+            "name the files of one schema; choose with --schema NAME; --schema none finds columns by name",
         )
     ((_, schema_),) = found.values()
     if schema_ is None:
@@ -314,7 +314,9 @@ def _best(candidates: Sequence[Match], name: str) -> str | None:
     best = [match.schema for match in fitting if match.score == most]
     if len(best) > 1:
         both = " and ".join(f"{known} ({schema(known).title})" for known in best)
-        raise DataError(f"{name}: two schemas fit: {both}", "choose with --schema NAME, or --schema none")
+        raise DataError(
+            f"{name}: two schemas fit: {both}", "choose with --schema NAME; --schema none finds columns by name"
+        )
     return best[0]
 
 

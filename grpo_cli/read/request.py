@@ -264,7 +264,7 @@ def columns_of_roles(layout: Layout, *plans: Plan) -> dict[str, str]:
         what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
         likely = {"length": next((name for name in LENGTHS if name in layout.names), "COLUMN")}
         flags = " and ".join(f"{ROLES[role].flag} {likely.get(role, 'COLUMN')}" for role in missing)
-        equal = ", or --length-column equal when every response counts the same" if [*missing] == ["length"] else ""
+        equal = "; --length-column equal counts every response the same" if [*missing] == ["length"] else ""
         raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return roles
 

@@ -216,7 +216,7 @@ class Table:
         if there:
             raise DataError(
                 f"{self.name} already has a column {there[0]!r}",
-                "--replace overwrites it, --column gives another name",
+                "--replace overwrites it; --column NAME gives another name",
             )
 
     def _like(self, **changes: Any) -> Self:

@@ -64,10 +64,12 @@ def text_columns(tables: Sequence[Table], named: TextColumns, *, prompt_only: bo
     if found.messages or (found.prompt and (found.response or prompt_only)):
         return found
     missing = "response" if found.prompt else "prompt"
-    likely = [name for name in names if re.search(LIKELY_TEXT, name, re.IGNORECASE)] or names
-    listed = ", ".join(likely[:20])
-    flags = "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME, or --messages NAME"
-    raise DataError(f"no column looks like the {missing}", f"give {flags}; it could be {listed}", place=tables[0].name)
+    likely_first = sorted(names, key=lambda name: re.search(LIKELY_TEXT, name, re.IGNORECASE) is None)
+    listed = ", ".join(likely_first[:20])
+    flags = (
+        "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME; give --messages NAME for a conversation"
+    )
+    raise DataError(f"no column looks like the {missing} (columns: {listed})", f"give {flags}", place=tables[0].name)
 
 
 def some_texts(table: Table, named: TextColumns) -> TextColumns:

@@ -130,7 +130,7 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     there = {*table.columns()} - table.format.outer_columns(table.source)
     free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
     if free and taken and not (job.chosen or output.replace):
-        cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out, --replace overwrites it"
+        cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out; --replace overwrites it"
         if not on and taken[0] in (*known_ids(table.schema), *GROUP_TIERS[0]):
             cure = f"--on {taken[0]!r} matches rows by it; {cure}"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
@@ -340,7 +340,7 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
         if found.setdefault(here, there) != there:
             raise UsageError(f"--on matches {here!r} with {found[here]!r} and {there!r}", "name one of them")
     if texts and not any(found):
-        raise UsageError("--on names no column", "give the columns of the key, or leave it out")
+        raise UsageError("--on names no column", "give the columns of the key; leave it out")
     return found
 
 

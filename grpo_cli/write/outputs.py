@@ -107,7 +107,7 @@ def _refuse_shared(targets: Sequence[Target]) -> None:
     for target in targets:
         other = seen.setdefault(os.path.realpath(target.path) if target.path else target.name, target)
         if other.name != target.name:
-            raise UsageError(f"{other.name} and {target.name} are the same file", "remove the link, or give another -o")
+            raise UsageError(f"{other.name} and {target.name} are the same file", "remove the link; give another -o")
         if other is not target:
             raise UsageError(
                 f"two inputs would be written to {target.name}", "run them separately, each with its own -o"
@@ -260,7 +260,7 @@ def refuse_path(
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
     if path.is_file() and not force:  # a device has no content to lose
-        raise UsageError(f"{path} exists", f"add --force to replace it, or give another name with {flag}")
+        raise UsageError(f"{path} exists", f"add --force to replace it; give another name with {flag}")
 
 
 def _refuse_checksums(path: Path, name: str, cure: str) -> None:
@@ -269,7 +269,7 @@ def _refuse_checksums(path: Path, name: str, cure: str) -> None:
         side = each.with_name(f".{each.name}.crc")
         if os.path.exists(side):  # noqa: PTH110 - False if the name is too long
             wrong = f"{side} has its checksums, which would no longer match"
-            raise DataError(wrong, f"remove it, or {cure}", place=name)
+            raise DataError(wrong, f"remove it; {cure}", place=name)
 
 
 def refuse_summary(output: Output, targets: Sequence[Target]) -> None:

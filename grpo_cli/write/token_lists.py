@@ -65,7 +65,7 @@ class TokenColumns:
             raise UsageError("--mask marks the tokens that count", "leave out --prompt-tokens")
         if not (self.tokens or self.mask or self.length or self.logprobs):
             names = tables[0].columns() if tables else []
-            likely = [name for name in names if re.search(LIKELY_TOKENS, name)] or names
+            likely = [name for name in names if re.search(LIKELY_TOKENS, name)]
             flags = "--tokens COL, --mask COL or --length-column COL"
             could = f"; it could be {', '.join(likely[:20])}" if likely else ""
             raise UsageError("nothing says how many tokens a response has", f"give {flags}{could}")

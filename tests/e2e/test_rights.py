@@ -29,7 +29,7 @@ UNREADABLE = [
     ("compute folder -o out/", "folder", "folder: permission denied"),
     ("compute folder -o out/", "folder/deep", "folder/deep: permission denied"),
     ("compute fol*er -o out/", "folder", "folder: permission denied"),
-    ("compute folder/*/b.jsonl -o out/", "folder/deep", "folder/*/b.jsonl: matches nothing"),
+    ("compute folder/*/b.jsonl -o out/", "folder/deep", "folder/*/b.jsonl: no file matches this pattern"),
     ("compute folder/a.jsonl -o out.jsonl", "folder", "folder/a.jsonl: permission denied"),
     ("compute in.jsonl --config c.toml", "c.toml", "c.toml: permission denied"),
     ("compute in.jsonl --presets c.toml", "c.toml", "c.toml: permission denied"),

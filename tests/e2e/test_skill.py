@@ -44,7 +44,7 @@ def test_it_is_installed_in_the_given_folder_and_not_over_another() -> None:
     TARGET.write_text("mine")
     again = adv("skill --install skills")
     assert (again.status, TARGET.read_text()) == (2, "mine")
-    assert again.err == "error: skills/grpo-adv/SKILL.md: exists; add --force to replace it, or choose another folder\n"
+    assert again.err == "error: skills/grpo-adv/SKILL.md: exists; add --force to replace it; choose another folder\n"
     ran("skill --install skills --force")
     assert TARGET.read_text() == SKILL
 
@@ -63,7 +63,7 @@ def test_it_is_not_installed_through_a_link_inside_of_the_folder(
     before = [*place.rglob("*")]
     done = adv(f"skill --install skills {more}")
     assert (done.status, done.out, [*place.rglob("*")]) == (2, "", before)
-    assert done.err == f"error: skills/{name}: is a link; remove it, or choose another folder\n"
+    assert done.err == f"error: skills/{name}: is a link; remove it; choose another folder\n"
     assert not other.is_file() or other.read_text() == "mine"
 
 
@@ -81,7 +81,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(more: str) -> None:
     with in_time(60):
         done = adv(f"skill --install skills {more}")
     assert done.status == 2
-    assert "skills/grpo-adv/SKILL.md: is not a file; remove it, or choose another folder" in done.err
+    assert "skills/grpo-adv/SKILL.md: is not a file; remove it; choose another folder" in done.err
 
 
 def test_the_list_for_agents_names_every_page_for_users() -> None:

@@ -322,7 +322,9 @@ def test_an_export_of_a_path_is_that_of_its_frame(tmp_path: Path) -> None:
 def test_an_error_of_an_export_names_the_frame_and_the_keywords() -> None:
     with pytest.raises(DataError) as error:
         grpo_cli.export(FRAME, "sft")
-    assert str(error.value).startswith("frame: no column looks like the prompt; give prompt=NAME and response=NAME")
+    assert str(error.value).startswith(
+        "frame: no column looks like the prompt (columns: prompt_id, reward); give prompt=NAME and response=NAME"
+    )
     tokens = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "tokens": [[1], [1]], "mask": [[1], [1, 0]]})
     with pytest.raises(DataError) as raised:
         grpo_cli.export(tokens, "tokens", tokens="tokens", mask="mask")
@@ -422,7 +424,7 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
     ("call", "message"),
     [
         (lambda: grpo_cli.advantages(FRAME.rename({"prompt_id": "x"})), "name it with group=NAME"),
-        (lambda: grpo_cli.advantages(FRAME, method="opo"), "name the column with length_column=COLUMN, or length_column='equal' when"),
+        (lambda: grpo_cli.advantages(FRAME, method="opo"), "name the column with length_column=COLUMN; length_column='equal' counts"),
         (lambda: grpo_cli.advantages(FRAME, method="mt-grpo"), "name the columns with rollout=COLUMN and state_column=COLUMN"),
         (lambda: grpo_cli.compute(LISTS, reward="rollouts[].r"), "is a path into lists, and a frame has one reward per row; make a row of each item"),
         (lambda: grpo_cli.inspect(LISTS, group="rollouts[].r"), "is a path into lists"),
@@ -430,7 +432,7 @@ def test_lists_are_computed_as_the_refusal_says() -> None:
         (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards has lists"),
         (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards has lists"),
         (lambda: grpo_cli.advantages(frame([1.0, None])), "missing='exclude' leaves such rows out"),
-        (lambda: grpo_cli.advantages(FRAME, group_size=3), "choose partial='keep' or partial='drop'"),
+        (lambda: grpo_cli.advantages(FRAME, group_size=3), "partial='keep' takes it as a group; partial='drop' leaves it out"),
         (lambda: grpo_cli.advantages(FRAME, method="rloo", epsilon=1.0), "epsilon has no effect with scale none"),
         (lambda: grpo_cli.compare(FRAME, {"one": Plan()}), "needs two plans; give plans by their names"),
         (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),

@@ -260,7 +260,7 @@ def test_a_key_in_several_steps_or_draws_stops_with_both_cures(name: str) -> Non
     with pytest.raises(DataError) as raised:
         groups(path)
     assert f"2 group keys (p, q) have rows in several values of {name!r}" in raised.value.message
-    assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart, --group-within input")
+    assert raised.value.hint.startswith(f"--group prompt_id,{name} if ids restart; --group-within input")
     cured = look(path, group=f"prompt_id,{name}").narrow
     assert (cured.table["group"].to_list(), cured.warnings) == ([0, 0, 1, 1, 2, 2, 3], ())
     assert groups(path, group_within=name) == [0, 0, 1, 1, 2, 2, 3]
@@ -468,7 +468,7 @@ def test_groups_of_one_row_each_stop_because_the_key_is_probably_wrong() -> None
     with pytest.raises(DataError) as raised:
         grpo_cli.advantages(lonely)
     assert "prompt_id may be an id of the rollout" in raised.value.message
-    assert "with group, or give singleton='zero'" in raised.value.hint
+    assert "with group; give singleton='zero'" in raised.value.hint
     assert grpo_cli.advantages(lonely, singleton="zero").to_list() == [0.0, 0.0, 0.0]
     assert grpo_cli.advantages(lonely, set="alone.result=raw").to_list() == [0.0, 1.0, 2.0]
 

@@ -241,7 +241,7 @@ def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: 
     marks, words, flag = UNREAD[name]
     path = in_file(marks, name)
     cures = (
-        f"--left-out-column {flag} leaves them out of their groups, --masked-column {flag} marks them as not trained on"
+        f"--left-out-column {flag} leaves them out of their groups; --masked-column {flag} marks them as not trained on"
     )
     assert look(path).facts["warnings"] == [f"{words} in 1 of 3 rows, which count like all others: {cures}"]
     for kind in ("masked_column", "left_out_column"):

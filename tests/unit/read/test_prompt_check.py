@@ -62,8 +62,8 @@ def test_an_id_found_by_name_with_several_prompts_stops_the_run(suffix: str, cou
         "groups of task_id hold several prompts: prompt differs inside 3 of 3 groups that were compared (easy: 'What is"
     )
     assert error.value.hint == (
-        "--group=prompt makes a group of each prompt (--group=task_id,prompt: inside each task_id), "
-        "--group-size N cuts blocks where the samples of a prompt follow each other, --group=task_id keeps them together"
+        "--group=prompt makes a group of each prompt; --group=task_id,prompt makes one inside each task_id; "
+        "--group-size N cuts blocks where the samples of a prompt follow each other; --group=task_id keeps them together"
     )
 
 
@@ -110,7 +110,7 @@ def test_blocks_with_several_prompts_are_warned_about() -> None:
 def test_frames_are_checked_as_files_are(made: Callable[[pl.DataFrame], Any]) -> None:
     with pytest.raises(DataError, match="groups of task_id hold several prompts") as error:
         grpo_cli.advantages(made(pl.DataFrame(by_level())))
-    assert error.value.hint.startswith("group=prompt makes a group of each prompt (group='task_id,prompt': inside")
+    assert error.value.hint.startswith("group=prompt makes a group of each prompt; group='task_id,prompt' makes one inside")
 
 
 def test_the_last_rows_of_a_file_are_compared_with_the_first() -> None:

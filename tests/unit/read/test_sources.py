@@ -25,9 +25,11 @@ def table(*names: str, **columns: list[Any]) -> pl.DataFrame:
 
 def test_a_missing_length_is_named_if_the_file_has_one() -> None:
     rows = [{"uid": 1, "reward": r, "response_length": r + 1} for r in (0, 1)]
-    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column response_length, or"):
+    with pytest.raises(
+        UsageError, match=r"opo needs response length.*--length-column response_length; --length-column equal"
+    ):
         look(write("a.jsonl", rows), method="opo")
-    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column COLUMN, or"):
+    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column COLUMN; --length-column equal"):
         look(write("b.jsonl", [{"uid": 1, "reward": 1}]), method="opo")
 
 
@@ -306,7 +308,7 @@ def test_a_sample_id_that_is_missing_repeats_nothing() -> None:
         (
             {"colour": "red", **{f"note_{i}": "x" for i in range(20)}, "my_prompt": "a", "my_score": 1.0},
             "no column looks like the group key or the reward (columns: my_prompt, my_score, colour, note_0",
-            "name them with --group NAME and --reward NAME; grpo-adv schemas FILE",
+            "name them with --group NAME and --reward NAME",
         ),
         ({"uid": "x", "colour": "red"}, "no column looks like the reward (columns: uid, colour)", "name it with --reward"),
         (
@@ -329,7 +331,7 @@ def test_a_reward_that_is_mostly_null_beside_a_filled_one_is_a_question() -> Non
     with pytest.raises(DataError) as error:
         look(path)
     assert error.value.message == "reward is null in 10 of 12 rows, and reward_total is filled"
-    assert error.value.hint == "--reward=reward_total takes that column, --reward=reward keeps this one"
+    assert error.value.hint == "--reward=reward_total takes that column; --reward=reward keeps this one"
     assert look(path, reward=["reward_total"]).narrow.reward_names == ("reward_total",)
     assert look(path, reward=["reward"], missing="exclude").facts["unscorable"] == 10
 
@@ -369,7 +371,7 @@ def test_a_schema_that_nearly_fits_is_named() -> None:
     row = {"responses_create_params": {"input": "a"}, "verdict": {"text": "x"}, "reward": 1.0}
     with pytest.raises(DataError) as error:
         look(write("a.jsonl", [row, row]))
-    near = "its layout is close to NeMo Gym rollouts (no task index) (no response): grpo-adv schemas FILE"
+    near = "its layout is close to NeMo Gym rollouts (no task index) (no response): grpo-adv schemas a.jsonl"
     assert near in error.value.hint
 
 

@@ -176,7 +176,7 @@ def test_columns_are_chosen_and_renamed() -> None:
 def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str) -> None:
     source, out = TYPED[name](), Path(f"o{''.join(TYPED[name]().suffixes)}")
     reward = pl.DataFrame({"reward": [k / 2 for k in range(6)]})
-    with pytest.raises(DataError, match="already has a column 'reward'; replace=True overwrites it, column gives"):
+    with pytest.raises(DataError, match="already has a column 'reward'; replace=True overwrites it; column=NAME gives"):
         grpo_cli.add_columns(source, reward, out)
     assert not out.exists()
     grpo_cli.add_columns(source, reward, out, replace=True)
@@ -327,7 +327,7 @@ def test_of_several_columns_the_one_that_is_there_is_left_out_by_naming_the_othe
     Path("a.jsonl").write_text('{"id": "r1", "reward": 1}\n')
     pl.DataFrame({"id": ["r1"], "judge": [0.5], "length": [3]}).write_parquet("b.parquet")
     done = adv("add a.jsonl --from b.parquet")
-    cure = "--column judge --column length leaves it out, --replace overwrites it"
+    cure = "--column judge --column length leaves it out; --replace overwrites it"
     assert done.err == f"error: a.jsonl already has a column 'id'; --on 'id' matches rows by it; {cure}\n"
     assert adv("add a.jsonl --from b.parquet", *cure.split()[:4], "-q").status == 0
     assert values(Path("a.added.jsonl")) == [{"id": "r1", "reward": 1, "judge": 0.5, "length": 3}]

@@ -214,7 +214,7 @@ def test_the_key_of_the_other_file_can_be_added_by_name() -> None:
     assert added("--on id --column id=there").status == 0
     assert values("there") == [None, 1]
     done = added()
-    said = "a.jsonl already has a column 'id'; --on 'id' matches rows by it; --column v leaves it out, --replace overwrites it\n"
+    said = "a.jsonl already has a column 'id'; --on 'id' matches rows by it; --column v leaves it out; --replace overwrites it\n"
     assert done.err == f"error: {said}"
 
 

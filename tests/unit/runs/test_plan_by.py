@@ -335,8 +335,8 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows() -> 
     write("all.jsonl", rows)
     words = "compute all.jsonl --plan-by env --group id --plan"
     assert refused(f"{words} a:method=rloo") == (
-        "error: env: 2 values have no plan: b (2 rows), null (6 rows); add --plan b:OPTION=X (in --config a table [plan.b]),"
-        " or --plan default:... for all other values"
+        "error: env: 2 values have no plan: b (2 rows), null (6 rows); add --plan b:OPTION=X (in --config a table [plan.b]);"
+        " add --plan default:OPTION=X for all other values"
     )
     misspelled = refused(f"{words} aa:method=rloo --plan b:")
     assert "2 values have no plan: a (4 rows), null (6 rows); no row has aa: misspelled?; add --plan a:" in misspelled
@@ -398,7 +398,7 @@ def test_a_group_of_two_values_is_refused_unless_the_column_is_part_of_the_key()
     words = "compute all.jsonl --plan-by env --plan default:method=grpo"
     assert refused(f"{words} --group id") == (
         "error: the group p7 has rows of several values of env: all.jsonl:3: a, all.jsonl:6: b, all.jsonl:4: a; --group env,id"
-        " makes a group of each, --plan-by takes a column that is the same in all rows of a group"
+        " makes a group of each; --plan-by takes a column that is the same in all rows of a group"
     )
     assert adv(f"{words} --group env,id").status == 0
 

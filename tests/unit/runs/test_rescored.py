@@ -243,11 +243,11 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not() -> N
     done = adv(LINE)
     assert done.status == 1
     assert done.err == (
-        "error: completion is the same in several rows of a group, so the rollouts do not pair one to one: "
+        "error: completion is the same in several rollouts of a group whose rewards differ, so the text does not tell them apart: "
         "0 (2 rows, new.jsonl:1 and new.jsonl:2; 2 rows, old.jsonl:1 and old.jsonl:2), "
         "1 (2 rows, new.jsonl:4 and new.jsonl:5; 2 rows, old.jsonl:4 and old.jsonl:5), "
-        "2 (2 rows, new.jsonl:7 and new.jsonl:8; 2 rows, old.jsonl:7 and old.jsonl:8); name the id of the rollout with --rollout, "
-        "or remove rows that are there twice\n"
+        "2 (2 rows, new.jsonl:7 and new.jsonl:8; 2 rows, old.jsonl:7 and old.jsonl:8); name the id of the rollout with --rollout; "
+        "if the rows of both inputs stand in the same order, grpo-adv add makes the old reward a column for --old-rewards-column\n"
     )
 
 
@@ -508,7 +508,7 @@ def test_equal_texts_are_exchanged_only_where_every_reward_is_equal() -> None:
     rows = [{"prompt_id": "p", "completion": "same", "a": 1.0, "b": float(k)} for k in range(3)]
     line = both(rows, rows[::-1])
     done = adv(f"{line} --reward a=1 --reward b=1")
-    assert done.status == 1 and "completion is the same in several rows" in done.err
+    assert done.status == 1 and "completion is the same in several rollouts" in done.err
     assert found(adv(f"{line} --reward a"))["reward"]["changed"] == 0
 
 

@@ -140,7 +140,7 @@ def test_a_schema_that_is_named_is_not_guessed() -> None:
 def test_two_schemas_that_fit_equally_well_are_an_error_with_both_names() -> None:
     twin = {"uuid": "u", "generations": [], "correctness_math_verify": [True, False]}
     path = lines("y.jsonl", [{**twin, "prompt": "p", "completions": [], "rewards": [1.0, 0.5]}])
-    with pytest.raises(DataError, match=r"two schemas fit: openr1 .* and wide .*--schema NAME, or --schema none"):
+    with pytest.raises(DataError, match=r"two schemas fit: openr1 .* and wide .*--schema NAME; --schema none"):
         opened(path)
     assert done(Written(path, [2], []), schema="wide").scored.frame[".reward"].to_list() == [1.0, 0.5]
 

@@ -224,7 +224,7 @@ def test_a_column_that_exists_is_an_error_with_both_ways_out(suffix: str, here: 
     with pytest.raises(DataError) as raised:
         compute(path)
     assert "already has a column 'advantage'" in raised.value.message
-    assert raised.value.hint == "--replace overwrites it, --column gives another name"
+    assert raised.value.hint == "--replace overwrites it; --column NAME gives another name"
     assert outputs(path, output=f"named.{suffix}", column="adv2", scale="none") == [f"named.{suffix}"]
     assert read(f"named.{suffix}").columns == ["advantage", "prompt_id", "reward", "text", "adv2"]
     assert values(f"named.{suffix}", "adv2") == CENTRED and values(f"named.{suffix}") == [9.0] * 4
