@@ -589,7 +589,10 @@ def test_an_output_is_a_file_of_its_own() -> None:
 def test_an_error_asks_for_columns_that_it_does_not_find() -> None:
     write("in.jsonl", [{"prompt_id": 1, "ask": "p", "my_output": "c", "reward": 1.0}])
     done = adv("export in.jsonl --to sft -o -")
-    refused(done, "no column looks like the prompt (columns: prompt_id, my_output, ask, reward); give --prompt NAME and --response NAME")
+    refused(
+        done,
+        "no column looks like the prompt (columns: prompt_id, my_output, ask, reward); give --prompt NAME and --response NAME",
+    )
     assert "my_output" in done.err
 
 

@@ -110,7 +110,9 @@ def test_blocks_with_several_prompts_are_warned_about() -> None:
 def test_frames_are_checked_as_files_are(made: Callable[[pl.DataFrame], Any]) -> None:
     with pytest.raises(DataError, match="groups of task_id hold several prompts") as error:
         grpo_cli.advantages(made(pl.DataFrame(by_level())))
-    assert error.value.hint.startswith("group=prompt makes a group of each prompt; group='task_id,prompt' makes one inside")
+    assert error.value.hint.startswith(
+        "group=prompt makes a group of each prompt; group='task_id,prompt' makes one inside"
+    )
 
 
 def test_the_last_rows_of_a_file_are_compared_with_the_first() -> None:
