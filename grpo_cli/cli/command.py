@@ -166,7 +166,7 @@ class _Commands(TyperGroup):
 
 @cache
 def _program() -> Any:
-    app = typer.Typer(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+    app = typer.Typer(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "color": True})
 
     @app.callback()
     def root(

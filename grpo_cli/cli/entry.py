@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from threading import Timer
 from typing import Any, Final, NoReturn
 
@@ -63,6 +64,9 @@ def _run(words: Sequence[str]) -> int:
 
     debug = False
     try:
+        for word, value in pairwise([*words, ""]):
+            if word.partition("=")[0] == "--color":  # also for --help and for what cannot be read
+                set_colours(word.partition("=")[2] or value)
         line = read(words)
         if isinstance(line, int):
             return line

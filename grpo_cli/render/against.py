@@ -76,7 +76,7 @@ def render(facts: Against, console: Console) -> None:
         sheet.row("", "(the first number is the change after shrinking it for noise)")
     sheet.blank()
     sheet.warnings(facts.warnings)
-    sheet.row("verdict", facts.verdict, style="cyan")
+    sheet.row("verdict", facts.verdict)
 
 
 def _interval(line: Interval | Band) -> str:

@@ -121,8 +121,7 @@ def render(
     for drift in () if facts.off_policy is None else facts.off_policy.by:
         _drift_by(drift, sheet)
     sheet.warnings(facts.warnings)
-    for i, line in enumerate(facts.verdicts):
-        sheet.row("" if i else "verdict", clean(line), style="cyan")
+    sheet.row("verdict", map(clean, facts.verdicts))
 
 
 def render_group(group: ShownGroup, console: Console) -> None:

@@ -47,7 +47,7 @@ def render(facts: Rescored, console: Console) -> None:
         sheet.blank()
         sheet.table(heads, lines)
     sheet.warnings(facts.warnings)
-    sheet.row("verdict", facts.verdict, style="cyan")
+    sheet.row("verdict", facts.verdict)
 
 
 def markdown(facts: Rescored) -> str:

@@ -48,7 +48,7 @@ def render(facts: Runs, console: Console) -> None:
     sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()
     sheet.warnings(facts.warnings)
-    sheet.row("verdict", clean(facts.verdict), style="cyan")
+    sheet.row("verdict", clean(facts.verdict))
 
 
 def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:

@@ -124,6 +124,9 @@ HANG: Final = 2  # indent of the continuation lines of a value
 # A value column narrower than this is harder to read than a line that is too long.
 NARROWEST: Final = 20
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
+# As in `browse`: what matters stands out, what is drawn does not.
+COLOURS: Final = {rf"[{BLOCKS}]+": "dim", r"\bnever solved|\b0, never": "red", r"\balways solved|\b1, always": "green"}
+DECIDES: Final = r"(?<![\w.])\d[\d.,]*\d%?|(?<![\w.])\d%?"  # the numbers of a verdict
 ASCII_BLOCKS: Final = str.maketrans(dict(zip(f"{BLOCKS}…", [*"._-=+*%#", "..."], strict=True)))
 
 
@@ -145,11 +148,16 @@ class Sheet:
         if len(label) >= self.label:
             self._print(Text(label, style="bold"))
             label = ""
-        head = Text(label.ljust(self.label), style="bold")
+        head = (label.ljust(self.label), "bold")
         for line in [lines] if isinstance(lines, str) else lines:
             for piece in self._wrap(line, self.width):
-                self._print(head + Text(piece, style=style))
-                head = Text(" " * self.label)
+                value = Text(piece, style=style)
+                for pattern, colour in COLOURS.items():
+                    value.highlight_regex(pattern, colour)
+                if label == "verdict":
+                    value.highlight_regex(DECIDES, "bold")
+                self._print(Text.assemble(head, value))
+                head = (" " * self.label, "")
 
     def height(self, sections: Iterable[tuple[str, Iterable[str]]]) -> int:
         """How many lines `rows` prints for these; their labels fit."""

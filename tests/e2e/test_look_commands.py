@@ -115,6 +115,15 @@ def test_colour_is_for_terminals_that_want_it_and_without_block_characters_there
     assert plain.out.isascii() and "##" in plain.out
 
 
+def test_a_colour_has_one_meaning_and_what_is_drawn_is_dim() -> None:
+    out = ran("inspect steps.jsonl -g prompt_id,step --color always", COLUMNS="80").out
+    assert "\x1b[1msolve rate     \x1b[0m\x1b[31m0, never\x1b[0m   3  \x1b[2m█" in out
+    assert "\x1b[32m1, always\x1b[0m  3  \x1b[2m█" in out
+    assert "3 \x1b[32malways solved\x1b[0m, 3 \x1b[31mnever solved\x1b[0m" in out
+    assert "\x1b[1mverdict        \x1b[0mOver \x1b[1m4\x1b[0m steps" in out
+    assert {*re.findall(r"\x1b\[(\d+)m", out)} == {"0", "1", "2", "31", "32"}
+
+
 def test_json_shares_its_keys_with_compute() -> None:
     looked, computed = facts_of("inspect rewards.jsonl"), facts_of("compute rewards.jsonl -o out.jsonl")
     assert {name: looked[name] for name in SHARED} == {name: computed[name] for name in SHARED}

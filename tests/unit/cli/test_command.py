@@ -213,7 +213,9 @@ def test_an_error_on_a_terminal_has_a_line_for_each_way_out_and_colours_if_there
     ],
 )  # fmt: skip
 def test_color_wins_over_the_environment(choice: str, surroundings: dict[str, str], has_colours: bool) -> None:  # noqa: FBT001
-    assert ("\x1b[" in adv("methods", "rloo", "--color", choice, cwd=None, stdin="", **surroundings).out) == has_colours
+    for line in ("methods rloo", "compute --help"):
+        done = adv(f"{line} --color={choice}", cwd=None, stdin="", **surroundings)
+        assert ("\x1b[" in done.out + done.err) == has_colours
 
 
 # --- the table of commands -----------------------------------------------------------------------------------
