@@ -73,6 +73,21 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
         assert start.divided(candidate, rule) == pytest.approx(expected, rel=1e-9, abs=1e-9, nan_ok=True), candidate
 
 
+def test_the_spreads_of_rows_that_all_count_are_those_of_the_engine() -> None:
+    table = rewards(**KINDS[0])
+    log = Log.of(table, np.zeros(len(table)), {})
+    starts = [*starts_of(tried(KINDS[0])[:30], log), *starts_of(tried(KINDS[0])[:30], log, "batch")]
+    ruled = {(start, rule) for start in starts for _, rule in start.rules() if start.counts_every_row(rule)}
+    assert {(type(rule).__name__, rule.level) for _, rule in ruled} == {
+        ("Divisor", "group"), ("Divisor", "batch"), ("Whiten", "sample"), ("Whiten", "token"),
+    }  # fmt: skip
+    log.formulas.compute(start.bare(rule) for start, rule in ruled)
+    for start, rule in ruled:
+        values, spread = start.parts(rule)
+        expected = log.formulas.advantages(start.bare(rule))
+        assert values == pytest.approx(expected * spread, rel=1e-9, abs=1e-9), rule
+
+
 @pytest.mark.parametrize(("roles", "claimed"), [((), []), (("length",), ["opo"])])
 def test_nothing_is_claimed_where_the_plan_that_is_claimed_cannot_be_tried(
     roles: tuple[str, ...], claimed: list[str]
