@@ -11,7 +11,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.auditing.solve import shortest
-from grpo_cli.auditing.trial import Intervals
+from grpo_cli.auditing.trial import Intervals, Log
 from tests.support.drawn import some
 
 SIZE = 8
@@ -75,6 +75,13 @@ def test_eighths_are_exact_and_not_rounded_to_16_bits(seed: int) -> None:
     logged = np.random.default_rng(seed).integers(-8, 9, rewards.shape) / 8
     found = match(rewards, logged)
     assert (found["verdict"], found["tolerance"]) == ("none", 2e-5)
+
+
+@pytest.mark.parametrize(("third", "are_many"), [(0.5, True), (1 + 2e-5, False), (np.nan, False)])
+def test_values_that_rounding_may_have_told_apart_are_one(third: float, are_many: bool) -> None:  # noqa: FBT001 - a case is a pair
+    table = pl.DataFrame({"group": [0, 0, 1, 0, 1], "reward.0": [0.0, 1.0, 0.0, 1.0, 1.0]})
+    log = Log.of(table, np.array([0.0, 1.0, 7.0, third, 8.0]))
+    assert log.has_many_values == are_many
 
 
 STDS = {
