@@ -192,7 +192,9 @@ def test_a_key_that_was_sampled_twice_is_cut_into_blocks() -> None:
 
 
 @pytest.mark.parametrize(("apart", "is_cut"), [(0.0, False), (0.6, True)])
-@pytest.mark.parametrize("blocks", [[[0.0, 1.0, 0.25, 0.5], [0.5, 0.75, 0.0, 1.0]], [[0.0, 1.0, 1.0, 1.0], [0.0] * 4]])
+@pytest.mark.parametrize(
+    "blocks", [[[0.0, 1.0, 0.25, 0.5], [0.5, 0.75, 0.0, 1.0]], [[0.0, 1.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.0]]]
+)
 def test_keys_are_cut_into_blocks_only_where_one_reward_has_several_advantages(
     blocks: list[Group],
     apart: float,
@@ -200,7 +202,7 @@ def test_keys_are_cut_into_blocks_only_where_one_reward_has_several_advantages(
 ) -> None:
     """Every other block of four rows has lower advantages; a key has two blocks, and no formula is right."""
     blocks = blocks * 5
-    logged = [[math.tanh(3 * (r - apart * (at % 2))) for r in block] for at, block in enumerate(blocks)]
+    logged = [[math.tanh(3 * (r - apart * (at % 2)) + 1) for r in block] for at, block in enumerate(blocks)]
     frame = rows(blocks, logged).with_columns(prompt_id=pl.Series([f"p{row // 8}" for row in range(40)]))
     frame.write_parquet("logged.parquet")
     phases: list[str] = []
