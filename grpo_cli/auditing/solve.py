@@ -410,9 +410,7 @@ def _weights(groups: Mapping[str, Vector], factors: Vector, *, is_part: bool) ->
 
     def relative(values: Vector) -> Vector:
         """A weight relative to the batch has an unknown factor in common for all of its groups."""
-        means = np.bincount(batch, values) / np.maximum(np.bincount(batch), 1)
-        centred: Vector = values - means[batch]
-        return centred
+        return np.asarray(values - (np.bincount(batch, values) / np.maximum(np.bincount(batch), 1))[batch])
 
     off = relative(factor - std) if is_part else factor - std  # the largest std may not be in the part
     (slope,) = _solved([-relative(mean)], relative(factor))

@@ -35,7 +35,7 @@ def rewards(*, missing: bool, components: int, ordered: bool, least: int = 1) ->
     return shuffled.with_columns(pl.col("group").replace_strict(first, return_dtype=pl.UInt32))
 
 
-KINDS = [
+KINDS: list[dict[str, Any]] = [
     {"missing": False, "components": 1, "ordered": True, "least": 2},
     {"missing": True, "components": 1, "ordered": False},
     {"missing": False, "components": 2, "ordered": False},
