@@ -159,7 +159,7 @@ def _not_numbers(
             parts = " ".join(f"--reward {field.name}.{name}" for name in value) if isinstance(value, dict) else ""
             hint = f"name its parts, as {parts}" if parts else ""
             if isinstance(value, str) and field.kind == "number":
-                hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' says what each text counts as, nan for a missing reward"
+                hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' gives each text a number (nan: a missing reward)"
                 if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", value):
                     hint = "decimal commas are not read: write a point"
             error = NoNumber(f"{field.name} is {shown}, expected {expected}", hint, place=place(row))
