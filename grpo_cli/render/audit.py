@@ -120,7 +120,7 @@ def _verdict(facts: Audited) -> str:
         "match": f"matches {name}: max abs difference {number(match.max_difference, digits=1)} over {rows}",
         "noise": f"matches {name} as float32 computes it; {wrong} differ from the exact formula",
         "few": f"too few different values to tell: {equations} in {count(facts.groups, 'group')}; {name} fits, but others may too",
-        "nothing": "nothing to tell: every advantage is 0, or every group is constant or has one row",
+        "nothing": "nothing to tell: every advantage is 0, or no group has rewards that differ",
         "near": f"{wrong} differ from the nearest formula, {name}",
         "none": f"no formula comes close: the nearest, {name}, differs in {wrong}",
     }[match.verdict]

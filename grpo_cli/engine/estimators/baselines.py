@@ -17,7 +17,7 @@ def centred(t: Terms) -> pl.Expr:
 
         A = r - mean
 
-    A constant group gives 0. Divided by the group's std this is GRPO, undivided it is Dr. GRPO.
+    A group of equal rewards gives 0. Divided by the group's std this is GRPO, undivided it is Dr. GRPO.
     Source: GRPO arXiv:2402.03300, Dr. GRPO arXiv:2503.20783.
     """
     return t.centred
@@ -39,7 +39,7 @@ def shifted_mean(t: Terms, *, shift: float) -> pl.Expr:
 
         A = r - (mean + shift)
 
-    A constant group gives -shift: with the default every row is pushed up a little.
+    A group of equal rewards gives -shift: with the default every row is pushed up a little.
     shift = 0 is the centred reward. Source: AsymRE, Trinity-RFT asymre_advantage.py.
     """
     return t.centred - shift

@@ -135,7 +135,7 @@ _ROWS: Final = (
 
             A = (r - mean) / (std + epsilon)
 
-        A constant group gives 0. --scale none is Dr. GRPO, --scale batch is Lite PPO.
+        A group of equal rewards gives 0. --scale none is Dr. GRPO, --scale batch is Lite PPO.
         Source: GRPO arXiv:2402.03300.
         """,
     ),
@@ -177,7 +177,7 @@ _ROWS: Final = (
 
             x = r - mean;  A = (x - mu)/sqrt(var + 1e-8), row i counting length_i times in mu and var
 
-        Constant groups leave x = 0 and get -mu/sd, which is 0 only for equal lengths.
+        Groups of equal rewards leave x = 0 and get -mu/sd, which is 0 only for equal lengths.
         Source: REINFORCE++ arXiv:2501.03262.
         """,
     ),
@@ -307,7 +307,7 @@ _ROWS: Final = (
 
             r' = r (1 - penalty rank/n);  A = (r - mean r') / (std r' + epsilon), rank 0..n-1 by log-prob
 
-        Not centred: even a constant group of successes is pushed up. penalty = 0 is GRPO.
+        Not centred: even a group of successes alone is pushed up. penalty = 0 is GRPO.
         Source: Trinity-RFT grpo_advantage.py rank_penalty.
         """,
     ),

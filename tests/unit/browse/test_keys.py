@@ -298,7 +298,7 @@ def test_the_help_lists_the_keys_by_what_they_are_for_and_says_that_it_scrolls(s
     text = after(small, "question_mark")
     assert re.search(r"Esc goes back, ↓ scrolls \(\d+ lines\)", text)
     whole = after(small, "question_mark", size=(60, 80))
-    assert re.search(r"│ {3}u +most surprising row: furthest from the +│\n +│ {10}mean of its group", whole)
+    assert re.search(r"│ {3}u +row furthest from the mean of its group, +│\n +│ {10}in standard deviations", whole)
     assert "scrolls (" not in whole
 
 
