@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ from grpo_cli.read.tables import column_names
 from grpo_cli.read.token_numbers import refuse_kl
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.key_text import cut, plain
-from grpo_cli.values.paths import absent
+from grpo_cli.values.paths import absent, as_value
 
 Check = Callable[[Groups], Sequence[str] | None]
 AT_LIMIT: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
@@ -140,12 +141,13 @@ def silent_merge(groups: Groups) -> None:
     columns, rule = groups.columns, groups.rule
     if rule.within is not None or not rule.key:
         return
-    key, several = ",".join(rule.key), "since one has several prompts"
+    several = "since one has several prompts"
     for name in comparable_steps(columns):
         if name not in rule.key and (rows := spanning(groups.by_key, columns.values[name])):
-            cures = f"--group {key},{name} if ids restart; --group-within input if {name} does not separate groups"
+            separate = f"--group {as_value(*rule.key, name)}"
+            cures = f"{separate} if ids restart; --group-within input if {name} does not separate groups"
             if groups.prompts_of(groups.by_key) is not None:
-                cures = f"--group {key},{name}: ids restart, {several}"
+                cures = f"{separate}: ids restart, {several}"
             raise _merge_error(columns, f"values of {name!r}", rows, cures)
     if (
         len(columns.tables) > 1
@@ -327,7 +329,7 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
                 continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
-        cures = f"--rollout {name} counts each rollout once; --rollout none treats rows as rollouts"
+        cures = f"--rollout {as_value(name)} counts each rollout once; --rollout none treats rows as rollouts"
         equal = not _vary(rollouts, rewards).any() and _vary(groups.coded, rewards).any()
         if equal and request.binding.rollouts == "once":
             wrong = f"{in_rows(groups, rollouts)}, if {name} is what its name says:"
@@ -474,7 +476,7 @@ def one_part_each(groups: Groups) -> None:
         for row, place in zip(some, columns.places(some), strict=True)
     )
     such = f" ({len(rows):,} such groups)" if len(rows) > 1 else ""
-    key = ",".join((by, *groups.rule.key))
+    key = as_value(by, *groups.rule.key)
     raise DataError(
         f"the group {columns.label(first)} has rows of several values of {by}: {shown}{such}",
         f"--group {key} makes a group of each; --plan-by takes a column that is the same in all rows of a group",
@@ -638,7 +640,7 @@ def unread_marks(groups: Groups) -> Sequence[str]:
     if found is None:
         return ()
     mark, rows = found
-    named = f"{mark.column}={mark.values[0]}" if mark.values else mark.column
+    named = shlex.quote(f"{mark.column}={mark.values[0]}" if mark.values else mark.column)
     cures = f"--left-out-column {named} leaves them out of their groups; --masked-column {named} marks them as not trained on"
     return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {cures}"]
 

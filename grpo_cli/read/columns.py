@@ -23,7 +23,7 @@ from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, T
 from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
 from grpo_cli.values.cells import Field, NoNumber, as_number, bare_texts, joined_keys, where
-from grpo_cli.values.paths import Absent, absent, is_there
+from grpo_cli.values.paths import Absent, absent, as_value, is_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,4 +282,4 @@ def _refuse_empty_reward(columns: Columns) -> None:
             continue  # not numbers, or not in every file
         if 2 * filled > rows:
             wrong = f"{name} is null in {nulls:,} of {rows:,} rows, and {other} is filled"
-            raise DataError(wrong, f"--reward={other} takes that column; --reward={name} keeps this one")
+            raise DataError(wrong, f"--reward={other} takes that column; --reward={as_value(name)} keeps this one")

@@ -25,6 +25,7 @@ from grpo_cli.read.known_names import CONVERSATIONS, NO_PROMPT, PROMPT_TEXTS
 from grpo_cli.read.tables import Located, Table, size_of
 from grpo_cli.values.chat import responds
 from grpo_cli.values.key_text import labels_of
+from grpo_cli.values.paths import as_value
 
 GROUPS: Final = 128  # groups in the sample
 FEWEST: Final = 8  # groups at least, if rows are very long
@@ -152,13 +153,13 @@ def _repeats(rows: Index, texts: Sequence[str], *, whole: bool) -> set[int]:
 
 def mixed_error(mixed: Mixed, key: str, group: Sequence[str], label: str) -> DataError:
     """The error for a key that was found by name and merges prompts, with the ways out."""
-    named = ",".join(group)
+    named = as_value(*group)
     if mixed.column in {*CONVERSATIONS, "responses_create_params"}:
         cure = "name the column of the prompt's id with --group"
     else:
         cure = (
-            f"--group={mixed.column} makes a group of each prompt; "
-            f"--group={named},{mixed.column} makes one inside each {named}"
+            f"--group={as_value(mixed.column)} makes a group of each prompt; "
+            f"--group={as_value(*group, mixed.column)} makes one inside each {', '.join(group)}"
         )
     blocks = "--group-size N cuts blocks where the samples of a prompt follow each other"
     return DataError(mixed.words(key, label), f"{cure}; {blocks}; --group={named} keeps them together")

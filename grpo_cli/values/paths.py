@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -73,6 +74,11 @@ def refuse_doubled(wanted: Iterable[str], names: Sequence[str], file: str, what:
 def shown(name: str) -> str:
     """A column name in a message, with quotes if spaces around it would not be seen."""
     return name if name == name.strip() else repr(name)
+
+
+def as_value(*names: str) -> str:
+    """Column names as the value of a flag in a shell."""
+    return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
 
 
 def refuse_other_separator(columns: Sequence[str], file: str) -> None:
