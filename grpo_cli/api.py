@@ -287,7 +287,7 @@ def _refuse_arithmetic(given: Mapping[str, Any]) -> None:
     if weights_of(given):
         changing.append("a reward's weight")
     if changing:
-        cure = "make it part of the plan, or leave the plan out"
+        cure = "make it part of the plan; leave the plan out"
         raise UsageError(f"the plan and {changing[0]} are both given", cure)
 
 

@@ -55,7 +55,7 @@ def _refuse(given: Given) -> None:
         cure = "--format md and --json have all of them"
         raise UsageError("--old-rewards has several tables, and CSV has one", cure)
     if "token_logprobs" in given and "by" not in given:
-        raise UsageError("the table of groups has no log-probs", "add --by COL, or leave out --format")
+        raise UsageError("the table of groups has no log-probs", "add --by COL; leave out --format")
     if sys.stdout is None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
 

@@ -35,7 +35,7 @@ _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 
 _ACCESS: Final = "system.posix_acl_access"
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
-_FULL: Final = "no space left", "free some, or choose another -o"
+_FULL: Final = "no space left", "free some; choose another -o"
 _LOST: Final = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,

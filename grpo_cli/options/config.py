@@ -120,7 +120,7 @@ def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str,
         for name, option in product(given, own):
             if name == option or {name, option} <= FORMULA - {"param"}:
                 wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
-                raise UsageError(wrong, f"leave one of them out, or give --plan {value}:...")
+                raise UsageError(wrong, f"leave one of them out; give --plan {value}:...")
     # Flags come last: the last setting of a field counts.
     weaker = {name: value for name, value in config.items() if name not in given}
     both: dict[str, Any] = {

@@ -153,9 +153,9 @@ def together(given: Given) -> dict[str, str]:
         other = own[WITH]
         if other == OTHERS:
             wrong = f"[plan.{value}] has with = {OTHERS!r}, but each value without a plan is a separate part"
-            raise UsageError(wrong, f"name a value that has a plan, or leave [plan.{value}] out")
+            raise UsageError(wrong, f"name a value that has a plan; leave [plan.{value}] out")
         if WITH in plans.get(other, {WITH: ""}):
-            cure = f"give [plan.{other}] a plan, or name a value that has one"
+            cure = f"give [plan.{other}] a plan; name a value that has one"
             raise UsageError(f"[plan.{value}] has with = {other!r}, which has no plan of its own", cure)
         if rest := [name.replace("_", "-") for name in own if name != WITH]:
             wrong = f"[plan.{value}] has with = {other!r} and also sets {rest[0]}"

@@ -39,7 +39,7 @@ SFT: Final = "For --to sft"
 PAIRS: Final = "For --to pairs"
 WEIGHTS: Final = "For --to weights"
 PROMPTS: Final = "For --to prompts"
-TOKENS: Final = "Tokens, and lists with a number for each"
+TOKENS: Final = "Tokens and log-probs"
 # The panels whose options make a plan.
 PLAN: Final = (REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST)
 

@@ -66,7 +66,7 @@ FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the r
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
 LINEAR: Final = 1e-3
 PROMPT_ID_OR_BLOCKS: Final = (
-    "name the column of the prompt's id with --group, or give --group-size N if the samples of a prompt are consecutive"
+    "name the column of the prompt's id with --group; give --group-size N if the samples of a prompt are consecutive"
 )
 LARGEST: Final = 1e100  # reward: up to here sums of squares and cubes stay finite, even after weights and shaping
 
@@ -115,7 +115,7 @@ def one_record(groups: Groups) -> None:
         is_chat = prompt_of(value) is not None and (of_objects or isinstance(value, dict))
         if isinstance(value, (list, dict)) and not is_chat:
             what = "an object" if isinstance(value, dict) else f"a list{' of objects' if of_objects else ''}"
-            hint = "the rows may be inside the record: write each on its own line, or name another key with --group"
+            hint = "the rows may be inside the record: write each on its own line; name another key with --group"
             wrong = f"{columns.place(0)}: the file has one row, and its key {name} is {what}"
             raise DataError(wrong + inside_of_record(columns.tables), hint)
 

@@ -227,9 +227,7 @@ def rewards_of(schema: Schema, table: Table) -> tuple[str, ...]:
         )
     if schema.rewards is not None and schema.rewards.alone and len(names) > 1:
         several = f"{table.name}: several columns could be the reward of a {schema.title}: {', '.join(names)}"
-        raise DataError(
-            several, "choose one with --reward NAME (NAME=-1 if lower is better), or name several to add them"
-        )
+        raise DataError(several, "choose one with --reward NAME (NAME=-1 if lower is better); name several to add them")
     return names
 
 

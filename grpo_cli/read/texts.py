@@ -105,7 +105,7 @@ def refuse_same_column(columns: Any) -> None:
     for (part, name), (other, same) in combinations(asdict(columns).items(), 2):
         if name and name == same:
             parts = f"{part} and {other}".replace("_", " ")
-            raise UsageError(f"{parts} are both the column {name!r}", "give each its own column, or leave one out")
+            raise UsageError(f"{parts} are both the column {name!r}", "give each its own column; leave one out")
 
 
 def text_hashes(narrow: Narrow, rows: Index, columns: Sequence[str]) -> dict[str, Hashes]:

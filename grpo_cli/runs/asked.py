@@ -101,7 +101,7 @@ def binding_of(given: Given) -> Binding:
     base = preset_of(given)
     group = tuple(name for item in given.get("group", ()) for name in items(item) if name)
     if given.get("group") and not group:
-        raise UsageError("--group names no column", "give the columns of the key, or leave it out")
+        raise UsageError("--group names no column", "give the columns of the key; leave it out")
     return made(
         Binding,
         given,

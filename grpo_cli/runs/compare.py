@@ -159,7 +159,7 @@ def _by_reward(given: Given, plans: dict[str, dict[str, Any]], common: dict[str,
         raise UsageError("--vs-reward is compared with another reward", "name that with --reward")
     if len(plans) > 1:
         wrong = "--vs-reward compares rewards of one plan, and several plans are named"
-        raise UsageError(wrong, "name one of them, or leave out --vs-reward")
+        raise UsageError(wrong, "name one of them; leave out --vs-reward")
     (own,) = plans.values() or [common]
     rewards = {"+".join(given["reward"]): given["reward"], **{text: [text] for text in given["vs_reward"]}}
     if len(rewards) <= len(given["vs_reward"]):

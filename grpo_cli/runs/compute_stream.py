@@ -91,7 +91,7 @@ def _refuse(job: Job) -> None:
         (job.output.duplicate, "--duplicate samples from all groups", whole),
         (job.dry_run, "--explain needs all groups", whole),
         (has_paths, "--stream reads rows, not paths into their lists", whole),
-        (has_no_key, "a stream cannot look ahead to find the key", "name it with --group, or give --group-size N"),
+        (has_no_key, "a stream cannot look ahead to find the key", "name it with --group; give --group-size N"),
         (binding.group_within == "file" or binding.batch_by == "file", "standard input is one file", whole),
     )
     for holds, message, cure in refusals:
@@ -246,7 +246,7 @@ class _Keys:
             late = run.end != last and run.end in self.left
             if late or (self.groups and self.portion_of.setdefault(run.group, run.end) != run.end):
                 if late:
-                    cure = "sort the rows by it upstream, or leave out --stream"
+                    cure = "sort the rows by it upstream; leave out --stream"
                     raise DataError(
                         f"-:{run.line}: {', '.join(self.ends)} comes back after its group was complete", cure
                     )

@@ -221,8 +221,8 @@ def said(base: str, differences: Sequence[Difference]) -> str:
         if is_sure(one.change, one.p_holm):
             parts.append(solves_more(one.name, base, one.change, one.p_holm))
         else:
-            nothing = f"nothing that {one.prompts:,} prompts can show"
-            parts.append(f"{one.name} differs from {base} by {nothing}: {points(one.change, one.p_holm)}")
+            same = f"{one.name} shows no clear difference from {base} on {one.prompts:,} prompts"
+            parts.append(f"{same}: {points(one.change, one.p_holm)}")
     return f"{'; '.join(parts)}."
 
 

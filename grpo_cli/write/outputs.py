@@ -87,7 +87,7 @@ def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         return _in_place_targets(tables, output)
     targets = _named_targets(tables, output)
     _refuse_shared(targets)
-    in_place = "" if output.word == "selected" else ", or add the column to it with --in-place"
+    in_place = "" if output.word == "selected" else "; --in-place adds the column to the input itself"
     for target in targets:
         _refuse(target, output, in_place)
     return targets
@@ -295,7 +295,7 @@ def refuse_summary(output: Output, targets: Sequence[Target]) -> None:
 def refuse_columns(tables: Sequence[FileTable], output: Output) -> list[FileTable]:
     """The tables, which now refuse rows that already have an output column, so that none is hidden silently."""
     if not output.column:
-        raise UsageError("a column without a name", "give --column a name, or leave it out")
+        raise UsageError("a column without a name", "give --column a name; leave it out")
     if output.replace:
         for table in tables:
             refuse_doubled(output.names, table.format.columns(table.source), table.name)

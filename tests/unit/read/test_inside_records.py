@@ -420,7 +420,10 @@ def test_every_command_says_what_texts_count_as(command: str) -> None:
 def test_a_text_may_be_a_missing_reward(word: str, to: Any) -> None:
     path = Path("a.csv")
     path.write_text(f"prompt_id,reward\na,1\na,{word}\na,0\n")
-    with pytest.raises(DataError, match=f"reward is '{word}', .*--map '{word}=NUMBER,...'.*, nan for a missing reward"):
+    with pytest.raises(
+        DataError,
+        match=f"reward is '{word}', .*--map '{word}=NUMBER,...' gives each text a number \(nan: a missing reward\)",
+    ):
         look(path)
     with pytest.raises(DataError, match=r"reward is null or missing, .*--missing exclude"):
         look(path, map={word: to})

@@ -376,7 +376,7 @@ def test_a_prompt_that_is_empty_in_every_row_is_no_key(value: Any, suffix: str) 
         DataError, match="responses_create_params is empty in all 10 rows: nothing distinguishes the prompts"
     ) as error:
         look(path)
-    assert error.value.hint.startswith("name the column of the prompt's id with --group, or give --group-size N")
+    assert error.value.hint.startswith("name the column of the prompt's id with --group; give --group-size N")
     assert look(path, group=["verifier_metadata.a"], singleton="zero").facts["groups"] == 10
     assert look(path, group_size=2, schema="none").facts["groups"] == 5
 
