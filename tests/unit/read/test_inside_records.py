@@ -422,7 +422,7 @@ def test_a_text_may_be_a_missing_reward(word: str, to: Any) -> None:
     path.write_text(f"prompt_id,reward\na,1\na,{word}\na,0\n")
     with pytest.raises(
         DataError,
-        match=f"reward is '{word}', .*--map '{word}=NUMBER,...' gives each text a number \(nan: a missing reward\)",
+        match=rf"reward is '{word}', .*--map '{word}=NUMBER,...' gives each text a number \(nan: a missing reward\)",
     ):
         look(path)
     with pytest.raises(DataError, match=r"reward is null or missing, .*--missing exclude"):
