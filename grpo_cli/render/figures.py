@@ -19,6 +19,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.against import Against, Since
+from grpo_cli.stats.difficulty import AtSize
 from grpo_cli.stats.facts import Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
@@ -387,17 +388,28 @@ def _length_says(within: float | None) -> str:
 def _other_sizes(inspection: Inspection) -> Figure:
     words = {"sample": "subsampled from the groups", "model": "fitted solve rates", "bound": "lower bound"}
     sizes = inspection.facts.at_size
-    lines = [{"value": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
-    seen = ", ".join(f"{percent(at.alive)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
+    lines: Lines = [{"value": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
+    for line, at in zip(lines, sizes, strict=True):
+        if at.low is not None:
+            line |= {"low": at.low, "high": at.high}
+    seen = ", ".join(f"{_alive(at)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
+    interval = " A bar is the 95% interval." if any("low" in line for line in lines) else ""
     return Figure(
         "other_sizes",
         "lines",
         "Other group sizes",
-        f"The share of groups that would have a gradient with another number of rows: {seen}.",
+        f"The share of groups that would have a gradient with another number of rows: {seen}.{interval}",
         lines,
         x="group size",
         y="share of groups",
     )
+
+
+def _alive(at: AtSize) -> str:
+    share = percent(at.alive)
+    if at.low is not None and at.high is not None:
+        return f"{percent(at.low)} to {percent(at.high)}"
+    return f">={share}" if at.found == "bound" and 0 < at.alive < 1 and share[0].isdigit() else share
 
 
 def _beside(other: object) -> list[Figure]:

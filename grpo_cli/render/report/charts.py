@@ -161,12 +161,18 @@ def _line(figure: Figure, base: Any) -> Any:
 
 
 def _lines(figure: Figure, base: Any) -> Any:
+    """A line for each kind, with the intervals that are known."""
     shape = _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
+    ends = [name for name in ("low", "high") if any(name in line for line in figure.lines)]
     base = base.encode(
         x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=_of_kinds(figure),
-        tooltip=[_tooltip(figure), "kind:N", SHARE],
+        tooltip=[_tooltip(figure), "kind:N", SHARE, *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ends)],
     )  # fmt: skip
-    return base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
+    drawn = base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
+    if ends:
+        known = base.transform_filter("isValid(datum.low)")
+        drawn += known.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", title=figure.y), y2="high:Q")
+    return drawn
 
 
 def _tiles(figure: Figure, base: Any) -> Any:

@@ -23,7 +23,7 @@ from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.facts import BARS, count_by_kind
-from grpo_cli.stats.verdicts import with_other
+from grpo_cli.stats.verdicts import percent, with_other
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
 
@@ -324,6 +324,17 @@ def test_the_caption_says_whether_longer_responses_get_higher_rewards(tmp_path: 
     caption = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["lengths"].caption
     assert caption.startswith(f"Longer responses {said} rewards (r = ")
     assert "-0.00" not in caption and "+0.00" not in caption
+
+
+def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(tmp_path: Path) -> None:
+    rows = [{"prompt_id": k, "reward": int((k * 7 + at) % 11 < k % 9)} for k in range(60) for at in range(4)]
+    figure = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["other_sizes"]
+    low, high = (next(line[end] for line in figure.lines if line["value"] == 8) for end in ("low", "high"))
+    assert figure.caption.endswith(f" at 2, {percent(low)} to {percent(high)} at 8. A bar is the 95% interval.")
+    assert ["low" in line for line in figure.lines] == [False, False, True]
+    rows = [{"prompt_id": k, "reward": at / 2 * (k < 15)} for k in range(20) for at in range(4 - (k >= 15))]
+    caption = drawn(inspected(write(tmp_path / "b.jsonl", rows)))["other_sizes"].caption
+    assert caption.endswith(": 75% at 2, >=75% at 4.")
 
 
 def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
