@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -20,15 +21,15 @@ from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.against import Against, Since
 from grpo_cli.stats.difficulty import AtSize
-from grpo_cli.stats.facts import Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
+from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
 from grpo_cli.stats.off_policy import Drift
 from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescored
 from grpo_cli.stats.runs import Runs
-from grpo_cli.stats.trends import TrendLine, ends, thinned
+from grpo_cli.stats.trends import Trend, TrendLine, ends, over_steps, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
-from grpo_cli.values.key_text import labels_of
+from grpo_cli.values.key_text import cut, labels_of
 
 METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
@@ -38,7 +39,7 @@ TILES: Final = (32, 20)  # bins of the length and of the reward
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
-HAIR: Final = 1e-6  # half the width of the condition of a solve rate
+KIND: Final = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
 SLIGHT: Final = 0.1  # correlations below this are not worth a word
 
 
@@ -160,15 +161,17 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     between, spread = rates.between, ""
     if isinstance(between, ValueCounts):
         names = [f"{value:.4g}" for value in between.values]
-        where = [f"{value - HAIR:.9g} < solve_rate < {value + HAIR:.9g}" for value in between.values]
+        step, digits = 1 / (len(names) + 1), len(str(len(names) + 1))  # enough to say which of the steps
+        ends = [(f"{value - step / 2:.{digits}f}", f"{value + step / 2:.{digits}f}") for value in between.values]
+        where = [f"{low} < solve_rate < {high}" for low, high in ends]
     else:
         names = [f"{low:g} to {high:g}" for low, high in pairwise(between.edges)]
-        where = [f"{low:g} <= solve_rate < {high:g} and 0 < solve_rate" for low, high in pairwise(between.edges)]
-        spread = " Each group is spread over the step to the next rate that it could have."
+        where = [f"{low:g} {'<=' if low else '<'} solve_rate < {high:g}" for low, high in pairwise(between.edges)]
+        spread = " Groups of different sizes are smoothed across bars."
     kinds = [OUTCOMES[2], *[OUTCOMES[0]] * len(names), OUTCOMES[1]]
     sizes = [rates.never, *between.counts, rates.always]
-    ends = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
-    lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*ends, strict=True)]
+    bars = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
+    lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*bars, strict=True)]
     caption = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
     return Figure(
         "solve_rates",
@@ -182,15 +185,17 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
 
 
 def _sizes(inspection: Inspection) -> Figure | None:
-    if inspection.facts.group_sizes.min == inspection.facts.group_sizes.max:
+    size = inspection.facts.group_sizes
+    if size.min == size.max:
         return None  # a single bar: the caption of the rewards says it
+    usual, many = max(size.counts.items(), key=itemgetter(1))
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
     lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
     return Figure(
         "sizes",
         "stacked",
         "Group sizes",
-        f"Groups by number of {inspection.facts.unit}s.",
+        f"Groups have {size.min:,} to {size.max:,} {inspection.facts.unit}s; {percent(many / inspection.facts.groups)} have {int(usual):,}.",
         lines,
         x="group size",
         y="groups",
@@ -204,7 +209,7 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
             f"advantages_{name}",
             "stacked",
             f"Advantages, {name}",
-            f"Advantages by {name}; {int((values == 0).sum()):,} of {len(values):,} are exactly 0.",
+            _advantages_say(values),
             count_by_kind(values, outcomes, OUTCOMES),
             x="advantage",
             y="rows",
@@ -213,71 +218,115 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
     ]
 
 
+def _advantages_say(values: pl.Series) -> str:
+    known = values.filter(values.is_finite() & (values != 0)).to_numpy()
+    zero = f"{percent(np.mean(values.to_numpy() == 0))} of the rows have the advantage 0 and no gradient"
+    return zero + (f"; the others have {known.min():.3g} to {known.max():.3g}." if len(known) else ".")
+
+
 def _trends(inspection: Inspection) -> list[Figure]:
+    """The facts over the steps, or by categories: of these the ones with the largest shares without a gradient."""
     trend = inspection.facts.by
-    lines = [] if trend is None else thinned(trend.lines, POINTS)
-    if trend is None or len(lines) < 2:  # noqa: PLR2004 - a line needs two points
+    if trend is None or len(trend.lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
-    by = trend.column
-    shares = []
-    for line in lines:
-        total, best, worst = line.zero_variance or 0.0, line.all_best or 0.0, line.all_worst or 0.0
-        for kind, share in zip(OUTCOMES[1:4], (best, worst, max(total - best - worst, 0.0)), strict=True):
-            shares.append({"value": _axis_value(line.value), "kind": kind, "share": share})
-    reward = _over("mean_reward", by, lines, "mean", ("Mean reward", "The mean reward", "mean reward"))
+    by, is_ordered = trend.column, over_steps(trend.lines)
+    if is_ordered:
+        lines = thinned(trend.lines, POINTS)
+    else:
+        lines = sorted(trend.lines, key=lambda line: -(line.zero_variance or 0.0))[:BARS]
+    runs = _runs_over(inspection, by, lines)
+    reward = _over("mean_reward", by, runs, "mean", ("Mean reward", "The mean reward", "mean reward"))
     bands = _bands(inspection, {str(line.value) for line in lines})
-    band = " The band is the 95% interval, by groups." if bands else ""
-    means = [{**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} for line in reward.lines]
-    other = inspection.beside.before.by if isinstance(inspection.beside, Since) else None
-    if other is not None and other.column == by:
-        means = [{**line, "kind": RUNS[1]} for line in means]
-        means += [{**line, "kind": RUNS[0]} for line in _means(thinned(other.lines, POINTS), "mean")]
-    reward = replace(reward, caption=reward.caption + band, lines=means)
-    spread = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
-    drawn = [
-        reward,
-        Figure(
-            "zero_variance",
-            "shares",
-            f"Groups without a gradient over {by}",
-            _course(lines, "zero_variance", "The share of groups without a gradient", percent),
-            shares if any(line["share"] for line in shares) else [],
-            x=by,
-            y="share of groups",
-        ),
-        _over("length_over", by, lines, "length", ("Length", "The mean length", "mean length")),
-        _over("spread_over", by, lines, "group_std", spread, " Where it is 0 there is nothing to learn."),
-        Figure(
-            "ended",
-            "lines",
-            f"Truncated or failed over {by}",
-            "The share of responses that were cut off, and of rows without a reward.",
-            _ended(inspection, lines),
-            x=by,
-            y="share of rows",
-        ),
+    band = " With the 95% interval, by groups." if bands else ""
+    own = next(iter(runs))
+    means = [
+        {**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} if line.get("kind", "") == own else line
+        for line in reward.lines
     ]
-    steps = {line.value for line in lines if isinstance(line.value, int) and by.isidentifier()}
+    words = ("Groups without a gradient", "The share of groups without a gradient", "share of groups")
+    shares = _over("zero_variance", by, runs, "zero_variance", words, shown=percent)
+    if len(runs) == 1:
+        shares = replace(shares, kind="shares" if is_ordered else "bars", lines=_outcome_shares(lines))
+    spread = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
+    left_out = len(trend.lines) - len(lines)
+    most = f" {left_out:,} values with smaller shares without a gradient are not drawn."
+    drawn = [
+        replace(reward, caption=reward.caption + band, lines=means),
+        shares,
+        _over("length_over", by, runs, "length", ("Length", "The mean length", "mean length")),
+        _over("spread_over", by, runs, "group_std", spread, more=" Groups at 0 have no gradient."),
+        _ended(inspection, by, lines),
+    ]
+    if not is_ordered and left_out:
+        drawn = [replace(one, caption=one.caption + most) for one in drawn]
+    where = {_axis_value(line.value): f"{by} == {line.value!r}" for line in lines if type(line.value) in {int, str}}
     for line in (line for figure in drawn for line in figure.lines):
-        if line["value"] in steps:
-            line["where"] = f"{by} == {line['value']}"
+        condition = where.get(line["value"], "")
+        if condition and by.isidentifier() and "\\" not in condition:  # the page reads no escapes
+            line["where"] = condition
     return drawn
 
 
+def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> dict[str, Sequence[TrendLine]]:
+    """These lines, and those of the runs beside them, by the names of the runs; without others there is no name."""
+    beside = inspection.beside
+    own, others = "", dict[str, Trend | None]()
+    if isinstance(beside, Since):
+        own, others = RUNS[1], {RUNS[0]: beside.before.by}
+    elif isinstance(beside, Runs):
+        own, others = beside.runs[-1].name, {**beside.trends}
+    known = {name: trend.lines for name, trend in others.items() if trend is not None and trend.column == by}
+    if not known:
+        return {"": lines}
+    if not over_steps(lines):
+        values = [line.value for line in lines]
+        known = {name: [line for line in some if line.value in values] for name, some in known.items()}
+    return {own: lines, **{name: thinned(some, POINTS) for name, some in known.items()}}
+
+
+def _outcome_shares(lines: Sequence[TrendLine]) -> Lines:
+    """The shares of groups that are equal at each reward."""
+    found = []
+    for line in lines:
+        total, best, worst = line.zero_variance or 0.0, line.all_best or 0.0, line.all_worst or 0.0
+        for kind, share in zip(EQUAL_AT, (best, worst, max(total - best - worst, 0.0)), strict=True):
+            found.append({"value": _axis_value(line.value), "kind": kind, "share": share})
+    return found if any(line["share"] for line in found) else []
+
+
 def _over(
-    name: str, by: str, lines: Sequence[TrendLine | Drift], fact: str, words: tuple[str, str, str], more: str = ""
-) -> Figure:
-    """A fact over the values of a column; the words are its title, what it is and its axis."""
+    name: str, by: str, runs: Mapping[str, Sequence[TrendLine | Drift]], fact: str, words: tuple[str, str, str],
+    *, more: str = "", shown: Callable[[float], str] = three,
+) -> Figure:  # fmt: skip
+    """A fact of each run over the values of a column; the words are its title, what it is and its axis."""
     title, what, axis = words
-    return Figure(
-        name, "line", f"{title} over {by}", _course(lines, fact, what) + more, _means(lines, fact), x=by, y=axis
-    )
+    field = "share" if shown is percent else "mean"
+    lines = [
+        {"value": _axis_value(line.value), field: number, **({"kind": run} if run else {})}
+        for run, some in runs.items() for line in some if (number := getattr(line, fact)) is not None
+    ]  # fmt: skip
+    courses = [
+        f"{run}: {said}" if at else f"{what} {said}"
+        for at, (run, some) in enumerate(runs.items()) if (said := _course(some, fact, shown))
+    ]  # fmt: skip
+    caption = "; ".join(courses) + "." * bool(courses) + more
+    kind, over = KIND[over_steps(next(iter(runs.values())))]
+    return Figure(name, kind, f"{title} {over} {by}", caption, lines, x=by, y=axis)
 
 
-def _course(lines: Sequence[TrendLine | Drift], name: str, what: str, shown: Callable[[float], str] = three) -> str:
-    """How a number goes from the first fifth of the lines to the last."""
-    pair = ends(lines, name)
-    return "" if pair is None else f"{what} {course(pair, shown)}."
+def _course(lines: Sequence[TrendLine | Drift], name: str, shown: Callable[[float], str]) -> str:
+    """How a number goes from the first fifth of the lines to the last, or between which categories it lies."""
+    if over_steps(lines):
+        pair = ends(lines, name)
+        return "" if pair is None else course(pair, shown)
+    return _between([(line.value, value) for line in lines if (value := getattr(line, name)) is not None], shown)
+
+
+def _between(values: Sequence[tuple[Any, float]], shown: Callable[[float], str]) -> str:
+    """The lowest and the highest of these values, each with its name."""
+    ordered = sorted(values, key=itemgetter(1))
+    ends = [f"{shown(value)} ({cut(str(name), LABEL)})" for name, value in (*ordered[:1], *ordered[-1:])]
+    return f"is between {' and '.join(ends)}" if ends else ""
 
 
 def _off_policy(inspection: Inspection) -> list[Figure]:
@@ -285,15 +334,10 @@ def _off_policy(inspection: Inspection) -> list[Figure]:
     known = inspection.facts.off_policy
     words = ("Off-policy", "KL(old, new) of a token", "KL (k3) of a token")
     return [
-        _over("off_policy" + "_" * at, by.column, by.lines, "k3", words)
+        _over("off_policy" + "_" * at, by.column, {"": by.lines}, "k3", words)
         for at, by in enumerate(() if known is None else known.by)
         if len(by.lines) > 1
     ]
-
-
-def _means(lines: Sequence[TrendLine | Drift], name: str) -> Lines:
-    means = [(line.value, getattr(line, name)) for line in lines]
-    return [{"value": _axis_value(value), "mean": mean} for value, mean in means if mean is not None]
 
 
 def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str, Number]]:
@@ -318,20 +362,29 @@ def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str
     return bands
 
 
-def _ended(inspection: Inspection, lines: Sequence[TrendLine]) -> Lines:
+def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figure:
     """The shares of responses that were cut off, and of rows without a reward, if there are any."""
+    is_ordered = over_steps(lines)
     shares = {"without a reward": {str(line.value): line.unscorable / line.rows for line in lines}}
     if "stop" in inspection.columns and inspection.by is not None:
         stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String).str.to_lowercase()
         cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False)
         of_values = pl.DataFrame({"value": inspection.by, "cut_off": cut_off}).group_by("value").mean()
         shares["truncated"] = {str(value): share for value, share in of_values.iter_rows()}
-    return [
-        {"value": _axis_value(line.value), "kind": kind, "share": of[str(line.value)]}
-        for kind, of in shares.items()
-        if any(of.values())
-        for line in lines
-    ]
+    drawn, said = Lines(), []
+    for kind, of in shares.items():
+        values = [(line.value, of[str(line.value)]) for line in lines]
+        if not any(of.values()):
+            continue
+        drawn += [{"value": _axis_value(value), "kind": kind, "share": share} for value, share in values]
+        first, last = (percent(values[at][1]) for at in (0, -1))
+        what = "were cut off" if kind == "truncated" else "had no reward"
+        if is_ordered:
+            said.append(f"{last} {what} in the last {by}, {first} in the first.")
+        else:
+            said.append(f"The share of rows that {what} {_between(values, percent)}.")
+    kind, over = KIND[is_ordered]
+    return Figure("ended", kind, f"Truncated or failed {over} {by}", " ".join(said), drawn, x=by, y="share of rows")
 
 
 def _axis_value(value: Any) -> Any:
@@ -493,8 +546,8 @@ def _of_runs(compared: Runs) -> list[Figure]:
         Figure(
             "run_changes",
             "estimates",
-            f"Less {runs[0].name}",
-            "The change over the prompts of both runs, with its 95% interval: one that holds 0 may be chance.",
+            f"Difference from {runs[0].name}",
+            "The change over the prompts of both runs, with its 95% interval. If the interval includes 0, the change may be chance.",
             apart,
             x="",
             y="change",

@@ -50,6 +50,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> In
     runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
     if job.as_table:
         table = compared({**runs, job.name: now}, job.draws, job.cluster)
+        table = replace(table, trends={name: earlier.facts.by for name, earlier in runs.items()})
         return with_other(now, table, table.verdict, [*now.facts.warnings, *table.warnings])
     ((name, before),) = runs.items()
     changes = against(now, before, called=(job.name, name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Final, Literal
 
@@ -31,6 +31,7 @@ from grpo_cli.stats.intervals import (
     points,
     solves_more,
 )
+from grpo_cli.stats.trends import Trend
 
 # The quantities of --fail-on, and where they are: in the newest run, in the base, or in the difference of the two.
 GATES: Final[Mapping[str, str]] = {
@@ -94,7 +95,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Runs:
-    """Several runs, and the differences of the others from the first."""
+    """Several runs, and the differences of the others from the first; `trends` are those of the others."""
+
+    NOT_SHOWN = ("trends",)
 
     version: Literal[1]
     key: Sequence[str]
@@ -107,6 +110,7 @@ class Runs:
     verdict: str
     warnings: Sequence[str]
     config: str | None = None
+    trends: Mapping[str, Trend | None] = field(default_factory=dict)
 
 
 def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:

@@ -58,7 +58,7 @@ def student(freedom: int) -> float:
     return float(T.get(freedom, Z + sum(term / freedom**power for power, term in enumerate(series, 1))))
 
 
-def over_steps(lines: Sequence[TrendLine]) -> bool:
+def over_steps(lines: Sequence[Any]) -> bool:
     """Whether the values are several numbers, in whose order something may rise or fall."""
     return len(lines) > 1 and all(isinstance(line.value, (int, float)) for line in lines)
 

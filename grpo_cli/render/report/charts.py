@@ -32,21 +32,22 @@ KINDS: Final = dict(
         strict=True,
     )
 )
-LABEL: Final = 220  # a label is at most this many pixels wide
+LABEL: Final = 220  # a label of a legend is at most this many pixels wide
 TICKS: Final = 12  # up to this many steps have a tick each
 PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
 PICTURE_COLUMNS: Final = 2  # charts beside each other in a picture
 WRAPPED: Final = 68  # characters of a caption that are as wide as its chart
 PNG_SCALE: Final = 2.0  # pixels of a PNG for each pixel of the chart
 INK: Final = "#20242a"
-ON_TOP: Final = alt.Legend(title=None, orient="top", columns=3, labelLimit=LABEL, symbolOpacity=1)
-SHARE: Final = alt.Tooltip("share:Q", format=".1%")
+ON_TOP: Final = alt.Legend(title=None, orient="top", columns=2, labelLimit=LABEL, symbolOpacity=1)
+ROW: Final = 26  # pixels of a category
 
 
 def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
-    return DRAWN[figure.kind](figure, base).properties(height=HEIGHT)
+    height = ROW * len({line["value"] for line in figure.lines}) if figure.kind == "bars" else HEIGHT
+    return DRAWN[figure.kind](figure, base).properties(height=height)
 
 
 def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
@@ -81,11 +82,31 @@ def _tooltip(figure: Figure, name: str = "value") -> Any:
 
 
 def _axis(title: str, **more: Any) -> alt.Axis:
-    return alt.Axis(title=title or None, **more)
+    percent = {"format": ".0%"} if title.startswith("share") else {}
+    return alt.Axis(title=title or None, **{**percent, **more})
+
+
+def _field(figure: Figure) -> str:
+    return "share" if "share" in figure.lines[0] else "mean"
+
+
+def _told(figure: Figure) -> list[Any]:
+    """What is said of a point, a bar or a band under the pointer."""
+    field, names = _field(figure), {name for line in figure.lines for name in line}
+    digits = ".1%" if field == "share" else ".4~g"
+    numbers = [alt.Tooltip(f"{name}:Q", format=digits) for name in (field, "low", "high") if name in names]
+    return [_tooltip(figure), *(["kind:N"] if "kind" in names else []), *numbers]
+
+
+def _has_ends(figure: Figure) -> bool:
+    """Whether there are intervals."""
+    return any("low" in line for line in figure.lines)
 
 
 def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = COLOURS) -> Any:
-    """A colour or a shape for each kind of line."""
+    """A colour or a shape for each kind of line, or for all."""
+    if "kind" not in figure.lines[0]:
+        return alt.value(among[0])
     kinds = dict.fromkeys(line["kind"] for line in figure.lines)
     marks = dict(zip(kinds, cycle(among), strict=False))
     if channel is alt.Color and {*kinds} <= {*KINDS}:  # these have one colour in all figures
@@ -140,38 +161,37 @@ def _stacked(figure: Figure, base: Any) -> Any:
 
 def _shares(figure: Figure, base: Any) -> Any:
     return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%"), scale=alt.Scale(domain=[0, 1]), stack=True),
-        color=_of_kinds(figure), order=alt.Order("rank:Q"), tooltip=[_tooltip(figure), "kind:N", SHARE],
+        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y), scale=alt.Scale(domain=[0, 1]), stack=True),
+        color=_of_kinds(figure), order=alt.Order("rank:Q"), tooltip=_told(figure),
     )  # fmt: skip
-
-
-def _line(figure: Figure, base: Any) -> Any:
-    """A line, with its interval where it has one."""
-    colour = _of_kinds(figure) if "kind" in figure.lines[0] else alt.value(COLOURS[0])
-    base = base.encode(x=_x_of_trend(figure), color=colour)
-    scale = alt.Scale(zero=False)
-    band = [alt.Tooltip(f"{end}:Q", format=".4~g") for end in ("low", "high") if end in figure.lines[0]]
-    line = base.mark_line(point=True).encode(
-        y=alt.Y("mean:Q", axis=_axis(figure.y), scale=scale),
-        tooltip=[_tooltip(figure), alt.Tooltip("mean:Q", format=".4~g"), *band],
-    )
-    if not band:
-        return line
-    return base.mark_area(opacity=0.25).encode(y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q") + line
 
 
 def _lines(figure: Figure, base: Any) -> Any:
-    """A line for each kind, with the intervals that are known."""
-    shape = _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
-    ends = [name for name in ("low", "high") if any(name in line for line in figure.lines)]
-    base = base.encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y, format=".0%")), color=_of_kinds(figure),
-        tooltip=[_tooltip(figure), "kind:N", SHARE, *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ends)],
-    )  # fmt: skip
-    drawn = base.mark_line() + base.encode(shape=shape).mark_point(filled=True)
-    if ends:
-        known = base.transform_filter("isValid(datum.low)")
-        drawn += known.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", title=figure.y), y2="high:Q")
+    """A line for each kind: means with bands, shares with intervals of single points."""
+    field, shape = _field(figure), _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
+    base = base.encode(x=_x_of_trend(figure), color=_of_kinds(figure), tooltip=_told(figure))
+    scale = alt.Scale(zero=field == "share")
+    drawn = base.encode(y=alt.Y(f"{field}:Q", axis=_axis(figure.y), scale=scale))
+    drawn = drawn.mark_line() + drawn.encode(shape=shape).mark_point(filled=True)
+    if not _has_ends(figure):
+        return drawn
+    known = base.transform_filter("isValid(datum.low)").encode(
+        y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q"
+    )
+    return (known.mark_area(opacity=0.25) if field == "mean" else known.mark_rule(strokeWidth=2)) + drawn
+
+
+def _bars(figure: Figure, base: Any) -> Any:
+    """A bar for each category, its name at the left: outcomes are stacked, other kinds stand below each other."""
+    kinds = {line.get("kind") for line in figure.lines}
+    is_stacked = kinds <= {*OUTCOMES}
+    base = _in_order(base).encode(y=alt.Y("value:N", sort=None, axis=_axis("")), tooltip=_told(figure))
+    if len(kinds) > 1 and not is_stacked:
+        base = base.encode(yOffset=alt.YOffset("kind:N", sort=None))
+    across = alt.X(f"{_field(figure)}:Q", axis=_axis(figure.y), stack=is_stacked)
+    drawn = base.mark_bar().encode(x=across, color=_of_kinds(figure), order=alt.Order("rank:Q"))
+    if _has_ends(figure):
+        drawn += base.mark_rule().encode(x=alt.X("low:Q", title=figure.y), x2="high:Q")
     return drawn
 
 
@@ -198,17 +218,16 @@ def _tiles(figure: Figure, base: Any) -> Any:
 def _estimates(figure: Figure, base: Any) -> Any:
     """A point for each line, with a rule for its interval; a change has a rule at 0."""
     is_change = figure.y == "change"
-    ends = [name for name in ("low", "high") if name in figure.lines[0]]
     base = base.encode(
-        y=alt.Y("value:N", sort=None, axis=_axis(figure.x, labelLimit=LABEL)),
+        y=alt.Y("value:N", sort=None, axis=_axis(figure.x)),
         yOffset=alt.YOffset("kind:N", sort=None),
         color=_of_kinds(figure),
-        tooltip=["value:N", "kind:N", *(alt.Tooltip(f"{name}:Q", format=".1%") for name in ("share", *ends))],
+        tooltip=_told(figure),
     )
     scale = alt.Scale() if is_change else alt.Scale(domain=[0, 1])
     across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=scale)
     drawn = base.mark_point(filled=True, size=70, opacity=1).encode(x=across)
-    if ends:
+    if _has_ends(figure):
         drawn = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q") + drawn
     if is_change:
         drawn += alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
@@ -219,7 +238,7 @@ def _moves(figure: Figure, base: Any) -> Any:
     """A line for each prompt or rollout: from a hollow point, its rate (or reward) before, to a full one."""
     rate = figure.x == "solve rate"
     scale, digits = (alt.Scale(domain=[0, 1]), ".0%") if rate else (alt.Scale(zero=False), ".4~g")
-    up = alt.Y("value:N", sort=None, axis=_axis(figure.y, labelLimit=LABEL))
+    up = alt.Y("value:N", sort=None, axis=_axis(figure.y))
     across = alt.X("before:Q", axis=_axis(figure.x, format=digits), scale=scale)
     ends = [alt.Tooltip(f"{name}:Q", format=".1%" if rate else digits) for name in RUNS]
     base = base.encode(
@@ -235,5 +254,5 @@ def _moves(figure: Figure, base: Any) -> Any:
 
 
 DRAWN: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "shares": _shares, "line": _line, "lines": _lines, "tiles": _tiles, "moves": _moves, "estimates": _estimates,
+    "stacked": _stacked, "shares": _shares, "lines": _lines, "tiles": _tiles, "moves": _moves, "estimates": _estimates, "bars": _bars,
 }  # fmt: skip

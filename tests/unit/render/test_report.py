@@ -337,6 +337,94 @@ def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(
     assert caption.endswith(": 75% at 2, >=75% at 4.")
 
 
+def categories(folder: Path) -> Inspection:
+    """Two groups of math have a gradient, two of code none, one of three of logic; one response of code was cut off."""
+    rewards = {"math": ["01", "01"], "code": ["00", "11"], "logic": ["01", "00", "01"], "it's": ["01"]}
+    groups = [(env, rewards_of) for env, some in rewards.items() for rewards_of in some]
+    rows = [
+        {"prompt_id": at, "env": env, "reward": int(r), "length": 10 + at, "finish_reason": "length" if (at, k) == (2, 1) else "stop"}
+        for at, (env, some) in enumerate(groups) for k, r in enumerate(some)
+    ]  # fmt: skip
+    return inspected(write(folder / "a.jsonl", rows), by="env", by_steps=True)
+
+
+def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_go_anywhere(tmp_path: Path) -> None:
+    figures = drawn(categories(tmp_path))
+    trends = {name: one for name, one in figures.items() if one.kind == "bars"}
+    assert [*trends] == ["mean_reward", "zero_variance", "length_over", "spread_over", "ended"]
+    for figure in trends.values():
+        assert list(dict.fromkeys(line["value"] for line in figure.lines)) == ["code", "logic", "it's", "math"]
+        assert figure.title.endswith(" by env") and "goes" not in figure.caption
+    assert trends["mean_reward"].caption.startswith("The mean reward is between 0.333 (logic) and 0.5 (")
+    assert (
+        trends["zero_variance"].caption
+        == "The share of groups without a gradient is between 0% (it's) and 100% (code)."
+    )
+    assert trends["ended"].caption == "The share of rows that were cut off is between 0% (logic) and 25% (code)."
+    assert {line["where"] for line in trends["length_over"].lines} == {
+        "env == 'code'", "env == 'logic'", 'env == "it\'s"', "env == 'math'",
+    }  # fmt: skip
+
+
+def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_others_counted(tmp_path: Path) -> None:
+    rows = [{"prompt_id": k, "env": f"e{k}", "reward": at * (k % 2)} for k in range(100) for at in range(2)]
+    figure = drawn(inspected(write(tmp_path / "a.jsonl", rows), by="env"))["mean_reward"]
+    assert {int(line["value"][1:]) % 2 for line in figure.lines} == {0}
+    assert (
+        len(figure.lines),
+        figure.caption.endswith(" 60 values with smaller shares without a gradient are not drawn."),
+    ) == (40, True)
+
+
+def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": f"{step} {group}", "step": step, "reward": at % 2 * (group > 0), "finish_reason": "length" if at < step else "stop"}
+        for step in range(3) for group in range(2) for at in range(4 + group * (step == 2))
+    ]  # fmt: skip
+    figures = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))
+    assert figures["ended"].caption == "44.4% were cut off in the last step, 0% in the first."
+    assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
+    assert (
+        figures["advantages_rloo"].caption
+        == "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
+    )
+    assert figures["spread_over"].caption.endswith(" Groups at 0 have no gradient.")
+    assert figures["solve_rates"].caption.endswith(" Groups of different sizes are smoothed across bars.")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 64])
+def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(tmp_path: Path, size: int) -> None:
+    rows = [{"prompt_id": k, "reward": int(at < k)} for k in range(size + 1) for at in range(size)]
+    bars = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["solve_rates"].lines
+    assert [bars[0]["where"], bars[-1]["where"]] == ["solve_rate == 0", "solve_rate == 1"]
+    for k, bar in enumerate(bars[1:-1], start=1):
+        low, high = re.fullmatch(r"(0\.\d{1,3}) < solve_rate < ([01]\.\d{1,3})", bar["where"]).groups()  # type: ignore[union-attr]
+        assert [at for at in range(size + 1) if float(low) < at / size < float(high)] == [k]
+
+
+def test_the_trends_of_all_runs_are_lines_in_one_figure(tmp_path: Path) -> None:
+    for name, good in (("a", 1), ("b", 3), ("now", 2)):
+        rows = [
+            {"prompt_id": k, "step": k // 5, "reward": int(at < good), "length": k + good}
+            for k in range(20)
+            for at in range(4)
+        ]
+        write(tmp_path / f"{name}.jsonl", rows)
+    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl -o r.html", cwd=tmp_path)
+    assert done.status == 0, done.err
+    charts = json.loads(re.findall(r'id="data">(.*?)</script>', (tmp_path / "r.html").read_text(), re.DOTALL)[0])[
+        "charts"
+    ]
+    for name, field, now in (("mean_reward", "mean", 0.5), ("zero_variance", "share", 0), ("length_over", "mean", 4)):
+        lines = charts[name]["datasets"][charts[name]["data"]["name"]]
+        assert Counter(line["kind"] for line in lines) == {"now.jsonl": 4, "first": 4, "b.jsonl": 4}
+        assert next(line for line in lines if line["kind"] == "now.jsonl")[field] == now
+    assert (
+        "The mean reward stays at 0.5; first: stays at 0.25; b.jsonl: stays at 0.75."
+        in (tmp_path / "r.html").read_text()
+    )
+
+
 def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
     rows = [{"prompt_id": at // 2, "step": at // 4, "reward": at % 2} for at in range(8)]
     names = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True)).keys()
