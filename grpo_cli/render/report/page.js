@@ -3,10 +3,11 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const config = {
     background: "transparent", font: "system-ui, sans-serif",
-    axis: { labelColor: "currentColor", titleColor: "currentColor", tickColor: "currentColor", domainColor: "currentColor", gridColor: "currentColor", gridOpacity: 0.15, titleFontWeight: 500 },
+    axis: { labelLimit: innerWidth < 640 ? 110 : 220, labelColor: "currentColor", titleColor: "currentColor", tickColor: "currentColor", domainColor: "currentColor", gridColor: "currentColor", gridOpacity: 0.15, titleFontWeight: 500 },
     legend: { labelColor: "currentColor", titleColor: "currentColor" },
     view: { stroke: null },
     bar: { stroke: "currentColor", strokeWidth: 0.4 },
+    rule: { color: "currentColor" },
   };
   const options = { mode: "vega-lite", actions: false, renderer: "svg", config, tooltip: { disableDefaultStyle: true } };
   // A click on a mark that counts groups lists these groups.
@@ -48,21 +49,25 @@
     typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(4)))) : String(value);
 
   // A condition as the command line knows it, as far as it is a chain of comparisons; else words of a key.
-  const compare = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b };
-  const chain = (text) => {
-    const terms = text.split(/(<=|>=|==|!=|<|>)/).map((part) => part.trim());
+  const head = (name) => name.replaceAll("_", " ");
+  const compare = { "=": (a, b) => a === b, "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b, "==": (a, b) => a === b, "!=": (a, b) => a !== b };
+  const place = (term) => columns.includes(term) ? columns.indexOf(term) : columns.map(head).indexOf(term);
+  const chain = (text, quoted) => {
+    const terms = text.split(/(<=|>=|==|!=|<|>|=)/).map((part) => part.trim());
     if (terms.length < 3 || terms.length % 2 === 0) return null;
     const values = terms.filter((_, i) => i % 2 === 0).map((term) =>
-      columns.includes(term) ? (line) => line[columns.indexOf(term)] : term !== "" && Number.isFinite(Number(term)) ? () => Number(term) : null);
+      place(term) >= 0 ? (line) => line[place(term)] : /^"\d+"$/.test(term) ? () => quoted[term.slice(1, -1)] : term !== "" && Number.isFinite(Number(term)) ? () => Number(term) : null);
     if (values.includes(null)) return null;
     const signs = terms.filter((_, i) => i % 2 === 1);
     return (line) => signs.every((sign, i) => {
       const left = values[i](line), right = values[i + 1](line);
-      return left !== null && right !== null && compare[sign](left, right);
+      return left !== null && typeof left === typeof right && compare[sign](left, right);
     });
   };
   const condition = (text) => {
-    const parts = text.split(/\band\b/).map(chain);
+    const quoted = [];
+    const numbered = text.replace(/'([^']*)'|"([^"]*)"/g, (_, one, other) => `"${quoted.push(one ?? other) - 1}"`);
+    const parts = numbered.split(/\band\b/).map((part) => chain(part, quoted));
     return parts.every((part) => part) ? (line) => parts.every((part) => part(line)) : null;
   };
   // Words are looked for in keys and prompts. What compares, and is no condition and nowhere in them, is a mistake.
@@ -78,8 +83,12 @@
     const words = text.toLowerCase().split(/\s+/);
     const found = places.filter((i) => words.every((word) => said[i].includes(word)));
     if (!found.length && /[<>=]/.test(text)) {
-      const unknown = (text.match(/[A-Za-z_][\w.]*/g) || []).find((word) => word !== "and" && !columns.includes(word));
-      wrong = (unknown ? `no column is called ${unknown}` : "this is not a condition") + `; the columns are ${columns.slice(1).join(", ")}`;
+      const known = ["and", ...columns, ...columns.flatMap((name) => head(name).split(" "))];
+      const unknown = (text.match(/[A-Za-z_][\w.]*/g) || []).find((word) => !known.includes(word));
+      const [, bare] = text.match(/(?<![<>])=\s*([A-Za-z_][^'"<>=]*?)\s*(?:\band\b.*)?$/) || [];
+      const heads = columns.slice(1).map(head).join(", ");
+      wrong = bare && place(bare) < 0 ? `texts need quotes: ${text.replace(bare, `'${bare}'`)}` :
+        `${unknown ? `no column is called ${unknown}` : "this is not a condition"}; the columns are ${heads}`;
     }
     return found;
   };
@@ -100,7 +109,7 @@
     });
   };
   const heads = () => {
-    const head = document.querySelector("#table thead");
+    const top = document.querySelector("#table thead");
     const row = document.createElement("tr");
     columns.forEach((name, i) => {
       const th = document.createElement("th");
@@ -110,7 +119,7 @@
       const button = document.createElement("button");
       button.type = "button";
       button.dataset.column = name;
-      button.textContent = name.replace("_", " ") + (sorted === i ? (down ? " ▾" : " ▴") : "");
+      button.textContent = head(name) + (sorted === i ? (down ? " ▾" : " ▴") : "");
       button.addEventListener("click", () => {
         down = sorted === i ? !down : i !== 0;
         sorted = i;
@@ -120,7 +129,7 @@
       th.append(button);
       row.append(th);
     });
-    head.replaceChildren(row);
+    top.replaceChildren(row);
   };
   const draw = () => {
     heads();
@@ -134,10 +143,13 @@
       key.textContent = lines[i][0];
       key.addEventListener("click", () => open(i));
       cell(row, "", "key").append(key);
-      lines[i].slice(1).forEach((value, k) => { cell(row, k ? shown(value) : `#${value}`).dataset.name = columns[k + 1].replace("_", " "); });
+      lines[i].slice(1).forEach((value, k) => { cell(row, k ? shown(value) : `#${value}`).dataset.name = head(columns[k + 1]); });
     }
     document.querySelector("#table tbody").replaceWith(body);
-    document.getElementById("matches").textContent = wrong || `${places.length.toLocaleString("en")} of ${lines.length.toLocaleString("en")} groups`;
+    const counted = `${shown(places.length)} of ${shown(lines.length)} groups`, text = document.getElementById("search").value.trim();
+    const sample = data.total > lines.length ? ` (a sample of ${shown(data.total)})` : "", first = places.length > most ? `; the first ${most}` : "";
+    document.getElementById("matches").textContent = wrong || counted;
+    document.getElementById("printed").textContent = counted + sample + (text && `: ${text}`) + first;
     document.getElementById("more").hidden = places.length <= most;
   };
   document.getElementById("search").addEventListener("input", () => { most = STEP; draw(); });
@@ -162,7 +174,7 @@
     document.getElementById("group-key").textContent = `#${lines[i][1]} ${whole}`;
     document.getElementById("group-prompt").replaceChildren(...group.prompt.map(([speaker, text]) => turn(speaker, text)));
     document.getElementById("group-truth").textContent = group.truth === null ? "" : `Ground truth: ${group.truth}`;
-    document.getElementById("group-facts").textContent = columns.slice(2).map((name, k) => `${name.replace("_", " ")} ${shown(lines[i][k + 2]) || "-"}`).join(" · ") + (group.more ? ` · the first ${group.lines.length} rows` : "");
+    document.getElementById("group-facts").textContent = columns.slice(2).map((name, k) => `${head(name)} ${shown(lines[i][k + 2]) || "-"}`).join(" · ") + (group.more ? ` · the first ${group.lines.length} rows` : "");
     document.getElementById("group-rows").replaceChildren(...group.lines.map((line, k) => {
       const rollout = element("article", ""), numbers = element("dl", "numbers"), turns = element("div", "turns");
       line.forEach((value, at) => {

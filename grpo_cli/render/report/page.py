@@ -39,7 +39,7 @@ def page(
 ) -> str:
     """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
     charts = {figure.name: _specification(figure) for _, figures in parts for figure in figures}
-    data = {"charts": charts, "groups": document(groups)}
+    data = {"charts": charts, "groups": document(groups), "total": facts.groups}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
     names = facts.inputs
