@@ -12,8 +12,9 @@ import pytest
 
 from grpo_cli.render.report import write_report
 from grpo_cli.stats.inspection import Inspection
+from tests.support.command import adv
 from tests.support.jobs import inspected, write
-from tests.unit.render.test_report import against_another, drawn, report_of
+from tests.unit.render.test_report import against_another, categories, drawn, report_of
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +30,11 @@ def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def opened_quietly(browser: Any, found: Inspection, target: Path) -> Iterator[Any]:
+def opened_quietly(browser: Any, found: Inspection, target: Path, width: int = 1200) -> Iterator[Any]:
     write_report(found, {"force": True}, target)
     said: list[str] = []
     asked: list[str] = []
-    opened = browser.new_page(viewport={"width": 1200, "height": 900})
+    opened = browser.new_page(viewport={"width": width, "height": 900})
     opened.on("console", lambda message: said.append(message.text))
     opened.on("pageerror", lambda error: said.append(str(error)))
     opened.on("request", lambda request: asked.append(request.url))
@@ -112,6 +113,75 @@ def test_the_search_says_what_is_wrong_with_a_condition(page: Any) -> None:
     assert page.inner_text("#matches").startswith("no column is called meen; the columns are number, step, size")
     page.fill("#search", "mean > > 1")
     assert page.inner_text("#matches").startswith("this is not a condition; the columns are")
+    page.fill("#search", "mean = high and size == 4")
+    assert page.inner_text("#matches") == "texts need quotes: mean = 'high' and size == 4"
+
+
+def test_the_search_takes_the_heads_that_the_table_shows_and_texts_in_quotes(browser: Any, tmp_path: Path) -> None:
+    with opened_quietly(browser, categories(tmp_path), tmp_path / "a.html") as page:
+        for text, wanted in (
+            ("solve rate > 0.5", ["3"]), ("solve_rate == 1 and env == 'code'", ["3"]), ('env = "it\'s"', ["7"]),
+            ("env != 'math' and env != 'logic'", ["2", "3", "7"]), ("'code' == env", ["2", "3"]), ("env == 'math and code'", []),
+            ("env == 4", []),
+        ):  # fmt: skip
+            page.fill("#search", text)
+            assert keys(page) == wanted, text
+        page.fill("#search", "solve rat > 0.5")
+        heads = "number, env, size, scored, mean, std, min, max, solve rate, length"
+        assert page.inner_text("#matches") == f"no column is called rat; the columns are {heads}"
+
+
+def test_categories_have_a_bar_each_whose_click_lists_its_groups(browser: Any, tmp_path: Path) -> None:
+    with opened_quietly(browser, categories(tmp_path), tmp_path / "a.html") as page:
+        for name in ("mean_reward", "zero_variance", "length_over", "spread_over", "ended"):
+            labels = page.locator(f"#figure-{name} .chart .mark-text.role-axis-label").last.locator("text")
+            assert labels.all_text_contents() == ["code", "logic", "it's", "math"], name
+        bars = page.locator("#figure-length_over .chart .mark-rect path")
+        for at, wanted in enumerate((["2", "3"], ["4", "5", "6"], ["7"], ["0", "1"])):
+            bars.nth(at).click()
+            assert keys(page) == wanted
+        assert page.input_value("#search") == "env == 'math'"
+        ends = [bars.nth(at).bounding_box()["width"] for at in range(4)]
+        assert ends[0] / ends[1] == pytest.approx(12.5 / 15, rel=0.02)
+
+
+def test_intervals_are_drawn_where_they_are_known(browser: Any, tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": k, "env": "ab"[k % 2], "reward": int((k * 7 + at) % 11 < k % 9)}
+        for k in range(60)
+        for at in range(4)
+    ]
+    with opened_quietly(browser, inspected(write(tmp_path / "a.jsonl", rows), by="env"), tmp_path / "a.html") as page:
+        page.click("#details > summary")
+        page.wait_for_selector("#figure-other_sizes svg")
+        for name, wanted in (("mean_reward", 2), ("other_sizes", 1)):
+            assert page.locator(f"#figure-{name} .mark-rule.role-mark line").count() == wanted
+        interval = page.locator("#figure-other_sizes .mark-rule.role-mark line")
+        interval.evaluate("(line) => line.scrollIntoView({block: 'center'})")
+        box = interval.bounding_box()
+        page.mouse.move(box["x"], box["y"] + 2)
+        said = page.locator("#vg-tooltip-element").inner_text()
+        assert all(word in said for word in ("low", "high", "fitted solve rates"))
+
+
+def test_the_trends_of_several_runs_are_lines_of_their_own_colours(browser: Any, tmp_path: Path) -> None:
+    for name, good in (("a", 1), ("b", 3), ("now", 2)):
+        rows = [
+            {"prompt_id": k, "step": k // 5, "reward": int(at < good - (k % 5 > 2))}
+            for k in range(20)
+            for at in range(4)
+        ]
+        write(tmp_path / f"{name}.jsonl", rows)
+    assert adv("report now.jsonl --against a.jsonl --against b.jsonl -o r.html", cwd=tmp_path).status == 0
+    page = browser.new_page()
+    page.goto((tmp_path / "r.html").as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    for name in ("mean_reward", "zero_variance"):
+        lines = page.locator(f"#figure-{name} .mark-line.role-mark path")
+        assert len({lines.nth(at).get_attribute("stroke") for at in range(lines.count())}) == 3
+        legend = page.locator(f"#figure-{name} .role-legend-label text").all_text_contents()
+        assert legend == ["now.jsonl", "a.jsonl", "b.jsonl"]
+    page.close()
 
 
 def test_a_click_on_a_bar_lists_its_groups(browser: Any, tmp_path: Path) -> None:
@@ -122,6 +192,8 @@ def test_a_click_on_a_bar_lists_its_groups(browser: Any, tmp_path: Path) -> None
             page.locator("#figure-solve_rates .mark-rect path").nth(at).click()
             assert len(keys(page)) == wanted
         assert page.input_value("#search") == "solve_rate == 1"
+        page.locator("#figure-solve_rates .mark-rect path").nth(1).click()
+        assert page.input_value("#search") == "0.1 < solve_rate < 0.4"
         page.locator("#figure-mean_reward .mark-symbol path").nth(2).click()
         assert keys(page) == [f"p{p}" for p in range(10, 15)]
 
@@ -241,6 +313,21 @@ def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
     assert not page.is_visible("#figure-rewards")  # what was not open is not printed
 
 
+def test_paper_says_which_groups_its_table_has(browser: Any, tmp_path: Path) -> None:
+    rows = [{"prompt_id": p, "reward": int(at < p % 3)} for p in range(600) for at in range(2)]
+    with opened_quietly(browser, inspected(write(tmp_path / "a.jsonl", rows)), tmp_path / "a.html") as page:
+        assert page.is_visible("#says") and not page.is_visible("#printed")
+        for condition, wanted in (
+            ("", "500 of 500 groups (a sample of 600); the first 200"),
+            ("mean == 0.5 and number <= 30", "10 of 500 groups (a sample of 600): mean == 0.5 and number <= 30"),
+        ):
+            page.emulate_media(media="screen")
+            page.fill("#search", condition)
+            page.emulate_media(media="print")
+            assert page.inner_text("#printed") == wanted
+            assert not page.is_visible("#says")
+
+
 def test_a_group_that_is_open_is_what_is_printed(page: Any) -> None:
     page.click("#table tbody tr:nth-child(6) button")
     page.emulate_media(media="print")
@@ -280,6 +367,25 @@ def test_the_colours_of_charts_stand_out_from_the_paper_and_from_each_other(page
     for matrix in BLIND.values():
         for one, other in combinations(colours[:3], 2):  # varies, always solved, never solved
             assert max(abs(a - b) for a, b in zip(seen(one, matrix), seen(other, matrix), strict=True)) > 0.2
+
+
+def test_nothing_is_cut_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    """Labels and legends of charts, and what the search says before somebody types."""
+    rows = [
+        {"prompt_id": k, "reward": r, "env": ("a very long name of an environment that goes on", "b")[k % 2]}
+        for k, some in enumerate([(0, 0), (0, 1), (1, 1), (0.5, 0.5), (0, 1), (0, 1)]) for r in some
+    ]  # fmt: skip
+    found = inspected(write(tmp_path / "a.jsonl", rows), by="env")
+    with opened_quietly(browser, found, tmp_path / "a.html", width=390) as page:
+        ends = page.evaluate("""[...document.querySelectorAll("main .chart text, main > section :is(h2, p, button)")]
+            .map((part) => part.getBoundingClientRect()).filter((box) => box.width)""")
+        assert min(box["left"] for box in ends) >= 0 and max(box["right"] for box in ends) <= 390
+        hint = page.evaluate("""(field) => {
+            const pen = document.createElement("canvas").getContext("2d"), style = getComputedStyle(field);
+            pen.font = style.font;
+            return [pen.measureText(field.placeholder).width, field.clientWidth - 2 * parseFloat(style.paddingLeft)];
+        }""", page.query_selector("#search"))  # fmt: skip
+        assert hint[0] <= hint[1]
 
 
 def test_the_page_fits_a_narrow_window(page: Any) -> None:
