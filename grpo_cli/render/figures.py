@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +25,6 @@ from grpo_cli.stats.difficulty import AtSize
 from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
-from grpo_cli.stats.off_policy import Drift
 from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.trends import Trend, TrendLine, ends, over_steps, thinned
@@ -221,7 +221,7 @@ def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> 
 def _advantages_say(values: pl.Series) -> str:
     known = values.filter(values.is_finite() & (values != 0)).to_numpy()
     zero = f"{percent(np.mean(values.to_numpy() == 0))} of the rows have the advantage 0 and no gradient"
-    return zero + (f"; the others have {known.min():.3g} to {known.max():.3g}." if len(known) else ".")
+    return zero + (f"; the others have {three(known.min())} to {three(known.max())}." if len(known) else ".")
 
 
 def _trends(inspection: Inspection) -> list[Figure]:
@@ -295,7 +295,7 @@ def _outcome_shares(lines: Sequence[TrendLine]) -> Lines:
 
 
 def _over(
-    name: str, by: str, runs: Mapping[str, Sequence[TrendLine | Drift]], fact: str, words: tuple[str, str, str],
+    name: str, by: str, runs: Mapping[str, Sequence[Any]], fact: str, words: tuple[str, str, str],
     *, more: str = "", shown: Callable[[float], str] = three,
 ) -> Figure:  # fmt: skip
     """A fact of each run over the values of a column; the words are its title, what it is and its axis."""
@@ -310,23 +310,19 @@ def _over(
         for at, (run, some) in enumerate(runs.items()) if (said := _course(some, fact, shown))
     ]  # fmt: skip
     caption = "; ".join(courses) + "." * bool(courses) + more
-    kind, over = KIND[over_steps(next(iter(runs.values())))]
+    kind, over = KIND[over_steps(next(iter(runs.values()), ()))]
     return Figure(name, kind, f"{title} {over} {by}", caption, lines, x=by, y=axis)
 
 
-def _course(lines: Sequence[TrendLine | Drift], name: str, shown: Callable[[float], str]) -> str:
+def _course(lines: Sequence[Any], name: str, shown: Callable[[float], str]) -> str:
     """How a number goes from the first fifth of the lines to the last, or between which categories it lies."""
     if over_steps(lines):
         pair = ends(lines, name)
         return "" if pair is None else course(pair, shown)
-    return _between([(line.value, value) for line in lines if (value := getattr(line, name)) is not None], shown)
-
-
-def _between(values: Sequence[tuple[Any, float]], shown: Callable[[float], str]) -> str:
-    """The lowest and the highest of these values, each with its name."""
-    ordered = sorted(values, key=itemgetter(1))
-    ends = [f"{shown(value)} ({cut(str(name), LABEL)})" for name, value in (*ordered[:1], *ordered[-1:])]
-    return f"is between {' and '.join(ends)}" if ends else ""
+    known = [(value, line.value) for line in lines if (value := getattr(line, name)) is not None]
+    known.sort(key=itemgetter(0))
+    said = [f"{shown(value)} ({cut(str(of), LABEL)})" for value, of in (*known[:1], *known[-1:])]
+    return f"is between {' and '.join(said)}" if said else ""
 
 
 def _off_policy(inspection: Inspection) -> list[Figure]:
@@ -364,27 +360,18 @@ def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str
 
 def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figure:
     """The shares of responses that were cut off, and of rows without a reward, if there are any."""
-    is_ordered = over_steps(lines)
     shares = {"without a reward": {str(line.value): line.unscorable / line.rows for line in lines}}
     if "stop" in inspection.columns and inspection.by is not None:
         stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String).str.to_lowercase()
         cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False)
         of_values = pl.DataFrame({"value": inspection.by, "cut_off": cut_off}).group_by("value").mean()
         shares["truncated"] = {str(value): share for value, share in of_values.iter_rows()}
-    drawn, said = Lines(), []
-    for kind, of in shares.items():
-        values = [(line.value, of[str(line.value)]) for line in lines]
-        if not any(of.values()):
-            continue
-        drawn += [{"value": _axis_value(value), "kind": kind, "share": share} for value, share in values]
-        first, last = (percent(values[at][1]) for at in (0, -1))
-        what = "were cut off" if kind == "truncated" else "had no reward"
-        if is_ordered:
-            said.append(f"{last} {what} in the last {by}, {first} in the first.")
-        else:
-            said.append(f"The share of rows that {what} {_between(values, percent)}.")
-    kind, over = KIND[is_ordered]
-    return Figure("ended", kind, f"Truncated or failed {over} {by}", " ".join(said), drawn, x=by, y="share of rows")
+    kinds = {
+        kind: [SimpleNamespace(value=line.value, rows=line.rows, share=of[str(line.value)]) for line in lines]
+        for kind, of in shares.items() if any(of.values())
+    }  # fmt: skip
+    words = ("Truncated or failed", f"The share {next(iter(kinds), '')}", "share of rows")
+    return _over("ended", by, kinds, "share", words, shown=percent)
 
 
 def _axis_value(value: Any) -> Any:

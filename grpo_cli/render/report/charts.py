@@ -189,7 +189,9 @@ def _bars(figure: Figure, base: Any) -> Any:
     if len(kinds) > 1 and not is_stacked:
         base = base.encode(yOffset=alt.YOffset("kind:N", sort=None))
     across = alt.X(f"{_field(figure)}:Q", axis=_axis(figure.y), stack=is_stacked)
-    drawn = base.mark_bar(opacity=0.6 if _has_ends(figure) else 1).encode(x=across, color=_of_kinds(figure), order=alt.Order("rank:Q"))
+    drawn = base.mark_bar(opacity=0.6 if _has_ends(figure) else 1).encode(
+        x=across, color=_of_kinds(figure), order=alt.Order("rank:Q")
+    )
     if _has_ends(figure):
         drawn += base.mark_rule().encode(x=alt.X("low:Q", title=figure.y), x2="high:Q")
     return drawn

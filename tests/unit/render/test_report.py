@@ -332,8 +332,8 @@ def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(
     low, high = (next(line[end] for line in figure.lines if line["value"] == 8) for end in ("low", "high"))
     assert figure.caption.endswith(f" at 2, {percent(low)} to {percent(high)} at 8. A bar is the 95% interval.")
     assert ["low" in line for line in figure.lines] == [False, False, True]
-    rows = [{"prompt_id": k, "reward": at / 2 * (k < 15)} for k in range(20) for at in range(4 - (k >= 15))]
-    caption = drawn(inspected(write(tmp_path / "b.jsonl", rows)))["other_sizes"].caption
+    thirds = [{"prompt_id": k, "reward": at / 2 * (k < 15)} for k in range(20) for at in range(4 - (k >= 15))]
+    caption = drawn(inspected(write(tmp_path / "b.jsonl", thirds)))["other_sizes"].caption
     assert caption.endswith(": 75% at 2, >=75% at 4.")
 
 
@@ -360,7 +360,7 @@ def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_g
         trends["zero_variance"].caption
         == "The share of groups without a gradient is between 0% (it's) and 100% (code)."
     )
-    assert trends["ended"].caption == "The share of rows that were cut off is between 0% (logic) and 25% (code)."
+    assert trends["ended"].caption == "The share truncated is between 0% (logic) and 25% (code)."
     assert {line["where"] for line in trends["length_over"].lines} == {
         "env == 'code'", "env == 'logic'", 'env == "it\'s"', "env == 'math'",
     }  # fmt: skip
@@ -382,7 +382,7 @@ def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
         for step in range(3) for group in range(2) for at in range(4 + group * (step == 2))
     ]  # fmt: skip
     figures = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))
-    assert figures["ended"].caption == "44.4% were cut off in the last step, 0% in the first."
+    assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
     assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
     assert (
         figures["advantages_rloo"].caption
