@@ -255,7 +255,22 @@ def advantages(frame: pd.DataFrame, plan: Plan | None = None, **options: Unpack[
 @overload
 def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> pa.Array: ...
 def advantages(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywords]) -> Any:
-    """One advantage per row, as a series like `frame`; see `compute` for what it takes."""
+    """One advantage per row, as a series like the frame.
+
+    Parameters
+    ----------
+    frame:
+        As for `compute`.
+    plan:
+        The whole arithmetic, as for `compute`.
+    options:
+        The options of `grpo-adv compute` without the dashes in front.
+
+    Example
+    -------
+    frame.with_columns(grpo_cli.advantages(frame, method="rloo").alias("advantage"))
+
+    """
     return compute(frame, plan, **options).advantages
 
 
@@ -327,7 +342,9 @@ def audit(
     column:
         The logged advantages; by default the column that a schema or its name says.
     plan:
-        A claim that is checked; the options of one count as well: preset="trl-grpo".
+        A claim that is checked.
+    options:
+        The options of `grpo-adv audit`; those of a plan are a claim as well: preset="trl-grpo".
 
     Returns
     -------
@@ -363,6 +380,8 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
         As for `compute`.
     plans:
         Plans by their names.
+    options:
+        The options of `grpo-adv compare` that say which columns play which part.
 
     Returns
     -------
@@ -709,6 +728,8 @@ def report(
         Replace a file that exists.
     rescored:
         The same rollouts with their old rewards, as for `inspect`.
+    options:
+        The options of `grpo-adv report`.
 
     Example
     -------
@@ -735,10 +756,25 @@ def add_columns(
     out: Name | None = None,
     **options: Unpack[AddKeywords],
 ) -> str:
-    """Insert the columns of a frame into a file, whose other bytes stay the same; returns the name of the output, as `grpo-adv add` chooses it.
+    """Insert the columns of a frame into a file, whose other bytes stay the same, and return the name of the output.
 
-    Row i of the frame, which may be a path as well, belongs to row i of the file, or with on="rollout_id" (or {"here": "there"})
-    to the rows with its key. `column` names those to insert, if not all, and their names in the output: {"score": "judge_score"}.
+    Parameters
+    ----------
+    path:
+        The file.
+    frame:
+        The columns, or a path to them. Row i belongs to row i of the file, or with on="rollout_id" (or {"here": "there"}) to the rows
+        with its key.
+    out:
+        The output; without it the name is chosen.
+    options:
+        The options of `grpo-adv add`; `column` names the columns to insert, if not all, and their names in the output:
+        {"score": "judge_score"}.
+
+    Example
+    -------
+    grpo_cli.add_columns("rollouts.jsonl", scores, on="rollout_id")
+
     """
     from grpo_cli.runs import add
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import pydoc
 import re
@@ -540,3 +541,14 @@ def test_facts_name_keywords_where_the_command_line_has_flags() -> None:
     assert any("zero_variance='drop'" in line for line in said)
     said += grpo_cli.select(frame([0.0], ["a"]), where="mean > 1").facts["warnings"]
     assert not [line for line in said if "--" in line]
+
+
+FUNCTIONS = [name for name in grpo_cli.__all__ if inspect.isfunction(getattr(grpo_cli, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_says_what_it_takes_with_an_example(name: str) -> None:
+    function = getattr(grpo_cli, name)
+    parameters, _, example = (inspect.getdoc(function) or "").partition("Example\n-------\n")
+    assert f"grpo_cli.{name}(" in example
+    assert [each for each in inspect.signature(function).parameters if f"\n{each}:\n" not in parameters] == []
