@@ -297,24 +297,12 @@ def test_a_step_that_only_a_late_line_holds_still_tells_groups_apart() -> None:
 # --- the pieces of the fast weave ----------------------------------------------------------------------
 
 
-@given(
-    sizes=st.lists(st.sampled_from([1, 3, 60, 300, 700]), min_size=1, max_size=60),
-    long=st.floats(0, 0.1),
-    values=st.sampled_from(["few", "many", "texts"]),
-    seed=st.integers(0, 9),
-)
-def test_long_lines_between_short_ones_are_woven_like_any_other(
-    sizes: list[int], long: float, values: str, seed: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    rows = [json.dumps({"t": "x" * size}).encode() for size in sizes * 20]
-    for at in np.flatnonzero(rng.random(len(rows)) < long).tolist():
-        rows[at] = json.dumps({"t": "y" * 5000}).encode()
-    data = b"\n".join(rows)
-    numbers = rng.normal(size=len(rows)) if values == "many" else rng.choice([0.1, -0.0, math.nan, 1e-7], len(rows))
-    more = {"s": ["z" * (600 if at == 5 else at) for at in range(len(rows))]} if values == "texts" else {}
-    added = pl.DataFrame({"advantage": numbers, **more})
-    assert at_once(data, added) == by_line(data, added)
+@pytest.mark.parametrize("few", [0, 1000])
+def test_two_gaps_of_each_row_are_filled_one_by_one_and_all_at_once(few: int) -> None:
+    first = np.arange(3) * 6
+    texts: list[slices.Text] = [["<", pl.Series(["x", "y", "z"])], []]
+    gaps = [(first + 1, first + 2), (first + 4, first + 6)]
+    assert b"".join(slices.filled(b"a-bc--" * 3 + b"end", gaps, texts, few)) == b"a<xbca<ybca<zbcend"
 
 
 ROW = b'{"r":1,"t":"ab"}\n'
