@@ -12,6 +12,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from tests.support.command import adv
+from tests.support.drawn import paired
 from tests.support.jobs import look, refused, write
 from tests.support.schema_files import WRITERS, chat, lines
 
@@ -253,9 +254,7 @@ def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: 
 @pytest.mark.parametrize(
     ("name", "marks"),
     [
-        *((name, [None, None, None]) for name in UNREAD),
-        *((name, [False, False, False]) for name in UNREAD),
-        *((name, [""] * 3) for name in UNREAD),
+        *paired(UNREAD, [[None] * 3, [False] * 3, [""] * 3]),
         ("finish_reason", ["stop", "length", "stop"]),
         ("finish_reason", ["stop", "tool_calls", None]),
         ("sample_loss_mask", [1.0, 1.0, 1.0]),

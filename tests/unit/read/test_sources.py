@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.read.known_names import GROUP_TIERS, REWARD_TIERS, SAMPLE_IDS
+from tests.support.drawn import some
 from tests.support.jobs import NAN, frame, look, near, refused, write
 
 INF = math.inf
@@ -52,8 +54,8 @@ def test_a_file_that_is_named_twice_is_read_once_and_that_is_said(names: list[st
 
 @pytest.mark.parametrize(
     ("key", "reward"),
-    [*((key, "reward") for tier in GROUP_TIERS for key in tier), *(("uid", reward) for tier in REWARD_TIERS for reward in tier)],
-)  # fmt: skip
+    some([*product(chain(*GROUP_TIERS), ["reward"]), *product(["uid"], chain(*REWARD_TIERS))], 3),
+)
 def test_a_key_and_a_reward_are_found_by_name_and_said(key: str, reward: str) -> None:
     narrow = look(write("a.jsonl", [{key: "x", reward: r} for r in (0, 1)])).narrow
     assert (tuple(narrow.key.columns), narrow.reward_names) == ((key,), (reward,))

@@ -71,6 +71,7 @@ def listed(parts: list[TokenPart], column: str) -> dict[int, list[float]]:
 def test_every_format_gives_the_numbers_of_each_row(name: str) -> None:
     written(Path(name), ROWS)
     parts = parts_of(opened(name), "s", "t")
+    assert [total for part in parts for total in part.sums(part.values["s"])] == [sum(one) for one in S]
     assert listed(parts, "s") == dict(enumerate(S))
     assert listed(parts, "t") == dict(enumerate(T))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import polars as pl
 import pytest
 
 from grpo_cli.read.open_tables import find_inputs
@@ -201,11 +200,3 @@ def test_a_trace_with_several_branches_counts_once() -> None:
             for _ in range(1 + {(0, 0): 2, (1, 2): 1}.get((g, k), 0))
         ]  # fmt: skip
         assert found.scored.frame[".advantage"].to_list() == pytest.approx(expected)
-
-
-def test_every_branch_gets_the_advantage_of_its_trace() -> None:
-    path = branches(Path("train.parquet"), REWARDS, extra={(0, 0): 2})
-    done = adv(f"compute {path} --preset prime-rl-grpo -o out.parquet")
-    assert done.status == 0, done.err
-    rows = pl.read_parquet("out.parquet").filter(trace_id="t00")
-    assert rows["advantage"].to_list() == pytest.approx([0.625] * 3)
