@@ -130,16 +130,6 @@ def test_the_cells_of_a_csv_keep_their_text_and_quotes() -> None:
         grpo_cli.add_columns(source, NEW, out, force=True)
 
 
-def test_a_parquet_file_begins_with_all_its_old_bytes() -> None:
-    source = parquet()
-    before = source.read_bytes()
-    footer = 8 + int.from_bytes(before[-8:-4], "little")
-    out = Path(grpo_cli.add_columns(source, NEW, "o.parquet"))
-    assert out.read_bytes()[: len(before) - footer] == before[:-footer]
-    assert grpo_cli.add_columns(source, NEW, in_place=True) == str(source)
-    assert source.read_bytes() == out.read_bytes()
-
-
 @pytest.mark.parametrize("write", [stream, csv])
 def test_a_file_that_does_not_say_its_number_of_rows_is_counted(write: Callable[[], Path]) -> None:
     source = write()

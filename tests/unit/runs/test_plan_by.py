@@ -367,7 +367,7 @@ def test_a_misspelled_value_is_a_warning_if_there_is_a_default_plan(plans: list[
     ("value", "plan", "slip"),
     [
         # Names that occur beside each other in files of environments, data sets and difficulties.
-        ("code", "node", False), ("math-hard", "code-hard", False), ("en", "ne", False), ("train", "eval", False),
+        ("code", "node", False), ("math-hard", "code-hard", False), ("en", "ne", False), ("train", "eval", False), ("mmlu", "mmmu", False),
         ("step_10", "step_1", False), ("level1", "Level2", False), ("gsm8k", "gsm1k", False), ("12", "21", False),
         ("code", "coed", True), ("code", "cod", True), ("gsm8k", "GSM8K", True), ("swe-bench", "swe_bench", True),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import gzip
 import itertools
 import json
@@ -345,17 +344,6 @@ def test_other_formats_have_the_columns_of_all_files_with_their_types(suffix: st
     assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows_of("back.jsonl")] == [
         ("a", 0, None), ("a", 1, None), ("c", 0, "x"), ("c", 3, None),
     ]  # fmt: skip
-
-
-def test_parquet_files_become_one_and_keep_their_types() -> None:
-    day = dt.date(2026, 1, 2)
-    for step in (1, 2):
-        frame = pl.DataFrame({"prompt_id": [step, step], "reward": [0.0, 1.0], "day": [day, None]})
-        frame.with_columns(pl.col("reward").cast(pl.Float32)).write_parquet(f"s{step}.parquet")
-    assert adv("select . --limit 9 -o one.parquet -q").status == 0
-    whole = pl.read_parquet("one.parquet")
-    assert whole.schema == {"prompt_id": pl.Int64, "reward": pl.Float32, "day": pl.Date}
-    assert whole.rows() == [(1, 0.0, day), (1, 1.0, None), (2, 0.0, day), (2, 1.0, None)]
 
 
 def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_written() -> None:

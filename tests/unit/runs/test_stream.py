@@ -91,12 +91,6 @@ def test_a_group_leaves_while_the_next_one_is_still_coming() -> None:
     assert [json.loads(line)["prompt_id"] for line in (*first, *rest)] == ["a", "a", "b", "b"]
 
 
-def test_blocks_of_n_rows_leave_without_a_key() -> None:
-    got, facts = streamed(lines(("x", [0, 1, 1, 1])), group=[], group_size=2, pieces=9)
-    assert [json.loads(line)["advantage"] for line in got.splitlines()] == pytest.approx([-0.7071058, 0.7071058, 0, 0])
-    assert facts["groups"] == 2
-
-
 @pytest.mark.parametrize(
     "options",
     [{"scale": "batch"}, {"method": "dr-grpo", "whiten": "sample"}, *({"method": name} for name in OF_BATCHES)],
