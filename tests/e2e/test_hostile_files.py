@@ -56,8 +56,9 @@ def test_a_column_of_a_type_unknown_to_polars_is_copied() -> None:
     assert before == after
 
 
-@pytest.mark.parametrize("name", ["b.csv", "b.tsv", "b.parquet", "b.arrow"])
-@pytest.mark.parametrize("rows", [2, 50_000])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("b.csv", 2), ("b.tsv", 50_000), ("b.parquet", 2), ("b.parquet", 50_000), ("b.arrow", 50_000)]
+)
 def test_a_disk_that_fails_while_a_file_is_converted_is_named_in_the_error(
     name: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,9 +99,8 @@ def test_a_series_is_as_long_as_the_group(method: str) -> None:
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize("pick", ["spread", "best", "random"])
-@pytest.mark.parametrize("most", [BEYOND, 10**20])
-def test_more_rows_of_a_group_than_there_are_is_all_of_them(most: int, pick: str) -> None:
+@pytest.mark.parametrize(("pick", "most"), [("spread", BEYOND), ("best", 10**20), ("random", 10**20)])
+def test_more_rows_of_a_group_than_there_are_is_all_of_them(pick: str, most: int) -> None:
     selected(write("a.jsonl", ROWS * 3), per_group=most, pick=pick, output="out.jsonl")
     assert len(rows_of("out.jsonl")) == len(ROWS * 3)
 

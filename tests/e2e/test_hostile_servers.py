@@ -15,6 +15,7 @@ import pytest
 from grpo_cli.errors import DataError
 from grpo_cli.files import stores
 from tests.support.command import Done, adv
+from tests.support.drawn import paired
 from tests.support.hostile_server import DRIPS, Answer, Request, hostile, part
 
 Rule = Callable[[Request], Answer]
@@ -187,18 +188,24 @@ WRONG: dict[str, Rule] = {
 }
 
 
-@pytest.mark.parametrize("how", WRONG)
-@pytest.mark.parametrize("name", ["{}/a.jsonl", "hf://datasets/owner/runs/data/a.jsonl", "s3://bucket/a.jsonl"])
-def test_wrong_bytes_are_never_computed(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+PLACES = ["{}/a.jsonl", "hf://datasets/owner/runs/data/a.jsonl", "s3://bucket/a.jsonl"]
+
+
+@pytest.mark.parametrize(("how", "name"), paired(WRONG, PLACES))
+def test_wrong_bytes_are_never_computed(how: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if how == "drip":
         monkeypatch.setenv("GRPO_ADV_TIMEOUT", "0.5")  # it is asked twice
     with hostile(WRONG[how]) as server:
         refused(computed(server.address, name.format(server.address)))
 
 
-@pytest.mark.parametrize("answers", ["the new bytes", "412"])
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-@pytest.mark.parametrize("name", ["{}/a", "s3://bucket/a"])
+@pytest.mark.parametrize(
+    ("name", "suffix", "answers"),
+    [
+        ("{}/a", "jsonl", "412"), ("{}/a", "parquet", "the new bytes"),
+        ("s3://bucket/a", "jsonl", "the new bytes"), ("s3://bucket/a", "parquet", "412"),
+    ],
+)  # fmt: skip
 def test_an_object_that_changes_between_two_ranges_of_a_reading_stops_the_run(
     name: str, suffix: str, answers: str, place: Path
 ) -> None:

@@ -26,7 +26,7 @@ from grpo_cli.runs import export
 from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv, facts_of, ran
-from tests.support.drawn import paired, some
+from tests.support.drawn import paired
 from tests.support.hostile_server import Answer, Request, hostile, part
 from tests.support.jobs import meanwhile, rows_of, write
 from tests.support.s3_server import PAGE, Proxy, proxied, running
@@ -350,11 +350,11 @@ UPLOADS: Final = [
 ]
 
 
-@pytest.mark.parametrize(("request_", "answers", "words"), some(UPLOADS, 2))
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("upload", "suffix"), paired(UPLOADS, ["jsonl", "parquet"]))
 def test_an_upload_that_fails_in_the_middle_leaves_no_object(
-    s3: Bucket, place: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, request_: str, answers: list[str], words: str
+    s3: Bucket, place: Path, monkeypatch: pytest.MonkeyPatch, upload: tuple[str, list[str], str], suffix: str
 ) -> None:
+    request_, answers, words = upload
     monkeypatch.setitem(stores._Upload.__init__.__kwdefaults__ or {}, "part", 5 * MB)
     texts = [np.random.default_rng(at).bytes(MB // 6).hex() for at in range(len(ROWS))]
     frame, path = pl.DataFrame(ROWS).with_columns(text=pl.Series(texts)), place / f"in.{suffix}"

@@ -108,16 +108,15 @@ def test_an_output_with_a_hole_is_replaced_as_a_whole() -> None:
 # --- encrypted Parquet -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("plaintext_footer", [True, False])
-@pytest.mark.parametrize(
-    "line",
-    [
-        "compute in.parquet", "compute in.parquet --in-place", "inspect in.parquet", "select in.parquet --limit 1", "audit in.parquet",
-        "export in.parquet --to prompts --prompt prompt_id -o out.jsonl", "report in.parquet -o r.html", "schemas in.parquet",
-        "add 0.jsonl --from in.parquet -o out.jsonl", "add in.parquet --from 0.jsonl -o out.parquet", "verify in.parquet --against in.parquet",
-        "inspect 0.jsonl --against in.parquet", "compute . -o out/ --group-within file",
-    ],
-)  # fmt: skip
+LINES = [
+    "compute in.parquet", "compute in.parquet --in-place", "inspect in.parquet", "select in.parquet --limit 1", "audit in.parquet",
+    "export in.parquet --to prompts --prompt prompt_id -o out.jsonl", "report in.parquet -o r.html", "schemas in.parquet",
+    "add 0.jsonl --from in.parquet -o out.jsonl", "add in.parquet --from 0.jsonl -o out.parquet", "verify in.parquet --against in.parquet",
+    "inspect 0.jsonl --against in.parquet", "compute . -o out/ --group-within file",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "plaintext_footer"), paired(LINES, [True, False]))
 def test_encrypted_columns_are_said_by_every_command(line: str, *, plaintext_footer: bool) -> None:
     keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["reward"]}, plaintext_footer=plaintext_footer)
     locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
