@@ -15,7 +15,7 @@ from grpo_cli.cli import compute as command
 from grpo_cli.files.installation import install
 from tests.support import ray_runs
 from tests.support.command import adv, process, ran
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import rows_of
 
 ROWS = '{"prompt_id": 1, "reward": 0}\n{"prompt_id": 1, "reward": 1}\n'
 
@@ -82,16 +82,6 @@ def test_both_engines_show_the_same(line: str, folder: Path, monkeypatch: pytest
     without_time = [re.sub(r'"seconds": [0-9.]+', "", one.out) for one in (local, by_tasks)]
     assert without_time[0]
     assert without_time[0] == without_time[1]
-
-
-@pytest.mark.parametrize("options", ["--per-token --mask mask", "--zero-variance drop --duplicate"])
-def test_tokens_and_copies_are_written_as_by_one_process(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ray_runs.without_ray(monkeypatch)
-    write("rows.jsonl", [{"prompt_id": at // 4, "reward": at % 3, "mask": [1] * (at % 5 + 1)} for at in range(40)])
-    for more in ("-o one.jsonl", "-o other.jsonl --engine ray"):
-        done = adv(f"compute rows.jsonl -q {options} {more}")
-        assert (done.status, done.err) == (0, "")
-    assert Path("one.jsonl").read_bytes() == Path("other.jsonl").read_bytes()
 
 
 def test_what_comes_through_a_pipe_of_the_shell_is_read_by_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

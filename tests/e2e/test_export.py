@@ -532,16 +532,6 @@ def test_columnar_outputs_have_types(kind: str, suffix: str) -> None:
     assert {*computed.dtypes} <= {pl.Float64, pl.Int64, pl.String}
 
 
-def test_nested_messages_are_nested_in_parquet() -> None:
-    rows = [(p, chat("q", answer), reward) for p in range(2) for reward, answer in enumerate("01")]
-    pl.DataFrame(table("task_id messages reward", *rows)).write_parquet("in.parquet")
-    ran("export in.parquet --to pairs -o out.parquet")
-    frame = pl.read_parquet("out.parquet")
-    turn = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
-    assert [frame.schema[name] for name in ("prompt", "chosen", "rejected")] == [turn] * 3
-    assert frame["chosen"].to_list() == [chat("q", "1")[1:]] * 2
-
-
 def test_an_export_of_nothing_has_its_columns() -> None:
     done = adv("export in.jsonl --to sft --min-reward 9 -o out.parquet")
     assert done.status == 0

@@ -126,12 +126,6 @@ def test_records_with_lists_get_a_list_for_each_rollout() -> None:
     assert [one["advantage"] for one in done.rows[0]["rollouts"]] == [[-0.5, -0.5], [0.5]]
 
 
-def test_a_stream_gets_its_lists_group_by_group() -> None:
-    lines = "".join(f"{json.dumps(row)}\n" for row in ROWS)
-    done = ran(f"compute - --stream --group prompt_id {MASK} -q", stdin=lines)
-    assert [row["advantage"] for row in done.rows] == list(map(on_mask, ROWS))
-
-
 def test_the_summary_and_the_parquet_file_say_what_the_tokens_are() -> None:
     write("in.parquet", ROWS)
     facts = facts_of(f"compute in.parquet {MASK} -o out.parquet")

@@ -69,7 +69,7 @@ def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs:
     fitting = 0
     per_row = [row for row in presets().values() if not (row.refused or row.plan.distill.coef)]
     computed = [row for row in per_row if {*row.plan.needs} <= {"length"}]
-    for row in (tried := some(computed, 6)):
+    for row in (tried := some(computed, 12)):
         length = "--length-column length" if row.plan.needs else ""
         line = f"compute {inputs} --preset {row.name} {length} --force -o out.jsonl"
         done = adv(line)
