@@ -79,16 +79,15 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
 def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
     by_group = [one for one in tried if not one.plan.uses_batch]
-    # Beyond a threshold a reward counts as 1, so a group has two values: that cannot fit as well if one has more.
-    of_successes = [one for one in by_group if not one.plan.needs and log.formulas.counts_successes(one.plan)]
-    starts = starts_of([one for one in by_group if one not in of_successes], log)
-    agreeing = _agreeing(starts)
+    # Beyond a threshold a reward counts as 1, so a group has two values: that cannot explain every row if one has more.
+    late = [
+        one
+        for one in (by_group if log.has_many_values else ())
+        if not one.plan.needs and log.formulas.counts_successes(one.plan)
+    ]
+    starts = starts_of([one for one in by_group if one not in late], log)
+    agreeing = [start for start in starts if start.agrees(None, log.intervals())]
     found = _known(agreeing, log)
-    if not (_explained(found) and log.has_many_values):
-        others = starts_of(of_successes, log)
-        more = _agreeing(others)
-        found += _known(more, log)
-        starts, agreeing = [*starts, *others], [*agreeing, *more]
     if not _explained(found):  # a wrong row in each group agrees with no other
         found += _known([start for start in starts if start not in agreeing], log)
     # The std of a batch may be nearly a round number: then a factor gives nearly the same values.
@@ -103,16 +102,15 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
         ]
         found += _known(likely, log)
         starts += likely
+        if not _explained(found):
+            others = starts_of(late, log)
+            found += _known(others, log)
+            starts += others
         found += _proven(starts, with_solved_constants)
     if not _explained(found):
         found += [*_proven(starts, clipped), *_proven(starts, of_groups)]
     fits = sorted(_confirmed(found, log), key=lambda fit: fit.rank)
     return sorted(fits, key=lambda fit: (0, *plainness(fit.candidate, tool)) if fit.is_tied_with(fits[0]) else (1,))
-
-
-def _agreeing(starts: Sequence[Start]) -> list[Start]:
-    """The starts of which most rows agree with those of their group about the divisor."""
-    return [start for start in starts if start.agrees(None, start.log.intervals())]
 
 
 def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
