@@ -234,7 +234,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
         lines = thinned(trend.lines, POINTS)
     else:
         lines = sorted(trend.lines, key=lambda line: -(line.zero_variance or 0.0))[:BARS]
-    runs = _runs_over(inspection, by, lines)
+    runs = _runs_over(inspection, by, trend.lines if is_ordered else lines)
     reward = _over("mean_reward", by, runs, "mean", ("Mean reward", "The mean reward", "mean reward"))
     bands = _bands(inspection, {str(line.value) for line in lines})
     band = " With the 95% interval, by groups." if bands else ""
@@ -281,7 +281,7 @@ def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> d
     if not over_steps(lines):
         values = [line.value for line in lines]
         known = {name: [line for line in some if line.value in values] for name, some in known.items()}
-    return {own: lines, **{name: thinned(some, POINTS) for name, some in known.items()}}
+    return {own: lines, **known}
 
 
 def _outcome_shares(lines: Sequence[TrendLine]) -> Lines:
@@ -303,7 +303,7 @@ def _over(
     field = "share" if shown is percent else "mean"
     lines = [
         {"value": _axis_value(line.value), field: number, **({"kind": run} if run else {})}
-        for run, some in runs.items() for line in some if (number := getattr(line, fact)) is not None
+        for run, some in runs.items() for line in thinned(some, POINTS) if (number := getattr(line, fact)) is not None
     ]  # fmt: skip
     courses = [
         f"{run}: {said}" if at else f"{what} {said}"

@@ -114,6 +114,17 @@ def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
     assert "<li>reward = right + 0.2 form</li>" in page
 
 
+def test_the_captions_of_a_long_run_have_the_numbers_of_its_verdict(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": step, "step": step, "reward": (step * 7 + k) % 100 / 100 + step / 100}
+        for step in range(450)
+        for k in range(2)
+    ]
+    found = inspected(write(tmp_path / "long.jsonl", rows), by="step")
+    (course,) = re.findall(r"the mean reward (goes from [\d.]+ to [\d.]+)", found.facts.verdicts[0])
+    assert drawn(found)["mean_reward"].caption.startswith(f"The mean reward {course}.")
+
+
 def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
     figures = drawn(inspected(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"]))
