@@ -138,8 +138,8 @@ def test_values_without_a_plan_may_join_another_part() -> None:
 @pytest.mark.parametrize(
     ("plans", "said"),
     [
-        (["a:with=b"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan, or"),
-        (["a:with=b", "b:with=a"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan, or"),
+        (["a:with=b"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan; name a value that has one"),
+        (["a:with=b", "b:with=a"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan; name a value that has one"),
         (["b:", "a:with=b,scale=none"], "error: [plan.a] has with = 'b' and also sets scale; leave one of them out: with uses the plan of b"),
         (["default:", "a:with=default"], "error: [plan.a] has with = 'default', but each value without a plan is a separate part; name a"),
         (["a:", "b:with=a,with=a"], "error: with is given twice for one plan; give it once"),

@@ -311,7 +311,7 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other() -> None
     for name, first in (("new", 1), ("old", 0)):
         write(f"{name}.jsonl", [{"prompt_id": "p", "reward": reward} for reward in (first, 0)])
     done = adv(LINE)
-    assert done.err.endswith("grpo-adv add makes the other reward a column for --old-rewards-column\n")
+    assert done.err.endswith("grpo-adv add makes the old reward a column for --old-rewards-column\n")
     write("column.jsonl", [{"old": 0}, {"old": 0}])
     assert adv("add new.jsonl --from column.jsonl -o both.jsonl").status == 0
     done = adv("inspect both.jsonl --rescored-column old")
