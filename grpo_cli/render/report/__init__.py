@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
@@ -107,7 +108,7 @@ def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -
     lines = [rows]
     for part, _ in sections:
         says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]
-        numbers = re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part).items()))
+        numbers = unescape(re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part).items())))
         lines += [*wrap(says, WRAPPED), numbers]
     return picture([figure for _, drawn in sections for figure in drawn], _title(inspection), lines, kind)
 

@@ -46,6 +46,9 @@ ROW: Final = 26  # pixels of a category
 def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
+    if _has_ends(figure):
+        low, high = (f"format(datum.{end}, '{_digits(figure)}')" for end in ("low", "high"))
+        base = base.transform_calculate(interval=f"isValid(datum.low) ? {low} + ' to ' + {high} : '-'")
     height = ROW * len({line["value"] for line in figure.lines}) if figure.kind == "bars" else HEIGHT
     return DRAWN[figure.kind](figure, base).properties(height=height)
 
@@ -59,7 +62,9 @@ def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind
         for one in figures
     ]
     combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
-    combined = combined.resolve_scale(color="independent", shape="independent", size="independent")
+    combined = combined.resolve_scale(
+        color="independent", shape="independent", size="independent", yOffset="independent"
+    )
     combined = combined.properties(title=alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20))
     combined = combined.configure(background="white", font="sans-serif", padding=20)
     combined = combined.configure_title(anchor="start", color=INK, subtitleColor=INK)
@@ -90,12 +95,15 @@ def _field(figure: Figure) -> str:
     return "share" if "share" in figure.lines[0] else "mean"
 
 
+def _digits(figure: Figure) -> str:
+    return ".1%" if _field(figure) == "share" else ".4~g"
+
+
 def _told(figure: Figure) -> list[Any]:
     """What is said of a point, a bar or a band under the pointer."""
-    field, names = _field(figure), {name for line in figure.lines for name in line}
-    digits = ".1%" if field == "share" else ".4~g"
-    numbers = [alt.Tooltip(f"{name}:Q", format=digits) for name in (field, "low", "high") if name in names]
-    return [_tooltip(figure), *(["kind:N"] if "kind" in names else []), *numbers]
+    kind = ["kind:N"] if "kind" in figure.lines[0] else []
+    interval = [alt.Tooltip("interval:N", title="95% interval")] if _has_ends(figure) else []
+    return [_tooltip(figure), *kind, alt.Tooltip(f"{_field(figure)}:Q", format=_digits(figure)), *interval]
 
 
 def _has_ends(figure: Figure) -> bool:

@@ -377,6 +377,20 @@ def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_g
     }  # fmt: skip
 
 
+def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path) -> None:
+    found = categories(tmp_path)
+    changes = replace(against(found, found), against=["before.jsonl"])
+    now = with_other(found, Since(changes, found.facts), changes.sentence, changes.warnings)
+    write_report(now, {}, tmp_path / "a.svg")
+    picture = (tmp_path / "a.svg").read_text()
+    bars = re.findall(r'aria-label="mean: [^"]*" [^>]* d="M0,([\d.]+)h[\d.]+v([\d.]+)h', picture)
+    places = sorted((float(start), float(start) + float(high)) for start, high in bars)
+    assert len(places) == 24
+    of_a_figure = [*dict.fromkeys(places)]
+    assert all(end <= start + 1e-6 for (_, end), (start, _) in pairwise(of_a_figure))
+    assert "nbsp" not in picture
+
+
 def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_others_counted(tmp_path: Path) -> None:
     rows = [{"prompt_id": k, "env": f"e{k}", "reward": at * (k % 2)} for k in range(100) for at in range(2)]
     figure = drawn(inspected(write(tmp_path / "a.jsonl", rows), by="env"))["mean_reward"]
