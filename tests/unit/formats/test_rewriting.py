@@ -94,7 +94,7 @@ def test_a_file_with_checksums_beside_it_is_not_replaced(suffix: str) -> None:
         before = source.read_bytes()
         done = run("compute", source, *arguments)
         assert done.status == 1
-        assert f"{side} has its checksums, which would no longer match; remove it, or" in done.err
+        assert f"{side} has its checksums, which would no longer match; remove it; " in done.err
         assert source.read_bytes() == before
         assert not target.exists()
         side.unlink()
