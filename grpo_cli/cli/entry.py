@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -27,6 +29,13 @@ INTERRUPTED: Final = SIGNALLED + signal.SIGINT
 BROKEN_PIPE: Final = 141
 # A closed terminal sends SIGHUP, which Windows does not have.
 ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_QUOTED: Final = re.compile(r"'([^' ]+)'")
+_MEANT: Final = re.compile(r"did you mean '([^' ]+)'\?")
+# `--group id,step if ids restart`, `add --force to replace it`, but not `--group NAME` and not `--against compares other rollouts`.
+_OPTION: Final = re.compile(
+    r"(?:add |give )?(--[a-z-]+)(?: (?!\S*[A-Z]{2})('[^']*'|[^\s']*[^\s',:])"
+    r"(?= (?:if|to|leaves|keeps|says|treats|shows|makes|replaces|gives|reads|splits|drops|writes|continues)\b|$))?"
+)
 
 
 def main() -> NoReturn:
@@ -81,13 +90,13 @@ def _run(words: Sequence[str]) -> int:
     except GrpoError as error:
         if debug:
             raise
-        _say(error.message, error.hints)
+        _say(error.message, error.hints, words)
         return error.status
     except BaseException as error:
-        words = _words_of_others(error)
-        if debug or not words or _SIGNALS:
+        text = _words_of_others(error)
+        if debug or not text or _SIGNALS:
             raise
-        _say(words)
+        _say(text)
         return 1
     return 0
 
@@ -147,8 +156,8 @@ def _leave(status: int, message: str = "") -> NoReturn:
     sys.exit(status)
 
 
-def _say(message: str, hints: Sequence[str] = ()) -> None:
-    """Print an error: in a log as one line, on a terminal with a line for each way out, broken between words."""
+def _say(message: str, hints: Sequence[str] = (), words: Sequence[str] = ()) -> None:
+    """Print an error: in a log as one line, on a terminal with a line for each way out, and the command that takes it."""
     if sys.stderr is None or not sys.stderr.isatty():
         print("error:", printable("; ".join([message, *hints])), file=sys.stderr)
         return
@@ -160,3 +169,19 @@ def _say(message: str, hints: Sequence[str] = ()) -> None:
         lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
         start = " " * (_INDENT - len(label) - 2) + coloured(f"{label}:", colour, sys.stderr)
         print(start, f"\n{' ' * _INDENT}".join(lines), file=sys.stderr)
+        if label == "help" and (command := _cured(words, message, text)):
+            print(" " * (_INDENT - 1), coloured(printable(command), CYAN, sys.stderr), file=sys.stderr)
+
+
+def _cured(words: Sequence[str], message: str, hint: str) -> str:
+    """The command with the option that a cure begins with, or with the right spelling; empty if it says something else."""
+    from grpo_cli.options.table import COMMANDS, EVERY
+
+    wrong, meant = _QUOTED.search(message), _MEANT.match(hint)
+    if wrong and meant and wrong[1] in words:
+        return shlex.join(["grpo-adv", *(meant[1] if word == wrong[1] else word for word in words)])
+    found, takes = _OPTION.match(hint), COMMANDS[words[0]].options if words and words[0] in COMMANDS else {}
+    row = next((EVERY[name] for name in takes if found and EVERY[name].flag == found[1]), None)
+    if found is None or row is None or {found[1], "-"} & {*words} or (row.takes and not found[2]):
+        return ""
+    return shlex.join(["grpo-adv", *words, found[1], *(shlex.split(found[2]) if row.takes else ())])

@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 import pty
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -178,12 +180,12 @@ def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(words: s
     assert (done.status, done.out, done.err) == (2, "", f"error: {message}\n")
 
 
-def on_a_terminal(stream: str, *words: str, **surroundings: str) -> str:
+def on_a_terminal(stream: str, *words: str, cwd: str | None = None, **surroundings: str) -> str:
     """What a line prints on a stream that is a terminal; NO_COLOR and its like are unset, unless they are given."""
     ours, its = pty.openpty()
     env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
     streams: dict[str, Any] = {stream: its}
-    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, check=False, **streams)
+    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, cwd=cwd, check=False, **streams)
     os.close(its)
     said = os.read(ours, 10_000).decode()
     os.close(ours)
@@ -203,6 +205,33 @@ def test_an_error_on_a_terminal_has_a_line_for_each_way_out_and_colours_if_there
 ) -> None:
     assert on_a_terminal("stderr", "compute", **surroundings) == printed
     assert adv("compute").err == "error: INPUT is missing; see --help\n", "one line in a log"
+
+
+@pytest.mark.parametrize(
+    ("line", "commands"),
+    [
+        ("inspect steps.jsonl", ["inspect steps.jsonl --group prompt_id,step", "inspect steps.jsonl --group-within input"]),
+        ("compute steps.jsonl -g prompt_id,step -o 'an output.jsonl'", ["compute steps.jsonl -g prompt_id,step -o 'an output.jsonl' --force"]),
+        ("inspect broken.jsonl", ["inspect broken.jsonl --on-error skip"]),
+        ("inspect steps.jsonl -g prompt_id,stepp", []),  # the column is a part of a word
+        ("inspect steps.jsonl --grop prompt_id,step", ["inspect steps.jsonl --group prompt_id,step"]),
+        ("methods rlo", ["methods rloo"]),
+        ("inspect steps.jsonl --json --format md", []),  # leave one of them out
+        ("inspect steps.jsonl -g prompt_id,step --full --by step --show 1", []),
+        ("inspect", []),
+    ],
+)  # fmt: skip
+def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(line: str, commands: list[str], tmp_path: Path) -> None:
+    steps = [{"prompt_id": k // 2, "step": step, "reward": k % 2} for step in range(2) for k in range(4)]
+    (tmp_path / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in steps))
+    (tmp_path / "an output.jsonl").write_text("mine")
+    (tmp_path / "broken.jsonl").write_text(
+        '{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n{"prompt_id"\n'
+    )
+    said = on_a_terminal("stderr", *shlex.split(line), cwd=str(tmp_path), TERM="dumb")
+    assert re.findall(r"\n {7}(grpo-adv .*)\r", said) == [f"grpo-adv {command}" for command in commands]
+    for command in commands:
+        assert adv(command, cwd=tmp_path).status == 0
 
 
 @pytest.mark.parametrize(
