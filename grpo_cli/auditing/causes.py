@@ -31,6 +31,7 @@ FRAGMENTS: Final = "every row of a rollout was counted, so its reward weighs mor
 LINE: Final = 3  # rows of a group, at least: fewer are always on a line
 # Of a whole log:
 SHIFTS: Final = 64  # rows by which advantages may be shifted
+COMPARED: Final = 500  # rows from all over the log that rule a shift out: chance moves their share by a few per cent
 MOST: Final = 0.75  # share of the rows that a shift has to explain, even if each file was shifted separately
 LARGEST: Final = 64  # rows of a group that was cut
 WHOLE: Final = 0.05  # how far the number of higher rewards of a whole group may be from an integer
@@ -269,9 +270,12 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     if not last or not head.evidence(tried[0].plan).suffices(1):
         return None
     allowed, plain = log.tolerance.of(head.logged), _plain(tried, head)
-    given = np.stack([values for _, values in plain])
+    given, few = np.stack([values for _, values in plain]), slice(None, None, max(last // COMPARED, 1))
     for by in (sign * size for size in range(1, min(SHIFTS, last // 4) + 1) for sign in (1, -1)):
         here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
+        away, most = np.abs(given[:, there][:, few] - head.logged[here][few]), allowed[here][few]
+        if (away <= most).mean(axis=1).max() < MOST / 2:  # no formula is near: all rows need not be compared
+            continue
         near = np.abs(given[:, there] - head.logged[here]) <= allowed[here]
         fits = (near.mean(axis=1) >= MOST) & (near | (parts[here] != parts[there])).all(axis=1)
         if fits.any():
