@@ -159,8 +159,8 @@ def parsed(line: bytes) -> Row:
         raise _not_json(text, error) from None
     except RecursionError:
         raise DataError("nested too deeply to be read") from None
-    except ValueError as error:  # an integer with more than 4300 digits
-        raise DataError(str(error).lower()) from None
+    except ValueError:
+        raise DataError("an integer has more than 4300 digits", _SKIP) from None
     if not isinstance(row, dict):
         kind = {list: "an array", str: "a string", type(None): "null"}.get(type(row), "a single value")
         raise DataError(f"expected an object, found {kind}", _ONE_A_LINE)
