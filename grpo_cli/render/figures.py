@@ -61,6 +61,7 @@ def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list
     """All figures for which there is data; `advantages` are columns by method."""
     main = [
         *_beside(inspection.beside),
+        *_course_of_run(inspection),
         *_trends(inspection),
         *_off_policy(inspection),
         _solve_rates(inspection),
@@ -222,6 +223,16 @@ def _advantages_say(values: pl.Series) -> str:
     known = values.filter(values.is_finite() & (values != 0)).to_numpy()
     zero = f"{percent(np.mean(values.to_numpy() == 0))} of the rows have the advantage 0 and no gradient"
     return zero + (f"; the others have {three(known.min())} to {three(known.max())}." if len(known) else ".")
+
+
+def _course_of_run(inspection: Inspection) -> list[Figure]:
+    """The facts over the steps, where those over another column were asked for."""
+    steps = inspection.facts.steps
+    if steps is None:
+        return []
+    over = {**inspection.columns, "by": steps.column}
+    run = replace(inspection.telling(by=steps), columns=over)
+    return [replace(figure, name=f"{figure.name}_steps") for figure in _trends(run)]
 
 
 def _trends(inspection: Inspection) -> list[Figure]:

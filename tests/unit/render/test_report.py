@@ -125,6 +125,21 @@ def test_the_captions_of_a_long_run_have_the_numbers_of_its_verdict(tmp_path: Pa
     assert drawn(found)["mean_reward"].caption.startswith(f"The mean reward {course}.")
 
 
+def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column(tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": k, "env": "ab"[k % 2], "step": k // 4, "reward": k % 3 * sample}
+        for k in range(40)
+        for sample in range(2)
+    ]
+    path = write(tmp_path / "run.jsonl", rows)
+    figures_of = drawn(inspected(path, by="env"))
+    over = [name for name, figure in figures_of.items() if figure.x == "step"]
+    assert [*figures_of][: len(over)] == over and "mean_reward_steps" in over
+    assert figures_of["mean_reward"].kind == "bars"
+    alone = drawn(inspected(path, by="step"))
+    assert replace(figures_of["mean_reward_steps"], name="mean_reward") == alone["mean_reward"]
+
+
 def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
     figures = drawn(inspected(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"]))
