@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.candidates import EPSILONS, Candidate, Said, candidates, plain_method, untried
+from grpo_cli.auditing.candidates import EPSILONS, Candidate, Said, plain_method, untried
 from grpo_cli.auditing.causes import Cause, cause_of_log, causes, counted_per_fragment, noise_cause
 from grpo_cli.auditing.formulas import Formulas, formula_key
 from grpo_cli.auditing.solve import starts_of
@@ -151,13 +151,14 @@ class AuditedParts:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The rows under one way to group them, which `note` names, and the fits, best first."""
+    """The rows under one way to group them, which `note` names, the fits, best first, and the formulas that were tried."""
 
     columns: Columns
     narrow: Narrow
     note: str
     fits: list[Fit]
     log: Log
+    tried: Sequence[Candidate]
 
 
 def facts_of(result: Result, column: str, said: Said) -> Audited:
@@ -165,8 +166,7 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
     narrow = result.narrow
     result, explained = _explained(result)
     best = result.fits[0]
-    plan = best.candidate.plan
-    cause = None if best.explains_all else _cause_of_log(result, said, plan)
+    cause = None if best.explains_all else _cause_of_log(result)
     judged = Judged.of(best.candidate, result.log)
     if cause is not None:
         explained = [cause]
@@ -189,11 +189,10 @@ def facts_of(result: Result, column: str, said: Said) -> Audited:
     )
 
 
-def _cause_of_log(result: Result, said: Said, plan: Plan) -> Cause | None:
+def _cause_of_log(result: Result) -> Cause | None:
     narrow = result.narrow
     parts = encode([narrow.file, *narrow.carried.values()], len(narrow.table)).codes.to_numpy()
-    tried = candidates(replace(said, weights=plan.rewards.weights), (), len(narrow.reward_names))
-    return cause_of_log(result.log, tried, parts)
+    return cause_of_log(result.log, [one for one in result.tried if not one.plan.needs], parts)
 
 
 def _match(result: Result, judged: Judged) -> Match:

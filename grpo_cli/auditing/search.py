@@ -42,8 +42,8 @@ LAST_BITS: Final = 0.25
 VALUES: Final = 4  # distinct values that are needed to recognise rounding
 
 
-def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Log]:
-    """The fits, best first, and the log as it was read.
+def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Log, Sequence[Candidate]]:
+    """The fits, best first, the log as it was read, and the formulas that were tried on it.
 
     The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
     several rewards may have weights. Presets of the tool that wrote the file, if it is known, are tried with every scale.
@@ -54,7 +54,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     tried = candidates(said, roles, components, tool)
     log, exact = Log.part(narrow, logged, known), Tolerance.of_type(logged)
 
-    def attempts() -> Iterator[tuple[Sequence[Candidate], Tolerance]]:
+    def attempts() -> Iterator[tuple[list[Candidate], Tolerance]]:
         yield tried, exact
         tolerances = [*_readings_of_rewards(narrow), *_rounded_readings(logged)]
         yield from ((tried, tolerance) for tolerance in tolerances)
@@ -65,26 +65,21 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
             with_weights = [replace(one, constants=components) for one in tried_again if not one.claimed]
             yield from ((with_weights, tolerance) for tolerance in (exact, *tolerances))
 
-    best, reading = list[Fit](), log
+    best, reading, of_best = list[Fit](), log, list[Candidate]()
     for formulas, tolerance in attempts():
         again = log.reading(tolerance)
         fits = _fits(again, formulas, tool)
         if not best or fits[0].mismatched < BETTER * best[0].mismatched:
-            best, reading = fits, again
+            best, reading, of_best = fits, again, formulas
         if not best[0].mismatched:
-            return best, reading
-    return [*_noisy_fit(tried, reading), *best], reading
+            return best, reading, of_best
+    return [*_noisy_fit(tried, reading), *best], reading, of_best
 
 
 def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     """The fits on all rows, the best first; formulas of the batch are computed only if no formula of the groups fits."""
     by_group = [one for one in tried if not one.plan.uses_batch]
-    # Beyond a threshold a reward counts as 1, so a group has two values: that cannot explain every row if one has more.
-    late = [
-        one
-        for one in (by_group if log.has_many_values else ())
-        if not one.plan.needs and log.formulas.counts_successes(one.plan)
-    ]
+    late = [one for one in by_group if log.beyond_two_values and log.gives_two_values(one.plan)]
     starts = starts_of([one for one in by_group if one not in late], log)
     agreeing = [start for start in starts if start.agrees(None, log.intervals())]
     found = _known(agreeing, log)
@@ -103,7 +98,7 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
         found += _known(likely, log)
         starts += likely
         if not _explained(found):
-            others = starts_of(late, log)
+            others = starts_of([one for one in late if log.may_be_near(one.plan)], log)
             found += _known(others, log)
             starts += others
         found += _proven(starts, with_solved_constants)
@@ -140,17 +135,20 @@ def _proven(starts: Iterable[Start], solve: Callable[[Start], Iterable[Ruled]]) 
 
 def _off_the_lines(values: Sequence[Vector], log: Log) -> list[float]:
     """For each of these, how many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
+    if not values:
+        return []
     rows = log.table.select(
         "batch", y=pl.Series(log.logged), count=pl.Series(log.counts), allowed=log.tolerance.of(log.logged)
     )
-    each = [rows.with_columns(x=pl.Series(x), start=pl.lit(at)) for at, x in enumerate(values)]
+    starts = np.repeat(np.arange(len(values)), len(rows))
+    each = pl.concat([rows] * len(values)).with_columns(x=pl.Series(np.concatenate(values)), start=starts)
 
     def away(value: pl.Expr) -> pl.Expr:
         return value - value.median().over("start", "batch")
 
     x, y = away(pl.col("x")), away(pl.col("y"))
     slope = pl.when(x.abs() > ROUNDING).then(y / x).median().over("start", "batch").fill_null(0.0)
-    rest = pl.concat(each or [rows.clear()]).fill_nan(None).with_columns(rest=pl.col("y") - slope * pl.col("x"))
+    rest = each.fill_nan(None).with_columns(rest=pl.col("y") - slope * pl.col("x"))
     is_wrong = away(pl.col("rest")).abs().fill_null(np.inf) > pl.col("allowed")
     counted = pl.when(is_wrong & pl.col("y").is_finite()).then("count")
     return rest.with_columns(off=counted).group_by("start", maintain_order=True).agg(pl.sum("off"))["off"].to_list()

@@ -194,13 +194,24 @@ class Log:
         """The group of every row."""
         return self.table["group"].to_numpy()
 
-    @property
-    def has_many_values(self) -> bool:
-        """Whether the advantages of some group have more than two different values."""
+    @cached_property
+    def beyond_two_values(self) -> float:
+        """The share of the rows that differs at least from every formula that gives the rows of a group two values."""
         order = np.lexsort((self.logged, self.codes))
         logged, codes, allowed = self.logged[order], self.codes[order], self.tolerance.of(self.logged[order])
         rises = (np.diff(logged) > allowed[1:] + allowed[:-1]) & (codes[1:] == codes[:-1])
-        return bool(np.bincount(codes[1:], rises).max(initial=0) > 1)
+        size = int(codes.max(initial=0)) + 1
+        missed = np.maximum(np.bincount(codes[1:], rises, size) - 1, 0)
+        alike = np.bincount(self.codes, self.counts, size) / np.maximum(np.bincount(self.codes, minlength=size), 1)
+        return float(missed @ alike) / self.size
+
+    def may_be_near(self, plan: Plan) -> bool:
+        """Whether the formula need not differ from most rows."""
+        return self.beyond_two_values <= FAR or not self.gives_two_values(plan)
+
+    def gives_two_values(self, plan: Plan) -> bool:
+        """Whether the rows of a group have one of two values: beyond a threshold a reward counts as 1."""
+        return not plan.needs and self.formulas.counts_successes(plan)
 
     @property
     def whole(self) -> Log:

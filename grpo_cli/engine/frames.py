@@ -321,9 +321,12 @@ def _of_lines(frame: pl.DataFrame, steps: Mapping[str, pl.Expr], names: Sequence
     if len(frame) == 1:  # polars treats a column of one line as a constant c, and x * (1/c) has other bits than x / c
         return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
     query = frame.lazy()
-    for columns in _rounds(steps) if len(frame) <= FEW_ROWS else ([value.alias(name)] for name, value in steps.items()):
+    few = len(frame) <= FEW_ROWS
+    for columns in _rounds(steps) if few else ([value.alias(name)] for name, value in steps.items()):
         query = query.with_columns(columns)
-    return query.select(names).collect(engine="in-memory")
+    # The optimizer costs more than it saves there, too.
+    effort = pl.QueryOptFlags.none() if few else pl.QueryOptFlags()
+    return query.select(names).collect(engine="in-memory", optimizations=effort)
 
 
 def _row_by_row(value: pl.Expr) -> bool:
