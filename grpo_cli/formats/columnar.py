@@ -15,12 +15,10 @@ import pyarrow as pa
 
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Input
-from grpo_cli.formats import registry
 from grpo_cli.values.cells import field_of, named_frame, plain_keys, where
 from grpo_cli.values.paths import absent, refuse_doubled, resolve
 from grpo_cli.values.token_lists import with_lists
 
-_SHOWN: Final = 24  # bytes at the start of a file of another kind
 STDERR: Final = 2
 _LOCK: Final = Lock()  # guards `_SILENT`
 _SILENT: Final[list[int | None]] = []  # the saved descriptor, once for each active call of `stderr_silenced`
@@ -43,9 +41,8 @@ def readable(source: Input, format_name: str) -> Iterator[None]:
     except BROKEN as error:
         if getattr(error, "errno", None):  # a disk error, not a broken file: pyarrow's own errors have no number
             raise
-        with source.open() as handle:
-            reason, cure = registry.other_than(format_name.split(maxsplit=1)[0].lower(), handle.read(_SHOWN))
-        reason = reason or (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:160]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")[:160]
+        cure = "does its suffix name its format, and was the copy complete?"
         raise DataError(f"{source.name}: not readable as {format_name}: {reason}", cure) from error
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.files.compression import packer_of, suffix_of, unpacked
+from grpo_cli.files.compression import suffix_of, unpacked
 from grpo_cli.files.inputs import Input, spooled
 from grpo_cli.formats.blocks import BOM
 
@@ -207,25 +207,6 @@ def _text_format(head: bytes) -> str:
     text = head.removeprefix(BOM).lstrip()
     first = (text.splitlines() or [b""])[0]
     return "jsonl" if text.startswith((b"{", b"[")) else "tsv" if b"\t" in first else "csv" if b"," in first else ""
-
-
-def not_lines(head: bytes) -> str:
-    """The kind of file that begins with these bytes, if these are not JSON lines; empty for unknown text."""
-    binary = _binary_row(head)
-    if binary is not None:
-        return binary.name.capitalize()
-    return packer_of(head) or _text_format(head).replace("jsonl", "").upper()
-
-
-def other_than(name: str, head: bytes) -> tuple[str, str]:
-    """Why a file cannot be of this binary format by its first bytes, and the way out; empty texts if it can."""
-    row = FORMATS.rows["jsonl"] if head.lstrip().startswith((b"{", b"[")) else _binary_row(head)
-    if row is FORMATS.rows[name]:
-        return "", ""
-    if row is not None:
-        return f"its first bytes are those of {row.name}", f"name it {row.suffixes[0]}"
-    packer = packer_of(head)
-    return (f"its first bytes are those of {packer}", "unpack it") if packer else (f"it begins with {head!r}", "")
 
 
 def _binary_row(head: bytes) -> _Row | None:

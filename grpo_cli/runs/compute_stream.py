@@ -21,6 +21,7 @@ import numpy as np
 
 from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.compression import packer_of
 from grpo_cli.files.inputs import InMemory, arrivals
 from grpo_cli.files.kept import note_standard_input
 from grpo_cli.formats import registry
@@ -179,14 +180,11 @@ def portions(
 
 def _whole_lines(source: BinaryIO, max_line: int) -> Iterator[bytes]:
     """Lines as they arrive, without waiting for a buffer to fill."""
-    rest, first = b"", True
+    rest = b""
     for part in arrivals(source):
-        if first:
-            first = False
-            if name := registry.not_lines(part):
-                hint = f"leave out --stream: without it, {name} is read from a pipe as well"
-                raise UsageError(f"--stream reads plain JSON lines, and this looks like {name}", hint)
         data = rest + part
+        if packer := packer_of(data):
+            raise UsageError(f"--stream reads plain JSON lines, not {packer}", "unpack them first; leave out --stream")
         cut = data.rfind(b"\n") + 1
         rest = data[cut:]
         if cut:

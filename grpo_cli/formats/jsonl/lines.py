@@ -172,9 +172,7 @@ def _not_json(text: str, error: json.JSONDecodeError) -> DataError:
         return DataError("a JSON value spans several lines", _ONE_A_LINE)
     if not text.endswith("\n"):
         return DataError("the last line is cut short", "was its writer stopped? --on-error skip leaves that line out")
-    cure = _SKIP
-    if error.pos == 0 and (table := next((kind for mark, kind in (("\t", "TSV"), (",", "CSV")) if mark in text), "")):
-        cure = f"if the file is {table}, name it .{table.lower()} or pipe it in; {_SKIP}"
+    cure = _SKIP if error.pos else f"if the file is CSV or TSV, name it .csv or .tsv, or pipe it in; {_SKIP}"
     what = error.msg.removesuffix(" at")
     column = min(error.pos, len(text.rstrip("\r\n"))) + 1  # a text that ends too early fails in the next line
     return DataError(f"not JSON: {what[:1].lower()}{what[1:]} at column {column}", cure)

@@ -225,14 +225,22 @@ def test_a_key_of_the_rollout_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        (gzip.compress(b"{}", mtime=0), "gzip"), (b"PAR1....", "Parquet"), (b"ARROW1..", "Arrow"), (b"(\xb5/\xfd..", "zstd"),
-        (b"prompt_id,reward\na,1\n", "CSV"), (b"\xef\xbb\xbfprompt_id\treward\na\t1\n", "TSV"),
+        b"PAR1....\n",
+        b"ARROW1..\n",
+        b"prompt_id,reward\na,1\n",
+        b"\xef\xbb\xbfprompt_id\treward\na\t1\n",
     ],
-)  # fmt: skip
-def test_what_is_not_json_lines_is_named(data: bytes, message: str) -> None:
-    with pytest.raises(UsageError, match=f"this looks like {message}; leave out --stream"):
+)
+def test_what_is_not_json_lines_is_refused(data: bytes) -> None:
+    with pytest.raises(DataError, match=r"^-:1: not JSON: expecting value at column 1; if the file is CSV or TSV"):
+        streamed(data)
+
+
+@pytest.mark.parametrize(("data", "packer"), [(gzip.compress(b"{}", mtime=0), "gzip"), (b"(\xb5/\xfd..", "zstd")])
+def test_packed_lines_are_refused(data: bytes, packer: str) -> None:
+    with pytest.raises(UsageError, match=f"plain JSON lines, not {packer}; unpack them first; leave out --stream"):
         streamed(data)
 
 
