@@ -458,11 +458,9 @@ def is_note(name: str, *, beside_arrow: bool) -> bool:
 
 def _shards(folder: Path) -> list[str] | None:
     """The files of a data set that `save_to_disk` wrote into this folder; None for any other folder."""
-    return shards_named(content(folder / STATE, MAX_LINE)) if (folder / STATE).is_file() else None
-
-
-def shards_named(state: bytes) -> list[str] | None:
-    """The files that a `state.json` names; None for an unrelated file with this name."""
+    if not (folder / STATE).is_file():
+        return None
+    state = content(folder / STATE, MAX_LINE)
     try:
         return [str(entry["filename"]) for entry in json.loads(state)["_data_files"]] or None
     except (ValueError, RecursionError, LookupError, TypeError):

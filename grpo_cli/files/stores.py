@@ -35,7 +35,6 @@ from grpo_cli.files.inputs import (
     is_passed_over,
     is_readable,
     natural,
-    shards_named,
 )
 from grpo_cli.files.inputs import pinned as pinned_file
 from grpo_cli.files.kept import is_input, note
@@ -173,18 +172,20 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
     files, skipped = list[Stored](), list[str]()
     with _explained(shown(url)):
         objects = sorted(_listed(root, prefix), key=lambda item: natural(PurePosixPath(item["path"])))
-    saved = _saved(root, objects, named=magic is None)
+    there = {item["path"] for item in objects}
     with_data = {_folder(item["path"]) for item in objects if is_arrow_data(PurePosixPath(item["path"]).name)}
     for item in objects:
         name = item["path"]
         if magic is None and is_note(PurePosixPath(name).name, beside_arrow=_folder(name) in with_data):
             continue
-        shards = saved.get(_folder(name)) if name.endswith(".arrow") else None
         inside = name[len(prefix) :].lstrip("/").split("/")
         if not (pattern.fullmatch(name) if magic else is_readable(name, suffixes)):
             continue
-        if not item["size"] or any(map(is_passed_over, inside)) or is_passed_over(PurePosixPath(name).name, shards):
+        if not item["size"] or any(map(is_passed_over, inside)):
             skipped.append(f"{root}/{name}")
+        elif name.endswith(".arrow") and f"{_folder(name)}{STATE}" in there:  # which lists the files that belong to it
+            saved = f"{root}/{_folder(name)}: a data set of save_to_disk"
+            raise DataError(saved, "copy it to a disk; name its .arrow files one by one")
         else:
             full = f"{root}/{name}"  # listings of the hub have no ETag
             files.append(Stored.at(full) if root.startswith("hf://") else Stored.of(full, item))
@@ -192,22 +193,6 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
         why = f"all {len(skipped)} objects it matches are skipped" if skipped else "no such object, and none below it"
         raise DataError(f"{shown(url)}: {why}", f"the suffixes that can be read are {' '.join(suffixes)}")
     return files, skipped
-
-
-def _saved(root: str, objects: list[Mapping[str, Any]], *, named: bool) -> dict[str, list[str]]:
-    """By their folders, the files of the data sets that `save_to_disk` wrote; where the folder is `named`, all are there."""
-    there, saved = {item["path"] for item in objects}, dict[str, list[str]]()
-    for folder in sorted({_folder(name) for name in there if name.endswith(".arrow")}):
-        if f"{folder}{STATE}" in there:
-            source = Stored.at(f"{root}/{folder}{STATE}")
-            shards = shards_named(source.between(0, source.pin.size)) if 0 < source.pin.size <= _MOST else None
-            if shards is not None:
-                saved[folder] = shards
-            for name in (shards or ()) if named else ():
-                if f"{folder}{name}" not in there:
-                    wrong = f"{root}/{folder}{name}: no such object, but {STATE} lists it"
-                    raise DataError(wrong, "was the copy complete?")
-    return saved
 
 
 def _folder(name: str) -> str:
