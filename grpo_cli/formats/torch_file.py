@@ -1,8 +1,8 @@
 """Rollouts in a file of `torch.save`, read without torch and without running anything that the file asks for.
 
 Such a file is a pickle in a zip, and a pickle can call whatever it names. Here only a dozen names are allowed, which
-make tensors and nothing else (`_ADMITTED`); any other name is refused before anything is called. Memory is bounded:
-the pickle is checked before it is opened (`_refuse_bomb`), tensors stay views of their storage, and a row is measured
+make tensors and nothing else (`_ADMITTED`); any other name is refused before anything is called. Memory is bounded by
+the size of the file: the pickle is checked before it is opened (`_refuse_bomb`), tensors stay views of their storage, and a row is measured
 before it is made.
 """
 
@@ -33,7 +33,6 @@ _BROKEN: Final = (*BROKEN, pickle.UnpicklingError, AttributeError, ImportError, 
 _NUMBER: Final = 24  # bytes of a number as text, with its comma
 _VIEWS: Final = 8  # most bytes of tensors for each byte of the file: few tensors share a storage
 _LONG: Final = 20  # bytes of the longest integer
-_OBJECTS: Final = 40  # bytes of lists, tuples and dictionaries for each byte of the pickle: of a row's, up to 38
 
 
 class _Refused(Exception):
@@ -141,44 +140,26 @@ _PUTS: Final = frozenset({"PUT", "LONG_BINPUT"})
 _CODES: Final = {ord(code.code): code for code in pickletools.opcodes}
 
 
-def _codes_of_fixed_size(but: bytes = b"") -> re.Pattern[bytes]:
-    """A run of opcodes of fixed size except `but`: nearly all opcodes; of four-byte memo numbers those below 65,536."""
+def _codes_of_fixed_size() -> re.Pattern[bytes]:
+    """A run of opcodes of fixed size: nearly all opcodes; of four-byte memo numbers those below 65,536."""
     found = [b"r..\\x00\\x00"]
     for size in range(9):
-        codes = {at for at, code in _CODES.items() if (code.arg.n if code.arg else 0) == size} - {
-            _STOP,
-            _LONG_PUT,
-            *but,
-        }
+        codes = {at for at, code in _CODES.items() if (code.arg.n if code.arg else 0) == size}
+        codes -= {_STOP, _LONG_PUT}
         if codes:
             found.append(b"[%b]%b" % (b"".join(re.escape(bytes([code])) for code in sorted(codes)), b"." * size))
     return re.compile(b"(?:%b)++" % b"|".join(found), re.DOTALL)
 
 
 _FIXED: Final = _codes_of_fixed_size()
-# Bytes that Python needs for the object that a one-byte opcode makes, for its slot, and for the first item of a list or dictionary.
-_MADE: Final = ((b"\x8f\x91", 224), (b"su", 120), (b"}dRo", 72), (b"]lt\x85\x86\x87", 64), (b"ae", 32))
-_OTHERS: Final = _codes_of_fixed_size(but=b"".join(codes for codes, _ in _MADE))
-
-
-def _taken(data: bytes) -> int:
-    """The bytes that the objects made by these opcodes need; an upper bound if the data has other bytes than opcodes."""
-    return sum(each * (len(data) - len(data.translate(None, codes))) for codes, each in _MADE)
 
 
 def _refuse_bomb(data: bytes) -> None:
-    """Refuse a pickle with memo numbers beyond its size (the memo is a list of that length), or with long integers.
-
-    A pickle that makes an object of nearly every byte is refused, too.
-    """
+    """Refuse a pickle with memo numbers beyond its size (the memo is a list of that length), or with long integers."""
     at, size, stream = 0, len(data), BytesIO(data)
-    left, counted = _OBJECTS * size, _taken(data) > _OBJECTS * size
     while at < size:
         if fixed := _FIXED.match(data, at):
             at = fixed.end()
-            left -= _taken(_OTHERS.sub(b"", fixed.group())) if counted else 0
-            if left < 0:
-                raise ValueError(f"more than {_OBJECTS} bytes of small objects for each of its {size} bytes")
             continue
         code = _CODES.get(data[at])
         if code is None or code.arg is None:  # the end, or what the unpickler reports
