@@ -2,8 +2,8 @@
 
 Such a file is a pickle in a zip, and a pickle can call whatever it names. Here only a dozen names are allowed, which
 make tensors and nothing else (`_ADMITTED`); any other name is refused before anything is called. Memory is bounded by
-the size of the file: the pickle is checked before it is opened (`_refuse_bomb`), tensors stay views of their storage, and a row is measured
-before it is made.
+the size of the file: the pickle is checked before it is opened (`_refuse_bomb`), tensors stay views of their storage,
+and a row is measured before it is made.
 """
 
 from __future__ import annotations
