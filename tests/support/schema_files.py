@@ -282,7 +282,7 @@ WRITERS: dict[str, Writer] = {
         for i in range(6)
     ]),
     "openr1": rows("train.jsonl", [2, 3], [1.0, 0.0, 1.0, 1.0, 0.0], [
-        {"problem": "p", "uuid": f"u{i}", "generations": ["g"] * 3, "correctness_math_verify": one, "correctness_llama": None}
+        {"problem": "p", "uuid": f"u{i}", "generations": ["g"] * (len(one) if one else 3), "correctness_math_verify": one, "correctness_llama": None}
         for i, one in enumerate([[True, False], None, [True, True, False]])
     ]),
     "graded-completions": rows("generated.jsonl", [3, 3], [1.0, 0.0, 0.0, 1.0, 1.0, 0.0], [

@@ -118,12 +118,8 @@ class Lists(Format):
         wrong = (here != most) & ~((here == 1) & single) & column.is_not_null().to_numpy()
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise self._other_length(source, at, name, here[at], most[at])
-
-    def _other_length(self, source: Input, record: int, name: str, length: int, others: int) -> DataError:
-        where = self.base.place(source, record)
-        wrong = f"{where}: {name} has {length} values, {' or '.join(self.items)} {others}"
-        return DataError(wrong, "all lists of a record must have the same length")
+            has = f"{name} has {here[at]} values, {' or '.join(self.items)} {most[at]}"
+            raise DataError(f"{self.base.place(source, at)}: {has}", "all lists of a record must have the same length")
 
     def _numbers(self, source: Input, name: str, column: pl.Series, sizes: Ints) -> pl.Series:
         self._refuse_otherlengths(source, name, lengths(column), sizes, column)
@@ -217,31 +213,22 @@ class Lists(Format):
 
     def long(self, source: Input) -> pl.DataFrame:
         """A row per rollout: lists with the record's length are split, all else is repeated."""
-        rewards = self.base.scan(source, [Field(name, "numbers") for name in self.items]).frame
-        sizes = self._sizes(source, rewards)
-        record_of = pl.Series(_records_of(sizes))
-        return pl.DataFrame(
-            self._numbers(source, series.name, rewards[series.name], sizes)
-            if series.name in self.items
-            else self._one_by_one(source, series, sizes, record_of)
-            for series in self.base.read(source)
-        )
-
-    def _one_by_one(self, source: Input, series: pl.Series, sizes: Ints, record_of: pl.Series) -> pl.Series:
-        """A column of records as rows: lists with an item per rollout are split, all else is repeated."""
-        lists = series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
-        values = lists.to_list() if isinstance(lists.dtype, pl.List) else []
-        fits = [
-            value is None or _has_one_each(value, size) for value, size in zip(values, sizes.tolist(), strict=False)
-        ]
-        numbers = isinstance(lists.dtype, pl.List) and lists.dtype.inner.is_numeric()
-        filled = [fit for fit, value in zip(fits, values, strict=True) if value is not None]
-        if not _are_apart(filled, numbers=numbers):
-            return series[record_of].alias(series.name)
-        if not all(fits):
-            at = fits.index(False)
-            raise self._other_length(source, at, series.name, len(values[at]), int(sizes[at]))
-        return _spread(series.name, lists, sizes)
+        rewards = self.scan(source, [Field(name, "number") for name in self.items])
+        sizes, record_of = rewards.index.sizes, pl.Series(_records_of(rewards.index.sizes))
+        records = self.base.read(source)
+        apart = self.of_rollouts(source, rewards.index, records.columns)
+        columns = []
+        for series in records:
+            lists = series.arr.to_list() if isinstance(series.dtype, pl.Array) else series
+            if series.name in self.items:
+                columns.append(rewards.frame[series.name])
+            elif series.name in apart and isinstance(lists.dtype, pl.List):
+                here = np.where(sizes, lengths(lists), 0)  # a record without rollouts has no rows
+                self._refuse_otherlengths(source, series.name, here, sizes, lists, single=False)
+                columns.append(_spread(series.name, lists, sizes))
+            else:
+                columns.append(series[record_of])
+        return pl.DataFrame(columns)
 
 
 def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
@@ -284,17 +271,14 @@ def _whole_records(source: Input, take: Ints, sizes: Ints) -> Ints:
 
 
 def _is_item_each(text: str, size: int) -> bool:
-    """Whether the JSON text of a record's cell is a list with an item per rollout."""
-    return text.startswith("[") and _has_one_each([json.loads(item) for item in items_of(text)], size)
+    """Whether the JSON text of a cell has an item per rollout; a chat is a single value, however many turns it has."""
+    if not text.startswith("["):
+        return False
+    items = [json.loads(item) for item in items_of(text)]
+    return len(items) == size and not any(map(is_message, items))
 
 
 def _items(text: str | None, size: int) -> Sequence[str | None]:
     """The JSON texts of the items of a record's list, one per rollout; all None if it has another number of items."""
     items = items_of(text) if text is not None and text.startswith("[") else []
     return [None if item == "null" else item for item in items] if len(items) == size else [None] * size
-
-
-def _has_one_each(value: object, size: int) -> bool:
-    """Whether a cell has an item per rollout; a chat is a single value, however many turns it has."""
-    turns = isinstance(value, list) and any(map(is_message, value))
-    return isinstance(value, list) and len(value) == size and not turns
