@@ -423,14 +423,7 @@ def _explained(name: str) -> Iterator[None]:
         raise explained from None
 
 
-_CREDENTIALS: Final = {  # the usual environment variables of each store
-    "s3": " (AWS_PROFILE, AWS_ACCESS_KEY_ID)",
-    "gs": " (GOOGLE_APPLICATION_CREDENTIALS)",
-    "az": " (AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY)",
-    "hf": " (HF_TOKEN)",
-}
 _ANSWERED: Final = re.compile(r"status code: (\d{3})")
-_GOOGLE: Final = "set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account"
 
 
 def _refusal(name: str, error: Exception) -> DataError | None:
@@ -448,24 +441,19 @@ def _refusal(name: str, error: Exception) -> DataError | None:
     said = {kind, code, str(status)}
     if said & {"PreconditionError", "PreconditionFailed", "412"}:
         return InputChanged.between_readings(name)
-    no_reason = "HEAD" in text and "400" in said  # such an answer has no body with a reason
-    if no_reason or "ExpiredToken" in f"{text} {code}":
-        refused = "the store refused the request: expired credentials, or another region?"
-        return DataError(f"{name}: {refused if no_reason else 'the credentials have expired'}", "log in again")
+    if "ExpiredToken" in f"{text} {code}":
+        return DataError(f"{name}: the credentials have expired", "log in again")
     if "NoSuchBucket" in text or code == "NoSuchBucket":
         return DataError(f"{name}: there is no such bucket", "check its name, the account and the region")
     if said & {"NotFoundError", "FileNotFoundError", "NoSuchKey", "404"}:
         return _NoObject(f"{name}: no such object", "check its name")
     if said & {"PermissionError", "PermissionDeniedError", "UnauthenticatedError", "AccessDenied", "401", "403"}:
-        known = _CREDENTIALS.get(name.partition("://")[0], "")
-        return DataError(f"{name}: access denied", f"do these credentials{known} give access to it?")
-    if "range" in text.lower() and "support" in text.lower():
-        return DataError(f"{name}: this server does not support range requests", "download it first")
-    if "Error performing token request" in text or "must be specified" in text:
-        azure = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
-        return DataError(f"{name}: no credentials were found", azure if name.startswith("az") else _GOOGLE)
+        return DataError(f"{name}: access denied", "do your credentials for this store give access to it?")
     reason = re.sub(r"\?\S*", "", text.splitlines()[0] if text else kind)[:160]
-    return DataError(f"{name}: unexpected answer from the store: {reason}", "try again, or check its status")
+    return DataError(
+        f"{name}: unexpected answer from the store: {reason}",
+        "have your credentials expired? is its region another one? try again",
+    )
 
 
 # --- writing -------------------------------------------------------------------------------------------------

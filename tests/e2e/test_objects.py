@@ -427,7 +427,7 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(s3: Bucket, monkeypat
     forget()
     ran("inspect s3://bucket/in.jsonl")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    assert "no credentials were found; set AZURE_STORAGE" in adv("inspect az://box/in.jsonl").err
+    assert "Account must be specified; have your credentials expired?" in adv("inspect az://box/in.jsonl").err
 
 
 @pytest.mark.usefixtures("afresh")
@@ -499,7 +499,7 @@ def test_a_web_server_that_gives_no_parts_is_refused() -> None:
     with hostile(lambda _: Answer(headers={"ETag": '"one"'}, body=LINES)) as server:
         done = adv(f"compute {server.address}/in.jsonl -o out.jsonl")
     assert done.status == 1
-    assert "does not support range requests; download it first" in done.err
+    assert "Range request not supported" in done.err
 
 
 def test_a_saved_data_set_is_refused_and_its_named_shards_are_read(s3: Bucket) -> None:
