@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import polars as pl
@@ -42,16 +42,6 @@ _AT_ONCE: Final = 64  # trajectories in memory
 _CHEAP: Final = 256  # trajectories that are read to compare prompts
 _ROLES: Final = {"system": "system", "user": "user", "agent": "assistant"}
 _COUNTED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
-# The types of values at these paths of a result and of each of its steps; null is allowed everywhere.
-_KINDS: Final[Mapping[tuple[str, ...], tuple[type, ...]]] = {
-    ("verifier_result",): (dict,),
-    ("verifier_result", "rewards"): (dict,),
-    ("exception_info",): (dict,),
-    ("exception_info", "exception_type"): (str,),
-    ("agent_result",): (dict,),
-    **{("agent_result", name): (int, float) for name in _COUNTED},
-    ("step_results",): (list,),
-}
 Object = Mapping[str, Any]
 
 
@@ -150,44 +140,32 @@ def _ask_for_texts(columns: Iterable[str]) -> bool:
     return any(re.split(r"[.\[]", name)[0] == _TEXTS for name in columns)
 
 
-def _result(folder: Path, most: int) -> Object:
-    try:
-        found = json.loads(content(inside(folder, RESULT), most), object_pairs_hook=DECODER.object_pairs_hook)
-        refuse_doubled_inside(found, lambda: f"{folder / RESULT}: not the result of a trial")
-        why = _oddity(found)
-    except DataError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        why = str(error).lower()
-    if not why:
-        return cast("Object", found)
-    raise DataError(
-        f"{folder / RESULT}: not the result of a trial: {why}", "remove that folder, or run the trial again"
-    )
-
-
-def _oddity(found: Any) -> str:
-    """Why this is not a result, or empty."""
-    if not isinstance(found, dict) or "task_name" not in found:
-        return "it has no task_name"
-    steps = found.get("step_results")
-    for each in (found, *(steps if isinstance(steps, list) else ())):
-        for path, kinds in _KINDS.items():
-            value = value_at(each, *path)
-            if not isinstance(value, (*kinds, type(None))):
-                return f"{'.'.join(path)} is {json.dumps(value)[:40]}"
-    return ""
-
-
 def _facts(folder: Path, most: int) -> tuple[Object, Object, Object]:
     """The row of a trial: the columns before its rewards, the rewards by name, and the columns after them."""
-    result = _result(folder, most)
-    rewards, steps = value_at(result, "verifier_result", "rewards") or {}, value_at(result, "step_results") or ()
-    errors = [value_at(each, "exception_info", "exception_type") for each in (result, *steps)]
+    place = f"{folder / RESULT}: not the result of a trial"
+    try:
+        result = json.loads(content(inside(folder, RESULT), most), object_pairs_hook=DECODER.object_pairs_hook)
+        refuse_doubled_inside(result, lambda: place)
+        return _facts_of(result, folder)
+    except DataError:
+        raise
+    except (OSError, ValueError, RecursionError, TypeError, AttributeError, KeyError) as error:
+        raise DataError(f"{place}: {str(error).lower()}", "remove that folder, or run the trial again") from error
+
+
+def _object(value: Any) -> Object:
+    """An object with these fields; of anything but an object or null an error."""
+    return {} if value is None else {**value}
+
+
+def _facts_of(result: Any, folder: Path) -> tuple[Object, Object, Object]:
+    rewards = _object(_object(result.get("verifier_result")).get("rewards"))
+    steps = result.get("step_results") or ()
+    errors = [_object(each.get("exception_info")).get("exception_type") for each in (result, *steps)]
     errors = [error for error in errors if error is not None]
     agent, model = value_at(result, "agent_info", "name"), value_at(result, "agent_info", "model_info", "name")
     source = result.get("source") or "adhoc"
-    used = [value_at(each, "agent_result") or {} for each in (result, *steps)]
+    used = [_object(each.get("agent_result")) for each in (result, *steps)]
     totals = {name: [each[name] for each in used if each.get(name) is not None] for name in _COUNTED}
     named = [str(value_at(step, "step_name")) for step in steps]
     for name in named:
@@ -208,9 +186,8 @@ def _facts(folder: Path, most: int) -> tuple[Object, Object, Object]:
         "finished_at": result.get("finished_at"),
         **{name: sum(values) if values else None for name, values in totals.items()},
         "id": result.get("id"),
-        "source_trial_id": value_at(
-            result, "config", "source_trial", "trial_id"
-        ),  # the trial that a regrade scored again
+        # The trial that a regrade scored again.
+        "source_trial_id": value_at(result, "config", "source_trial", "trial_id"),
         _TEXTS: [os.path.join(os.getcwd(), folder), *parts],  # noqa: PTH109, PTH118 - of 10,000 trials
     }
     return keys, rewards, facts
