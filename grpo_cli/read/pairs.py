@@ -16,7 +16,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.errors import DataError
-from grpo_cli.read.group_keys import encode, packed
+from grpo_cli.read.group_keys import encode
 from grpo_cli.read.known_names import PAIR_IDS, SOURCE_IDS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import FILE, SHOWN, Binding, Table
@@ -52,13 +52,8 @@ class Keyed:
         both = [comparable(one, other, untyped) for one, other in zip(mine, theirs, strict=True)]
         rows = len(mine[0])
         columns = [pl.concat([one, other]) for one, other in both]
-        words, size = packed(columns)
-        codes: Index
-        if words is not None and size <= len(columns[0]):  # a word is its own number if few are possible
-            codes = words.view(np.int64)
-        else:
-            coded = encode(columns)
-            codes, size = coded.codes.to_numpy(), coded.size
+        coded = encode(columns)
+        codes, size = coded.codes.to_numpy(), coded.size
         missing = reduce(or_, (column.is_null() for column in columns))
         if missing.any():
             codes = np.where(missing, size, codes)

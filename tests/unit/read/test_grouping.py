@@ -18,9 +18,10 @@ import grpo_cli
 from grpo_cli.engine.column_stats import PIECE
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.read import group_keys
 from grpo_cli.read.checks import repeats
 from grpo_cli.read.columns import read_columns
-from grpo_cli.read.group_keys import _ODD, _numbered, blocks, encode, packed, sizes, spanning, within
+from grpo_cli.read.group_keys import _ODD, _numbered, blocks, encode, sizes, spanning, within
 from grpo_cli.read.known_names import DRAW_LIKE, STEP_LIKE
 from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
@@ -81,9 +82,9 @@ def test_keys_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch, repe
     assert [keys[row] for row in coded.first] == ["b", "a", None, "c"]
 
 
-@given(words=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=200), piece=st.integers(1, 50))
-def test_words_are_numbered_in_order_of_appearance(words: list[int], piece: int) -> None:
-    codes, first = _numbered(np.array(words, np.uint64), piece)
+@given(words=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=200))
+def test_words_are_numbered_in_order_of_appearance(words: list[int]) -> None:
+    codes, first = _numbered(np.array(words, np.uint64))
     assert codes.tolist() == first_seen(words)
     assert first.tolist() == [words.index(word) for word in dict.fromkeys(words)]
 
@@ -105,7 +106,9 @@ def test_equal_keys_of_any_type_are_one_group(keys: list[Any]) -> None:
 @given(keys=st.lists(KEYS | st.none(), min_size=1, max_size=40), cut=st.integers(0, 40), piece=st.integers(1, 9))
 def test_codes_are_the_same_for_keys_in_several_chunks(keys: list[str | None], cut: int, piece: int) -> None:
     whole = pl.Series("key", keys, dtype=pl.String)
-    coded = encode([pl.concat([whole[:cut], whole[cut:]], rechunk=False)], len(keys), piece=piece)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(group_keys, "PIECE", piece)
+        coded = encode([pl.concat([whole[:cut], whole[cut:]], rechunk=False)], len(keys))
     assert coded.codes.to_list() == first_seen(keys)
     assert coded.first.to_list() == [keys.index(key) for key in dict.fromkeys(keys)]
     assert sizes(coded).tolist() == [keys.count(key) for key in dict.fromkeys(keys)]
@@ -146,34 +149,6 @@ def test_each_row_that_repeats_a_sample_of_its_group_is_counted(
     samples = [data.draw(st.sampled_from(values)) for _ in codes]
     pairs = [pair for pair in zip(codes, samples, strict=True) if pair[1] is not None]
     assert repeats(encode([pl.Series(codes)], len(codes)), pl.Series(samples)) == len(pairs) - len({*pairs})
-
-
-WHOLE: dict[type[pl.DataType], tuple[int, int]] = {
-    pl.Int64: (-(1 << 63), (1 << 63) - 1),
-    pl.UInt64: (0, (1 << 64) - 1),
-    pl.Int8: (-128, 127),
-}
-
-
-@given(data=st.data(), dtypes=st.lists(st.sampled_from([*WHOLE]), min_size=1, max_size=3))
-def test_rows_of_integers_share_a_word_only_if_they_are_equal(
-    data: st.DataObject, dtypes: list[type[pl.DataType]]
-) -> None:
-    most = data.draw(st.sampled_from([3, 1 << 64]))
-    ends = [(max(low, -most), min(high, most)) for low, high in (WHOLE[dtype] for dtype in dtypes)]
-    rows = data.draw(st.lists(st.tuples(*(st.integers(*end) for end in ends)), min_size=1, max_size=20))
-    columns = [pl.Series(column, dtype=dtype) for column, dtype in zip(zip(*rows, strict=True), dtypes, strict=True)]
-    words, possible = packed(columns)
-    assert encode(columns, len(rows)).codes.to_list() == first_seen(rows)
-    if words is not None:
-        assert all((a == b) == (words[i] == words[k]) for i, a in enumerate(rows) for k, b in enumerate(rows))
-        assert max(words.tolist()) < possible
-
-
-def test_integers_that_need_more_than_64_bits_have_no_word() -> None:
-    ends = pl.Series([0, (1 << 64) - 1], dtype=pl.UInt64)
-    assert packed([ends])[0] is not None
-    assert packed([ends, pl.Series([0, 1])])[0] is None
 
 
 @given(pairs=st.lists(st.tuples(KEYS, st.integers(0, 2)), min_size=1, max_size=40))
