@@ -242,25 +242,18 @@ def _compared_rows(read: Located, coded: Coded) -> Index:
 
 def _cheap_rows(read: Located) -> list[Index]:
     """For some files, the rows that are cheap to read."""
-    found, known = [], read.cheap
+    found = []
     for at in np.unique(np.linspace(0, len(read.tables) - 1, FILES).astype(np.int64)).tolist():
-        if at not in known:
-            table = read.tables[at]
-            known[at] = table.format.cheap_rows(table.source, read.scans[at].index, read.lengths[at])
+        table = read.tables[at]
+        cheap = table.format.cheap_rows(table.source, read.scans[at].index, read.lengths[at])
         rows, inside = read.rows_of(at)
-        cheap = known[at]
         found.append(rows[inside < len(cheap) if isinstance(cheap, range) else np.isin(inside, cheap)])
     return found
 
 
 def _values(read: Located, rows: Index, column: str) -> list[Any]:
-    """The values of a column at some rows; None for rows of a file that lacks the column. Each is fetched only once."""
-    known, places = read.fetched.setdefault(column, {}), read.places_of(rows).tolist()
-    new = {place: row for place, row in zip(places, rows.tolist(), strict=True) if place not in known}
-    if new:
-        found = read.records(np.array([*new.values()]), [column])
-        known.update(zip(new, (record.get(column) for record in found), strict=True))
-    return [known[place] for place in places]
+    """The values of a column at some rows; None for rows of a file that lacks the column."""
+    return [record.get(column) for record in read.records(rows, [column])]
 
 
 def prompts_by_name(names: Sequence[str], group: Sequence[str]) -> tuple[str, ...]:

@@ -266,9 +266,6 @@ class Located:
     scans: Sequence[Scanned]  # the other results of reading each table
     rows: Index | None = None  # which rows of the tables, if not all
     over: OverTables = map  # fetches texts of prompts
-    # What the check of prompts has fetched: `audit` groups the same rows several times, and each grouping is checked.
-    fetched: dict[str, dict[int, Any]] = field(default_factory=dict)  # column -> row of all tables -> value
-    cheap: dict[int, range | Index] = field(default_factory=dict)  # number of a file -> rows that are cheap to read
 
     @cached_property
     def ends(self) -> Index:

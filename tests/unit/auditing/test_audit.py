@@ -24,7 +24,6 @@ from grpo_cli.engine.plan_parts import Alone, Rewards
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.formats.frame import FRAME, FrameReader
-from grpo_cli.formats.jsonl import format as jsonl
 from grpo_cli.read.tables import Binding, Table
 from grpo_cli.runs.audit import Job, audited, run
 from grpo_cli.stats.document import document
@@ -505,21 +504,6 @@ def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
     match = found(rows(groups, [[factor * (r - mean) for r in group] for group in groups]), group=KEY)["match"]
     assert (match["factor"], match["constants"]) == (1, 0)
     assert match["verdict"] not in {"match", "noise"}
-
-
-def test_no_file_is_opened_again_for_a_grouping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each grouping is checked for prompts that it merges: their texts, and which rows are cheap to read, are fetched once."""
-    noise = drawn(48, 8, seed=2)
-    for at in range(3):
-        part = slice(16 * at, 16 * at + 16)
-        frame = rows(drawn(16, 8, seed=at), noise[part], step=[at] * 128)
-        write(f"{at}.jsonl", frame.with_columns(prompt="prompt_id").to_dicts())
-    looked: list[Any] = []
-    monkeypatch.setattr(jsonl, "is_packed", lambda source: looked.append(source.name))
-    phases: list[str] = []
-    run(Job(inputs=["."]), lambda name, *_: phases.append(name))
-    assert len([name for name in phases if name.startswith("trying formulas")]) > 2
-    assert sorted(looked) == [f"{at}.jsonl" for at in range(3)]
 
 
 # --- what a log can show ----------------------------------------------------------------------------------------
