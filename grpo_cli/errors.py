@@ -158,15 +158,15 @@ def near_names(name: str, known: Collection[str]) -> list[str]:
     return inside if len(inside) < len(names) else []
 
 
-def edits(name: str, other: str, change: int = 1) -> int:
-    """The edit distance of two names; swapping two neighbouring letters is one edit, and changing a letter is `change`."""
+def edits(name: str, other: str) -> int:
+    """The edit distance of two names; swapping two neighbouring letters is one edit."""
     before: list[int] = []
     last: list[int] = [*range(len(other) + 1)]
     for row, letter in enumerate(name):
         now = [row + 1]
         for column, wanted in enumerate(other):
             swapped = row and column and (letter, name[row - 1]) == (other[column - 1], wanted)
-            costs = [last[column] + change * (letter != wanted), last[column + 1] + 1, now[column] + 1]
+            costs = [last[column] + (letter != wanted), last[column + 1] + 1, now[column] + 1]
             now.append(min([*costs, before[column - 1] + 1] if swapped else costs))
         before, last = last, now
     return last[-1]

@@ -5,7 +5,6 @@ The columns of all parts are read together; from then on, each part is processed
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -15,7 +14,7 @@ import polars as pl
 
 from grpo_cli.engine.moments import Codes, Index
 from grpo_cli.engine.plan import OTHERS, Plan
-from grpo_cli.errors import DataError, GrpoError, edits
+from grpo_cli.errors import DataError, GrpoError
 from grpo_cli.read.checks import CHECKS, CHECKS_OF_FILES, Check, check, one_part_each, only_singletons
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.group_keys import encode
@@ -30,7 +29,6 @@ from grpo_cli.values.paths import absent, is_there
 
 NULL: Final = "null"  # the name of the part without a value
 LISTED: Final = 10  # values listed in a message
-ALIKE: Final = 0.2  # edits for each letter of two values up to which one may be a misspelling of the other
 
 
 def read(
@@ -81,7 +79,7 @@ def read_parts(
     Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
     """
     whole, of_parts = columns_of_parts(tables, parts, warn=warn, over=over)
-    warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_misspelled(parts, whole.values[parts.column]))
+    warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_without_rows(parts, whole.values[parts.column]))
     each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
     narrows, refused = [], list[DataError]()
     for columns in of_parts:
@@ -122,7 +120,7 @@ def columns_of_parts(
     sizes = np.bincount(codes)
     without = {value: int(sizes[at]) for at, value in enumerate(values) if parts.name(value) not in parts.plans}
     if without:
-        raise _no_plan(parts, without, [name for name in parts.plans if name not in values])
+        raise _no_plan(parts, without)
     for value in values:
         if (name := parts.name(value)) in refused:
             refused[name].inside(f"[plan.{name}]")
@@ -149,42 +147,25 @@ def _texts(values: pl.Series) -> list[str]:
     return bare_texts(values).fill_null(NULL).to_list()
 
 
-def _misspelled(parts: PlanBy, column: pl.Series) -> list[str]:
-    """Warn of a plan for a value that no row has, if a similar value gets the plan for all others."""
-    if OTHERS not in parts.plans:
-        return []
-    seen = _texts(column.unique(maintain_order=True))
+def _without_rows(parts: PlanBy, column: pl.Series) -> list[str]:
+    """Warn of plans for values that no row has: one may be misspelled, and its rows then get the plan for all others."""
+    seen = _texts(column.unique())
     named = {*parts.plans, *parts.together} - {OTHERS, *parts.together.values()}
-    others = [value for value in seen if value not in named]
-    near = {
-        value: min(others, key=lambda other: _unlike(value, other), default="") for value in sorted(named - {*seen})
-    }
-    return [
-        f"no row has {parts.column} = {plain(value)}, which has a plan; {plain(other)} has the plan of {OTHERS}: is it misspelled?"
-        for value, other in near.items() if _unlike(value, other) <= ALIKE
-    ]  # fmt: skip
+    unused = [plain(value) for value in sorted(named - {*seen})]
+    if OTHERS not in parts.plans or not unused:
+        return []
+    have = "which has a plan" if len(unused) == 1 else "which have plans"
+    return [f"no row has {parts.column} = {', '.join(unused)}, {have}"]
 
 
-def _unlike(value: str, other: str) -> float:
-    """The edits that make one value of the other, for each of their letters; a changed letter is two, as code is not node."""
-    low, text = value.lower(), other.lower()
-    of_letters = [re.sub(r"\d+", "", word) for word in (low, text)]
-    if of_letters[0] == of_letters[1] and low != text:  # another number is another value
-        return 1.0
-    letters = len(low) + len(text)
-    least = max(abs(len(low) - len(text)), len({*low} ^ {*text}))  # edits, which need not be counted if they are many
-    return (least if least > ALIKE * letters else edits(low, text, change=2)) / letters
-
-
-def _no_plan(parts: PlanBy, without: Mapping[str, int], unused: Sequence[str]) -> DataError:
-    """The error that lists values without a plan and plans without rows: one may be misspelled."""
+def _no_plan(parts: PlanBy, without: Mapping[str, int]) -> DataError:
+    """The error that lists values without a plan."""
     shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
-    spare = f"; no row has {', '.join(map(plain, unused[:LISTED]))}: misspelled?" if unused else ""
     value = plain(next(iter(without)))
     return DataError(
-        f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}{spare}",
+        f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}",
         f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]); add --plan {OTHERS}:OPTION=X for all other values",
     )
 

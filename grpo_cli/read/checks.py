@@ -56,12 +56,10 @@ from grpo_cli.read.repeated_draws import (
 from grpo_cli.read.tables import column_names
 from grpo_cli.read.token_numbers import refuse_kl
 from grpo_cli.values.cells import JSON_TEXT, canonical
-from grpo_cli.values.key_text import cut, plain
 from grpo_cli.values.paths import absent, as_value
 
 Check = Callable[[Groups], Sequence[str] | None]
 AT_LIMIT: Final = ("is_truncated", "finish_reason")  # marks of responses that reached the longest length
-SHOWN_VALUE: Final = 40  # characters of a --plan-by value in a message
 FOLLOWED: Final = 4096  # groups whose logged advantages are compared with the rewards, at most
 # Distance of logged advantages from a line in the reward, relative to the largest: float32 leaves less.
 LINEAR: Final = 1e-3
@@ -463,24 +461,11 @@ def divided_groups(groups: Groups) -> None:
 
 def one_part_each(groups: Groups) -> None:
     """Refuse a group with several values of --plan-by: two plans would each see a part of it, or two keys are the same."""
-    columns, coded, by = groups.columns, groups.coded, groups.request.by
-    values = columns.values[by]
-    if not (rows := spanning(coded, values)):
-        return
-    code, other = coded.codes[rows[0]], rows[0]
-    first = int(coded.first[code])
-    more = [row for row in (coded.codes == code).arg_true().to_list() if row not in {first, other}]
-    some = [first, other, *more][:SHOWN]
-    shown = ", ".join(
-        f"{place}: {cut(plain(str(values[row])), SHOWN_VALUE)}"
-        for row, place in zip(some, columns.places(some), strict=True)
-    )
-    such = f" ({len(rows):,} such groups)" if len(rows) > 1 else ""
-    key = as_value(by, *groups.rule.key)
-    raise DataError(
-        f"the group {columns.label(first)} has rows of several values of {by}: {shown}{such}",
-        f"--group {key} makes a group of each; --plan-by takes a column that is the same in all rows of a group",
-    )
+    columns, by = groups.columns, groups.request.by
+    if rows := spanning(groups.coded, columns.values[by]):
+        separate = f"--group {as_value(by, *groups.rule.key)} makes a group of each"
+        cures = f"{separate}; --plan-by takes a column that is the same in all rows of a group"
+        raise _merge_error(columns, f"values of {by!r}", rows, cures)
 
 
 # --- rows --------------------------------------------------------------------------------------------------
