@@ -7,8 +7,7 @@ killed.
 from __future__ import annotations
 
 import re
-import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -41,31 +40,13 @@ def refuse_beyond_memory(tables: Sequence[Table], columns: int, root: Path = Pat
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process can still use, by the machine, its control groups and its own limit; None if unknown."""
-    limits = list(_of_control_groups(root))
+    """Bytes that this process can still use, by the machine and its container; None if unknown."""
+    limits = []
+    with suppress(OSError, ValueError):  # `max` is no limit
+        limits.append(int((root / "sys/fs/cgroup/memory.max").read_text()))
     with suppress(OSError):
         known = (root / "proc/meminfo").read_text()
         sizes = dict(re.findall(r"^(MemAvailable|SwapFree): +(\d+) kB$", known, re.MULTILINE))
         if "MemAvailable" in sizes:
             limits.append(sum(map(int, sizes.values())) * 1024)
-    own, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if own != resource.RLIM_INFINITY:
-        limits.append(own)
     return min(limits, default=None)
-
-
-def _of_control_groups(root: Path) -> Iterator[int]:
-    """The limits of the control groups around the process, of both cgroup versions."""
-    groups = root / "sys/fs/cgroup"
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers not in {"", "memory"}:
-                continue
-            top, name = (groups / "memory", "memory.limit_in_bytes") if controllers else (groups, "memory.max")
-            inner = top / path.lstrip("/")
-            for folder in (inner, *inner.parents):
-                with suppress(OSError, ValueError):  # the outermost has no file, and `max` is no limit
-                    yield int((folder / name).read_text())
-                if folder == top:
-                    break

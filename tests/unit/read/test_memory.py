@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -14,28 +11,26 @@ import pytest
 from pyarrow import ipc
 
 from grpo_cli.errors import DataError
+from grpo_cli.read import memory
 from grpo_cli.read.memory import WAYS_OUT, available_memory, refuse_beyond_memory
 from grpo_cli.read.tables import FileTable
+from tests.support.command import adv
 from tests.support.jobs import opened
 
 MB = 10**6
 FRAME = pl.DataFrame({"prompt_id": range(100_000), "reward": [0.0] * 100_000})
 
 
-def machine(root: Path, *, available: int | None, version_1: int | None = None, version_2: int | None = None) -> Path:
+def machine(root: Path, *, available: int | None, container: int | str = "max") -> Path:
     """A root directory with the files in which Linux reports memory."""
     for name, text in {
         "proc/meminfo": "MemTotal: 1 kB\nSwapFree: 0 kB\n"
         + (f"MemAvailable: {available // 1024} kB\n" if available else ""),
-        "proc/self/cgroup": "4:memory:/pods/one\n0::/user/shell\n",
-        "sys/fs/cgroup/memory/pods/memory.limit_in_bytes": version_1,
-        "sys/fs/cgroup/user/memory.max": version_2,
-        "sys/fs/cgroup/user/shell/memory.max": "max",
+        "sys/fs/cgroup/memory.max": f"{container}\n",
     }.items():
-        if text is not None:
-            path = root / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(str(text))
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return root
 
 
@@ -66,10 +61,10 @@ def test_more_rows_than_have_numbers_are_refused_whatever_the_memory(
         refuse_beyond_memory(opened("a.parquet"), 2, machine(tmp_path, available=None))
 
 
-def test_the_least_of_what_the_machine_and_its_control_groups_give_counts(tmp_path: Path) -> None:
+def test_the_least_of_what_the_machine_and_its_container_give_counts(tmp_path: Path) -> None:
     assert available_memory(machine(tmp_path, available=8192)) == 8192
-    assert available_memory(machine(tmp_path, available=8192, version_1=7000)) == 7000
-    assert available_memory(machine(tmp_path, available=8192, version_1=7000, version_2=6000)) == 6000
+    assert available_memory(machine(tmp_path, available=8192, container=7000)) == 7000
+    assert available_memory(machine(tmp_path, available=4096, container=7000)) == 4096
 
 
 def test_where_the_memory_or_the_number_of_rows_is_unknown_nothing_is_refused(tmp_path: Path) -> None:
@@ -82,16 +77,13 @@ def test_where_the_memory_or_the_number_of_rows_is_unknown_nothing_is_refused(tm
         refuse_beyond_memory(opened(name), 2, machine(tmp_path, available=1024))
 
 
-def test_the_command_says_so_before_it_reads_anything(tmp_path: Path) -> None:
+def test_the_command_says_so_before_it_reads_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = pa.table({"prompt_id": pa.array([0] * (1 << 20), pa.int32()), "reward": pa.array([0.0] * (1 << 20))})
     with pq.ParquetWriter(Path("a.parquet"), block.schema) as writer:
         for _ in range(90):
             writer.write_table(block)
-    limit = 3 << 30
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli", "compute", "a.parquet", "-g", "prompt_id"], capture_output=True, text=True, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: 94,371,840 rows take at least 3.8 GB of memory, but 3.2 GB are available; ")
+    monkeypatch.setattr(memory, "available_memory", lambda _: 3 << 30)
+    done = adv("compute a.parquet -g prompt_id")
+    assert done.status == 1
+    assert done.err.startswith("error: 94,371,840 rows take at least 3.8 GB of memory, but 3.2 GB are available; ")
     assert [path.name for path in tmp_path.iterdir()] == ["a.parquet"]
