@@ -141,8 +141,8 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        if isinstance(error, NoNumber) and error.is_list and not error.cure:
-            error.cure = "a record with a list of rewards is read without --stream"
+        if isinstance(error, NoNumber):
+            error.cure = f"{error.cure}; a record with a list of rewards is read without --stream"
         error.options = lambda text: text.replace("--on-error skip", "without --stream, --on-error skip")
         raise
 

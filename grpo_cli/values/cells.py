@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -81,6 +80,10 @@ _WORDS: Final = {"true": 1.0, "false": 0.0}
 _FLOATED: Final = (pl.Float64, pl.Boolean, pl.Null, pl.Decimal)
 _SHOWN: Final = 40
 _SMALL: Final = 1e-4
+_CURES: Final = (
+    "name a column of numbers; --map TEXT=NUMBER,... gives each text of a reward a number (nan: a missing reward); "
+    "--reward COL.PART takes a part of an object"
+)
 
 
 def as_number(value: object) -> float | None:
@@ -141,9 +144,6 @@ def number_series(field: Field, values: Sequence[object], place: Place) -> pl.Se
 class NoNumber(DataError):
     """A value that is not a number."""
 
-    column: str = ""
-    is_list: bool = False  # the value is a list where a single number was expected
-
 
 def _not_numbers(
     field: Field, values: Sequence[object], place: Place, convert: Callable[[object], object]
@@ -156,16 +156,7 @@ def _not_numbers(
             text = repr(value)
             shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
             expected = "a number" if field.kind == "number" else "a list of numbers"
-            parts = " ".join(f"--reward {field.name}.{name}" for name in value) if isinstance(value, dict) else ""
-            hint = f"name its parts, as {parts}" if parts else ""
-            if isinstance(value, str) and field.kind == "number":
-                hint = f"if it is the reward, --map '{shown[1:-1]}=NUMBER,...' gives each text a number (nan: a missing reward)"
-                if re.fullmatch(r"\s*[+-]?\d+,\d+\s*", value):
-                    hint = "decimal commas are not read: write a point"
-            error = NoNumber(f"{field.name} is {shown}, expected {expected}", hint, place=place(row))
-            error.column = field.name
-            error.is_list = isinstance(value, list) and field.kind == "number"
-            return error
+            return NoNumber(f"{field.name} is {shown}, expected {expected}", _CURES, place=place(row))
     return DataError(f"{field.name} cannot be read as a {field.kind}", place=place(0))
 
 

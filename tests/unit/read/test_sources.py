@@ -270,7 +270,7 @@ def test_an_extra_column_is_complete(value: float | None, word: str) -> None:
 
 
 def test_an_extra_column_has_numbers() -> None:
-    wrong = "frame row 2: length is 'long', expected a number; name a column of numbers with length_column"
+    wrong = "frame row 2: length is 'long', expected a number; name a column of numbers; map=TEXT=NUMBER,"
     with pytest.raises(DataError, match=wrong):
         grpo_cli.advantages(frame([0.0, 1.0], length=["4", "long"]), method="opo", length_column="length")
 

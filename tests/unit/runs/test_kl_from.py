@@ -143,7 +143,7 @@ def test_a_preset_knows_how_its_tool_estimates() -> None:
         ("--kl-estimator k1", "--kl-estimator has no effect without --kl-from"),
         ("--kl-from s,r --kl-estimator k1 --kl-reduce sum --kl-column kl", "cannot be combined"),
         ("--mask mask", "--mask has no effect alone"),
-        ("--kl-column s", "expected a number; --kl-from POLICY,REFERENCE makes the KL from two lists"),
+        ("--kl-column s", "expected a number; name a column of numbers"),
         ("--kl-from s,q --kl-estimator k1 --kl-reduce sum", "no column 'q'"),
     ],
 )  # fmt: skip

@@ -215,7 +215,7 @@ def test_a_column_of_texts_that_has_the_name_of_a_length_is_no_reward() -> None:
     write("in.jsonl", [{"prompt_id": k // 2, "reward": k % 2, "length": "ab"[k % 2]} for k in range(8)])
     done = adv("inspect in.jsonl --rescored-column length")
     assert done.status == 1
-    assert done.err == "error: in.jsonl:1: length is 'a', expected a number; name a column of numbers\n"
+    assert done.err.startswith("error: in.jsonl:1: length is 'a', expected a number; name a column of numbers; ")
 
 
 def test_python_says_the_same_of_frames() -> None:
