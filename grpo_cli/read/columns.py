@@ -8,7 +8,6 @@ from functools import cached_property
 
 import polars as pl
 
-from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
@@ -22,7 +21,7 @@ from grpo_cli.read.request import Request, choose, united
 from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, Table, column_names, label
 from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
-from grpo_cli.values.cells import Field, NoNumber, as_number, bare_texts, joined_keys, where
+from grpo_cli.values.cells import Field, as_number, bare_texts, joined_keys, where
 from grpo_cli.values.paths import Absent, absent, as_value, is_there
 
 
@@ -112,19 +111,12 @@ class Columns(Located):
 def read_columns(request: Request, over: OverTables = map) -> Columns:
     """Read the columns of a request; `over` reads each table.
 
-    Step-like columns also separate groups if they first occur late in a file: if the scan finds such a column, it is read, too.
+    Step-like columns also separate groups if they first occur late in a file: if the scan finds such a column, all is read again.
     """
     tables = request.layout.tables
     refuse_beyond_memory(tables, len(request.fields))
     try:
         scans = list(over(ReadColumns(request.fields, request.optional, request.sought), tables))
-    except NoNumber as error:
-        role = next((role for role, name in request.roles.items() if name == error.column), "")
-        if error.is_list and role == "kl":
-            error.cure = "--kl-from POLICY,REFERENCE makes the KL from two lists of log-probs"
-        elif error.column not in request.rewards and "--" in error.cure:  # --map and --reward are for rewards
-            error.cure = f"name a column of numbers{f' with {ROLES[role].flag}' if role else ''}"
-        raise
     except Absent as error:
         having = [table.name for table in tables if error.column in table.columns()]
         if having:
@@ -139,15 +131,7 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     tables = [table.knowing(scanned.late_names) for table, scanned in zip(tables, scans, strict=True)]
     late = with_late_names(request, column_names(tables))
     if late is not None:
-        fields = [field for field in late.fields if field not in request.fields]
-        with_some = [at for at, table in enumerate(tables) if {field.name for field in fields} & {*table.columns()}]
-        refuse_beyond_memory(tables, len(late.fields))
-        # They are read with a column that every table has: a section of a file may have rows and none of these columns.
-        first = next(field for field in request.fields if field.name not in request.optional)
-        again = ReadColumns([first, *fields], late.optional)
-        for at, scanned in zip(with_some, over(again, [tables[at] for at in with_some]), strict=True):
-            frames[at] = frames[at].hstack(scanned.frame.get_columns()[1:])
-        request = late
+        return read_columns(replace(late, layout=replace(late.layout, tables=tables)), over)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     by_name = [frame.to_dict() for frame in frames]

@@ -486,7 +486,7 @@ def test_checks_are_asked_in_their_order_and_all_their_warnings_are_kept() -> No
     ]
 
 
-def test_only_files_with_a_late_step_are_read_again_and_for_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_read_once_more_if_one_of_them_has_a_late_step(monkeypatch: pytest.MonkeyPatch) -> None:
     early = [{"prompt_id": at // 2, "reward": float(at % 2)} for at in range(20_000)]
     late = [{**row, "step": 7} if at in {9_000, 9_001} else row for at, row in enumerate(early)]
     tables = opened(write("a.jsonl", early), write("b.jsonl", late))
@@ -502,14 +502,15 @@ def test_only_files_with_a_late_step_are_read_again_and_for_little_more(monkeypa
     assert asked == [
         ("a.jsonl", ["prompt_id", "reward"]),
         ("b.jsonl", ["prompt_id", "reward"]),
-        ("b.jsonl", ["prompt_id", "step"]),
+        ("a.jsonl", ["prompt_id", "reward"]),
+        ("b.jsonl", ["prompt_id", "reward", "step"]),
     ]
     assert columns.lengths == (20_000, 20_000)
     assert columns.values["step"].is_not_null().arg_true().to_list() == [29_000, 29_001]
 
 
 def test_a_late_step_is_read_beside_a_column_that_the_file_has() -> None:
-    """The first column of all files, an epoch, need not be in the file with the late step."""
+    """A column of all files, an epoch, need not be in the file with the late step."""
     rows_there = [{"reward": float(at % 2)} for at in range(20_000)]
     late = [{**row, "step": 7} if at in {9_000, 9_001} else row for at, row in enumerate(rows_there)]
     first = write("a.jsonl", [{**row, "epoch": 1} for row in rows_there])
