@@ -14,7 +14,7 @@ from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import Coded, encode
 from grpo_cli.read.known_names import REWARD_TIERS, STEPS
-from grpo_cli.read.layout import absent_column, layout, with_names
+from grpo_cli.read.layout import absent_reward, layout, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
 from grpo_cli.read.request import Request, choose, united
@@ -122,10 +122,7 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
         if having:
             cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
             raise Absent.of(error.column, error.place, cure) from None
-        batch = request.rule.batch_parts
-        named = {"--reward": request.rewards, "--group": request.key, "--plan-by": (request.by,), "--batch-by": batch}
-        flag = next((flag for flag, names in named.items() if error.column in names), "")
-        raise (absent_column(error, flag, tables) if flag else error) from None
+        raise (absent_reward(error, tables) if error.column in request.rewards else error) from None
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))
     tables = [table.knowing(scanned.late_names) for table, scanned in zip(tables, scans, strict=True)]

@@ -28,16 +28,6 @@ ROW_IDS: Final = ("id", "uuid", "idx", "index", "sample_uid")
 # Parts of likely names: if no known name is found, such columns are listed first.
 LIKELY_GROUP: Final = r"id$|idx|uid|index|key|prompt|question|problem|task|group|input|params"
 LIKELY_REWARD: Final = r"reward|score|return|correct|solved|resolved|pass|success|acc|grade|metric|value"
-# Names that are only offered in a hint: `success` may be that of a request, `task` that of an environment.
-MAYBE_REWARDS: Final = ("passed", "pass", "success", "is_success", "tests_passed")
-MAYBE_GROUPS: Final = ("task", "case_id")
-# Counts, deviations, and values extracted from a response.
-NO_REWARD: Final = r"^(n|num|extracted|frac)_|(^|_)std$"
-# What a trainer logs for each step.
-LOG_OF_STEPS: Final = (
-    "loss", "learning_rate", "lr", "grad_norm", "reward_std", "frac_reward_zero_std", "entropy", "kl",
-)  # fmt: skip
-
 # --- the prompt of a group ------------------------------------------------------------------------------------
 
 # What a response answers: if it differs within a group, the id identifies something larger than a prompt.

@@ -42,7 +42,6 @@ T = TypeVar("T", bound=Table)
 SHOWN: Final = 40  # characters of a value in a message
 _FIRST: Final = 32  # records of a typed file that are looked at
 _NEAR: Final = 3  # near matches in a message
-_SPEAKING: Final = 2  # matching columns from which a message names a schema
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
 
 
@@ -337,18 +336,6 @@ def _can_hold(known: Reader, layout: str) -> bool:
     return known.holds_lists if layout in LISTED else True
 
 
-def nearly(table: Table) -> list[Match]:
-    """Schemas with a single mismatch, best first, except those that are refused anyway."""
-    sample = table.sample()
-    candidates = (_match(known, sample) for known in schemas().at_hand.values() if known.layout not in REFUSED)
-    return _nearly(match for match in candidates if len(match.by) >= _SPEAKING)
-
-
-def _nearly(candidates: Iterable[Match]) -> list[Match]:
-    near = [match for match in candidates if len(match.against) == 1 and match.by]
-    return sorted(near, key=lambda match: -match.score)
-
-
 @dataclass(frozen=True)
 class SchemaMatch:
     """Which schema a file has, and why."""
@@ -369,7 +356,9 @@ def explained(name: str) -> SchemaMatch:
     fitting = sorted((match for match in candidates if not match.against), key=lambda match: -match.score)
     best = _best(candidates, name)
     because = fitting[0].by if fitting else ()
-    return SchemaMatch(name, best, because, fitting[1:], _nearly(candidates)[:_NEAR])
+    near = [match for match in candidates if len(match.against) == 1 and match.by]
+    near.sort(key=lambda match: -match.score)
+    return SchemaMatch(name, best, because, fitting[1:], near[:_NEAR])
 
 
 # --- matching ----------------------------------------------------------------------------------------------

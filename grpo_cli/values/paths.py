@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
-from grpo_cli.errors import DataError, short
+from grpo_cli.errors import DataError
 
 _LISTED: Final = 20
-_SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 PARENT: Final = "@parent"  # the name of the column that numbers the lists of rollouts: which list a rollout is in
 T = TypeVar("T")
 
@@ -81,17 +80,8 @@ def as_value(*names: str) -> str:
     return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))
 
 
-def refuse_other_separator(columns: Sequence[str], file: str) -> None:
-    """Refuse a table whose only column is the head of several, between other characters than the reader looks for."""
-    mark = next((mark for mark in _SEPARATORS if mark in columns[0]), None) if len(columns) == 1 else None
-    if mark is not None:
-        wrong = f"the columns are separated by {_SEPARATORS[mark]}: {short(columns[0])}"
-        raise DataError(wrong, "a .csv has commas and a .tsv tabs: convert or rename the file", place=file)
-
-
 def absent(name: str, file: str, columns: Sequence[str]) -> Absent:
     """The error for a column that no row has: it lists the columns and suggests the nearest name."""
-    refuse_other_separator(columns, file)
     listed = ", ".join(map(shown, columns[:_LISTED])) + (" ..." if len(columns) > _LISTED else "")
     near = get_close_matches(name, columns, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""

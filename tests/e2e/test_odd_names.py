@@ -64,13 +64,13 @@ def test_a_key_may_have_a_name_with_a_comma_or_spaces(group: str, name: str) -> 
     ("wrong", "way", "right"),
     [
         ("-g id --reward x=y", "a column x=y is --reward x=y=1", "-g id --reward x=y=1"),
-        ("-g id --reward acc=1", "did you mean --reward acc=1=1?", "-g id --reward acc=1=1"),
-        ("--reward reward --group k,l", "did you mean --group '\"k,l\"'?", "--reward reward --group '\"k,l\"'"),
-        (f"{PLAIN} --scale batch --batch-by k,l", "did you mean --batch-by '\"k,l\"'?", f"{PLAIN} --scale batch --batch-by '\"k,l\"'"),
-        ("--reward reward --group ' sp'", "did you mean --group '\" sp\"'?", "--reward reward --group '\" sp\"'"),
+        ("-g id --reward acc=1", "no column 'acc'; did you mean 'acc=1'?", "-g id --reward acc=1=1"),
+        ("--reward reward --group k,l", "no column 'k'; columns: ", "--reward reward --group '\"k,l\"'"),
+        (f"{PLAIN} --scale batch --batch-by k,l", "no column 'k'; columns: ", f"{PLAIN} --scale batch --batch-by '\"k,l\"'"),
+        ("--reward reward --group ' sp'", "no column 'sp'; ", "--reward reward --group '\" sp\"'"),
     ],
 )  # fmt: skip
-def test_the_error_of_the_wrong_way_shows_one_that_can_be_pasted(wrong: str, way: str, right: str, name: str) -> None:
+def test_the_error_of_the_wrong_way_shows_the_columns(wrong: str, way: str, right: str, name: str) -> None:
     assert way in error(name, wrong)
     assert advantages(name, right)
 

@@ -315,8 +315,8 @@ def test_a_sample_id_that_is_missing_repeats_nothing() -> None:
         ({"uid": "x", "colour": "red"}, "no column looks like the reward (columns: uid, colour)", "name it with --reward"),
         (
             {"colour": "red", "words": "x"},
-            "no column looks like the reward (columns: colour, words)",
-            "name it with --reward NAME, and the key with --group NAME; rows without a reward must be scored first",
+            "no column looks like the group key or the reward (columns: colour, words)",
+            "name them with --group NAME and --reward NAME; rows without a reward must be scored first",
         ),
     ],
     ids=["the likely columns first", "no reward", "no likely reward, nothing of the key"],
@@ -348,7 +348,7 @@ def test_a_document_with_its_rows_inside_says_where_they_are() -> None:
     record = {"model": "m", "score": 0.5, "results": [{"prompt": "a", "ok_score": 1}] * 3}
     path = Path("a.json")
     path.write_text(json.dumps(record, indent=1))
-    reads = r"--reward 'results\[\]\.ok_score'"
+    reads = r"--reward 'results\[\]\.NAME'"
     with pytest.raises(DataError, match=rf"the group key .*its results is a list of 3: {reads}"):
         look(path)
     with pytest.raises(DataError, match=rf"one row, and its key results is a list of objects; .*{reads}"):
@@ -367,14 +367,6 @@ def test_one_row_with_such_a_key_is_a_record_with_rows_inside(key: Any, what: st
 def test_one_row_with_a_conversation_as_its_key_is_a_row() -> None:
     row = {"prompt": [{"role": "user", "content": "a"}], "reward": 1.0}
     assert look(write("a.jsonl", [row]), singleton="zero").facts["groups"] == 1
-
-
-def test_a_schema_that_nearly_fits_is_named() -> None:
-    row = {"responses_create_params": {"input": "a"}, "verdict": {"text": "x"}, "reward": 1.0}
-    with pytest.raises(DataError) as error:
-        look(write("a.jsonl", [row, row]))
-    near = "its layout is close to NeMo Gym rollouts (no task index) (no response): grpo-adv schemas a.jsonl"
-    assert near in error.value.hint
 
 
 def test_an_id_that_says_the_same_as_the_text_is_no_rival() -> None:

@@ -393,10 +393,11 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
     assert again.narrow.table.equals(found.narrow.table)
 
 
-def test_a_reward_of_parts_is_refused_with_the_flags_that_name_them() -> None:
+def test_a_reward_of_parts_is_refused_with_the_flag_that_names_one() -> None:
     rows = [{"prompt_id": 1, "reward": {"accuracy": k, "format": 0.5}} for k in (0, 1)]
     path = write("x.jsonl", rows)
-    assert "--reward reward.accuracy --reward reward.format" in refused(path)
+    assert "reward is {'accuracy': 0, 'format': 0.5}, expected a number; " in refused(path)
+    assert "--reward COL.PART takes a part" in refused(path)
     assert look(path, reward=["reward.accuracy", "reward.format"]).scored.frame[".reward"].to_list() == [0.5, 1.5]
 
 
