@@ -54,7 +54,6 @@ from grpo_cli.read.repeated_draws import (
     size_by_samples,
 )
 from grpo_cli.read.tables import column_names
-from grpo_cli.read.token_numbers import refuse_kl
 from grpo_cli.values.cells import JSON_TEXT, canonical
 from grpo_cli.values.paths import absent, as_value
 
@@ -487,7 +486,7 @@ def huge_rewards(groups: Groups) -> None:
 def unusable_values(groups: Groups) -> None:
     """Refuse an extra column of the plan that has no usable value in some row that counts."""
     columns = groups.columns
-    left_out, made = columns.left_out, {field.name: field for field in columns.request.binding.made}
+    left_out, made = columns.left_out, {field.name for field in columns.request.binding.made}
     for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.layout.rollouts  # a row without an id is a rollout
         for what, wrong in (
@@ -496,9 +495,11 @@ def unusable_values(groups: Groups) -> None:
             counted = wrong if left_out is None else wrong & ~left_out
             if counted.any():
                 row = counted.arg_max() or 0
+                cure = f"it is read as {ROLES[role].meaning}"
                 if what == "null" and name in made:
-                    refuse_kl(columns, made[name], row)
-                raise DataError(f"{columns.place(row)}: {name} is {what}", f"it is read as {ROLES[role].meaning}")
+                    why = "a list of log-probs or a number in it is missing, or no token counts"
+                    cure = f"{why}: --mask COL names a list of the tokens that count; --rows leaves such rows out"
+                raise DataError(f"{columns.place(row)}: {name} is {what}", cure)
 
 
 def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
@@ -602,10 +603,8 @@ def missing_components(groups: Groups) -> Sequence[str]:
     partial = there.filter(pl.any_horizontal(pl.all()) & ~pl.all_horizontal(pl.all()))
     if partial.is_empty():
         return ()
-    lacking = zip(columns.request.rewards, partial.select((~pl.all()).sum()).row(0), strict=True)
-    counts = ", ".join(f"{name} in {count:,}" for name, count in lacking if count)
     what = "counts as 0" if rule.component_missing == "zero" else "is skipped"
-    return [f"rows with only some of the rewards: {len(partial):,} (missing: {counts}); a missing one {what}"]
+    return [f"rows with only some of the rewards: {len(partial):,}; a missing one {what}"]
 
 
 def useless_marks(groups: Groups) -> Sequence[str]:

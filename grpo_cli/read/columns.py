@@ -13,7 +13,7 @@ from grpo_cli.errors import DataError
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.group_keys import Coded, encode
-from grpo_cli.read.known_names import REWARD_TIERS, STEPS
+from grpo_cli.read.known_names import STEPS
 from grpo_cli.read.layout import absent_reward, layout, with_names
 from grpo_cli.read.marks import Marked, marked
 from grpo_cli.read.memory import refuse_beyond_memory
@@ -22,7 +22,7 @@ from grpo_cli.read.tables import SHOWN, Binding, KlField, Located, OverTables, T
 from grpo_cli.read.token_numbers import kl_column
 from grpo_cli.schemas.table import MarkKind
 from grpo_cli.values.cells import Field, as_number, bare_texts, joined_keys, where
-from grpo_cli.values.paths import Absent, absent, as_value, is_there
+from grpo_cli.values.paths import Absent, absent, is_there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +139,6 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     columns = _with_outcomes(
         Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over, lacking=lacking)
     )
-    if not (request.binding.rewards or request.parts):  # each part has its own reward
-        _refuse_empty_reward(columns)
     return columns.without_foreign()
 
 
@@ -246,21 +244,3 @@ def _float(text: str) -> float | None:
         return None if "_" in text or not text.isascii() else float(text)
     except ValueError:
         return None
-
-
-def _refuse_empty_reward(columns: Columns) -> None:
-    """Refuse a reward that was found by name and is mostly null, if another likely column is mostly filled."""
-    name, rows = columns.request.rewards[0], columns.height
-    nulls = columns.values[name].null_count()
-    if 2 * nulls <= rows:
-        return
-    there = {*column_names(columns.tables)} - {name}
-    for other in (candidate for tier in REWARD_TIERS for candidate in tier if candidate in there):
-        try:
-            scans = columns.over(ReadColumns([Field(other, "number")], ()), columns.tables)
-            filled = sum(scanned.frame[other].count() for scanned in scans)
-        except DataError:
-            continue  # not numbers, or not in every file
-        if 2 * filled > rows:
-            wrong = f"{name} is null in {nulls:,} of {rows:,} rows, and {other} is filled"
-            raise DataError(wrong, f"--reward={other} takes that column; --reward={as_value(name)} keeps this one")

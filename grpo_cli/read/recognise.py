@@ -6,7 +6,6 @@ that fit equally well are an error, never a guess.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -39,7 +38,6 @@ from grpo_cli.values.paths import PARENT
 
 T = TypeVar("T", bound=Table)
 
-SHOWN: Final = 40  # characters of a value in a message
 _FIRST: Final = 32  # records of a typed file that are looked at
 _NEAR: Final = 3  # near matches in a message
 _SCORED: Final = frozenset({"reward", "rewards", "score", "scores", "total_reward", "advantage", "advantages"})
@@ -121,19 +119,8 @@ def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
         return None
     sample = table.sample()
     for name in names:
-        lists = [
-            (row, value)
-            for row, record in enumerate(sample.records)
-            for value in values_of(record, name)
-            if value is not None
-        ]
-        other = next((pair for pair in lists if not SHAPES["numbers"](pair[1])), None)
-        # A list with one value counts as that value, so it may be among numbers.
-        if other is not None and SHAPES["numbers"](lists[0][1]) and len(lists[0][1]) > 1:
-            where, value = table.format.place(table.source, other[0]), json.dumps(other[1])[:SHOWN]
-            cure = "the first record has a list of rewards, so every record needs one"
-            raise DataError(f"{where}: {name} is {value}, expected a list of numbers", cure)
-        if not lists or other is not None:
+        lists = [value for record in sample.records for value in values_of(record, name) if value is not None]
+        if not lists or not all(map(SHAPES["numbers"], lists)):
             return None
     # A list with one value counts as that value; the sample of a typed file shows no lengths.
     lengths = [table.scan([Field(name, "numbers")]).frame[name].list.len() for name in names]

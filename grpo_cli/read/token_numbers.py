@@ -131,7 +131,7 @@ def of_table(
 def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Series:
     """The column of a field; null for a row that lacks a list or a number, and for the mean of no tokens.
 
-    Such a row may be left out, which only marks say: `refuse_kl` says what it lacks.
+    Such a row may be left out, which only marks say.
     """
     found, rows = np.full(height, np.nan), np.arange(height)
     for part in of_table(table, index, rows, rows, field.columns, field.mask, strict=False):
@@ -140,17 +140,6 @@ def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Serie
             sums = part.sums(ESTIMATORS[field.estimator](policy - reference))
         found[part.rows] = sums / np.where(part.sizes, part.sizes, np.nan) if field.mean else sums
     return pl.Series(field.name, found).fill_nan(None)
-
-
-def refuse_kl(columns: Located, field: KlField, row: int) -> None:
-    """Say why this row has no KL."""
-    (part,) = token_numbers(columns, np.array([row]), field.columns, field.mask)
-    first, second = field.columns
-    what, cure = "no token counts, so there is no mean", "--kl-reduce sum gives such rows a KL of 0"
-    if part.missing:
-        what = f"without a list in {first} or {second}"
-        cure = f"--rows '{first} is not null and {second} is not null' leaves rows without one out"
-    raise DataError(what, cure, place=columns.place(row))
 
 
 def _part(

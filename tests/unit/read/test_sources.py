@@ -327,23 +327,6 @@ def test_everything_that_is_missing_is_one_error(row: Any, message: str, hint: s
     assert error.value.message.startswith(message) and error.value.hint.startswith(hint)
 
 
-def test_a_reward_that_is_mostly_null_beside_a_filled_one_is_a_question() -> None:
-    rows = [{"uid": at // 4, "reward": 1.0 if at < 2 else None, "reward_total": at % 3} for at in range(12)]
-    path = write("a.jsonl", rows)
-    with pytest.raises(DataError) as error:
-        look(path)
-    assert error.value.message == "reward is null in 10 of 12 rows, and reward_total is filled"
-    assert error.value.hint == "--reward=reward_total takes that column; --reward=reward keeps this one"
-    assert look(path, reward=["reward_total"]).narrow.reward_names == ("reward_total",)
-    assert look(path, reward=["reward"], missing="exclude").facts["unscorable"] == 10
-
-
-@pytest.mark.parametrize("other", [{"score": "high"}, {"score": None}, {"reward_note": 1.0}])
-def test_a_reward_that_is_mostly_null_beside_nothing_better_is_kept(other: Any) -> None:
-    rows = [{"uid": at // 4, "reward": 1.0 if at < 2 else None, **other} for at in range(12)]
-    assert look(write("a.jsonl", rows), missing="exclude").narrow.reward_names == ("reward",)
-
-
 def test_a_document_with_its_rows_inside_says_where_they_are() -> None:
     record = {"model": "m", "score": 0.5, "results": [{"prompt": "a", "ok_score": 1}] * 3}
     path = Path("a.json")

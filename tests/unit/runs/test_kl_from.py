@@ -165,14 +165,22 @@ def test_a_row_that_is_left_out_needs_no_kl() -> None:
     ("changed", "options", "said"),
     [
         ({}, f"--kl-from s,r {SUM}", "--kl-from has no effect without --kl-coef"),
-        ({"s": None}, f"{FROM} {SUM}", "a.jsonl:1: without a list in s or r; --rows 's is not null and r is not null'"),
+        (
+            {"s": None},
+            f"{FROM} {SUM}",
+            "a.jsonl:1: sum of k1(s, r) is null; a list of log-probs or a number in it is missing",
+        ),
         (
             {"s": [None, 0, 0]},
             f"{FROM} {SUM}",
-            "a.jsonl:1: s is null at token 1; if it is a token of the prompt, --mask COL",
+            "or no token counts: --mask COL names a list of the tokens that count; --rows leaves such rows out",
         ),
         ({"s": [-1.0]}, f"{FROM} {SUM}", "a.jsonl:1: r has 3 numbers, s 1; the lists must be of the same tokens"),
-        ({"mask": [0, 0, 0]}, f"{FROM} --kl-estimator k1 --kl-reduce mean --mask mask", "a.jsonl:1: no token counts"),
+        (
+            {"mask": [0, 0, 0]},
+            f"{FROM} --kl-estimator k1 --kl-reduce mean --mask mask",
+            "is null; a list of log-probs or a number in it",
+        ),
         ({"mask": [None, 1, 1]}, f"{FROM} {SUM} --mask mask", "mask is null at token 1; write 0 or 1"),
     ],
 )
