@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -77,10 +76,8 @@ class Browser(App[list[str]]):
         self.fields = False
         self.whole = False
         self.folding = False  # whether the turns of the next rollout are folded
-        self.folds: tuple[int | None, set[int]] = (None, set())  # a row, and which of its turns are folded
         self.pinned: list[Passage] | None = None
         self.passages: list[Passage] = []
-        self.heads: list[int] = []  # the lines of the page on which turns begin
         self.search: Search | None = None
         self.kind = "select"  # what the groups were last written as
         self.said: list[str] = []
@@ -218,9 +215,9 @@ class Browser(App[list[str]]):
     def _read_row(self) -> None:
         rollout = self.rollout
         if rollout is None:
-            self.tell(self._show_text, rollout, "", [], layout.Laid([], []))
+            self.tell(self._show_text, rollout, "", [], [])
             return
-        row, stop, passages, laid = rollout.position, "", list[Passage](), layout.Laid([], [])
+        row, stop, passages, laid = rollout.position, "", list[Passage](), list[Text]()
         try:
             reader = Reader(self.model.inspection.narrow, self.texts)
             (said,) = reader.said(np.array([row]))
@@ -229,13 +226,11 @@ class Browser(App[list[str]]):
             if not self.fields and not passages:
                 self.tell(self.say, "no text column found, so all fields are shown; --response COL names one")
             passages = passages or reader.fields(row)
-            if row != self.folds[0]:
-                self.folds = row, {*range(len(passages) - 1)} if self.folding else set()
             if self.pinned is not None:
-                laid = layout.Laid(layout.beside(self.pinned, passages, self.page.wide), [])
+                laid = layout.beside(self.pinned, passages, self.page.wide)
             else:
                 needle = "" if self.search is None else self.search.needle
-                folded = () if needle else self.folds[1]
+                folded = self.folding and not needle
                 laid = layout.page(passages, self.page.wide, whole=self.whole, needle=needle, folded=folded)
         finally:
             if self.is_newest("text"):
@@ -258,30 +253,21 @@ class Browser(App[list[str]]):
         reward = Text(f"reward {number(rollout.reward)}")
         return [reward, Text.styled(advantage, sign), *(Text(f" · {part}") for part in parts)]
 
-    def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], laid: layout.Laid) -> None:
+    def _show_text(self, rollout: Rollout | None, stop: str, passages: list[Passage], laid: list[Text]) -> None:
         if rollout is not self.rollout:
             return
         head = [Text("no group meets the condition")] if rollout is None else self._head_of(rollout, stop)
         at = self.page.place if passages == self.passages else 0
-        self.passages, self.heads = passages, laid.heads
-        hits = [at for at, line in enumerate(laid.lines) if layout.has(line, "hit")]
+        self.passages = passages
+        hits = [at for at, line in enumerate(laid) if layout.has(line, "hit")]
         if hits:
             at = max(hits[0] - 2, 0)
-        self.page.fill(head, laid.lines, at)
+        self.page.fill(head, laid, at)
 
     def action_fold(self) -> None:
         """Fold every turn but the last, or unfold all of them."""
         self.folding = not self.folding
-        self.folds = None, set()
         self.read()
-
-    def fold(self) -> None:
-        """Fold the turn at the top of the page, or unfold it."""
-        turn = bisect_right(self.heads, self.page.place) - 1
-        if turn >= 0:
-            self.folds[1].symmetric_difference_update({turn})
-            self.page.go(self.heads[turn])
-            self.read()
 
     def action_fields(self) -> None:
         self.fields = not self.fields
@@ -305,11 +291,6 @@ class Browser(App[list[str]]):
         self.say("" if self.pinned is None else "this text stays on the left; c: one text again")
         self.read()
 
-    def action_zoom(self) -> None:
-        lists = self.query_one("#lists")
-        lists.display = not lists.display
-        (self.groups if lists.display else self.page).focus()
-
     def action_copy(self) -> None:
         """Copy the text; the terminal is asked to keep it."""
         text = "\n\n".join(passage.text for passage in self.passages)
@@ -319,8 +300,6 @@ class Browser(App[list[str]]):
     # --- moving ------------------------------------------------------------------------------------------------
 
     def action_inside(self) -> None:
-        if self.focused is self.page:
-            self.fold()
         (self.rows if self.focused is self.groups else self.page).focus()
 
     def action_leave(self) -> None:
@@ -338,14 +317,8 @@ class Browser(App[list[str]]):
             self.search = None
             self.say("")
             self.read()
-        elif not self.query_one("#lists").display:
-            self.action_zoom()
         else:
             (self.rows if self.focused is self.page else self.groups).focus()
-
-    def action_rollout(self, by: int) -> None:
-        """To another rollout of the group, also while the lists are hidden."""
-        self.rows.go(self.rows.place + by)
 
     def action_dead(self) -> None:
         self._jump(lambda: (self.jumps.dead(self.groups.place), None))

@@ -24,10 +24,8 @@ class Key(NamedTuple):
 
 KEYS: Final = (
     Key("move", "tab", "focus_next", "Tab", "next list; Shift+Tab: previous list"),
-    Key("move", "enter", "inside", "Enter", "open the group, then the text; there, fold the turn at the top"),
+    Key("move", "enter", "inside", "Enter", "open the group, then the text"),
     Key("move", "escape", "leave", "Esc", "back; stops a search"),
-    Key("move", "right_square_bracket", "rollout(1)", "]", "next rollout of the group, whichever list has the focus"),
-    Key("move", "left_square_bracket", "rollout(-1)", "[", "previous rollout"),
     Key("move", "d", "dead", "d", "next group without a gradient (all advantages 0 or missing)"),
     Key("move", "u", "surprising", "u",
         "row furthest from the mean of its group, in standard deviations; press again for the next group"),
@@ -42,7 +40,6 @@ KEYS: Final = (
     Key("look", "x", "fold", "x", "fold every turn to a line, or unfold them", "fold"),
     Key("look", "c", "compare", "c",
         "keep this text and show the next ones beside it; press again for one text"),
-    Key("look", "z", "zoom", "z", "the text at full width"),
     Key("look", "m", "method", "m", "compute with another method", "method"),
     Key("look", "p", "preset", "p", "compute with a preset"),
     Key("do", "y", "copy", "y", "copy what the right side shows"),

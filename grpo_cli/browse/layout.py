@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate, zip_longest
-from typing import Final, NamedTuple
+from typing import Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Span, Text
@@ -28,21 +28,13 @@ _MARKDOWN: Final = re.compile(
 )
 
 
-class Laid(NamedTuple):
-    """Lines of a page, and the first line of each passage. The names of styles are those of `widgets.STYLES`."""
-
-    lines: list[Text]
-    heads: list[int]
-
-
 def page(
-    passages: Sequence[Passage], width: int, *, whole: bool = False, needle: str = "", folded: Collection[int] = ()
-) -> Laid:
+    passages: Sequence[Passage], width: int, *, whole: bool = False, needle: str = "", folded: bool = False
+) -> list[Text]:
     """The passages below each other, each under its speaker, with the hits of a search marked; of folded ones only a line."""
-    lines, heads = list[Text](), list[int]()
-    for number, passage in enumerate(passages):
-        heads.append(len(lines))
-        if number in folded:
+    lines = list[Text]()
+    for number, passage in enumerate(passages, 1):
+        if folded and number < len(passages):
             lines.append(_folded(passage, width))
             continue
         lines.append(_head(passage.speaker, width))
@@ -62,7 +54,7 @@ def page(
                 text.highlight_regex(_MARKDOWN)
             lines += wrapped(text, width)
             at = end
-    return Laid(lines, heads)
+    return lines
 
 
 def _kept(text: str, ends: int, needle: str) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ def styled(lines: Iterable[Text]) -> list[tuple[str, str]]:
 
 @given(ANY_TEXT, st.integers(4, 40))
 def test_no_line_is_wider_than_the_page_or_has_control_characters(text: str, width: int) -> None:
-    for line in plain(page([Passage(text, text)], width).lines):
+    for line in plain(page([Passage(text, text)], width)):
         assert cell_len(line) <= width
         assert line.isprintable()
 
@@ -46,21 +46,21 @@ def test_control_characters_are_escaped() -> None:
 
 def test_a_long_text_is_shown_from_both_ends_until_all_of_it_is_wanted() -> None:
     text = "a" * 5_000 + "middle" + "z" * 5_000
-    short = "".join(plain(page([Passage("x", text)], 80).lines))
+    short = "".join(plain(page([Passage("x", text)], 80)))
     assert "left out, t shows them" in short
     assert short.count("a") >= ENDS
     assert short.count("z") >= ENDS
     assert "middle" not in short
-    assert "middle" in "".join(plain(page([Passage("x", text)], 80, whole=True).lines))
+    assert "middle" in "".join(plain(page([Passage("x", text)], 80, whole=True)))
 
 
 def test_an_empty_text_says_so() -> None:
-    assert plain(page([Passage("x", "")], 12).lines) == ["── x ───────", "(empty)"]
+    assert plain(page([Passage("x", "")], 12)) == ["── x ───────", "(empty)"]
 
 
 def test_a_hit_in_the_middle_of_a_long_text_is_shown() -> None:
     text = "a" * 5_000 + " The MIDDLE here " + "z" * 5_000
-    lines, _ = page([Passage("x", text)], 80, needle="the middle")
+    lines = page([Passage("x", text)], 80, needle="the middle")
     assert [text for text, style in styled(lines) if style == "hit"] == ["The MIDDLE"]
 
 
@@ -83,10 +83,10 @@ def test_what_is_not_marked_is_the_same_in_both(left: str, right: str) -> None:
 
 def test_markdown_is_marked_and_stays_as_it_was_written() -> None:
     text = "# Plan\nuse `x` and **y**:\n```py\n# no heading\n```\nend"
-    assert styled(page([Passage("x", text)], 80).lines[1:]) == [
+    assert styled(page([Passage("x", text)], 80)[1:]) == [
         ("# Plan", "strong"), ("`x`", "code"), ("**y**", "strong"), ("```py", "code"), ("# no heading", "code"), ("```", "code"),
     ]  # fmt: skip
-    assert "\n".join(plain(page([Passage("x", text)], 80).lines[1:])) == text
+    assert "\n".join(plain(page([Passage("x", text)], 80)[1:])) == text
 
 
 @given(st.floats(1e-90, 1e90) | st.floats(-1e90, -1e-90), st.integers(5, 8))
