@@ -61,16 +61,6 @@ class Preset(Facts):
         """What it computes without flags; made once, because presets are compared with each other."""
         return Plan.of(*self.layers)
 
-    @cached_property
-    def fields(self) -> Mapping[str, Any]:
-        """The fields of its plan by dotted name."""
-        return _fields(self.plan.as_dict())
-
-    @cached_property
-    def but_epsilon(self) -> str:
-        """The fields without the epsilon of the divisor, as a text: thousands of presets are compared in pairs."""
-        return repr([field for field in self.fields.items() if field[0] != "divisor.epsilon"])
-
 
 def preset(name: str) -> Preset:
     """The preset of that name; an error explains if it cannot be computed from reward tables."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
-from grpo_cli.auditing.facts import Audited, AuditedParts, Claim, Differences, Differing
+from grpo_cli.auditing.facts import Audited, AuditedParts, Claim, Differences
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
-from grpo_cli.options.table import OPTIONS
 from grpo_cli.render import plan_text
 from grpo_cli.render.text import Sheet, clean, count, exact, file_list, listing, number
 from grpo_cli.values.key_text import cut
@@ -18,12 +16,6 @@ from grpo_cli.values.key_text import cut
 KEY: Final = 60
 TIES: Final = 8
 LABELS: Final = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
-# The option that sets a field of a plan, or a part of it.
-FLAGS: Final[Mapping[str, str]] = {
-    **{option.sets: option.flag for option in OPTIONS.values() if option.sets},
-    "method": "--method", "rewards.weights": "weights of --reward", "shape.clip": "--reward-clip",
-    "shape.overlong": "--overlong", "post.whiten.level": "--whiten", "post.clip": "--clip",
-}  # fmt: skip
 
 
 def render(facts: Audited | AuditedParts, console: Console) -> None:
@@ -140,32 +132,7 @@ def _claim(claim: Claim, rows: int) -> list[str]:
         return ["every row matches the claim"]
     wrong = f"{claim.mismatched_rows:,} of {count(rows, 'row')} in {count(claim.mismatched_groups, 'group')}"
     lines = [f"{wrong} differ from what the claim computes, by up to {number(claim.max_difference)}"]
-    parts: dict[str, dict[str, Differing]] = {}
     for field, values in claim.differs.items():
-        head = field.partition(".")[0]
-        part = "method" if head == "params" else field.rpartition(".")[0] if head in {"shape", "post"} else field
-        parts.setdefault(part, {})[field] = values
-    for part, fields in parts.items():
-        logged = _option(part, {field: values.logged for field, values in fields.items()})
-        claimed = _option(part, {field: values.claimed for field, values in fields.items()})
-        lines.append(f"logged: {logged}; claimed: {claimed}")
+        logged, claimed = ("none" if value in {None, ()} else exact(value) for value in (values.logged, values.claimed))
+        lines.append(f"{field}: logged {logged}, claimed {claimed}")
     return lines
-
-
-def _option(part: str, fields: Mapping[str, Any]) -> str:
-    """Fields of one part of a plan, as the options that set them."""
-    given = {field: value for field, value in fields.items() if value not in {None, ()}}
-    if "params.sql" in given:
-        return f"--expr '{given['params.sql']}'"
-    if not given:
-        return f"without {next((FLAGS[name] for name in (part, *fields) if name in FLAGS), part)}"
-    if part == "post.clip" and len(given) == 2:  # noqa: PLR2004 - both bounds
-        return " ".join(OPTIONS["clip"].words(":".join(map(exact, given.values()))))
-    if part == "post.whiten" and "post.whiten.level" in given:
-        given = {field: value for field, value in given.items() if field in FLAGS}
-    words = []
-    for field, value in given.items():
-        text = ", ".join(map(exact, value)) if isinstance(value, tuple) else exact(value)
-        param = f"--param {field.removeprefix('params.')}={text}" if part == "method" else f"--set {field}={text}"
-        words.append(f"{FLAGS[field]} {text}" if field in FLAGS else param)
-    return " ".join(words)

@@ -21,7 +21,6 @@ from grpo_cli.render.text import Sheet, count, exact, marked
 
 NAME: Final = 17
 LABEL: Final = 13  # characters of a label of one method
-EXAMPLE: Final = "grpo-adv compute rewards.jsonl"
 SQL: Final = "(reward - mean) / (std + epsilon)"
 TYPES: Final = {float: "number", int: "whole number", str: "text", bool: "true or false"}
 
@@ -66,8 +65,6 @@ def explain(name: str, console: Console) -> None:
     more += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in COLUMNS]
     sheet.row("columns", plan_text.columns(_plan(row), more if name == "expression" else ()))
     sheet.row("properties", _properties(row))
-    sheet.blank()
-    sheet.text(f"    {_example(row)}")
 
 
 def as_dict(name: str) -> dict[str, Any]:
@@ -90,7 +87,6 @@ def as_dict(name: str) -> dict[str, Any]:
         "order_free": row.order_free,
         "uses_batch": plan.uses_batch,
         "spans_batches": row.spans_batches,
-        "example": _example(row),
     }
 
 
@@ -139,12 +135,3 @@ def _properties(row: Estimator) -> list[str]:
         f"smallest group: {count(row.min_group, 'row')}",
         *(["a group may span several batches"] if row.spans_batches else []),
     ]
-
-
-def _example(row: Estimator) -> str:
-    if row.name == "expression":
-        return f"{EXAMPLE} --expr '{SQL}'"
-    needs = "".join(f" {ROLES[need].flag} {need}" for need in _plan(row).needs)
-    setting = "" if needs else next((f" --param {p.name}={exact(p.default)}" for p in row.params), "")
-    scale = f" --scale {_scales(row)[1]}" if len(row.scales) > 1 and not needs and not setting else ""
-    return f"{EXAMPLE} --method {row.name}{needs}{setting}{scale}"

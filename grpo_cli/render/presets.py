@@ -75,11 +75,6 @@ def explain(name: str, console: Console) -> None:
     else:
         sheet.rows(_rules(row).items())
     sheet.rows(_facts(row).items())
-    if not row.refused:
-        sheet.blank()
-        needs = "".join(f" {ROLES[need].flag} {need}" for need in row.plan.needs)
-        needs += plan_text.LISTS * bool(row.plan.distill.coef)
-        sheet.text(f"    grpo-adv compute rewards.jsonl --preset {row.name}{needs}")
 
 
 def as_dict(name: str) -> dict[str, Any]:
@@ -97,28 +92,17 @@ def as_dict(name: str) -> dict[str, Any]:
         "rules": _rules(row),
         "needs": [{"column": need, "flag": ROLES[need].flag} for need in row.plan.needs],
         "equal": equal(row),
-        "equal_up_to_epsilon": equal_up_to_epsilon(row),
         "plan": row.plan.as_dict(),
     }
 
 
 def equal(row: Preset) -> list[str]:
     """The presets that compute the same in every case."""
-    return [other.name for other in _alike(row) if (other.plan, other.rollouts) == (row.plan, row.rollouts)]
-
-
-def equal_up_to_epsilon(row: Preset) -> list[str]:
-    """The presets that differ only in the epsilon of the divisor."""
-    return [other.name for other in _alike(row) if other.plan != row.plan]
+    others = (other for other in known().at_hand.values() if other is not row and not other.refused)
+    return [other.name for other in others if (other.plan, other.rollouts) == (row.plan, row.rollouts)]
 
 
 # --- pieces ------------------------------------------------------------------------------------------------
-
-
-def _alike(row: Preset) -> list[Preset]:
-    """The other presets whose plans differ in the epsilon of the divisor, or in nothing."""
-    others = (other for other in known().at_hand.values() if other is not row and not other.refused)
-    return [other for other in others if other.but_epsilon == row.but_epsilon]
 
 
 def _line(row: Preset) -> list[str]:
@@ -157,8 +141,6 @@ def _facts(row: Preset) -> Mapping[str, str | list[str]]:
     source = row.source
     version = " ".join(source[key] for key in ("version", "date") if key in source)
     commit = f" at {source['commit'][:COMMIT]}" if "commit" in source else ""
-    usable = not row.refused
-    divided = usable and row.plan.divisor.level in {"group", "batch"}
     return {
         "group sizes": row.unequal,
         "rollouts": ROLLOUTS[row.rollouts],
@@ -167,6 +149,5 @@ def _facts(row: Preset) -> Mapping[str, str | list[str]]:
         "oddities": list(row.oddities),
         "options": ", ".join(f"{key} = {exact(value)}" for key, value in row.options.items()),
         "source": [f"{source['repo']}{commit} ({version})", source["path"]],
-        "equal": ", ".join(equal(row)) if usable else "",
-        "up to epsilon": ", ".join(equal_up_to_epsilon(row)) if divided else "",
+        "equal": "" if row.refused else ", ".join(equal(row)),
     }

@@ -77,7 +77,6 @@ class Method(TypedDict):
     order_free: bool
     uses_batch: bool
     spans_batches: bool
-    example: str
 
 
 class Preset(TypedDict):
@@ -98,7 +97,6 @@ class Preset(TypedDict):
     rules: NotRequired[dict[str, list[str]]]
     needs: NotRequired[list[Need]]
     equal: NotRequired[list[str]]
-    equal_up_to_epsilon: NotRequired[list[str]]
     plan: NotRequired[Plan]
 
 

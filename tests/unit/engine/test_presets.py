@@ -11,7 +11,7 @@ import pytest
 
 from grpo_cli.engine.presets import parsed, presets
 from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.render.presets import equal, equal_up_to_epsilon
+from grpo_cli.render.presets import equal
 from tests.support.command import adv
 from tests.support.jobs import rows_of, write
 
@@ -138,7 +138,6 @@ def test_equal_presets_know_each_other() -> None:
     for row in presets().values():
         if not row.refused:
             assert all(row.name in equal(presets()[other]) for other in equal(row))
-            assert not {*equal(row)} & {*equal_up_to_epsilon(row)}
 
 
 def test_a_typo_is_answered_with_the_nearest_name() -> None:
