@@ -256,8 +256,6 @@ def _trends(inspection: Inspection) -> list[Figure]:
     ]
     words = ("Groups without a gradient", "The share of groups without a gradient", "share of groups")
     shares = _over("zero_variance", by, runs, "zero_variance", words, shown=percent)
-    if len(runs) == 1:
-        shares = replace(shares, kind="shares" if is_ordered else "bars", lines=_outcome_shares(lines))
     spread = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
     left_out = len(trend.lines) - len(lines)
     most = f" {left_out:,} values with smaller shares without a gradient are not drawn."
@@ -293,16 +291,6 @@ def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> d
         values = [line.value for line in lines]
         known = {name: [line for line in some if line.value in values] for name, some in known.items()}
     return {own: lines, **known}
-
-
-def _outcome_shares(lines: Sequence[TrendLine]) -> Lines:
-    """The shares of groups that are equal at each reward."""
-    found = []
-    for line in lines:
-        total, best, worst = line.zero_variance or 0.0, line.all_best or 0.0, line.all_worst or 0.0
-        for kind, share in zip(EQUAL_AT, (best, worst, max(total - best - worst, 0.0)), strict=True):
-            found.append({"value": _axis_value(line.value), "kind": kind, "share": share})
-    return found if any(line["share"] for line in found) else []
 
 
 def _over(

@@ -149,28 +149,17 @@ def _x_of_trend(figure: Figure) -> alt.X:
     return alt.X("value:O", sort=None, axis=axis)
 
 
-def _in_order(base: Any) -> Any:
-    """The base with a field `rank`, by which bars and areas are stacked."""
-    return base.transform_calculate(rank=f"indexof({list(KINDS)!r}, datum.kind)")
-
-
 # --- one function for each kind of figure ------------------------------------------------------------------
 
 
 def _stacked(figure: Figure, base: Any) -> Any:
     across, more = _x(figure)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
-    return _in_order(base).mark_bar().encode(
+    stacked = base.transform_calculate(rank=f"indexof({list(KINDS)!r}, datum.kind)")  # the order of the stack
+    return stacked.mark_bar().encode(
         x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.y, format="~s", tickMinStep=1), stack=True),
         color=_of_kinds(figure), order=alt.Order("rank:Q"),
         tooltip=[*named, "kind:N", alt.Tooltip("count:Q", format=",")],
-    )  # fmt: skip
-
-
-def _shares(figure: Figure, base: Any) -> Any:
-    return _in_order(base).mark_area(line=True, opacity=0.9, point=len(figure.lines) <= 3 * 2).encode(
-        x=_x_of_trend(figure), y=alt.Y("share:Q", axis=_axis(figure.y), scale=alt.Scale(domain=[0, 1]), stack=True),
-        color=_of_kinds(figure), order=alt.Order("rank:Q"), tooltip=_told(figure),
     )  # fmt: skip
 
 
@@ -190,16 +179,13 @@ def _lines(figure: Figure, base: Any) -> Any:
 
 
 def _bars(figure: Figure, base: Any) -> Any:
-    """A bar for each category, its name at the left: outcomes are stacked, other kinds stand below each other."""
+    """A bar for each category, its name at the left; kinds stand below each other."""
     kinds = {line.get("kind") for line in figure.lines}
-    is_stacked = kinds <= {*OUTCOMES}
-    base = _in_order(base).encode(y=alt.Y("value:N", sort=None, axis=_axis("")), tooltip=_told(figure))
-    if len(kinds) > 1 and not is_stacked:
+    base = base.encode(y=alt.Y("value:N", sort=None, axis=_axis("")), tooltip=_told(figure))
+    if len(kinds) > 1:
         base = base.encode(yOffset=alt.YOffset("kind:N", sort=None))
-    across = alt.X(f"{_field(figure)}:Q", axis=_axis(figure.y), stack=is_stacked)
-    drawn = base.mark_bar(opacity=0.6 if _has_ends(figure) else 1).encode(
-        x=across, color=_of_kinds(figure), order=alt.Order("rank:Q")
-    )
+    across = alt.X(f"{_field(figure)}:Q", axis=_axis(figure.y), stack=False)
+    drawn = base.mark_bar(opacity=0.6 if _has_ends(figure) else 1).encode(x=across, color=_of_kinds(figure))
     if _has_ends(figure):
         drawn += base.mark_rule().encode(x=alt.X("low:Q", title=figure.y), x2="high:Q")
     return drawn
@@ -264,5 +250,5 @@ def _moves(figure: Figure, base: Any) -> Any:
 
 
 DRAWN: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "shares": _shares, "lines": _lines, "tiles": _tiles, "moves": _moves, "estimates": _estimates, "bars": _bars,
+    "stacked": _stacked, "lines": _lines, "tiles": _tiles, "moves": _moves, "estimates": _estimates, "bars": _bars,
 }  # fmt: skip

@@ -253,8 +253,7 @@ def test_a_method_that_reads_another_column_says_which(found: Inspection) -> Non
 
 def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> None:
     lines = drawn(found)["zero_variance"].lines
-    first = {line["kind"]: line["share"] for line in lines if line["value"] == 0}
-    assert first == {OUTCOMES[1]: 0.5, OUTCOMES[2]: 0.5, OUTCOMES[3]: 0.0}
+    assert [line["share"] for line in lines] == [line.zero_variance for line in found.facts.by.lines]
 
 
 def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path: Path) -> None:
@@ -465,10 +464,10 @@ def test_the_trends_of_all_runs_are_lines_in_one_figure(tmp_path: Path) -> None:
     )
 
 
-def test_a_figure_in_which_nothing_is_drawn_is_left_out(tmp_path: Path) -> None:
+def test_a_share_that_is_0_at_each_step_is_a_line_at_0(tmp_path: Path) -> None:
     rows = [{"prompt_id": at // 2, "step": at // 4, "reward": at % 2} for at in range(8)]
-    names = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True)).keys()
-    assert "mean_reward" in names and "zero_variance" not in names
+    lines = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["zero_variance"].lines
+    assert [line["share"] for line in lines] == [0, 0]
 
 
 def test_tiles_count_every_row_with_a_reward_and_a_length(found: Inspection) -> None:
