@@ -34,7 +34,7 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.document import ABSENT, document, members
-from grpo_cli.stats.facts import STATISTICS, BinCounts, every_group, marked_lines
+from grpo_cli.stats.facts import STATISTICS, BinCounts, marked_lines
 from grpo_cli.stats.inspection import (
     GROUP_FACTS,
     EndedDistribution,
@@ -63,15 +63,9 @@ WIDEST_BAR: Final = 20  # a bar of all groups has at most this many characters
 NAME: Final = 12  # characters of the name of a reward column at a matrix
 NAMED: Final = 3  # the names of up to this many reward columns fit over a matrix
 RATES: Final = 9  # up to this many solve rates have a line each
-WIDEST: Final = 60  # a histogram of up to this many bars fits on one line
-HEADS: Final = {
-    "unscorable": "missing",
-    "all_best": "always",
-    "all_worst": "never",
-    "group_std": "in group",
-}
-# Columns of a trend in the order in which they are left out where the terminal is too narrow for all.
-SPARE: Final = ("std", "rows", "all_worst", "all_best", "unscorable", "length", "group_std")
+HEADS: Final = {"group_std": "in group"}
+# Columns of a trend that fit on 80 characters; --format csv has all.
+SHOWN: Final = ("groups", "mean", "group_std", "zero_variance", "length")
 # Columns of the drift of a policy.
 DRIFTS: Final = {
     "k3": "KL k3", "ratio_above_2": "above 2", "ratio_below_0_5": "below 0.5", "clipped_above": "cut A>0", "clipped_below": "cut A<0",
@@ -175,24 +169,16 @@ def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: She
 def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     """One line for each value of a column; categories in the order of their groups without a gradient."""
     name, lines = clean(by.column), by.lines
-    keys = [
-        key
-        for key in members(TrendLine)
-        if key in {"value", "mean"} or any(getattr(line, key) not in {None, 0} for line in lines)
-    ]
+    keys = ["value", *(key for key in SHOWN if any(getattr(line, key) is not None for line in lines))]
     categories = not over_steps(lines)
     if categories:
         lines = sorted(lines, key=lambda line: -(line.zero_variance or 0))
     shown = thinned(lines, LINES)
-    for spare in ("", *SPARE):
-        keys = [key for key in keys if key != spare]
-        columns = [
-            (name if key == "value" else heads.get(key, key), _cells(key, [getattr(line, key) for line in shown]))
-            for key in keys
-        ]
-        table = aligned(columns, (name,) if categories else ())
-        if max(map(len, table)) <= sheet.console.width - (NARROWEST_BAR + 2 if categories else 0):
-            break
+    columns = [
+        (name if key == "value" else heads.get(key, key), _cells(key, [getattr(line, key) for line in shown]))
+        for key in keys
+    ]
+    table = aligned(columns, (name,) if categories else ())
     wide = sheet.console.width - max(map(len, table)) - 2
     for at, text in enumerate(table):
         share = shown[at - 1].zero_variance if at and categories and wide >= NARROWEST_BAR else None
@@ -257,16 +243,12 @@ def _inputs(facts: Inspected) -> Sections:
 
 def _groups(facts: Inspected) -> Sections:
     size = facts.group_sizes
-    sizes, histogram = f"of {size.max:,}" + (" rollouts" if facts.unit == "rollout" else ""), []
+    sizes = f"of {size.max:,}" + (" rollouts" if facts.unit == "rollout" else "")
     if size.min < size.max:
         sizes = f"of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
-        counts = list(size.counts.values())
-        step = -(-len(counts) // WIDEST)
-        sums = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
-        histogram = [f"{size.min:,} |{blocks(sums)}| {size.max:,}   number of groups by size"]
     singletons = f", {count(facts.singletons, 'group')} with a single reward" if facts.singletons else ""
     where = [clean(note) for note in facts.notes if note.startswith("where ")]
-    yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {facts.key_note}"), *where, *histogram]
+    yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {facts.key_note}"), *where]
 
 
 def _of_columns(facts: Inspected) -> list[str]:
@@ -364,7 +346,7 @@ def _zero_variance(facts: Inspected) -> Sections:
     split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
     split += [f"{constant.nearly:,} nearly equal"] if constant.nearly else []
     some = f"{percent(constant.share)} of the groups: {', '.join(split)}"
-    yield label, [some if constant.groups else f"none: rewards differ in {every_group(facts)}"]
+    yield label, [some if constant.groups else "none: rewards differ in every group that can be compared"]
 
 
 def _other_sizes(facts: Inspected) -> Sections:
@@ -415,8 +397,7 @@ def _duplicates(facts: Inspected) -> Sections:
     if same is None or same.share is None:
         return
     repeated = f"{same.rows:,} of the texts ({percent(same.share)}) repeat another text of their group"
-    of_one_text = f"; {count(same.all_the_same, 'group')} with a single text" if same.all_the_same else ""
-    yield "duplicates", [clean(f"{repeated}{of_one_text}" if same.rows else f"none in {same.column}")]
+    yield "duplicates", [clean(repeated if same.rows else f"none in {same.column}")]
 
 
 def _off_policy(facts: Inspected) -> Sections:

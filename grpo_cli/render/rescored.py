@@ -72,22 +72,15 @@ def _sections(facts: Rescored) -> Sections:
     yield "agreement", [f"{percent(agree.share)} exactly{''.join(known)}", changes]
     has, total = groups.with_gradient, advantage.total
     gradient = [f"{has.before:,} of {count(groups.groups, 'group')} with the old rewards, {has.now:,} with the new"]
-    for word, part in (("gained by", groups.gained), ("lost by", groups.lost)):
-        if part.groups:
-            more = ", ..." if part.groups > len(part.keys) else ""
-            gradient.append(f"{word} {part.groups:,}: {', '.join(labels_of(part.keys, KEY))}{more}")
+    gradient.append(f"gained by {groups.gained:,}, lost by {groups.lost:,}")
     yield "gradient", gradient
-    signs = [
-        counted(advantage.sign_changes, "changes sign", "change sign"),
-        counted(advantage.first_signs, "is no longer 0", "are no longer 0"),
-        counted(advantage.lost_signs, "becomes 0", "become 0"),
-    ]
+    signs = counted(advantage.sign_changes, "changes sign", "change sign") or "none changes sign"
     change, grown = "", total.change
     if grown is not None:
         change = f" ({'+' * (grown > 0)}{number(100 * grown, digits=3)}%)"
     size = f"total |A| {number(total.before)} to {number(total.now)}{change}"
     yield "advantages", [
-        f"{', '.join(filter(None, signs)) or 'none changes sign or becomes 0'} ({advantage.method})",
+        f"{signs} ({advantage.method})",
         f"{size}, moved by {number(advantage.moved)}",
     ]  # fmt: skip
     if parts := list(_correlations(facts.depends_on)):

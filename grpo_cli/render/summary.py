@@ -7,7 +7,6 @@ Colour alone never carries information, and warnings come last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from rich.console import Console
@@ -30,7 +29,7 @@ from grpo_cli.render.text import (
     text_outcomes,
 )
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
-from grpo_cli.stats.facts import Reason, Skipped, SkippedGroup, ZeroVariance, every_group, marked_lines
+from grpo_cli.stats.facts import Reason, Skipped, ZeroVariance, marked_lines
 from grpo_cli.stats.verdicts import equal_at, label_of_equal, percent
 from grpo_cli.values.key_text import labels_of
 from grpo_cli.write.token_lists import OnTokens
@@ -40,7 +39,7 @@ Section = Callable[[Facts], Sections]
 
 SCREEN: Final = 23  # lines of a small terminal, below the command
 LEAST: Final = 3  # lines of a formula that are always shown
-KEY: Final = 32  # at least this many characters of the key of a skipped group are shown
+KEY: Final = 40  # characters of the key of a skipped group
 
 
 def render(facts: Facts | FactsOfParts, console: Console) -> None:
@@ -61,8 +60,7 @@ def render(facts: Facts | FactsOfParts, console: Console) -> None:
 
 def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, screen: int | None = None) -> None:
     """Print blocks; without warnings on one screen, if needed without empty lines and the end of a long formula."""
-    skipped = [_labelled(skip, sheet.width) for skip in (*facts.skipped, *facts.kept)]
-    blocks = [rows(block, replace(facts, skipped=skipped)) for block in parts]
+    blocks = [rows(block, facts) for block in parts]
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
@@ -153,7 +151,9 @@ def zero_variance(facts: Facts) -> Sections:
     if constant.share is None:
         yield label, ["no group has two scored rows"]
         return
-    lines = [_constant(constant, facts.plan) if constant.groups else f"none: rewards differ in {every_group(facts)}"]
+    lines = ["none: rewards differ in every group that can be compared"]
+    if constant.groups:
+        lines = [_constant(constant, facts.plan)]
     if nearly := constant.nearly:
         lines.append(f"{count(nearly, 'group')} more with nearly equal rewards (relative spread <= 1e-9)")
     skipped = _skipped(facts, "zero-variance")
@@ -235,24 +235,17 @@ BLOCKS: Final[tuple[tuple[Section, ...], ...]] = (
 BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 
 
-def _labelled(skip: Skipped, width: int) -> Skipped:
-    """The skipped groups with labels instead of keys, short enough for one line if the terminal is wide."""
-    room = width // max(len(skip.keys), 1) - len(" (reward 0.5); ")
-    labels = labels_of([group.key for group in skip.keys], max(KEY, room))
-    groups = [SkippedGroup(label, group.reward) for group, label in zip(skip.keys, labels, strict=True)]
-    return replace(skip, keys=groups)
-
-
 def _skipped(facts: Facts, reason: Reason) -> Skipped:
     """The groups that were skipped for a reason, or kept in spite of it."""
-    return next((skip for skip in facts.skipped if skip.reason == reason), Skipped(reason, 0, 0, ()))
+    return next((skip for skip in (*facts.skipped, *facts.kept) if skip.reason == reason), Skipped(reason, 0, 0, ()))
 
 
 def _keys(skip: Skipped, word: str) -> list[str]:
     """The first of the groups, each with its reward after `word`."""
     rest = skip.groups - len(skip.keys)
+    labels = labels_of([group.key for group in skip.keys], KEY)
     keys = [
-        group.key + (f" ({word} {number(group.reward)})" if word and group.reward is not None else "")
-        for group in skip.keys
+        label + (f" ({word} {number(group.reward)})" if word and group.reward is not None else "")
+        for label, group in zip(labels, skip.keys, strict=True)
     ]
     return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")] if keys else []

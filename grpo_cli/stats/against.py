@@ -213,9 +213,10 @@ def matched(now: Inspection, before: Inspection) -> Matched:
     scored = [_scored_prompts(*each) for each in zip(keys, (now, before), strict=True)]
     both = scored[0].join(scored[1], "key", how="semi", maintain_order="left")
     if not len(both):
-        examples = " and ".join(str(of_run["words"][0]) for of_run in scored)
-        wrong = f"no prompt is in both runs ({', '.join(names)} is {examples})"
-        raise DataError(wrong, "give --group NAME with a key that is the same in both, such as the prompt")
+        raise DataError(
+            f"no prompt is in both runs (matched by {', '.join(names)})",
+            "give --group NAME with a key that is the same in both, such as the prompt",
+        )
     return Matched((now, before), names, keys, scored, both)
 
 
@@ -278,11 +279,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
     """The columns of the key except step-like columns; they must be the same in both runs."""
     kept = [prompt_columns(run.narrow) for run in (now, before)]
     if not kept[0] or kept[0] != kept[1]:
-        keys = " and ".join(", ".join(run.narrow.key_words) or "blocks" for run in (now, before))
-        prompts = {run.columns.get("prompt") for run in (now, before)}
-        same = prompts.pop() if len(prompts) == 1 else None
-        cure = f"add --group {same}, the prompt in both" if same else "name the prompt with --group"
-        raise DataError(f"the two runs have different group keys ({keys})", cure)
+        raise DataError("the two runs have different group keys", "name the prompt with --group")
     return kept[0]
 
 

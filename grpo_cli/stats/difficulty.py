@@ -239,14 +239,9 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     codes, rewards = known["group"].to_numpy(), known[".reward"]
     sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant
     sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
-    found = few(rewards)
-    if found is None or not found[0]:
-        pairs = encode([known["group"], rewards], len(known))
-        size, of_pairs = sizes.take(codes.take(pairs.first.to_numpy())), np.bincount(pairs.codes.to_numpy())
-        return _summed(_times(size, of_pairs))
-    # For few values, a pass for each takes half the time.
-    counts = (np.bincount(codes[(rewards == value).to_numpy()], minlength=len(sizes)) for value in found[0])
-    return _summed(pl.concat(_summed(_times(sizes, of_value)) for of_value in counts))
+    pairs = encode([known["group"], rewards], len(known))
+    size, of_pairs = sizes.take(codes.take(pairs.first.to_numpy())), np.bincount(pairs.codes.to_numpy())
+    return _summed(_times(size, of_pairs))
 
 
 def _times(sizes: Index, counts: Index) -> pl.DataFrame:

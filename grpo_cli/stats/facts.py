@@ -33,6 +33,7 @@ Unit = Literal["row", "rollout"]
 
 VERSION: Final = 1
 LISTED: Final = 10  # keys listed for each reason
+OF_BLOCK: Final = " (in the first such block of the stream)"  # ends a warning whose numbers are those of one block
 MARKED: Final[Mapping[MarkKind, str]] = {
     "left_out": "left out of their groups",
     "masked": "masked: not trained on, the rewards count",
@@ -262,17 +263,9 @@ def distribution(values: pl.Series) -> Distribution:
         quartiles = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()
         histogram = BinCounts(edges.tolist(), np.sum(counted, axis=0).tolist())
     elif numbers.count:
-        quartiles = _quartiles_of_counts(*known)
+        quartiles = np.quantile(np.repeat(*known), [0.25, 0.5, 0.75]).tolist()
         histogram = ValueCounts(*known)
     return Distribution(count=numbers.count, **numbers.facts(), quartiles=quartiles, histogram=histogram)
-
-
-def _quartiles_of_counts(values: Sequence[float], counts: Sequence[int]) -> list[float]:
-    """Quartiles by linear interpolation between the nearest ranks, from distinct values and their counts."""
-    ends = np.cumsum(counts)
-    ranks = np.array([0.25, 0.5, 0.75]) * (ends[-1] - 1)
-    low, high = (np.take(values, np.searchsorted(ends, at, side="right")) for at in (np.floor(ranks), np.ceil(ranks)))
-    return [float(value) for value in low + (high - low) * (ranks - np.floor(ranks))]
 
 
 def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vector]:
@@ -434,7 +427,6 @@ class Tally:
     skipped: dict[Reason, Skipped] = field(default_factory=dict)  # by reason; includes groups that are kept
     reading: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    repeated: Counter[str] = field(default_factory=Counter)  # later blocks with a warning, by its text without numbers
 
     @classmethod
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
@@ -507,13 +499,13 @@ class Tally:
             skipped=skipped,
             reading=block.reading or self.reading,
             warnings=(*self.warnings, *(text for text in block.warnings if _form(text) not in known_forms)),
-            repeated=self.repeated + Counter(form for form in map(_form, block.warnings) if form in known_forms),
         )
 
     def facts(self, plan: Plan, reward: Distribution | None = None) -> Summary:
-        """The summary; without a distribution of the reward it has no quartiles and no histogram."""
-        counts, numbers = self.counts, self.reward
+        """The summary; without a distribution of the reward it is that of a stream: no quartiles and no histogram."""
+        counts, numbers, warnings = self.counts, self.reward, [*self.warnings]
         if reward is None:
+            warnings = [text + OF_BLOCK * (text != _form(text)) for text in warnings]
             reward = Distribution(count=numbers.count, **numbers.facts(), quartiles=[None] * 3, histogram=None)
         rules = {"zero-variance": plan.groups.zero_variance, "singleton": plan.alone.result}
         kept = {reason for reason, rule in rules.items() if rule == "keep"}
@@ -529,16 +521,10 @@ class Tally:
             status={name: counts[f"status.{name}"] for name in STATUSES},
             skipped=[skip for reason, skip in self.skipped.items() if reason not in kept],
             kept=[skip for reason, skip in self.skipped.items() if reason in kept],
-            warnings=[*map(self._warning, self.warnings), *self._weighed(plan)],
+            warnings=[*warnings, *self._weighed(plan)],
             plan=plan,
             **self.reading | {name: counts[name] for name in COUNTED},
         )
-
-    def _warning(self, text: str) -> str:
-        """The warning; one with numbers, which are those of the first block of a stream, says how many blocks have it."""
-        form = _form(text)
-        blocks = 1 + self.repeated[form] * (form != text)
-        return text if blocks == 1 else f"{text} (the first of {blocks:,} such blocks of the stream)"
 
     def _weighed(self, plan: Plan) -> Iterator[str]:
         """Warn if groups are weighted by solve rate and mean rewards are outside 0..1."""
@@ -600,12 +586,6 @@ def measured(facts: Any, paths: Mapping[str, str]) -> dict[str, Number]:
 def marked_rows(counted: Counter[tuple[MarkKind, str, str]]) -> list[MarkedRows]:
     """The rows that do not count like others, the most first."""
     return [MarkedRows(kind, mark, reason, rows) for (kind, mark, reason), rows in counted.most_common()]
-
-
-def every_group(facts: Summary) -> str:
-    """The groups that can be compared, in words: a group with a single reward cannot."""
-    alone = facts.singletons or facts.unscorable or facts.declared_unscorable or facts.left_out
-    return "every group that can be compared" if alone else "every group"
 
 
 def read_as(narrow: Narrow) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final, Literal, Self, cast
 import numpy as np
 import polars as pl
 
-from grpo_cli.engine.column_stats import Numbers
 from grpo_cli.engine.group_stats import finite_means, finite_stds, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
@@ -77,8 +76,6 @@ class Duplicates:
     column: str
     rows: int
     share: Number
-    groups: int
-    all_the_same: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +137,6 @@ class Inspected(facts.Summary):
     combine: Literal["sum", "normalize"]
     rewards: Mapping[str, RewardColumn]
     components: Components | None
-    mean_without_masked: Number
     failed: int
     difficulty: Difficulty | None
     spread: Spread
@@ -478,7 +474,6 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     if plan.distill.coef:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
     failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
-    others = Numbers.of(inspection.raw.rows[".reward"].filter(~narrow.masked))
     of_summary = {**vars(summary), "plan": plan, "reward": reward, "warnings": warnings}
     said = Inspected(
         **of_summary,
@@ -486,7 +481,6 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         combine=plan.rewards.combine,
         rewards=_by_column(inspection, summary, reward),
         components=_components(inspection, rows),
-        mean_without_masked=others.facts()["mean"] if narrow.masked.any() else None,
         failed=failed,
         difficulty=difficulty.difficulty(groups),
         spread=difficulty.spread(groups, Plan().divisor.ddof),
@@ -566,15 +560,11 @@ def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Dupl
         texts = texts.set(texts.cast(pl.String).is_in(EMPTY), None)  # they repeat nothing
     codes, texts = codes.filter(texts.is_not_null()), texts.drop_nulls()
     distinct = encode([codes, texts], len(codes))
-    distinct_texts = np.bincount(codes.gather(distinct.first).to_numpy())
-    sizes = np.bincount(codes.to_numpy())
     repeated = len(codes) - distinct.size
     return Duplicates(
         column=column,
         rows=repeated,
         share=repeated / len(codes) if len(codes) else None,
-        groups=int((sizes > distinct_texts).sum()),
-        all_the_same=int(((distinct_texts == 1) & (sizes > 1)).sum()),
     )
 
 

@@ -25,7 +25,6 @@ from grpo_cli.values.key_text import cut
 VERSION: Final = 1
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
-LISTED: Final = 3  # groups named of each kind
 LABEL: Final = 120  # characters of a listed group key
 BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
@@ -93,21 +92,13 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Gradients:
-    """How many groups have a gradient under one reward only, and the keys of the first."""
-
-    groups: int
-    keys: Sequence[str]
-
-
-@dataclass(frozen=True)
 class GroupsOfTwo:
     """Groups with a gradient under each reward, and those that gain or lose it."""
 
     groups: int
     with_gradient: NowAndBefore
-    gained: Gradients
-    lost: Gradients
+    gained: int
+    lost: int
 
 
 @dataclass(frozen=True)
@@ -116,8 +107,6 @@ class MovedAdvantages:
 
     rows: int
     sign_changes: int
-    first_signs: int
-    lost_signs: int
     total: Moved
     moved: float
     method: str
@@ -341,12 +330,8 @@ def _table(counts: pl.DataFrame) -> list[Flip] | None:
 def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
     varies, varied = ((side.groups["scored"] > 1) & ~side.groups["constant"] for side in (now, before))
 
-    def which(groups: pl.Series) -> Gradients:
-        codes = groups.arg_true()
-        return Gradients(len(codes), [now.narrow.label(code) for code in codes.head(LISTED)])
-
     both = NowAndBefore(now=int(varies.sum()), before=int(varied.sum()))
-    return GroupsOfTwo(len(varies), both, gained=which(varies & ~varied), lost=which(varied & ~varies))
+    return GroupsOfTwo(len(varies), both, gained=int((varies & ~varied).sum()), lost=int((varied & ~varies).sum()))
 
 
 def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
@@ -355,13 +340,11 @@ def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     both = np.isfinite(x) & np.isfinite(y)
     x, y = x[both], y[both]
     size = EQUAL * math.sqrt(max(float(x @ x), float(y @ y)) / max(len(x), 1))
-    sign, sign_now = ((side > size).astype(np.int8) - (side < -size) for side in (x, y))
+    flips = ((x > size) & (y < -size)) | ((x < -size) & (y > size))
     total, total_now = float(np.abs(x).sum()), float(np.abs(y).sum())
     return MovedAdvantages(
         rows=len(x),
-        sign_changes=int((sign * sign_now < 0).sum()),
-        first_signs=int(((sign == 0) & (sign_now != 0)).sum()),
-        lost_signs=int(((sign != 0) & (sign_now == 0)).sum()),
+        sign_changes=int(flips.sum()),
         total=Moved(total, total_now, total_now / total - 1 if total else None),
         moved=float(np.abs(y - x).sum()),
         method=now.scored.plan.method,
@@ -456,8 +439,8 @@ def verdict(compared: int, reward: TwoRewards, groups: GroupsOfTwo, advantage: M
     moved = f"{advantage.moved:,.0f}" if advantage.moved >= LARGE else f"{advantage.moved:.4g}"
     signs = counted(advantage.sign_changes, "advantage changes sign", "advantages change sign")
     gradients = [
-        counted(groups.gained.groups, "group gains a gradient", "groups gain a gradient"),
-        counted(groups.lost.groups, "group loses its gradient", "groups lose their gradient"),
+        counted(groups.gained, "group gains a gradient", "groups gain a gradient"),
+        counted(groups.lost, "group loses its gradient", "groups lose their gradient"),
     ]
     parts = [
         ", and ".join(filter(None, [f"{reward.changed:,} of {compared:,} rewards change", signs])),

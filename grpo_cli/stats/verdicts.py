@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from grpo_cli.engine.plan import Plan
-from grpo_cli.read.known_names import CONVERSATIONS, PROMPT_TEXTS
 from grpo_cli.read.prompt_check import SeveralPrompts
-from grpo_cli.stats.facts import ZeroVariance, every_group, marks_of
+from grpo_cli.stats.facts import ZeroVariance, marks_of
 from grpo_cli.stats.inspection import Inspected, Inspection
 from grpo_cli.stats.trends import Ends, TrendLine, ends, over_steps
 
@@ -26,8 +22,6 @@ CORRELATED: Final = 0.3
 SURE: Final = 2.6  # standard deviations that chance exceeds once in a hundred times
 AHEAD: Final = 0.1  # a component decides by itself if its correlation is this much above the next one
 REPEATED: Final = 0.05  # share of repeated responses that is too much
-FEW: Final = 0.5  # an effective sample size below this share of the rows is small
-UNEVEN: Final = 2.0  # sizes differ if the largest is this many times the smallest
 EQUAL_AT: Final = ("always solved", "never solved", "all equal between")
 LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
 
@@ -97,20 +91,13 @@ def _course(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[s
 
 
 def _worst(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[str]:
-    """The category with the most such groups, if it has more than chance would give it; else how far apart all are."""
-    known = [(line.zero_variance, line.groups, line) for line in lines if line.zero_variance is not None]
-    if len(known) <= 1:
+    """The categories with the fewest and with the most such groups."""
+    known = sorted((line.zero_variance, str(line.value)) for line in lines if line.zero_variance is not None)
+    if not known:
         return
-    shares, groups = (np.array(numbers, np.float64) for numbers in (list(zip(*known, strict=True))[:2]))
-    at, least, most = int(shares.argmax()), float(shares.min()), float(shares.max())
-    here, there = groups[at], groups.sum() - groups[at]
-    every = shares @ groups / groups.sum()
-    others = (shares @ groups - here * most) / there
-    chance = math.sqrt(every * (1 - every) * (1 / here + 1 / there))
-    if most - others > SURE * chance:
-        yield f"{column} = {known[at][2].value} has the most groups {without}: {percent(most)}, the others {percent(others)}."
-    elif most > least:
-        yield f"No {column} stands out: {percent(least)} to {percent(most)} of the groups are {without}."
+    (least, low), (most, high) = known[0], known[-1]
+    if least < most:
+        yield f"By {column}, {percent(least)} ({low}) to {percent(most)} ({high}) of the groups are {without}."
 
 
 def course(of: Ends, shown: Callable[[float], str]) -> str:
@@ -141,9 +128,8 @@ def _unscorable(facts: Inspected) -> Iterator[str]:
 
 
 def _marked(facts: Inspected) -> Iterator[str]:
-    """Rows that failed or are masked, and how much they move the mean reward."""
-    left_out, masked, rows = facts.left_out, facts.masked, facts.rows
-    mean, others = facts.reward.mean, facts.mean_without_masked
+    """Rows that failed, and what rewards of 0 would do to the mean; rows that are masked."""
+    left_out, masked, rows, mean = facts.left_out, facts.masked, facts.rows, facts.reward.mean
     if left_out:
         scored, zeros = rows - facts.unscorable, ""
         if facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
@@ -151,27 +137,13 @@ def _marked(facts: Inspected) -> Iterator[str]:
             zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
         yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts.marks, 'left_out')}).{zeros}"
     if masked:
-        means = (
-            f": the mean reward is {three(mean)} with them and {three(others)} without"
-            if mean is not None and others is not None
-            else ""
-        )
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
-        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts.marks, 'masked')}). Their rewards count{means}.{cure}"
+        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts.marks, 'masked')}). Their rewards count.{cure}"
 
 
 def _singletons(facts: Inspected) -> Iterator[str]:
     if facts.groups and facts.singletons == facts.groups > 1:
-        names = facts.group_key
-        if {*names} & {*CONVERSATIONS}:
-            why = ": messages may hold the response as well as the prompt. Name the prompt's id with --group, or give --group-size N."
-        elif facts.schema or {*names} & {*PROMPT_TEXTS}:
-            why = ": one sample per prompt, and nothing to compare it with."
-        elif not names:
-            why = ", as --group-size 1 says: advantages need several rewards of a prompt."
-        else:
-            why = f": {', '.join(names)} is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."
-        yield f"Every group has a single reward{why}"
+        yield "Every group has a single reward, and nothing to compare it with. If prompts were sampled several times, name the prompt's id with --group, or give --group-size N."
     elif facts.singletons:
         share = percent(facts.singletons / facts.groups)
         have = "group has" if facts.singletons == 1 else "groups have"
@@ -183,7 +155,7 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
     if constant.share is None:
         return
     if not constant.groups:
-        yield f"{every_group(facts).capitalize()} has a gradient: its rewards differ."
+        yield "Every group that can be compared has a gradient: its rewards differ."
         return
     gradient = facts.plan.gives_equal_rewards_0
     comparable = round(constant.groups / constant.share)
@@ -226,12 +198,6 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
 
-def _nearly(facts: Inspected) -> Iterator[str]:
-    nearly = facts.zero_variance.nearly
-    if nearly:
-        yield f"{nearly:,} {'group is' if nearly == 1 else 'groups are'} nearly without a gradient (relative spread <= 1e-9): rounding noise, which dividing by the std would blow up."
-
-
 def _components(facts: Inspected) -> Iterator[str]:
     for name, column in facts.rewards.items():
         share = column.zero_variance_share
@@ -244,12 +210,6 @@ def _components(facts: Inspected) -> Iterator[str]:
         alone = len(sizes) == 1 or sizes[0] - sizes[1] >= AHEAD
         who = f"{components.decides} decides the advantage" if alone else "No single component decides the advantage"
         yield f"{who}: within groups its correlation is {', '.join(f'{value:+.2f} with {name}' for name, value in closest.items())}."
-
-
-def _uneven(facts: Inspected) -> Iterator[str]:
-    size = facts.group_sizes
-    if size.max >= UNEVEN * size.min and size.min > 1:
-        yield f"Group sizes differ: {size.min:,} to {size.max:,} {facts.unit}s. --expect-size N stops at any other size."
 
 
 def _length(facts: Inspected) -> Iterator[str]:
@@ -270,15 +230,6 @@ def _duplicates(facts: Inspected) -> Iterator[str]:
         yield f"{percent(share)} of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"
 
 
-def _effective_sample_size(facts: Inspected) -> Iterator[str]:
-    unit = facts.unit
-    size, live = facts.effective_rows, facts.live_rows
-    if size is not None and 0 < size < FEW * live:
-        exact = f"{size:,.0f}" if size >= 1000 else f"{size:.4g}"  # noqa: PLR2004 - four digits, as beside it
-        yield f"The effective sample size is {exact} of {live:,} {unit}s in groups with a gradient: a few {unit}s dominate."
-
-
 RULES: Final = (
-    _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _nearly, _duplicates, _length,
-    _effective_sample_size, _uneven,
+    _trend, _marked, _singletons, _zero_variance, _larger_groups, _components, _unscorable, _duplicates, _length,
 )  # fmt: skip

@@ -170,7 +170,7 @@ def test_the_course_of_a_run_stands_above_a_table_over_another_column() -> None:
     out = ran("inspect steps.jsonl -g prompt_id,step --by prompt_id", COLUMNS="80").out
     assert re.search(r"^mean +▁▃▆█  0.1875 to 0.75$", out, re.MULTILINE)
     assert "verdict        Over 4 steps, the mean reward goes from 0.188 to 0.75" in out
-    assert "No prompt_id stands out: 25% to 50% of the groups" in out
+    assert "By prompt_id, 25% (p0) to 50% (p3) of the groups" in " ".join(out.split())
     assert facts_of("inspect steps.jsonl -g prompt_id,step --by prompt_id")["steps"]["column"] == "step"
     assert "steps" not in facts_of("inspect steps.jsonl -g prompt_id,step --by step")
 

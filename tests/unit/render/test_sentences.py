@@ -211,8 +211,7 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
         assert ("no gradient", sentence) in lines
     else:
         said = next(line for label, line in lines if label == "no gradient")
-        assert said.removesuffix(" that can be compared") == "none: rewards differ in every group"
-        assert said.endswith("compared") or comparable == len(counts)
+        assert said == "none: rewards differ in every group that can be compared"
     assert times(r" (\d+) (?:are|is) 0", lines, "advantages") == advantages.count(0.0)
     assert times(r" (\d+) null", lines, "advantages") == advantages.count(None)
 
@@ -249,11 +248,6 @@ def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: O
     }
     for sentence, expected in claims.items():
         assert bool(re.search(sentence, verdict)) == bool(expected), (sentence, verdict)
-    if rows.masked and rows.voting:
-        others = [reward for row in rows.rows if not row["masked"] and (reward := rows.reward(row)) is not None]
-        with_them, without = one(r"mean reward is ([\d.]+) with them and ([\d.]+) without", [("", verdict)], "")
-        assert float(with_them) == pytest.approx(statistics.mean(rows.rewards), abs=6e-4)
-        assert float(without) == pytest.approx(statistics.mean(others), abs=6e-4)
 
 
 def percent(part: int, whole: int) -> str:

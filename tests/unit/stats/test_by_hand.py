@@ -30,7 +30,7 @@ def test_a_constant_column_has_no_correlation() -> None:
 
 QUIET: dict[str, Any] = {
     "rows": 100, "groups": 10, "singletons": 0, "unscorable": 0, "declared_unscorable": 0, "notes": [], "warnings": [],
-    "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5}, "mean_without_masked": None,
+    "left_out": 0, "masked": 0, "marks": [], "reward": {"mean": 0.5},
     "group_sizes": {"min": 10, "median": 10, "max": 10},
     "zero_variance": {"share": 0.0, "groups": 0, "nearly": 0, "all_best": 0, "all_worst": 0, "other": 0},
     "at_size": [], "rewards": {"reward": {"zero_variance_share": 0.0, "weight": 1, "count": 100, "min": 0.0, "max": 1.0}}, "components": None,
@@ -67,14 +67,11 @@ def _attributes(value: Any) -> Any:
         ({"unscorable": 2, "declared_unscorable": 2}, "2 rows (2%) have no finite reward. compute leaves them out, as the schema says."),
         ({"left_out": 5, "failed": 5, "unscorable": 5, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "timeout", "rows": 5}]}, "5% of the rows are left out of their groups (ok is false: timeout 5)."),
         ({"left_out": 50, "failed": 50, "unscorable": 75, "declared_unscorable": 50, "marks": [{"kind": "left_out", "mark": "ok is false", "reason": "", "rows": 50}]}, "50% of the rows are left out of their groups (ok is false). As rewards of 0 they would lower the mean from 0.5 to 0.167."),
-        ({"masked": 4, "mean_without_masked": 0.52, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}, "4% of the rows are masked (remove_sample is true). Their rewards count: the mean reward is 0.5 with them and 0.52 without."),
+        ({"masked": 4, "marks": [{"kind": "masked", "mark": "remove_sample is true", "reason": "", "rows": 4}]}, "4% of the rows are masked (remove_sample is true). Their rewards count."),
         ({"singletons": 1}, "1 group has a single reward and nothing to compare it with: 10%."),
-        ({"singletons": 10, "group_key": ["uid"]}, "Every group has a single reward: uid is probably an id of the rollout, not of the prompt. Name the prompt's column with --group."),
+        ({"singletons": 10, "group_key": ["uid"]}, "Every group has a single reward, and nothing to compare it with. If prompts were sampled several times, name the prompt's id with --group, or give --group-size N."),
         ({"length": {"within_groups": -0.3, "rows": 100}}, "Within groups, longer responses get lower rewards (correlation -0.30): is length being rewarded?"),
         ({"duplicates": {"share": 0.05}}, "5% of the responses repeat another response of their group: is the temperature too low, or was a file read twice?"),
-        ({"effective_rows": 28.5571}, "The effective sample size is 28.56 of 100 rows in groups with a gradient: a few rows dominate."),
-        ({"effective_rows": 49.0}, "The effective sample size is 49 of 100 rows in groups with a gradient: a few rows dominate."),
-        ({"group_sizes": {"min": 5, "median": 8, "max": 10}}, "Group sizes differ: 5 to 10 rows. --expect-size N stops at any other size."),
     ],
 )  # fmt: skip
 def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) -> None:
@@ -88,14 +85,10 @@ def test_each_sentence_has_its_numbers(change: dict[str, Any], sentence: str) ->
         {"length": {"within_groups": 0.9, "rows": 18}},  # chance does as much with so few rows
         {"duplicates": {"share": 0.049}},
         {"duplicates": {"share": 0.5}, "warnings": [SeveralPrompts("the key names no prompt")]},
-        {"effective_rows": 50.0},
-        {"effective_rows": 30.0, "live_rows": 40},  # the others are single rows and constant groups
-        {"group_sizes": {"min": 6, "median": 8, "max": 11}},
-        {"group_sizes": {"min": 1, "median": 8, "max": 11}},
     ],
 )
 def test_what_is_within_bounds_is_not_mentioned(change: dict[str, Any]) -> None:
-    assert verdicts(facts(**change)) == ["Every group has a gradient: its rewards differ."]
+    assert verdicts(facts(**change)) == ["Every group that can be compared has a gradient: its rewards differ."]
 
 
 def test_larger_groups_are_not_suggested_for_a_small_gain() -> None:
@@ -166,7 +159,7 @@ def test_a_trend_is_told_as_often_as_its_line_is_no_chance() -> None:
     assert sum(told[:200]) <= 6 and sum(told[200:]) >= 195
 
 
-def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
+def test_a_run_is_a_sentence_and_of_categories_the_best_and_the_worst_are_named() -> None:
     """Of ten steps, the first two and the last two are compared, each with its rows."""
 
     def line(value: object, mean: float, rows: int = 8, zero_variance: float | None = 0.5) -> dict[str, Any]:
@@ -197,12 +190,11 @@ def test_a_run_is_a_sentence_and_of_categories_the_worst_is_named() -> None:
         return verdicts(facts(by={"column": "env", "lines": lines}))[0]
 
     assert of_categories(code=0.1, math=0.6, web=0.2, new=None) == (
-        "env = math has the most groups without a gradient: 60%, the others 15%."
+        "By env, 10% (code) to 60% (math) of the groups are without a gradient."
     )
-    assert of_categories(code=0.3, math=0.5) == "No env stands out: 30% to 50% of the groups are without a gradient."
     assert "env" not in of_categories(code=0.5, math=0.5)
     both = {
         "by": {"column": "env", "lines": [line("code", 0.5), line("math", 0.5, zero_variance=0.0)]},
         "steps": {"column": "step", "lines": two},
     }
-    assert [text.split()[0] for text in verdicts(facts(**both))[:2]] == ["Over", "env"]
+    assert [text.split()[0] for text in verdicts(facts(**both))[:2]] == ["Over", "By"]

@@ -296,8 +296,6 @@ def test_duplicates_are_texts_that_an_earlier_row_of_the_group_has(texts: list[t
         "column": "completion",
         "rows": sum(repeated),
         "share": sum(repeated) / known if known else None,
-        "groups": sum(map(bool, repeated)),
-        "all_the_same": sum(len(some) > 1 and len(set(some)) == 1 for some in groups.values()),
     }
 
 
@@ -359,10 +357,10 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
     assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
 
 
-def test_groups_of_one_row_are_inspected_and_their_key_is_doubted() -> None:
+def test_groups_of_one_row_are_inspected_and_another_key_is_asked_for() -> None:
     found = looked([[1.0], [0.0], [1.0]]).facts
     assert (found.singletons, found.zero_variance.share, found.at_size) == (3, None, [])
-    assert "prompt_id is probably an id of the rollout" in verdicts(found)[0]
+    assert "name the prompt's id with --group" in verdicts(found)[0]
 
 
 def test_no_reward_at_all_is_no_reason_to_stop() -> None:
