@@ -22,8 +22,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 _LISTED: Final = 6  # names near an unknown name that are listed, at most
 _FEW: Final = 16  # if no name is near, all known names are listed, unless there are more and a command lists them
-_LONG: Final = 6  # names of this many letters or more may have two typos
-_PART: Final = 3  # letters that are enough for a match inside a name
+_TYPOS: Final = 2  # in a name, at most: one in three letters
 _SAID: Final = 400  # characters of what is wrong that are shown: a value that it repeats may have megabytes
 
 
@@ -141,21 +140,15 @@ class PluginError(UsageError):
 
 
 def near_names(name: str, known: Collection[str]) -> list[str]:
-    """The names that begin with this one, else the name that it is a typo of, else those that contain it."""
+    """The names that begin with this one, else the name that it is a typo of."""
     low, *texts = (text.lower().lstrip("-").replace("_", "-") for text in (name, *known))
     names = dict(zip(known, texts, strict=True))
     begun = [other for other, text in names.items() if low and text.startswith(low)]
-    if 1 < len(begun) < len(names):
+    if len(begun) > 1:
         return begun
-    allowed = 1 if len(low) < _LONG else 2
-    steps = {other: edits(low, text) for other, text in names.items() if abs(len(low) - len(text)) <= allowed}
-    slips = [
-        other for other, number in steps.items() if number <= allowed and number < max(len(low), len(names[other]))
-    ]
-    if slips:
-        return [min(slips, key=steps.__getitem__)]
-    inside = [other for other, text in names.items() if len(low) >= _PART and low in text]
-    return inside if len(inside) < len(names) else []
+    steps = {other: edits(low, text) for other, text in names.items()}
+    nearest = min(steps, key=steps.__getitem__, default="")
+    return [nearest] if steps and steps[nearest] <= min(len(low) // 3, _TYPOS) else begun
 
 
 def edits(name: str, other: str) -> int:

@@ -1,7 +1,6 @@
 """The grammar of conditions: `0.1 <= mean <= 0.9 and std > 0`.
 
-Comparisons (chained, as in mathematics), `is null`, `and`, `or`, `not`, brackets, + - * /, numbers, true and false, quoted text and
-names. It is a subset of Python's expressions, so there is no second grammar to learn.
+Comparisons (chained, as in mathematics), `is null`, `and`, `or`, `not`, brackets, numbers, true and false, quoted text and names. It is a subset of Python's expressions, so there is no second grammar to learn.
 """
 
 from __future__ import annotations
@@ -27,9 +26,6 @@ _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.GtE: operator.ge, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
 _MIRRORED: Final = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
-_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -76,9 +72,8 @@ class Filter:
         if rows and not condition.names:
             raise UsageError(f"{text!r} names no column", example)
         for name in condition.names:
-            if known and name not in known:  # where it is the beginning of a-name, that one was meant
-                written = re.search(rf"\b{re.escape(name)}(-[a-z]\w*)*", text)
-                raise UnknownName.among("quantity", written[0] if written else name, known)
+            if known and name not in known:
+                raise UnknownName.among("quantity", name, known)
         return condition
 
     @property
@@ -164,8 +159,8 @@ NULL: Final = "null"
 _WORDS: Final[Mapping[str, float | None]] = {NULL: None, "true": 1.0, "false": 0.0}
 _INTEGERS: Final = 1 << 127
 _ALLOWED: Final = (
-    ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Name, ast.Load,
-    ast.Constant, ast.Is, ast.IsNot, *_COMPARE, *_ARITHMETIC,
+    ast.Compare, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Name, ast.Load,
+    ast.Constant, ast.Is, ast.IsNot, *_COMPARE,
 )  # fmt: skip
 
 
@@ -270,14 +265,5 @@ def _term(node: ast.expr) -> pl.Expr:
                 value = float(value) if value <= sys.float_info.max else math.inf
             return pl.lit(value)
         case ast.UnaryOp(op=ast.USub()):
-            return _finite(0.0 - _term(node.operand).cast(pl.Float64))
-        case ast.BinOp():
-            left, right = (_term(part).cast(pl.Float64) for part in (node.left, node.right))
-            left, right = (pl.when(side.is_finite()).then(side) for side in (left, right))
-            right = pl.when(right != 0).then(right) if isinstance(node.op, ast.Div) else right
-            return _finite(_ARITHMETIC[type(node.op)](left, right))
+            return 0.0 - _term(node.operand).cast(pl.Float64)
     return _condition(node).cast(pl.Float64)
-
-
-def _finite(value: pl.Expr) -> pl.Expr:
-    return value.fill_nan(None)

@@ -26,7 +26,7 @@ from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, label, refuse_changed
 from grpo_cli.runs.asked import condition_of, made, output_of
 from grpo_cli.schemas.table import NONE, items
-from grpo_cli.values.cells import JSON_TEXT, Field, canonical, nameless
+from grpo_cli.values.cells import JSON_TEXT, Field, nameless
 from grpo_cli.values.column_types import Contents
 from grpo_cli.values.paths import Absent, absent, splits
 from grpo_cli.write.outputs import (
@@ -47,6 +47,7 @@ _TAKES: Final = "numbers, texts, true and false, and lists of numbers can be add
 _ONE_KIND: Final = (
     "a column takes numbers of 64 bits, Unicode texts, true and false, or lists of numbers, all of one kind"
 )
+_OTHER_KEYS: Final = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
 _TRUTHS: Final = {"true": True, "True": True, "false": False, "False": False}
 _KEY: Final = "\0key"  # no column of a user
 _DIGITS: Final = 17  # with more, a float is not the number that was written
@@ -278,7 +279,7 @@ def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
     """The columns to add, by their new names."""
     new: dict[str, str] = {}
     for text in chosen:
-        name, other = next((cut for cut in cuts(text) if cut[0] in columns), (text.split("=")[0], ""))
+        name, _, other = (text, "", "") if text in columns else text.partition("=")
         if name not in columns:
             raise UnknownName.among("column", name, columns)
         if (other or name) in new:
@@ -319,12 +320,6 @@ def _lost(frame: pl.DataFrame, target: Target) -> Iterator[str]:
 # --- by key --------------------------------------------------------------------------------------------
 
 
-def cuts(text: str) -> list[tuple[str, str]]:
-    """The ways to read NAME or NAME=OTHER, where names may have = as well: first all of it as one name."""
-    parts = text.split("=")
-    return [("=".join(parts[:at]), "=".join(parts[at:])) for at in (len(parts), *range(1, len(parts)))]
-
-
 def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
     """The key columns of a file, each with that of the other table: of `COL`, or of `HERE=THERE`.
 
@@ -332,8 +327,8 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for text in (name for item in texts for name in items(item) if name):
-        ways = [(here, there or text) for here, there in cuts(text)]
-        here, there = next((way for way in ways if has(table, way[0]) and has(other, way[1])), ways[:2][-1])
+        here, _, there = (text, "", "") if text in table.columns() else text.partition("=")
+        there = there or here
         for side, name in ((table, here), (other, there)):
             if not has(side, name) and (near_names(name, side.columns()) or not side.format.watches):
                 raise absent(name, side.name, side.columns())
@@ -372,7 +367,8 @@ def joined(
     there = places != NOWHERE
     matched, rows = int(there.sum()), len(places)
     if rows and not matched:
-        raise _none(table, other, on, scanned.frame, theirs)
+        by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
+        raise DataError(f"no row of {table.name} is in {other.name} (by {by})", _OTHER_KEYS)
     unmatched, unused = rows - matched, len(used) - int(used.sum())
     facts = Joined(
         on=on,
@@ -397,14 +393,3 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
             raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
     key, *means = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True).mean().get_columns()
     return pl.DataFrame(means), Keyed(keyed.mine, key.to_numpy(), keyed.size)
-
-
-def _none(table: Table, other: Table, on: Mapping[str, str], mine: pl.DataFrame, theirs: pl.DataFrame) -> DataError:
-    """The error if no key is in both, with the first of each."""
-    first = [
-        ", ".join(short((canonical(key.drop_nulls()[:1]).to_list() or ["null"])[0]) for key in side)
-        for side in (mine, theirs)
-    ]
-    by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
-    what = f"no row of {table.name} is in {other.name} (by {by}: the first are {first[0]} and {first[1]})"
-    return DataError(what, "--on takes both names if they differ (HERE=THERE); a number and a text are different keys")

@@ -113,7 +113,7 @@ def test_a_condition_names_any_column_of_the_key_in_backticks(name: str) -> None
 
 PATTERNS = ["^k$", "^.*$", "*", "a b", "size ", "$", "and", "\u00e9 \u00e8"]
 CONDITIONS = [
-    ("{} == 1", [1]), ("2 > {}", [-2, 1]), ("{} + 1 == 2 and std > 0", [1]), ("not {} == 0", [-2, 1]), ("0.5 < {} <= 1", [1]),
+    ("{} == 1", [1]), ("2 > {}", [-2, 1]), ("-{} == -1 and std > 0", [1]), ("not {} == 0", [-2, 1]), ("0.5 < {} <= 1", [1]),
 ]  # fmt: skip
 
 
@@ -162,9 +162,10 @@ def test_a_list_is_cut_at_its_commas_and_not_inside_quotes(text: str, wanted: li
     assert items(text) == wanted
 
 
-def test_new_names_of_added_columns_are_cut_where_a_column_ends(name: str) -> None:
+def test_a_column_whose_name_has_an_equals_sign_is_added_under_its_name(name: str) -> None:
     line = f"add {name} --from {name} -o added.jsonl -q --force"
-    ran(f"{line} --column x=y=z --column acc=1=a=b")
+    ran(f"{line} --column x=y --column acc=1 --replace")
     row = rows_of("added.jsonl")[1]
-    assert (row["z"], row["a=b"]) == (ROWS[1]["x=y"], ROWS[1]["acc=1"])
+    assert (row["x=y"], row["acc=1"]) == (ROWS[1]["x=y"], ROWS[1]["acc=1"])
+    assert "no column named 'x'" in adv(f"{line} --column x=y=z").err
     assert "no column named 'q'" in adv(f"{line} --column q=z").err

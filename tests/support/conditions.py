@@ -10,35 +10,23 @@ from typing import Any
 
 
 class Quantity:
-    """A number or a text; without a value it compares false, and so does what is calculated from it."""
+    """A number or a text; without a value it compares false, and so does its negative."""
 
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, value: Any) -> None:
         self.value = None if isinstance(value, float) and math.isnan(value) else value
 
-
-def _calculates(function: Callable[[Any, Any], Any]) -> Callable[[Quantity, Quantity], Quantity]:
-    def calculated(one: Quantity, other: Quantity) -> Quantity:
-        if one.value is None or other.value is None:
-            return Quantity(None)
-        try:
-            return Quantity(function(one.value, other.value))
-        except (ZeroDivisionError, OverflowError):
-            return Quantity(None)
-
-    return calculated
+    def __neg__(self) -> Quantity:
+        return Quantity(None if self.value is None else -self.value)
 
 
 def _compares(function: Callable[[Any, Any], bool]) -> Callable[[Quantity, Quantity], bool]:
     return lambda one, other: one.value is not None and other.value is not None and function(one.value, other.value)
 
 
-for _name in ("add", "sub", "mul", "truediv"):
-    setattr(Quantity, f"__{_name}__", _calculates(getattr(operator, _name)))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(Quantity, f"__{_name}__", _compares(getattr(operator, _name)))
-Quantity.__neg__ = lambda self: Quantity(0) - self  # type: ignore[operator]
 
 
 def holds(text: str, values: Mapping[str, Any]) -> bool:

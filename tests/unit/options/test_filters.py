@@ -25,7 +25,7 @@ def holds(text: str, **values: Any) -> bool:
 @pytest.mark.parametrize(
     "text",
     [
-        "0 <= std <= mean < n >= 8", "not mean > 1 and n == 8", "2 + 2 * 3 == n", "n - 4 - 2 == 2", "word == 'solved'",
+        "0 <= std <= mean < n >= 8", "not mean > 1 and n == 8", "-1 < mean", "-n == -8", "word == 'solved'",
         "  mean > 0  ", "mean > 0 or mean > 1 and std > 0",
     ],
 )  # fmt: skip
@@ -34,17 +34,8 @@ def test_what_is_true_holds_and_its_opposite_does_not(text: str) -> None:
     assert not holds(f"not ({text})")
 
 
-HUGE = f"1{'0' * 400}"  # too large to calculate with
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "nothing > 0", "nothing <= 0", "-nothing < 1", "mean / std <= 0", "mean / (n - 8) != 0", f"{HUGE} / 3 > mean",
-        f"{HUGE} * mean > 1",
-    ],
-)  # fmt: skip
-def test_a_comparison_with_a_missing_quantity_or_a_division_by_zero_or_an_overflow_is_false(text: str) -> None:
+@pytest.mark.parametrize("text", ["nothing > 0", "nothing <= 0", "-nothing < 1"])
+def test_a_comparison_with_a_missing_quantity_is_false(text: str) -> None:
     assert not holds(text)
 
 
@@ -65,22 +56,7 @@ def test_an_unknown_name_is_refused_with_those_that_are_close_or_all(text: str, 
         holds(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("zero-variance > 0.5", "no quantity named 'zero-variance'; did you mean zero_variance_groups, zero_variance_share?"),
-        ("groups > 1 and zero-variance-share > 0", "no quantity named 'zero-variance-share'; did you mean 'zero_variance_share'?"),
-        ("rows-zero > 0", "no quantity named 'zero'"),
-        ("unknown > 0", "no quantity named 'unknown'; known: rows, rollouts, groups, "),
-    ],
-)  # fmt: skip
-def test_a_name_that_is_written_with_a_hyphen_is_suggested_as_it_is(text: str, says: str) -> None:
-    with pytest.raises(UnknownName, match=re.escape(says)):
-        Filter.parse(text, GATES)
-    assert Filter.parse("rows-groups > 0", GATES).names == ["rows", "groups"]
-
-
-@pytest.mark.parametrize("text", ["mean > 'a'", "word < 1", "word - 1 > 0", "-word > 0"])
+@pytest.mark.parametrize("text", ["mean > 'a'", "word < 1", "-word > 0"])
 def test_what_cannot_be_compared_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError, match=r"cannot (compare|calculate)"):
         holds(text)
@@ -93,6 +69,7 @@ def test_what_cannot_be_compared_is_a_usage_error(text: str) -> None:
         "[1][0] > 0", "{1: 2} == 0", "[x for x in n] == 0", "f'{mean}' == 'a'", "mean > 1 if n > 1 else n > 2",
         "mean in (1, 2)", "mean is None", "2 ** 9 > mean", "n % 2 == 0", "n // 2 == 4", "n & 1 == 0", "n << 2 > 0",
         "~n < 0", "+n > 0", "*mean > 0, 1", "(yield) > 0", "mean > 1j", "mean == ...", "mean == b'a'",
+        "mean / std > 1", "n - 1 > 0", "zero-variance > 0.5", "2 * mean > 1", "mean + 1 > 1",
     ],
 )  # fmt: skip
 def test_the_rest_of_python_is_refused_when_the_condition_is_read(text: str) -> None:
@@ -119,7 +96,7 @@ def test_what_is_no_condition_is_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "mean", "1", "True", "mean + 1", "'a'", "-mean", "not mean", "mean and std", "mean > 0 and n",
+        "mean", "1", "True", "'a'", "-mean", "not mean", "mean and std", "mean > 0 and n",
         "not (mean > 0 or 1)", "(mean and std) > 0", "(not mean) > 0",
     ],
 )  # fmt: skip
@@ -153,13 +130,9 @@ def joined(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def conditions() -> st.SearchStrategy[str]:
-    signs, words = st.sampled_from("+-*/"), st.sampled_from(["and", "or"])
+    words = st.sampled_from(["and", "or"])
     symbols = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
-    terms = st.recursive(
-        NAMES,
-        lambda inner: joined(inner, signs, inner).map("({})".format) | inner.map("-{}".format),
-        max_leaves=4,
-    )
+    terms = NAMES | NAMES.map("-{}".format)
     compared = joined(terms, symbols, terms)
     return st.recursive(
         compared | joined(compared, symbols, terms),
@@ -182,7 +155,7 @@ def test_a_column_of_a_condition_is_the_condition_of_each_row(text: str, rows: l
     assert together == wanted
 
 
-@pytest.mark.parametrize("text", ["1 < a", "0 == a", "1 < (1 / a)", "-1 >= a", "1 < a < 2", "a < 1", "1 < 2 <= a"])
+@pytest.mark.parametrize("text", ["1 < a", "0 == a", "1 < -a", "-1 >= a", "1 < a < 2", "a < 1", "1 < 2 <= a"])
 def test_nothing_holds_of_what_is_missing_in_every_row(text: str) -> None:
     frame = pl.DataFrame({"a": [None, None]}, schema={"a": pl.Float64})
     assert frame.with_columns(found=Filter.parse(text).expression())["found"].to_list() == [False, False]
@@ -197,12 +170,6 @@ def test_texts_are_compared_as_texts() -> None:
     frame = pl.DataFrame({"word": ["solved", None, "failed"]})
     condition = Filter.parse("word == 'solved'")
     assert frame.with_columns(found=condition.expression())["found"].to_list() == [True, False, False]
-
-
-def test_what_is_not_a_number_is_missing() -> None:
-    values = {"a": float("inf")}
-    assert not Filter.parse("a - a != 1").holds(values)
-    assert not pl.DataFrame(values).select(Filter.parse("a - a != 1").expression()).item()
 
 
 def test_a_column_is_compared_with_an_integer_that_no_double_holds() -> None:

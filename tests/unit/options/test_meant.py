@@ -100,9 +100,11 @@ def test_a_swapped_pair_of_letters_finds_the_name(names: tuple[str, ...]) -> Non
             assert name in near_names(slip, names) or len(name) < 6, slip
 
 
-def test_names_that_contain_the_word_are_shown_if_no_name_is_near() -> None:
-    known = ["oat-drgrpo", "areal-gsm8k-drgrpo", "trl-rloo"]
-    assert near_names("drgrpo", known) == known[:2]
+def test_names_that_begin_with_the_word_are_shown_and_none_that_only_contain_it() -> None:
+    known = ["oat-drgrpo", "oat-grpo", "areal-gsm8k-drgrpo"]
+    assert near_names("oat", known) == known[:2]
+    assert near_names("areal", known) == known[2:]
+    assert near_names("drgrpo", known) == []
     assert near_names("x", ["a", "b"]) == []
     assert near_names("", ["a", "b"]) == []
 

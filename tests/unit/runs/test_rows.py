@@ -42,7 +42,7 @@ CONDITIONS: dict[str, Callable[[Row], bool]] = {
     "not kind == 'oom'": lambda row: row["kind"] != "oom",
     "kind != 'oom'": lambda row: row["kind"] is not None and row["kind"] != "oom",
     "score > 0.25": lambda row: row["score"] is not None and row["score"] > 0.25,
-    "score * 2 <= step": lambda row: row["score"] is not None and row["score"] * 2 <= row["step"],
+    "-score < step": lambda row: row["score"] is not None and -row["score"] < row["step"],
     "score is null and step > -1": lambda row: row["score"] is None,
     "ok == true": lambda row: row["ok"],
     "ok == false or env > 'code'": lambda row: not row["ok"] or row["env"] > "code",
@@ -223,7 +223,6 @@ FRAME = pl.DataFrame(
         ("step == 'x'", r"rows step == 'x': step is no text in any row \(1, 2, 3\); texts stand in quotes"),
         ("env > 1", r"rows env > 1: env is no number in any row \(x\); texts stand in quotes"),
         ("env == step", "compares numbers with texts"),
-        ("env + 1 == 'x'", "compares numbers with texts"),
     ],
 )
 def test_a_condition_that_no_row_can_meet_is_refused(rows: str, says: str) -> None:

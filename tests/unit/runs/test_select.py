@@ -64,8 +64,8 @@ def quantities(key: str, rewards: list[float]) -> Any:
     "where",
     [
         "0.1 <= mean <= 0.9 and std > 0", "mean == 1 or size > 4", "not constant == 1",
-        "constant == 0 and solve_rate < 0.5", "prompt_id == 'rare'", "prompt_id != 'rare' and spread / size > 0.2",
-        "std / mean > 1", "max - min == spread", "size > 100",
+        "constant == 0 and solve_rate < 0.5", "prompt_id == 'rare'", "prompt_id != 'rare' and spread > 0.2",
+        "max == spread", "size > 100",
     ],
 )  # fmt: skip
 def test_the_groups_that_stay_are_those_for_which_the_condition_holds(where: str) -> None:
