@@ -16,10 +16,9 @@ import polars as pl
 from grpo_cli.choosing.groups import Choice, bar_of, pick_rows, refuse_below
 from grpo_cli.engine.group_stats import Mask, Segments, finite_rows, group_extremes
 from grpo_cli.engine.moments import Index, Vector
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import UsageError
 from grpo_cli.options.conditions import Filter
 from grpo_cli.read.group_keys import Coded, encode
-from grpo_cli.read.memory import available_memory
 from grpo_cli.read.texts import Hashes
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.difficulty import BANDS, bands, pass_at, solve_rates, solved_counts
@@ -29,7 +28,6 @@ from grpo_cli.stats.inspection import Inspection, score_groups
 BETA: Final = 1.0
 MAX_WEIGHT: Final = 20.0
 _TEXTS: Final = ("prompt", "response", "messages")
-_PAIR: Final = 64  # bytes of memory per pair with --pairs all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +173,8 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     if most is not None:
         codes, lengths = rollouts.codes.astype(np.uint32), rollouts.lengths
         picked = pick_rows(codes, rollouts.rewards, most, "best", 0, lengths)
-        what, which, by = ("reward", "best", rollouts.rewards) if lengths is None else ("length", "shortest", lengths)
-        ties = _tied_groups(rollouts, by, picked)
-        said = f" (in {ties:,} group{'s' * (ties != 1)} others have the same {what}: the first in the file is taken)"
-        rollouts = rollouts.keep(picked, f"not among the {which} {most} of its group{said if ties else ''}")
+        which = "best" if lengths is None else "shortest"
+        rollouts = rollouts.keep(picked, f"not among the {which} {most} of its group")
     if not wanted.keep_duplicates:
         is_first = _first(rollouts.prompts, rollouts.responses)
         rollouts = rollouts.keep(is_first, "duplicates of another group's prompt and response")
@@ -226,26 +222,16 @@ def _distinct(rollouts: Rollouts) -> Mask:
     return kept
 
 
-def _tied_groups(rollouts: Rollouts, by: Vector, picked: Mask) -> int:
-    """The number of groups in which a row with the same value as a picked row was left out."""
-    taken, others = (group_extremes(rollouts.codes[some], by[some], rollouts.height) for some in (picked, ~picked))
-    return int(((taken[0] == others[1]) | (taken[1] == others[0])).sum())
-
-
 # --- pairs -----------------------------------------------------------------------------------------------------
 
 
 def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     """Records with a better and a worse response to one prompt in one group; equal rewards make no pair."""
     of_prompts = _distinct_keys(rollouts.prompts, rollouts.codes)
-    several = of_prompts.size - len(np.unique(rollouts.codes))
     rollouts = replace(rollouts, codes=of_prompts.codes.cast(pl.Int64).to_numpy())
     rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
     codes, rewards = rollouts.codes, rollouts.rewards
-    low, high = group_extremes(codes, rewards, of_prompts.size)
-    equal = (low == high)[codes]
-    alone = (np.bincount(codes, minlength=of_prompts.size) == 1)[codes]
     made = np.array(_PAIRS[wanted.pairs or "extremes"](rollouts))
     margins = rewards[made[0]] - rewards[made[1]]
     wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
@@ -259,19 +245,12 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
         made = made[:, kept]
     better, worse = made[:, np.lexsort(made[::-1])]  # in the order of the better rows, then of the worse ones
     facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes[better]))
-    left_out = (
-        *rollouts.left_out,
-        ("the only row of its group, which makes no pair", int(alone.sum())),
-        ("in groups whose rewards are all equal, which make no pair", int((equal & ~alone).sum())),
-        ("not used in any pair", int((~equal).sum()) - len(np.union1d(better, worse))),
-    )
+    unused = len(rewards) - len(np.union1d(better, worse))
     columns = pl.DataFrame({"chosen_reward": rewards[better], "rejected_reward": rewards[worse]})
-    many = f"{several:,} more prompts than groups: pairs are made within each prompt of a group"
     return Records(
         rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
         columns=columns.with_columns(margin=pl.col("chosen_reward") - pl.col("rejected_reward")),
-        left_out=left_out,
-        warnings=(many,) if several > 0 else (),
+        left_out=(*rollouts.left_out, ("not used in any pair", unused)),
         facts=facts,
     )
 
@@ -299,12 +278,6 @@ def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:
 
 def _all(rollouts: Rollouts) -> tuple[Index, Index]:
     sizes = np.unique(rollouts.codes, return_counts=True)[1]
-    count, memory = int((sizes * (sizes - 1) // 2).sum()), available_memory()
-    if memory is not None and count * _PAIR > memory:
-        raise DataError(
-            f"{count:,} pairs take {count * _PAIR / 1e9:.1f} GB of memory, and {memory / 1e9:.1f} GB are available",
-            "use --pairs adjacent or extremes, or --where",
-        )
     places = np.arange(len(rollouts.rows))
     better, worse = [places[:0]], [places[:0]]
     for away in range(1, sizes.max(initial=0)):

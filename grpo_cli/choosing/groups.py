@@ -425,18 +425,10 @@ def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
 
 def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
     """The error for a name that is not a fact, with a suggestion."""
-    draws = re.fullmatch(r"p(?:ass)?[_@]?(?:at)?_?(\d+)", name, re.IGNORECASE)
-    if draws is not None:
-        shown = name.replace("pass_at_", "pass@")
-        return UnknownName(f"no fact of a group named {shown!r}", f"did you mean 'pass@{int(draws[1]) or 1}'?")
-    if name in OF_RUNS:
-        return UnknownName(f"{name} counts runs, and there is one", "add --against INPUT for each other")
     if name == "length":
         return UnknownName("no length is known", "name the column with --length-column")
-    if "reward" in name.lower():
-        return UnknownName(f"no fact of a group named {name!r}", "use mean, std, min, max or spread")
     listed = [*(fact for fact in known if not fact.startswith("pass_at_")), "pass@K"]
-    return UnknownName.among("fact of a group", name, listed)
+    return UnknownName.among("fact of a group", name.replace("pass_at_", "pass@"), listed)
 
 
 def _dropped(inspection: Inspection, codes: Index, reason: str) -> facts.Dropped:

@@ -323,7 +323,7 @@ _MORE: Final = _of_panels({
                brief="Column with the whole conversation"),
     ),
     SFT: (
-        Option("best", "The best rows of each group (default), all rows above the group mean (with --min-reward: all that reach it), or the shortest that are solved (--solved-at), by the length column or their text.",
+        Option("best", "The best rows of each group (default; of equal ones the first in the file), all rows above the group mean (with --min-reward: all that reach it), or the shortest that are solved (--solved-at), by the length column or their text.",
                spelled="--pick", type=Literal["best", "all-above", "shortest"], brief="Best, above the mean, or shortest solved"),
         Number("min_reward", "Only rows with a reward of at least X."),
         Switch("keep_duplicates", "Keep repeated prompts with the same response (default: within a group the best is kept, across groups the first)."),

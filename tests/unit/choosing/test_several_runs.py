@@ -113,7 +113,7 @@ def test_the_best_or_worst_solved_can_be_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"where": "solved_runs == 0"}, "solved_runs counts runs, and there is one; add against"),
+        ({"where": "solved_runs == 0"}, "no fact of a group named 'solved_runs'; known: "),
         (
             {"where": "mean > 0", "against": ["x.jsonl"]},
             "against counts runs, and .* name neither runs nor solved_runs",

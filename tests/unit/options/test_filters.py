@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from grpo_cli.errors import GateError, UnknownName, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.stats.facts import GATES
 from tests.support import conditions as meaning
 
 VALUES: dict[str, Any] = {"mean": 0.5, "std": 0.0, "n": 8, "nothing": None, "word": "solved"}
