@@ -10,7 +10,7 @@ from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import Given, refuse_beside
-from grpo_cli.options.table import EVERY, command_line
+from grpo_cli.options.table import COMMANDS, EVERY, command_line
 from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
@@ -75,10 +75,17 @@ def _shown(given: Given) -> Inspected | InspectedParts:
 
         view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
     else:
-        names = given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]
-        browse = "" if "-" in given["inputs"] else command_line("browse", {"inputs": names})
-        show(given, found.facts, "inspect.render", browse=browse, asked=given)
+        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), asked=given)
     return found.facts
+
+
+def _browse(given: Given, facts: Inspected | InspectedParts) -> str:
+    """The command that shows the texts of these rows; empty for standard input and for parts."""
+    if "-" in given["inputs"] or isinstance(facts, InspectedParts):
+        return ""
+    here = {"by", "color", "config", "debug", "quiet", "sort"}
+    same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
+    return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
 def looked_at(given: Given, **more: Any) -> Inspection | Parted:
