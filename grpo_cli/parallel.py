@@ -33,13 +33,3 @@ def ahead(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         finally:
             for future in waiting:
                 future.cancel()
-
-
-def one_ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, each produced in a thread while the caller works on the one before."""
-    with ThreadPoolExecutor(1) as pool:
-        end = object()
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]

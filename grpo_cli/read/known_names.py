@@ -125,7 +125,4 @@ LENGTHS: Final = (
     "completion_tokens", "response_tokens", "output_tokens", "num_tokens", "seqlen",
 )  # fmt: skip
 ADVANTAGES: Final = ("advantage", "advantages")
-LIKELY_TEXT: Final = (
-    r"prompt|question|problem|input|instruct|message|convers|completion|response|output|generat|answer|text"
-)
 LIKELY_TOKENS: Final = r"token|mask|_ids|length|_len"

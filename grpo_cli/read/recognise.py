@@ -311,9 +311,8 @@ def _refuse(chosen: Schema, table: Table) -> None:
     if chosen.layout in REFUSED:
         raise NoRewards(f"{table.name}: {chosen.title}: {chosen.refusal}", chosen.hint)
     if not _can_hold(table.format, chosen.layout):
-        others = sorted(format_.name for format_ in registry.FORMATS.values() if _can_hold(format_, chosen.layout))
         wrong = f"{table.name}: the schema {chosen.name} cannot be read from {table.format.name}"
-        raise DataError(wrong, f"it is read from {', '.join(others)}; --schema none reads plain rows")
+        raise DataError(wrong, "--schema none reads plain rows")
 
 
 def _can_hold(known: Reader, layout: str) -> bool:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from itertools import combinations, groupby, takewhile
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self, cast
@@ -20,7 +19,7 @@ from grpo_cli.engine.column_stats import Words
 from grpo_cli.engine.moments import Index
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.files.inputs import spooled
-from grpo_cli.read.known_names import CONVERSATIONS, LIKELY_TEXT, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
+from grpo_cli.read.known_names import CONVERSATIONS, PROMPTS, RESPONSES, STOPS, TEXTS, TRUTHS
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import SHOWN, Table, column_names, label
 from grpo_cli.schemas.table import Schema
@@ -64,8 +63,7 @@ def text_columns(tables: Sequence[Table], named: TextColumns, *, prompt_only: bo
     if found.messages or (found.prompt and (found.response or prompt_only)):
         return found
     missing = "response" if found.prompt else "prompt"
-    likely_first = sorted(names, key=lambda name: re.search(LIKELY_TEXT, name, re.IGNORECASE) is None)
-    listed = ", ".join(likely_first[:20])
+    listed = ", ".join(names[:20])
     flags = (
         "--prompt NAME" if prompt_only else "--prompt NAME and --response NAME; give --messages NAME for a conversation"
     )
@@ -192,8 +190,6 @@ _TURN: Final = re.compile(
     r"|<start_of_turn>([\w-]+)\n?(.*?)(?:<end_of_turn>\n?|(?=<start_of_turn>)|\Z)",
     re.DOTALL,
 )
-# A chat whose marks were left out when it was decoded, as verl writes it: each speaker on a line.
-_DECODED: Final = re.compile(r"^(system|user|assistant|tool)\n", re.MULTILINE)
 _THINKING: Final = re.compile(
     r"\A(?P<before>\s*)<(?P<tag>think|thinking|reasoning)>(?P<inside>.*?)</(?P=tag)>", re.DOTALL
 )
@@ -334,11 +330,6 @@ def _of_text(text: str, speaker: str) -> Iterator[Passage]:
             if _is_message(value) or (isinstance(value, list) and all(map(_is_message, value))):
                 yield from passages_of(value, speaker)
                 return
-    if _DECODED.match(text) is not None:
-        words = _DECODED.split(text if text.endswith("\n") else f"{text}\n")
-        for who, said in zip(words[1::2], words[2::2], strict=True):
-            yield from _with_thoughts(said.strip("\n"), who)
-        return
     at = 0
     for turn in _TURN.finditer(text):
         if text[at : turn.start()].strip():
@@ -417,19 +408,7 @@ def _call(call: Any, who: str) -> Passage:
     inside = function if isinstance(function, dict) else {"name": function, **call}
     arguments = next((inside[name] for name in ("arguments", "input", "args", "kwargs") if name in inside), None)
     arguments = _value(arguments) if isinstance(arguments, str) else arguments
-    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), _arguments(arguments))
-
-
-def _arguments(value: Any) -> str:
-    """Arguments as JSON; a script among them is shown as its lines, not as one line with escapes."""
-    if isinstance(value, dict) and any(isinstance(said, str) and "\n" in said for said in value.values()):
-        return "\n".join(
-            f"{name}:\n{said}"
-            if isinstance(said, str) and "\n" in said
-            else f"{name}: {json.dumps(said, ensure_ascii=False)}"
-            for name, said in value.items()
-        )
-    return _written(value)
+    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), _written(arguments))
 
 
 # --- keys and texts of a few rows, to show to people ---------------------------------------------------------------
@@ -438,8 +417,6 @@ SAMPLE: Final = 1_000  # keys from all over the file, to find what all keys shar
 LISTED: Final = 5
 NUMBER: Final = re.compile(r"#\d{1,15}")
 WIDEST: Final = 10_000  # cells: no key on one line is wider
-LONGEST: Final = 100  # characters of a key that is compared with a misspelled one
-NEAR: Final = 10_000  # keys that are compared with a misspelled one, to suggest the nearest
 
 
 class Labels:
@@ -482,9 +459,10 @@ def code_of(narrow: Narrow, key: str) -> int:
             )
     if NUMBER.fullmatch(key):
         raise DataError(f"there is no group {key}", f"the groups are #1 to #{len(texts)}")
-    near = get_close_matches(key, texts.head(NEAR).str.head(LONGEST).to_list(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the first of {len(texts)} is {cut(plain(texts[0]), SHOWN)!r}"
-    raise DataError(f"no group has the key {key!r} or a text like it in its key", hint)
+    first = cut(plain(texts[0]), SHOWN)
+    raise DataError(
+        f"no group has the key {key!r} or a text like it in its key", f"the first of {len(texts)} is {first!r}"
+    )
 
 
 def _ways(texts: pl.Series, key: str) -> Iterator[pl.Series]:

@@ -209,7 +209,5 @@ def _parsed(name: str, value: Any, place: Callable[[], str]) -> list[float | Non
         return None
     if isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value):
         return list(map(as_number, value))
-    kinds = {type(item) for item in value} if isinstance(value, list) else set()
-    shown = "a list of objects" if dict in kinds else "a list of lists" if list in kinds else short(value)
     cure = "write a list of one number per token, that of the token that was sampled"
-    raise DataError(f"{name} is {shown}, expected a list of numbers", cure, place=place())
+    raise DataError(f"{name} is {short(value)}, expected a list of numbers", cure, place=place())

@@ -218,7 +218,7 @@ def test_the_summary_the_explanation_and_the_parquet_file_say_it() -> None:
         ({"teacher": [-1.0, None, -1.0]}, "teacher is null at token 2"),
         ({"student": [-1.0, math.nan, -1.0]}, "student is nan at token 2"),
         ({"teacher": [-math.inf, -1.0, -1.0]}, "teacher is -inf at token 1"),
-        ({"teacher": [[-1.0]] * 3}, "teacher is a list of lists"),
+        ({"teacher": [[-1.0]] * 3}, "teacher is [[-1.0], [-1.0], [-1.0]], expected"),
         ({"teacher": None}, "without a list in student and teacher"),
         ({"teacher": -1.0}, "teacher is -1.0, expected a list of numbers"),
         ({"n": 2}, "student has 3 numbers, the response 2 tokens"),

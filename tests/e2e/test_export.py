@@ -568,7 +568,7 @@ def test_an_error_asks_for_columns_that_it_does_not_find() -> None:
     done = adv("export in.jsonl --to sft -o -")
     refused(
         done,
-        "no column looks like the prompt (columns: prompt_id, my_output, ask, reward); give --prompt NAME and --response NAME",
+        "no column looks like the prompt (columns: prompt_id, ask, my_output, reward); give --prompt NAME and --response NAME",
     )
     assert "my_output" in done.err
 

@@ -18,7 +18,6 @@ from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, new_footer
 from grpo_cli.formats.parquet.new_footer import Change
 from grpo_cli.formats.parquet.splice import codec
-from grpo_cli.parallel import one_ahead
 from grpo_cli.values.slices import within
 
 _MOST_AT_ONCE: Final = 1 << 16
@@ -80,7 +79,7 @@ def _weave_taken(old: pq.ParquetFile, new: pl.DataFrame, writer: pq.ParquetWrite
     starts = np.cumsum([0, *sizes])[:-1]
     most = max([_MOST_AT_ONCE, *sizes])
     if (np.diff(take) > 0).all():
-        groups = one_ahead(_row_groups(old, take, most))
+        groups = _row_groups(old, take, most)
     else:  # the next portion often begins in the row group where this portion ended
         groups = fetch(take, starts, lru_cache(maxsize=1)(old.read_row_group), most)
     for table, at in groups:

@@ -61,9 +61,7 @@ CALL = {"name": "look", "arguments": '{"at": 1}'}
             "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nyes",
             ["user: hi", "assistant: yes"],
         ),
-        ("system\nbe kind\nuser\nhi\nyou\nassistant\n", ["system: be kind", "user: hi\nyou", "assistant: "]),
-        ("user\nhi\nassistant", ["user: hi", "assistant: "]),
-        ("hi\nuser\nyou", ["response: hi\nuser\nyou"]),
+        ("user\nhi\nassistant\n", ["response: user\nhi\nassistant\n"]),
         ("<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\nyes", ["user: hi", "model: yes"]),
     ],
 )  # fmt: skip
@@ -92,7 +90,7 @@ def test_a_response_without_a_prompt_is_shown(tmp_path: Path) -> None:
 
 
 def test_an_empty_response_is_shown_and_the_turn_that_a_template_opens_is_not(tmp_path: Path) -> None:
-    prompt = "user\nhi\nassistant\n"
+    prompt = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     rows = [
         {"prompt_id": "a", "prompt": prompt, "completion": said, "reward": 1}
         for said in ([], "", "yes", [{"role": "assistant", "content": ""}])

@@ -107,8 +107,8 @@ def test_what_does_not_fit_is_an_error_with_its_row(name: str) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([{"token": "a", "logprob": -1.0}], "a list of objects"),
-        ([[-1.0, -2.0]], "a list of lists"),
+        ([{"token": "a", "logprob": -1.0}], r"t is \[{'token': 'a', 'logprob': -1.0}\], expected a list of numbers"),
+        ([[-1.0, -2.0]], r"t is \[\[-1.0, -2.0\]\], expected a list of numbers"),
         (["-1.0"], "expected a list of numbers"),
         (-1.0, "expected a list of numbers"),
         ({"values": [-1.0]}, "expected a list of numbers"),
@@ -123,7 +123,7 @@ def test_what_is_no_list_of_numbers_is_refused(name: str, value: object, said: s
 def test_one_row_of_another_shape_is_named() -> None:
     rows = [{"id": at // 2, "reward": 1.0, "s": [-1.0, -2.0]} for at in range(2000)]
     write("a.jsonl", [*rows, {"id": 0, "reward": 0.0, "s": [[-1.0]]}])
-    with pytest.raises(DataError, match="a list of lists") as error:
+    with pytest.raises(DataError, match=r"s is \[\[-1.0\]\], expected a list of numbers") as error:
         parts_of(opened("a.jsonl"), "s")
     assert error.value.place.endswith("a.jsonl:2001")
 
