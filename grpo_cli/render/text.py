@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -185,8 +186,16 @@ class Sheet:
             self._print(Text(piece, style=style))
 
     def command(self, label: str, line: str, style: str = "") -> None:
-        """A command to copy, on one line that the terminal wraps."""
-        self._print(Text(f"{label} {line}", style=style))
+        """A command to copy, continued over lines as in a shell."""
+        lines = [label]
+        for word in map(shlex.quote, shlex.split(line)):
+            if cell_len(f"{lines[-1]} {word} \\") <= self.console.width:
+                lines[-1] += f" {word}"
+            else:
+                lines[-1] += " \\"
+                lines.append(f"  {word}")
+        for printed in lines:
+            self._print(Text(printed, style=style))
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their heads, the first column and texts to the left; an empty line follows."""

@@ -131,7 +131,7 @@ def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused(tmp_p
     in_file(tmp_path / "b.jsonl", {"b0": [0.0, 1.0], "b1": [0.0, 1.0]})
     flags = f"--where 'solved_runs == 0' {FLAGS} -o - --against"
     refused = adv(f"select a.jsonl {flags} b.jsonl", cwd=tmp_path)
-    assert "no prompt is in both runs (prompt_id is a0 and b0)" in refused.err
+    assert "no prompt is in both runs (matched by prompt_id)" in refused.err
     assert "both runs are read from standard input" in adv(f"select - {flags} -", stdin=now.read_text()).err
     assert "no such file" in adv(f"select a.jsonl {flags} nowhere.jsonl", cwd=tmp_path).err.lower()
 

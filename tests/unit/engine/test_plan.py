@@ -186,7 +186,7 @@ UNKNOWN = [
     ({"shape.clip.low": 1}, "no field of shape.clip named 'low'; did you mean 'lo'"),
     ({"shape": [{"op": "klip"}]}, "no operation of shape named 'klip'"),
     ({"shape": [{"lo": 1}]}, "no operation of shape named"),
-    ({"estimator.name": "passk", "estimator.kk": 1}, "no parameter of passk named 'kk'; did you mean 'k'"),
+    ({"estimator.name": "passk", "estimator.kk": 1}, "no parameter of passk named 'kk'; known: k, epsilon"),
     ({"estimator.k": 1}, "grpo has no parameters, and 'k' was given"),
 ]
 

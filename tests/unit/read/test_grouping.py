@@ -469,7 +469,7 @@ def test_messages_with_the_answers_are_not_called_prompts() -> None:
     with pytest.raises(DataError, match="messages may contain the responses as well") as caught:
         look(path)
     assert "--group-size N" in caught.value.hint
-    assert any("hold the response" in verdict for verdict in verdicts(inspected(path).facts))
+    assert any("every group has a single reward" in verdict.lower() for verdict in verdicts(inspected(path).facts))
 
 
 # --- the steps of reading, without a run ----------------------------------------------------------------------

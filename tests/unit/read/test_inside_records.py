@@ -506,7 +506,7 @@ def test_a_record_that_is_the_group_is_called_so() -> None:
     assert not [done for done in said if "@parent" in done.out + done.err]
     table, facts, against, _, unknown, chosen, _ = said
     assert table.out.startswith("record,size,") and json.loads(facts.out)["group_key"] == ["record"]
-    assert "different group keys (record and record)" in against.err
+    assert "the two runs have different group keys; name the prompt with --group" in against.err
     assert "nearly, record, pass@K" in unknown.err
     assert [row["prompt"] for row in rows_of("b.jsonl")] == ["p1"] and chosen.status == 0
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from grpo_cli.formats.json_document.lists import _has_one_each
+from grpo_cli.formats.json_document.lists import _is_item_each
 from grpo_cli.read.prompt_check import prompt_of
 from grpo_cli.values.chat import is_message, responds
 from grpo_cli.write.records import before_response, unwrapped
@@ -29,8 +29,8 @@ def test_the_prompt_is_everything_before_the_first_turn_of_the_model(turns: list
 
 @pytest.mark.parametrize("turns", TURNS)
 def test_turns_are_one_thing_and_no_list_with_an_item_for_each_rollout(turns: list[dict[str, Any]]) -> None:
-    assert not _has_one_each(turns, len(turns))
-    assert _has_one_each([{"reward": 1}, {"reward": 2}], 2)
+    assert not _is_item_each(json.dumps(turns), len(turns))
+    assert _is_item_each('[{"reward": 1}, {"reward": 2}]', 2)
 
 
 @pytest.mark.parametrize("turns", TURNS)
