@@ -35,16 +35,8 @@ _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, 
 _ACCESS: Final = "system.posix_acl_access"
 _NOTHING: Final = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some network file systems
-_FULL: Final = "no space left", "free some; choose another -o"
-_LOST: Final = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EFBIG: ("the file would be larger than allowed here", "see ulimit -f"),
-    errno.EIO: (
-        "the disk failed while it was written",
-        "choose another -o",
-    ),  # this disk, if the error names the output
-}
+_LOST: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # some bytes may have been written
+_DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 _log: Final = logging.getLogger(__name__)
 _SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
@@ -325,13 +317,11 @@ def _explained(target: Path) -> Iterator[None]:
 def _refusal(target: Path, error: OSError) -> DataError | None:
     """The error with what the user can do; None if it has nothing to do with the output."""
     place = str(target)
-    if error.errno in _LOST and (error.errno != errno.EIO or error.filename == place):
-        return DataError(*_LOST[error.errno], place=place, written=Written())
-    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        why = os.strerror(error.errno).lower()
-        return DataError(f"cannot be written: {why}", "choose another -o", place=place)
+    # A disk error is of this disk only if it names the output.
+    is_lost = error.errno in _LOST and (error.errno != errno.EIO or error.filename == place)
+    if is_lost or error.errno in _DENIED:
+        written = Written() if is_lost else None
+        return DataError(f"cannot be written: {reason(error)}", "choose another -o", place=place, written=written)
     if error.errno in {errno.ENOENT, errno.ENOTDIR} and not target.parent.is_dir():
         return DataError(f"there is no directory {target.parent}", f"mkdir -p {target.parent}", place=place)
-    if error.errno == errno.ENAMETOOLONG:
-        return DataError("the name is too long for this file system", place=f"{target.name[:40]}...")
     return None

@@ -69,7 +69,7 @@ def test_a_disk_that_fails_while_a_file_is_converted_is_named_in_the_error(
     monkeypatch.setattr("grpo_cli.files.atomic._SyncedFile.write", fails)
     done = adv(f"compute a.jsonl -o {name}")
     assert done.status == 1
-    assert f"{name}: no space left, nothing was written" in done.err
+    assert f"{name}: cannot be written: no space left on device, nothing was written" in done.err
     assert [*files()] == ["a.jsonl"]
 
 
@@ -167,5 +167,8 @@ def test_of_several_outputs_those_that_were_written_before_a_disk_failed_are_cou
     monkeypatch.setattr("os.fsync", sync)
     done = adv(f"{line} --group-within file -o out/ -q")
     assert done.status == 1
-    assert "b.jsonl: no space left; 1 of 3 outputs had been written, the others were not; free some" in done.err
+    assert (
+        "b.jsonl: cannot be written: no space left on device; 1 of 3 outputs had been written, the others were not; choose another -o"
+        in done.err
+    )
     assert [*files(Path("out"))] == ["a.jsonl"]

@@ -44,9 +44,9 @@ def test_an_error_of_a_sync_in_the_background_fails_the_run(
     monkeypatch.setattr(atomic, "_SYNC", sync_once)
     target = tmp_path / "out.jsonl"
     target.write_bytes(b"old")
-    facts = {errno.EIO: "the disk failed while it was written", errno.ENOSPC: "no space left"}[code]
+    facts = {errno.EIO: "input/output error", errno.ENOSPC: "no space left on device"}[code]
     with (
-        pytest.raises(DataError, match=f"out.jsonl: {facts}, nothing was written"),
+        pytest.raises(DataError, match=f"out.jsonl: cannot be written: {facts}, nothing was written"),
         replacing(target, force=True) as sink,
     ):
         sink.write(LARGE)
@@ -60,7 +60,10 @@ def test_an_error_of_the_last_sync_fails_the_run(tmp_path: Path, monkeypatch: py
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(DataError, match="the disk failed"), replacing(tmp_path / "out", force=False) as sink:
+    with (
+        pytest.raises(DataError, match="cannot be written: input/output error"),
+        replacing(tmp_path / "out", force=False) as sink,
+    ):
         sink.write(b"new")
     assert not names_in(tmp_path)
 

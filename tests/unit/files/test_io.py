@@ -238,7 +238,7 @@ def test_a_directory_is_no_output(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "facts"), [(errno.ENOSPC, "no space left"), (errno.EFBIG, "the file would be larger than allowed here")]
+    ("code", "facts"), [(errno.ENOSPC, "no space left on device"), (errno.EFBIG, "file too large")]
 )
 def test_a_full_disk_or_limit_is_one_line(tree: Path, code: int, facts: str) -> None:
     with pytest.raises(DataError, match=facts), replacing("out", force=False):
