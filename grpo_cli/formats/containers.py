@@ -15,7 +15,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
@@ -41,9 +41,6 @@ _TIMES: Final = 200
 _OF_LIST: Final = 64  # bytes that Python needs for a list or an object
 _OF_ITEM: Final = 40  # bytes that Python needs for each of its items
 _SQLITE: Final = b"SQLite format 3\0"
-_JOURNAL: Final = (
-    b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"  # at the beginning of a journal of SQLite, and after a name at its end
-)
 _TRIES: Final = 3  # attempts to copy a database between two commits of its writer
 _PAUSE: Final = 0.1  # seconds between these attempts
 _LAST: Final = 22 + 65_535  # bytes of the end of a zip, with the longest comment
@@ -227,40 +224,31 @@ def database(source: Input) -> Iterator[bytes]:
 
 
 def _copy_database(source: Input, copy: Path) -> None:
-    """Copy a database with the files beside it, in the state between two commits.
-
-    The `-wal` has the latest writes. The `-journal` has the old content of uncommitted rows: without it their new content
-    would be read.
-    """
-    real = os.path.realpath(source.path)
-    beside = (
-        [Path(f"{real}{end}") for end in ("-journal", "-wal")] if type(source) is Input and source.fd is None else []
-    )
+    """Copy a database with the `-wal` beside it, which has the latest writes, in the state between two commits."""
+    is_file = type(source) is Input and source.fd is None
+    real, log = Path(os.path.realpath(source.path)), Path(f"{copy}-wal")
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
-        now = Input.at(source.path) if beside else source
+        now = Input.at(source.path) if is_file else source
         with source.open() as handle, copy.open("wb") as sink:
             copyfileobj(handle, sink)
-        for log in beside:
-            mine = Path(f"{copy}-{log.name.rpartition('-')[2]}")
-            mine.unlink(missing_ok=True)
-            with suppress(FileNotFoundError), opened(inside(log.parent, log.name)) as handle, mine.open("wb") as sink:
-                copyfileobj(handle, sink)
-                _refuse_named_journal(handle, log)
-        if not beside or Input.at(source.path).pin == now.pin:
+        if not is_file:
+            return
+        log.unlink(missing_ok=True)
+        with suppress(FileNotFoundError), _beside(real, "-wal") as handle, log.open("wb") as sink:
+            copyfileobj(handle, sink)
+        with suppress(FileNotFoundError), _beside(real, "-journal") as handle:
+            if handle.read(1) not in {b"", b"\0"}:  # the transaction is not complete: some rows may be new, others old
+                wrong = f"a transaction is open or was interrupted: {real}-journal"
+                raise DataError(wrong, "wait for its writer; open it once with sqlite3", place=source.name)
+        if Input.at(source.path).pin == now.pin:
             return
     raise InputChanged.between_readings(source.name)
 
 
-def _refuse_named_journal(handle: BinaryIO, log: Path) -> None:
-    """Refuse a journal that names another one at its end: SQLite would read that file, wherever it is, and delete it."""
-    handle.seek(max(handle.tell() - len(_JOURNAL), 0))
-    names_another = handle.read() == _JOURNAL
-    handle.seek(0)
-    if names_another and handle.read(1) != b"\0":  # a journal of zeros is of a transaction that is complete
-        wrong = "is of a transaction in several databases, and names another file"
-        raise DataError(wrong, "open the database with sqlite3 first: .backup COPY.db", place=log)
+def _beside(real: Path, end: str) -> AbstractContextManager[BinaryIO]:
+    return opened(inside(real.parent, f"{real.name}{end}"))
 
 
 def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]:

@@ -214,7 +214,7 @@ def test_a_spoiled_database_is_read_as_sqlite_reads_it_or_refused(mode: str, sta
             values = [[row[name] for name in ("prompt_id", "reward", "text")] for row in rows]
             assert expected is not None and sorted(map(json.dumps, values)) == sorted(map(as_json, expected))
             read += 1
-    assert read
+    assert read or (state == "stopped" and mode != "WAL")  # a journal of an open transaction is refused
 
 
 # --- saved data sets ------------------------------------------------------------------------------------------------

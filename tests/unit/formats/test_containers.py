@@ -267,9 +267,8 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "name"), [("DELETE", "a link"), ("TRUNCATE", "the file"), ("PERSIST", "the file"), ("WAL", "a link")]
-)
+@pytest.mark.parametrize("mode", ["DELETE", "TRUNCATE", "PERSIST", "WAL"])
+@pytest.mark.parametrize("name", ["a link", "the file"])
 def test_rewards_that_were_never_committed_are_not_read(mode: str, name: str) -> None:
     path = Path("rows.sqlite")
     subprocess.run([sys.executable, "-c", WRITER, str(path), mode], check=True)
@@ -281,8 +280,12 @@ def test_rewards_that_were_never_committed_are_not_read(mode: str, name: str) ->
         Path("sub").mkdir()
         Path("sub/rows.sqlite").symlink_to(path.resolve())
         path = Path("sub/rows.sqlite")
-    compute(path, method="rloo", output="o.jsonl")
-    assert [row["reward"] for row in rows_of("o.jsonl")] == [0, 1] * 100
+    if mode == "WAL":
+        compute(path, method="rloo", output="o.jsonl")
+        assert [row["reward"] for row in rows_of("o.jsonl")] == [0, 1] * 100
+    else:
+        with pytest.raises(DataError, match=r"a transaction is open or was interrupted: .*/rows\.sqlite-journal; wait"):
+            compute(path, method="rloo", output="o.jsonl")
     assert {name: Path(name).read_bytes() for name in before} == before
 
 
