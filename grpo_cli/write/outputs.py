@@ -87,18 +87,17 @@ def choose_targets(tables: Sequence[FileTable], output: Output) -> list[Target]:
         return _in_place_targets(tables, output)
     targets = _named_targets(tables, output)
     _refuse_shared(targets)
-    in_place = "" if output.word == "selected" else "; --in-place adds the column to the input itself"
     for target in targets:
-        _refuse(target, output, in_place)
+        _refuse(target, output)
     return targets
 
 
-def _refuse(target: Target, output: Output, in_place: str = "") -> None:
-    """Refuse an output that is an input, that exists, or whose directory does not exist; `in_place` is a further way out."""
+def _refuse(target: Target, output: Output) -> None:
+    """Refuse an output that is an input, that exists, or whose directory does not exist."""
     if target.url:
         refuse_url(target.url, force=output.force)
     elif target.path is not None:
-        refuse_path(target.path, force=output.force, makes_folders=is_folder(output.to), in_place=in_place)
+        refuse_path(target.path, force=output.force, makes_folders=is_folder(output.to))
 
 
 def _refuse_shared(targets: Sequence[Target]) -> None:
@@ -234,17 +233,10 @@ def _absolute(name: str) -> str:
 # --- what is never overwritten -----------------------------------------------------------------------------
 
 
-def refuse_path(
-    path: Path,
-    *,
-    force: bool,
-    flag: str = "-o",
-    makes_folders: bool = False,
-    in_place: str = "",
-) -> None:
+def refuse_path(path: Path, *, force: bool, flag: str = "-o", makes_folders: bool = False) -> None:
     """Refuse an output path that is an input under any name, that exists, or whose directory does not exist.
 
-    `force` lets an existing file be replaced, but never an input; `in_place` is a further way out.
+    `force` lets an existing file be replaced, but never an input.
     """
     if not makes_folders and not path.absolute().parent.is_dir():
         named = path if flag == "-o" else f"{flag} {path}"
@@ -253,10 +245,7 @@ def refuse_path(
     if not path.exists():
         return
     if is_input(path):
-        own = " (an earlier output, matched by the shell? quote the pattern)" if ".advantages" in path.name else ""
-        raise UsageError(
-            f"{path} is an input: it is never overwritten{own}", f"give another name with {flag}{in_place}"
-        )
+        raise UsageError(f"{path} is an input: it is never overwritten", f"give another name with {flag}")
     if path.is_dir():
         raise UsageError(f"{path} is a directory", f"give the name of a file with {flag}")
     if path.is_file() and not force:  # a device has no content to lose

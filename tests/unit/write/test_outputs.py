@@ -174,7 +174,7 @@ def test_an_input_is_never_overwritten(name: str, *, force: bool, source: Path) 
     before = source.read_bytes()
     with pytest.raises(UsageError, match="is an input: it is never overwritten") as raised:
         compute(source, output=name, force=force)
-    assert raised.value.hint == "give another name with -o; --in-place adds the column to the input itself"
+    assert raised.value.hint == "give another name with -o"
     assert source.read_bytes() == before
 
 
