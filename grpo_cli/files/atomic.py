@@ -221,14 +221,8 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
         _refuse_existing(target, force=False)
         temporary.replace(target)
     else:
-        try:
+        with suppress(OSError):  # the file is complete; the next run in this folder removes its other name
             temporary.unlink()
-        except OSError as error:
-            # The file is complete under its name; the next run in this folder removes the other name.
-            why = reason(error)
-            _log.warning(
-                "grpo-adv: %s is written; its second name could not be removed: %s (%s)", target, temporary, why
-            )
 
 
 class _SyncedFile(BufferedRandom):

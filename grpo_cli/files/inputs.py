@@ -356,30 +356,18 @@ def expand(patterns: Sequence[str], suffixes: Suffixes) -> Matched:
     """
     files: dict[str, Path] = {}
     skipped: dict[str, Path] = {}
-    real = real_paths()
     twice: dict[Path, None] = {}  # files that were named again, by the same or another name
     known = set[str]()
     for pattern in patterns:
         for path, is_skipped in sorted(_matched(pattern, suffixes), key=lambda found: natural(found[0])):
+            real = os.path.realpath(path)
             if is_skipped:
-                skipped.setdefault(real(path), path)
-            elif files.setdefault(real(path), path) != path or pattern in known:
+                skipped.setdefault(real, path)
+            elif files.setdefault(real, path) != path or pattern in known:
                 twice[path] = None
         known.add(pattern)
-    left_out = [path for real, path in skipped.items() if real not in files]
+    left_out = [path for name, path in skipped.items() if name not in files]
     return Matched(list(files.values()), [*left_out, *twice])
-
-
-def real_paths() -> Callable[[Path], str]:
-    """A function for real paths, without links. It resolves a directory once, not for each of its thousands of files."""
-    resolved = cache(os.path.realpath)
-
-    def real(path: Path) -> str:
-        if path.name in {"", ".."} or path.is_symlink():
-            return os.path.realpath(path)
-        return f"{resolved(path.parent).rstrip('/')}/{path.name}"
-
-    return real
 
 
 def _matched(pattern: str, suffixes: Suffixes) -> list[Found]:

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import ipc
 
-from grpo_cli.errors import DataError, InputChanged
+from grpo_cli.errors import InputChanged
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.columnar import (
     arrow_columns,
@@ -38,7 +38,6 @@ from grpo_cli.values.paths import refuse_doubled
 from grpo_cli.values.slices import within
 
 _FILE_MAGIC: Final = b"ARROW1"
-_FEATHER_1: Final = b"FEA1"
 # The first bytes of a frame of each; among the values of an uncompressed file they would only compress the output.
 _MARKS: Final = {"zstd": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}
 _HEAD: Final = 1 << 20  # bytes, of the schema and the first record batch
@@ -136,11 +135,7 @@ def _opened(source: Input, only: list[int] | None = None) -> Iterator[Any]:
     """A reader, of the file or of the stream form, with the wanted columns (None: all)."""
     options = ipc.IpcReadOptions(included_fields=only)
     with readable(source, "Arrow IPC"), source.open() as handle:
-        magic = handle.read(len(_FILE_MAGIC))
-        if magic.startswith(_FEATHER_1):
-            cure = "write it again: pyarrow.feather.write_feather(table, path, version=2)"
-            raise DataError(f"{source.name}: Feather version 1 is not read", cure)
-        is_file = magic == _FILE_MAGIC
+        is_file = handle.read(len(_FILE_MAGIC)) == _FILE_MAGIC
         # Opened by pyarrow: its threads may outlive an error, and would abort the exit if they read through Python.
         opened = ipc.open_file if is_file else ipc.open_stream
         with (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from grpo_cli.errors import UsageError
-from grpo_cli.files.inputs import Input, expand, pinned, real_paths, spool
+from grpo_cli.files.inputs import Input, expand, pinned, spool
 from grpo_cli.files.kept import note_standard_input
 from grpo_cli.files.stores import Stored, find, is_url
 from grpo_cli.files.trials import RESULT, in_store, unfinished
@@ -45,12 +45,11 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     matched = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
-    real = real_paths()
     passed_over = {
         path
         for path in matched.files
         if path not in named
-        and (not path.stat().st_size or (folder is not None and Path(real(path)).is_relative_to(folder)))
+        and (not path.stat().st_size or (folder is not None and Path(os.path.realpath(path)).is_relative_to(folder)))
     }
     if len(passed_over) == len(matched.files):
         passed_over = set()

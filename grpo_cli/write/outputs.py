@@ -157,7 +157,7 @@ def _in_place_targets(tables: Sequence[FileTable], output: Output) -> list[Targe
         ):
             if wrong:
                 raise UsageError(f"{table.name} {why}", cure)
-        _refuse_checksums(Path(table.source.path), table.name, ELSEWHERE)
+        _refuse_checksums(Path(table.source.path), table.name)
     return [Target(Path(table.source.path), table.format, suffix_of(table.name)) for table in tables]
 
 
@@ -241,7 +241,6 @@ def refuse_path(path: Path, *, force: bool, flag: str = "-o", makes_folders: boo
     if not makes_folders and not path.absolute().parent.is_dir():
         named = path if flag == "-o" else f"{flag} {path}"
         raise UsageError(f"there is no directory {path.parent}", f"mkdir -p {path.parent}", place=named)
-    _refuse_checksums(path, str(path), f"choose another {flag}")
     if not path.exists():
         return
     if is_input(path):
@@ -252,13 +251,13 @@ def refuse_path(path: Path, *, force: bool, flag: str = "-o", makes_folders: boo
         raise UsageError(f"{path} exists", f"add --force to replace it; give another name with {flag}")
 
 
-def _refuse_checksums(path: Path, name: str, cure: str) -> None:
+def _refuse_checksums(path: Path, name: str) -> None:
     """Refuse a file with Hadoop checksums beside it: Spark would no longer read the changed file."""
     for each in (path, Path(os.path.realpath(path))):
         side = each.with_name(f".{each.name}.crc")
         if os.path.exists(side):  # noqa: PTH110 - False if the name is too long
             wrong = f"{side} has its checksums, which would no longer match"
-            raise DataError(wrong, f"remove it; {cure}", place=name)
+            raise DataError(wrong, f"remove it; {ELSEWHERE}", place=name)
 
 
 def refuse_summary(output: Output, targets: Sequence[Target]) -> None:

@@ -25,7 +25,6 @@ from tests.support.jobs import write
 POSITIONS: Final = int(os.environ.get("FAULT_POSITIONS", "0")) or None
 TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 # A file that is whole under its own name, and still has its temporary one, is written.
-NOTICE: Final = re.compile(r"grpo-adv: \S+ is written; its second name could not be removed: .+\n")
 ROWS: Final = [{"prompt_id": f"p{at // 4}", "reward": at % 3, "text": "x" * (at % 50)} for at in range(400)]
 FRAME: Final = pl.DataFrame(ROWS)
 
@@ -186,7 +185,7 @@ def spread(length: int) -> list[int]:
 
 def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after: dict[str, bytes]) -> str:
     """What is wrong with the files and the message of a spoiled run; empty if nothing is."""
-    found, said = contents(place), NOTICE.sub("", ended.err)
+    found, said = contents(place), ended.err
     for name, raw in found.items():
         if name in temporary(found):
             continue

@@ -155,11 +155,9 @@ def test_a_partitioned_folder_keeps_its_tree(spark: Any, tmp_path: Path) -> None
 def test_checksums_at_the_side_are_not_made_wrong(spark: Any, tmp_path: Path) -> None:
     path = part(wrote(spark, tmp_path / "in", {}))
     before = path.read_bytes()
-    other = part(wrote(spark, tmp_path / "other", {}))
-    for arguments in (["compute", path, "--in-place"], ["compute", other, "-o", path, "--force"]):
-        done = adv(*map(str, arguments))
-        assert done.status in {1, 2}
-        assert "has its checksums, which would no longer match; remove it" in done.err
+    done = adv("compute", str(path), "--in-place")
+    assert done.status == 1
+    assert "has its checksums, which would no longer match; remove it" in done.err
     assert path.read_bytes() == before
     assert len(read(spark, path)) == ROWS
 
