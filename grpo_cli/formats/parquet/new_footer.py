@@ -147,15 +147,11 @@ def _feature(field: pa.Field) -> Any:
     return {"dtype": _named(field, _FEATURES, str), "_type": "Value"}
 
 
-def _fields(described: Callable[[pa.Field], Any]) -> Edit:
-    """What changes a schema that lists its fields as they are `described`."""
-
-    def edit(value: bytes, change: Change) -> bytes:
-        parsed = json.loads(value)
-        parsed["fields"] = change.applied(parsed["fields"], described)
-        return _text(parsed)
-
-    return edit
+def spark(value: bytes, change: Change) -> bytes:
+    """Change the fields of a schema of Spark."""
+    parsed = json.loads(value)
+    parsed["fields"] = change.applied(parsed["fields"], _spark_field)
+    return _text(parsed)
 
 
 def _spark_field(field: pa.Field) -> dict[str, Any]:
@@ -163,9 +159,9 @@ def _spark_field(field: pa.Field) -> dict[str, Any]:
     return {"name": field.name, "type": dtype, "nullable": True, "metadata": {}}
 
 
-def _avro_field(field: pa.Field) -> dict[str, Any]:
-    dtype = _named(field, _AVRO, lambda inner: {"type": "array", "items": ["null", inner]})
-    return {"name": field.name, "type": ["null", dtype], "default": None}
+def avro(_value: bytes, _change: Change) -> bytes:
+    """A schema of Avro stays, with a note: readers of Avro do not see the new column."""
+    raise UnknownForm
 
 
 # The names of Arrow types in other libraries.
@@ -177,7 +173,6 @@ _SPARK: Final = {
     "double": "double", "float": "float", "string": "string", "bool": "boolean",
     "int8": "byte", "int16": "short", "int32": "integer", "int64": "long",
 }  # fmt: skip
-_AVRO: Final = _SPARK | {"int8": "int", "int16": "int", "int32": "int"}
 
 
 def _named(field: pa.Field, names: Mapping[str, str], around: Callable[[Any], Any]) -> Any:
@@ -199,8 +194,8 @@ _DESCRIBING: Final[Mapping[str, Edit]] = {
     _ARROW: arrow_schema,
     "pandas": pandas,
     "huggingface": huggingface,
-    "org.apache.spark.sql.parquet.row.metadata": _fields(_spark_field),
-    **dict.fromkeys(("parquet.avro.schema", "avro.schema"), _fields(_avro_field)),
+    "org.apache.spark.sql.parquet.row.metadata": spark,
+    **dict.fromkeys(("parquet.avro.schema", "avro.schema"), avro),
 }
 
 
