@@ -321,18 +321,12 @@ class Browser(App[list[str]]):
             (self.rows if self.focused is self.page else self.groups).focus()
 
     def action_dead(self) -> None:
-        self._jump(lambda: (self.jumps.dead(self.groups.place), None))
-
-    def action_surprising(self) -> None:
-        self._jump(self.jumps.surprising)
-
-    def _jump(self, place: Callable[[], tuple[int, int | None]]) -> None:
         try:
-            self.to(*place())
+            self.to(self.jumps.dead(self.groups.place))
         except GrpoError as error:
             self.say(str(error))
 
-    def to(self, code: int, row: int | None) -> None:
+    def to(self, code: int, row: int | None = None) -> None:
         """Go to a group, and to a row of it."""
         self.groups.put(self.place_of(code))
         self.open_group(row)

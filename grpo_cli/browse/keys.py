@@ -27,8 +27,6 @@ KEYS: Final = (
     Key("move", "enter", "inside", "Enter", "open the group, then the text"),
     Key("move", "escape", "leave", "Esc", "back; stops a search"),
     Key("move", "d", "dead", "d", "next group without a gradient (all advantages 0 or missing)"),
-    Key("move", "u", "surprising", "u",
-        "row furthest from the mean of its group, in standard deviations; press again for the next group"),
     Key("find", "s", "sort", "s", "sort the groups by a fact", "sort"),
     Key("find", "w", "where", "w", "show only groups that meet a condition, such as 0 < mean < 1 and size == 8", "where"),
     Key("find", "slash", "search", "/", "search the texts of the groups shown", "search"),

@@ -195,7 +195,6 @@ class Jumps:
 
     def __init__(self, model: Model, shown: Index) -> None:
         self._model, self._shown = model, shown
-        self.turn = 0  # of the most surprising rows
 
     def dead(self, after: int) -> int:
         """The next group without a gradient after this place of the list; after the last the first again."""
@@ -204,29 +203,9 @@ class Jumps:
             raise DataError("every listed group has a gradient")
         return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]])
 
-    def surprising(self) -> tuple[int, int]:
-        """The group of the next most surprising row, and that row; after the last the first again."""
-        best, inspection = self._surprises, self._model.inspection
-        if not len(best):
-            raise DataError("no listed group has two rewards to compare")
-        code = int(self._shown[best[self.turn % len(best)]])
-        self.turn += 1
-        (rows,) = rows_of_groups(inspection, [code])
-        far = (inspection.raw.rows[".reward"].gather(rows) - inspection.groups["mean"][code]).abs()
-        return code, int(rows[far.fill_nan(None).arg_max() or 0])
-
-    @cached_property
-    def _surprises(self) -> Index:
-        """The places of the list by the standard deviations from the mean of a group to its most distant reward, equal ones in their order."""
-        far = pl.max_horizontal(pl.col("max") - pl.col("mean"), pl.col("mean") - pl.col("min"))
-        groups = self._model.inspection.groups.select(pl.when(pl.col("std") > 0).then(far / pl.col("std")))
-        values = groups.to_series().to_numpy()[self._shown]
-        best: Index = np.argsort(-values, kind="stable")[: np.count_nonzero(~np.isnan(values))]
-        return best
-
     def prepare(self) -> None:
         """Compute what keys will need, on a thread before they are pressed."""
-        _ = self._model.trend, self._model.fact("advantage"), self._surprises
+        _ = self._model.trend, self._model.fact("advantage")
 
 
 # --- command lines that repeat what the screen shows -------------------------------------------------------

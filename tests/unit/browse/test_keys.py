@@ -58,7 +58,6 @@ def test_keys_that_move_go_to_groups_and_rows(small: Model) -> None:
         (("escape", "home", "d"), "never 9"),
         (("d",), "alone 11"),
         (("d",), "easy 0"),
-        (("home", "u"), "mixed 4"),
     ]
     assert walked(browser(small), [keys for keys, _ in steps], then=key_at) == [place for _, place in steps]
 
@@ -287,7 +286,7 @@ def test_the_help_lists_the_keys_by_what_they_are_for_and_says_that_it_scrolls(s
     text = after(small, "question_mark")
     assert re.search(r"Esc goes back, ↓ scrolls \(\d+ lines\)", text)
     whole = after(small, "question_mark", size=(60, 80))
-    assert re.search(r"│ {3}u +row furthest from the mean of its group, +│\n +│ {10}in standard deviations", whole)
+    assert re.search(r"│ {3}d +next group without a gradient \(all +│\n +│ {10}advantages 0 or missing\)", whole)
     assert "scrolls (" not in whole
 
 

@@ -75,18 +75,8 @@ def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
         dead.append(names(made, np.array([code]))[0])
     assert {*dead[:3]} == {"easy", "never", "alone"}
     assert dead[3] == dead[0]
-    code, row = jumps.surprising()
-    assert (names(made, np.array([code])), made.inspection.raw.rows[".reward"][row]) == (["mixed"], 1.0)
     with pytest.raises(DataError, match="every listed group has a gradient"):
         Jumps(made, made.shown("0 < mean < 1")).dead(0)
-
-
-def test_jumps_go_through_equal_groups_in_their_order_however_many_there_are(tmp_path: Path) -> None:
-    made = model_of(tmp_path, [{"prompt_id": at // 2, "reward": at % 2} for at in range(24_000)])
-    jumps = Jumps(made, made.shown(""))
-    for jumps.turn in range(24, 12_000, 25):
-        at = jumps.turn
-        assert [jumps.surprising()[0], jumps.surprising()[0]] == [at, (at + 1) % 12_000]
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
