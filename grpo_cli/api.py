@@ -49,7 +49,7 @@ from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable, Table, refuse_changed, whole
-from grpo_cli.render.figures import advantages_by_method, figures
+from grpo_cli.render.figures import figures
 from grpo_cli.runs import export as exports
 from grpo_cli.runs import select as selects
 from grpo_cli.runs.asked import binding_of, draws_of, plan_by_of, tokens_of
@@ -465,12 +465,11 @@ class Look:
         return document(show_group(self.found.holding(key), key))
 
     @_explained_in_keywords
-    def chart(self, name: str, methods: Sequence[str] = ()) -> Any:
+    def chart(self, name: str) -> Any:
         """One figure of the report as an altair chart (extra `report`)."""
         from grpo_cli.render.report.charts import chart
 
-        drawn = figures(self.inspection, advantages_by_method(self.inspection, methods))
-        known = {figure.name: figure for figure in drawn}
+        known = {figure.name: figure for figure in figures(self.inspection)}
         if name not in known:
             raise UnknownName.among("figure", name, known)
         return chart(known[name]).properties(title=known[name].title)
@@ -690,7 +689,6 @@ def report(
     frame: Any,
     path: None = None,
     *,
-    methods: str | None = None,
     rescored: Any = None,
     **options: Unpack[InspectKeywords],
 ) -> Page: ...
@@ -699,7 +697,6 @@ def report(
     frame: Any,
     path: Name,
     *,
-    methods: str | None = None,
     force: bool = False,
     rescored: Any = None,
     **options: Unpack[InspectKeywords],
@@ -709,7 +706,6 @@ def report(
     frame: Any,
     path: Name | None = None,
     *,
-    methods: str | None = None,
     force: bool = False,
     rescored: Any = None,
     **options: Unpack[InspectKeywords],
@@ -722,8 +718,6 @@ def report(
         A polars, pandas or pyarrow table, a dataset, or a path.
     path:
         A page (.html) or an image (.png, .svg, .pdf). Without it, the result is a page that a notebook shows.
-    methods:
-        The methods whose advantages are compared: "grpo,rloo".
     force:
         Replace a file that exists.
     rescored:
@@ -736,16 +730,15 @@ def report(
     grpo_cli.report(frame, "report.html", by="step")
 
     """
-    from grpo_cli.render.report import kind_of, page_of, shown_methods, write_report
+    from grpo_cli.render.report import kind_of, page_of, write_report
 
     given = _checked(options, INSPECTED)
-    drawn = {"methods": methods} if methods else {}
     if path is None:
-        return Page(page_of(_inspected(frame, given, rescored), shown_methods(drawn)))
+        return Page(page_of(_inspected(frame, given, rescored)))
     target = Path(path)
     kind_of(target)
     refuse_path(target, force=force)
-    write_report(_inspected(frame, given, rescored, target), {**given, **drawn, "force": force}, target)
+    write_report(_inspected(frame, given, rescored, target), {**given, "force": force}, target)
     return target
 
 

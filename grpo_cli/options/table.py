@@ -299,8 +299,6 @@ _MORE: Final = _of_panels({
                spelled="--old-rewards", other="--rescored", metavar="INPUT", brief="File with earlier rewards of these rollouts"),
         Column("rescored_column", "Column of the old rewards, in the --old-rewards input or else in this one (with --reward NEW).",
                spelled="--old-rewards-column", other="--rescored-column", brief="Column of the old rewards"),
-        Option("methods", "Methods whose advantages to plot (default: grpo,rloo,dr-grpo).",
-               metavar="NAME,...", brief="Methods whose advantages to plot"),
     ),
     COMPARED: (
         Several("compared_presets", "Preset to compare, for example trl-grpo or trl-grpo,scale=batch. Repeat for several.",
@@ -501,7 +499,7 @@ _COMMANDS: Final = (
         "inspect",
         "Inspect rewards and groups: spread, solve rates, groups without a gradient, and which group size would help.",
         options=_options(
-            "where", LOOK, *_DRIFT, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN, without=("methods",)
+            "where", LOOK, *_DRIFT, "pass_at", *_ADVANTAGE, ENGINE, *_READ, "fail_on", "json", *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "where", "by", "full", "show", "top", "sort", "format", "before", "rescored", "fail_on",
@@ -524,10 +522,10 @@ _COMMANDS: Final = (
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=_options(
-            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "methods", "text_column", "duplicates", *_DRIFT, *_ADVANTAGE, *_READ, *_SHOWN,
+            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "text_column", "duplicates", *_DRIFT, *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
-            "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "methods", "text_column", "output",
+            "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "text_column", "output",
             "force", "quiet",
         ),
         example="grpo-adv report rewards.jsonl -o report.html",

@@ -13,12 +13,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.column_stats import FEW
-from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.extra_columns import ROLES
-from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import weighted_sum
-from grpo_cli.engine.score import score
-from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.read.known_names import CUT_OFF
 from grpo_cli.stats.against import Against, Since
 from grpo_cli.stats.difficulty import AtSize
@@ -29,12 +24,10 @@ from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.trends import Trend, TrendLine, ends, over_steps, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
-from grpo_cli.values.key_text import cut, labels_of
+from grpo_cli.values.key_text import cut
 
-METHODS: Final = ("grpo", "rloo", "dr-grpo")
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
-ZERO_WIDTH: Final = "\N{ZERO WIDTH SPACE}"  # behind a name that Vega has a use for
 TILES: Final = (32, 20)  # bins of the length and of the reward
 LABEL: Final = 34  # characters of a key on an axis
 RUNS: Final = ("before", "now")
@@ -57,8 +50,8 @@ class Figure:
     more: bool = False  # whether it is a detail
 
 
-def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
-    """All figures for which there is data; `advantages` are columns by method."""
+def figures(inspection: Inspection) -> list[Figure]:
+    """All figures for which there is data."""
     main = [
         *_beside(inspection.beside),
         *_course_of_run(inspection),
@@ -68,29 +61,9 @@ def figures(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list
         *_components(inspection),
         _lengths(inspection),
     ]
-    details = [_rewards(inspection), _sizes(inspection), *_advantages(inspection, advantages), _other_sizes(inspection)]
+    details = [_rewards(inspection), _sizes(inspection), _advantages(inspection), _other_sizes(inspection)]
     rest = [replace(figure, more=True) for figure in details if figure is not None]
     return [figure for figure in (*main, *rest) if figure is not None and figure.lines]
-
-
-def advantages_by_method(inspection: Inspection, methods: Sequence[str] = METHODS) -> dict[str, pl.Series]:
-    """The advantages by method: first the run's own plan, then these methods."""
-    own = inspection.scored.plan
-    columns = {own.method: inspection.scored.rows[".advantage"]}
-    for name in methods:
-        if name not in ESTIMATORS:
-            raise UnknownName.among("method", name, ESTIMATORS, lost="grpo-adv methods lists them")
-        if name not in columns:
-            plan = Plan.of({"estimator.name": name})
-            take = own.unit.take if plan.unit.take == "each" else plan.unit.take
-            plan = replace(plan, rewards=own.rewards, unit=replace(plan.unit, take=take))
-            for need in plan.needs:
-                if need not in inspection.narrow.table.columns:
-                    raise UsageError(
-                        f"{name} needs {ROLES[need].meaning}", f"name the column with {ROLES[need].flag} COLUMN"
-                    )
-            columns[name] = score(plan, inspection.narrow.table).rows[".advantage"]
-    return columns
 
 
 # --- counting ----------------------------------------------------------------------------------------------
@@ -203,20 +176,17 @@ def _sizes(inspection: Inspection) -> Figure | None:
     )
 
 
-def _advantages(inspection: Inspection, advantages: Mapping[str, pl.Series]) -> list[Figure]:
-    outcomes = _row_outcomes(inspection)
-    return [
-        Figure(
-            f"advantages_{name}",
-            "stacked",
-            f"Advantages, {name}",
-            _advantages_say(values),
-            count_by_kind(values, outcomes, OUTCOMES),
-            x="advantage",
-            y="rows",
-        )
-        for name, values in advantages.items()
-    ]
+def _advantages(inspection: Inspection) -> Figure:
+    values = inspection.scored.rows[".advantage"]
+    return Figure(
+        "advantages",
+        "stacked",
+        f"Advantages, {inspection.scored.plan.method}",
+        _advantages_say(values),
+        count_by_kind(values, _row_outcomes(inspection), OUTCOMES),
+        x="advantage",
+        y="rows",
+    )
 
 
 def _advantages_say(values: pl.Series) -> str:
@@ -251,8 +221,7 @@ def _trends(inspection: Inspection) -> list[Figure]:
     band = " With the 95% interval, by groups." if bands else ""
     own = next(iter(runs))
     means = [
-        {**line, **bands.get(str(line["value"]).rstrip(ZERO_WIDTH), {})} if line.get("kind", "") == own else line
-        for line in reward.lines
+        {**line, **bands.get(str(line["value"]), {})} if line.get("kind", "") == own else line for line in reward.lines
     ]
     words = ("Groups without a gradient", "The share of groups without a gradient", "share of groups")
     shares = _over("zero_variance", by, runs, "zero_variance", words, shown=percent)
@@ -268,11 +237,6 @@ def _trends(inspection: Inspection) -> list[Figure]:
     ]
     if not is_ordered and left_out:
         drawn = [replace(one, caption=one.caption + most) for one in drawn]
-    where = {_axis_value(line.value): f"{by} == {line.value!r}" for line in lines if type(line.value) in {int, str}}
-    for line in (line for figure in drawn for line in figure.lines):
-        condition = where.get(line["value"], "")
-        if condition and by.isidentifier() and "\\" not in condition:  # the page reads no escapes
-            line["where"] = condition
     return drawn
 
 
@@ -375,27 +339,7 @@ def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figur
 
 def _axis_value(value: Any) -> Any:
     """A value of a trend as an axis takes it: a number or a text."""
-    value = value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
-    return f"{value}{ZERO_WIDTH}" if value in _OF_EVERY_OBJECT else value
-
-
-# Vega uses the values of an axis as property names of a JavaScript object, where these already mean something.
-_OF_EVERY_OBJECT: Final = frozenset(
-    {
-        "__defineGetter__",
-        "__defineSetter__",
-        "__lookupGetter__",
-        "__lookupSetter__",
-        "__proto__",
-        "constructor",
-        "hasOwnProperty",
-        "isPrototypeOf",
-        "propertyIsEnumerable",
-        "toLocaleString",
-        "toString",
-        "valueOf",
-    }
-)
+    return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
 
 
 def _lengths(inspection: Inspection) -> Figure | None:
@@ -471,12 +415,6 @@ def _changes(changes: Against) -> list[Figure]:
         for band in changes.by_difficulty
         for run, rate in zip(RUNS, (band.before, band.now), strict=True)
     ]
-    moves = [("gained", prompt) for prompt in changes.gained] + [("lost", prompt) for prompt in changes.lost[::-1]]
-    labels = labels_of([prompt.key for _, prompt in moves], LABEL)
-    moved = [
-        {"value": _axis_value(label), "kind": kind, "before": one.before, "now": one.now, "change": one.change}
-        for (kind, one), label in zip(moves, labels, strict=True)
-    ]
     return [
         Figure(
             "changes",
@@ -495,15 +433,6 @@ def _changes(changes: Against) -> list[Figure]:
             bands,
             x="difficulty",
             y="solve rate",
-        ),
-        Figure(
-            "gained_and_lost",
-            "moves",
-            "Gained and lost",
-            "The prompts that changed most after shrinkage for noise, from before (hollow) to now (filled).",
-            moved,
-            x="solve rate",
-            y="",
         ),
     ]
 
@@ -580,26 +509,4 @@ def _rescored(said: Rescored) -> list[Figure]:
                 y="share of rollouts",
             )
         )
-    moved = [
-        {
-            "value": _axis_value(f"#{row.number} row {row.row}: {row.key[:LABEL]}"),
-            "kind": "gained" if row.now > row.before else "lost",
-            "before": row.before,
-            "now": row.now,
-            "change": row.now - row.before,
-            "text": row.text,
-        }
-        for row in said.largest
-    ]
-    drawn.append(
-        Figure(
-            "disagreements",
-            "moves",
-            "Largest disagreements",
-            "The rollouts whose reward changes most, from before (hollow) to now (filled); their texts are among the numbers.",
-            moved,
-            x="reward",
-            y="",
-        )
-    )
     return drawn

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from types import NoneType
@@ -72,12 +72,10 @@ def said(inspection: Inspection, rows: Index) -> list[Said]:
     return Reader(inspection.narrow, TextColumns(response=inspection.columns.get("named", ""))).said(rows)
 
 
-def report_groups(
-    inspection: Inspection, advantages: Mapping[str, pl.Series], *, most: int = GROUPS, text: int = TEXT
-) -> GroupTable:
+def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEXT) -> GroupTable:
     """A table of all groups or of `most` of them, and the first rows of each.
 
-    `advantages` are columns by method; conversations together have `text` characters, prompts at most half as many.
+    Conversations together have `text` characters, prompts at most half as many.
     """
     narrow = inspection.narrow
     codes = _choose(inspection, most)
@@ -86,7 +84,7 @@ def report_groups(
     columns = _columns(inspection, codes) | {name: [getattr(group, name) for group in groups] for name in names}
     several = narrow.reward_names if len(narrow.reward_names) > 1 else ()
     length = {"length"} & {*names}
-    components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length, *advantages})
+    components = component_heads(several, {"file", "row", "reward", "advantage", "status", *length})
 
     each_rows = rows_of_groups(inspection, codes.tolist(), ROWS)
     rows = np.concatenate([np.zeros(0, np.int64), *each_rows])
@@ -104,7 +102,7 @@ def report_groups(
         "row": [line.row for line in lines],
         **{head: [line.rewards[name] for line in lines] for name, head in components.items()},
         "reward": [line.reward for line in lines],
-        **{name: [*map(_finite_or_text, values.gather(rows))] for name, values in advantages.items()},
+        "advantage": [*map(_finite_or_text, inspection.scored.rows[".advantage"].gather(rows))],
         "status": [line.status for line in lines],
         **{name: [line.length for line in lines] for name in length},
     }

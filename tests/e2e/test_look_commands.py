@@ -101,7 +101,8 @@ def test_a_list_of_named_presets_mentions_no_hidden_ones() -> None:
 )
 def test_nothing_is_wider_than_the_terminal(line: str) -> None:
     done = ran(line, COLUMNS="60")
-    assert max(map(len, done.out.splitlines())) <= 60
+    lines = [text for text in done.out.splitlines() if not text.startswith("to read their texts:")]  # to be copied
+    assert max(map(len, lines)) <= 60
 
 
 def test_colour_is_for_terminals_that_want_it_and_without_block_characters_there_are_plain_ones() -> None:
@@ -167,7 +168,7 @@ def test_the_course_of_a_run_stands_above_a_table_over_another_column() -> None:
     out = ran("inspect steps.jsonl -g prompt_id,step --by prompt_id", COLUMNS="80").out
     assert re.search(r"^mean +▁▃▆█  0.1875 to 0.75$", out, re.MULTILINE)
     assert "verdict        Over 4 steps, the mean reward goes from 0.188 to 0.75" in out
-    assert "By prompt_id, 25% (p0) to 50% (p3) of the groups" in " ".join(out.split())
+    assert "By prompt_id, 25% (reverse-polars) to 50% (fibonacci-50) of the groups" in " ".join(out.split())
     assert facts_of("inspect steps.jsonl -g prompt_id,step --by prompt_id")["steps"]["column"] == "step"
     assert "steps" not in facts_of("inspect steps.jsonl -g prompt_id,step --by step")
 
@@ -290,7 +291,7 @@ def test_a_report_is_written_next_to_its_input_or_has_the_name_of_this_folder(na
     Path("inner").mkdir()
     shutil.copy("rewards.jsonl", "inner")
     done = ran(f"report {named}", cwd=Path("inner"))
-    assert done.out.startswith(f"{name}.report.html: 1.0 MB, 46 rows in 10 groups")
+    assert done.out.startswith(f"{name}.report.html: 0.9 MB, 46 rows in 10 groups")
     assert Path(f"inner/{name}.report.html").read_text().startswith("<!doctype html>")
 
 
@@ -345,7 +346,7 @@ def test_an_inspection_has_text_and_html_and_draws_the_figures_of_the_report(fra
     wanted = ("What it means", "without a gradient", "<svg", "Solve rates", "hex-255")
     assert [words for words in wanted if words not in html] == []
     assert look.chart("rewards").to_dict()["mark"] == {"type": "bar"}
-    assert look.chart("advantages_rloo", methods=["rloo"]).to_dict()["title"] == "Advantages, rloo"
+    assert look.chart("advantages").to_dict()["title"] == "Advantages, grpo"
     with pytest.raises(UnknownName, match="did you mean 'rewards'"):
         look.chart("reward")
 

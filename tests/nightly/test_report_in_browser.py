@@ -47,29 +47,12 @@ def opened_quietly(browser: Any, found: Inspection, target: Path, width: int = 1
     opened.close()
 
 
-def test_steps_may_be_called_as_what_every_javascript_object_has(browser: Any, tmp_path: Path) -> None:
-    drawn: list[tuple[int, int]] = []
-    for steps in (["a", "b", "c"], ["__proto__", "constructor", "toString"]):
-        rows = [
-            {"prompt_id": f"{step} {prompt}", "step": step, "reward": at % 2 if step == steps[1] else 0}
-            for step in steps
-            for prompt in range(6)
-            for at in range(4)
-        ]
-        found = inspected(write(tmp_path / "a.jsonl", rows), by_steps=True)
-        with opened_quietly(browser, found, tmp_path / "a.html") as page:
-            figures = [page.locator(f"#figure-{name} svg") for name in ("zero_variance", "mean_reward")]
-            drawn += [(figure.locator("path").count(), figure.locator("text").count()) for figure in figures]
-            assert steps[0] in figures[0].locator("text", has_text=steps[0]).first.text_content()
-    assert drawn[:2] == drawn[2:]
-
-
 def keys(page: Any) -> list[str]:
     return [text.strip() for text in page.locator("#table tbody .key").all_inner_texts()]
 
 
 def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
-    names = drawn(found, ["grpo", "rloo", "dr-grpo"])
+    names = drawn(found)
     assert page.locator("figure").count() == len(names)
     assert not page.is_visible("#figure-rewards")
     page.click("#details > summary")
@@ -80,7 +63,7 @@ def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
 
 def test_a_browser_draws_what_changed_from_another_run(browser: Any, tmp_path: Path) -> None:
     with opened_quietly(browser, against_another(tmp_path), tmp_path / "a.html") as page:
-        for name, marks in (("changes", 2), ("by_difficulty", 6), ("gained_and_lost", 6)):
+        for name, marks in (("changes", 2), ("by_difficulty", 6)):
             assert page.locator(f"#figure-{name} .chart svg [aria-roledescription]").count() >= marks
         page.set_viewport_size({"width": 420, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 420

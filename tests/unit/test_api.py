@@ -333,7 +333,7 @@ def test_an_error_of_an_export_names_the_frame_and_the_keywords() -> None:
 
 
 def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -> None:
-    made = grpo_cli.report(TEXTS, tmp_path / "report.html", methods="rloo")
+    made = grpo_cli.report(TEXTS, tmp_path / "report.html", method="rloo")
     assert made == tmp_path / "report.html" and "<html" in made.read_text(encoding="utf-8")
     with pytest.raises(UsageError, match="exists; add force=True to replace it"):
         grpo_cli.report(TEXTS, made)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
@@ -11,12 +11,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
-
 from grpo_cli import __version__
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.atomic import replacing
-from grpo_cli.render.figures import METHODS, Figure, advantages_by_method, figures
+from grpo_cli.render.figures import Figure, figures
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since
@@ -35,12 +33,9 @@ KINDS: Final = ("html", "png", "svg", "pdf")
 
 def write_report(inspection: Inspection | Parted, given: Mapping[str, Any], target: Path, command: str = "") -> int:
     """Draw the figures and write them as the suffix of `target` says; give the number of bytes. A page names the command."""
-    names = shown_methods(given)
     kind = kind_of(target)
-    if kind == "html":
-        data = page_of(inspection, names, command).encode(errors=UNENCODED)
-    else:
-        data = picture_of(inspection, names, kind)
+    is_page = kind == "html"
+    data = page_of(inspection, command).encode(errors=UNENCODED) if is_page else picture_of(inspection, kind)
     with replacing(target, force=given.get("force", False)) as handle:
         handle.write(data)
     return len(data)
@@ -54,16 +49,11 @@ def kind_of(target: Path) -> str:
     return kind
 
 
-def shown_methods(given: Mapping[str, Any]) -> list[str]:
-    """The methods whose advantages are compared."""
-    return [name.strip() for name in given.get("methods", ",".join(METHODS)).split(",") if name.strip()]
-
-
-def _sections(inspection: Inspection | Parted, advantages: Sequence[Mapping[str, pl.Series]]) -> list[Section]:
+def _sections(inspection: Inspection | Parted) -> list[Section]:
     """Each part with its figures, which name it where there are several."""
     sections = list[tuple[Inspection, list[Figure]]]()
-    for at, (part, columns) in enumerate(zip(inspection.parts, advantages, strict=True)):
-        drawn = figures(part, columns)
+    for at, part in enumerate(inspection.parts):
+        drawn = figures(part)
         if part.head:
             head = printable(part.head)
             drawn = [replace(one, name=f"{one.name}-{at}", title=f"{head}: {one.title}") for one in drawn]
@@ -75,21 +65,18 @@ def cell_of(inspection: Inspection | Parted, groups: str) -> str:
     """What a notebook shows; `groups` is their table."""
     from grpo_cli.render.report.page import cell
 
-    nothing: list[Mapping[str, pl.Series]] = [{} for _ in inspection.parts]
-    return cell(_sections(inspection, nothing), groups)
+    return cell(_sections(inspection), groups)
 
 
-def page_of(inspection: Inspection | Parted, methods: list[str], command: str = "") -> str:
+def page_of(inspection: Inspection | Parted, command: str = "") -> str:
     """The page, with fewer groups and shorter texts if it were too large."""
     from grpo_cli.render.report.page import page
 
     parts = inspection.parts
-    advantages = [advantages_by_method(part, methods) for part in parts]
-    drawn = _sections(inspection, advantages)
+    drawn = _sections(inspection)
     most, text = group_rows.GROUPS // len(parts), group_rows.TEXT // len(parts)
     while True:
-        each = zip(parts, advantages, strict=True)
-        tables = [group_rows.report_groups(part, columns, most=most, text=text) for part, columns in each]
+        tables = [group_rows.report_groups(part, most=most, text=text) for part in parts]
         groups = group_rows.joined(tables)
         html = page(drawn, groups, inspection.facts, _title(inspection), _origin(inspection, command))
         if len(html.encode(errors=UNENCODED)) < MOST or most <= 1:
@@ -97,14 +84,14 @@ def page_of(inspection: Inspection | Parted, methods: list[str], command: str = 
         most, text = most // 2, text // 2
 
 
-def picture_of(inspection: Inspection | Parted, methods: list[str], kind: str) -> bytes:
+def picture_of(inspection: Inspection | Parted, kind: str) -> bytes:
     """The figures as png, svg or pdf."""
     from grpo_cli.render.report.charts import picture
     from grpo_cli.render.report.page import tiles
 
     rows = f"{count(inspection.facts.rows, 'row')} in {count(inspection.facts.groups, 'group')}"
     rows += "".join(f", {other}" for other in _others(inspection))
-    sections = _sections(inspection, [advantages_by_method(part, methods) for part in inspection.parts])
+    sections = _sections(inspection)
     lines = [rows]
     for part, _ in sections:
         says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]

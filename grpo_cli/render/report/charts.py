@@ -27,8 +27,8 @@ COLOURS: Final = (*SHADES,)
 # How kinds are coloured, and in which order they are stacked.
 KINDS: Final = dict(
     zip(
-        (*OUTCOMES, *CHANGES, "gained", "lost", *RUNS),
-        (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 0, 1, 3, 0))),
+        (*OUTCOMES, *CHANGES, *RUNS),
+        (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 3, 0))),
         strict=True,
     )
 )
@@ -230,25 +230,6 @@ def _estimates(figure: Figure, base: Any) -> Any:
     return drawn
 
 
-def _moves(figure: Figure, base: Any) -> Any:
-    """A line for each prompt or rollout: from a hollow point, its rate (or reward) before, to a full one."""
-    rate = figure.x == "solve rate"
-    scale, digits = (alt.Scale(domain=[0, 1]), ".0%") if rate else (alt.Scale(zero=False), ".4~g")
-    up = alt.Y("value:N", sort=None, axis=_axis(figure.y))
-    across = alt.X("before:Q", axis=_axis(figure.x, format=digits), scale=scale)
-    ends = [alt.Tooltip(f"{name}:Q", format=".1%" if rate else digits) for name in RUNS]
-    base = base.encode(
-        y=up,
-        color=_of_kinds(figure),
-        tooltip=["value:N", *ends, alt.Tooltip("change:Q", format="+.1%" if rate else "+.4~g")],
-    )
-    return alt.layer(
-        base.mark_rule(strokeWidth=3).encode(x=across, x2="now:Q"),
-        base.mark_point(size=70, opacity=1).encode(x=across),
-        base.mark_point(size=90, opacity=1, filled=True).encode(x="now:Q"),
-    )
-
-
 DRAWN: Final[Mapping[str, Callable[[Figure, Any], Any]]] = {
-    "stacked": _stacked, "lines": _lines, "tiles": _tiles, "moves": _moves, "estimates": _estimates, "bars": _bars,
+    "stacked": _stacked, "lines": _lines, "tiles": _tiles, "estimates": _estimates, "bars": _bars,
 }  # fmt: skip

@@ -136,7 +136,7 @@ def test_inspect_report_browse_and_export_find_the_same_conversation(name: str, 
     assert shown["prompt"] == "[system]\nbe kind\n\n[user]\nlook"
     assert shown["rows"][0]["text"] == "no"
     assert shown["rows"][1]["text"] == "\n\n".join(f"[{who}]\n{text}" for who, text in TURNS)
-    (group,) = report_groups(grpo_cli.inspect(str(path), **named).inspection, {}).rows
+    (group,) = report_groups(grpo_cli.inspect(str(path), **named).inspection).rows
     assert group.said is not None and (group.prompt, group.said[1]) == (PROMPT, TURNS)
     screen = driven(browser(model(path), **named), size=(200, 50))
     for speaker, text in (*PROMPT, *TURNS):

@@ -17,8 +17,7 @@ import pytest
 
 import grpo_cli
 from grpo_cli.cli.report import _command
-from grpo_cli.errors import UnknownName, UsageError
-from grpo_cli.render.figures import OUTCOMES, Figure, advantages_by_method, figures
+from grpo_cli.render.figures import OUTCOMES, Figure, figures
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
 from grpo_cli.stats.against import Since, against
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
     from grpo_cli.stats.inspection import Inspection
 
-METHODS = ["grpo", "rloo"]
 NASTY = "</script><script>alert(1)</script> <b>bold</b> \u2028 & 'quoted'"
 
 
@@ -58,8 +56,8 @@ def report_of(folder: Path) -> Inspection:
     return inspected(write(folder / "a.jsonl", rows()), by_steps=True)
 
 
-def drawn(found: Inspection, methods: list[str] = METHODS) -> dict[str, Figure]:
-    return {one.name: one for one in figures(found, advantages_by_method(found, methods))}
+def drawn(found: Inspection) -> dict[str, Figure]:
+    return {one.name: one for one in figures(found)}
 
 
 def counts(figure: Figure, by: str) -> Counter[Any]:
@@ -109,7 +107,7 @@ def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
     """Graded or missing rewards give other rates than k/n: then the sizes of groups were said to differ."""
     data = [{"prompt_id": at // 4, "right": at % 2, "form": (at % 3) / 2} for at in range(48)]
     found = inspected(write(tmp_path / "a.jsonl", data), reward=["right", "form=0.2"])
-    page = page_of(found, METHODS)
+    page = page_of(found)
     assert "Every group has 4 rows." in page and "izes differ" not in page
     assert "<li>reward = right + 0.2 form</li>" in page
 
@@ -159,7 +157,7 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     of_groups = [{"prompt": key, "response": text, "answer": str(n), "step": n} for n, key in enumerate(keys)]
     data = [{**row, "reward": i} for row in of_groups for i in range(2)]
     found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
-    table = group_rows.report_groups(found, {})
+    table = group_rows.report_groups(found)
     assert table.keys == keys
     assert [line[table.columns.index("step")] for line in table.lines] == [0, 1, 2]
     assert [line[:2] for line in table.lines] == [("0", 1), ("1", 2), ("2", 3)]
@@ -179,7 +177,7 @@ def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path:
     changes = replace(against(found, before), against=["before.jsonl"])
     now = with_other(found, Since(changes, before.facts), changes.sentence, changes.warnings)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
-    page = page_of(now, METHODS, "grpo-adv report <a>")
+    page = page_of(now, "grpo-adv report <a>")
     assert "<small>+0.25</small>" in page and "<small>+10.0&nbsp;points</small>" in page
     assert "grpo-adv report &lt;a&gt; · grpo-adv " in page and " UTC</p>" in page
 
@@ -208,13 +206,6 @@ def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
     assert [(line["value"], line["count"]) for line in lines] == [(k / 100, 1) for k in range(101)]
 
 
-def test_the_advantages_are_those_of_each_method_and_the_runs_own_comes_first(found: Inspection) -> None:
-    facts = advantages_by_method(found, ["rloo", "grpo"])
-    assert list(facts) == ["grpo", "rloo"]
-    alive = [value for value, row in zip(facts["rloo"], rows(), strict=True) if row["prompt_id"] == "p05"]
-    assert alive == pytest.approx([1.0, -1 / 3, -1 / 3, -1 / 3])
-
-
 def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
     rewards = {"a": [1, 0], "b": [1, 1]}  # of a row of each rollout; each has three
     rows = [
@@ -229,26 +220,12 @@ def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
     )
 
 
-def test_rollouts_of_several_rows_count_once_under_every_method() -> None:
-    frame = pl.DataFrame({"prompt_id": [1] * 5, "id": [1, 2, 2, 2, 3], "reward": [0.0, 9.0, 9.0, 1.0, 1.0]})
-    look = grpo_cli.inspect(frame, rollout="id", rollout_reward="last")
-    wanted = grpo_cli.advantages(frame, rollout="id", rollout_reward="last", method="rloo")
-    assert advantages_by_method(look.inspection, ["rloo"])["rloo"].to_list() == wanted.to_list()
-
-
-def test_a_reward_column_and_a_method_of_one_name_are_two_columns() -> None:
-    data = [{"prompt_id": 1, "rloo": i, "accuracy": 5} for i in range(2)]
-    found = grpo_cli.inspect(pl.DataFrame(data), reward=["rloo", "accuracy"]).inspection
-    facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
-    assert facts.heads == ["row", "rewards.rloo", "accuracy", "reward", "grpo", "rloo", "status"]
+def test_a_reward_column_called_advantage_and_the_advantages_are_two_columns() -> None:
+    data = [{"prompt_id": 1, "advantage": i, "accuracy": 5} for i in range(2)]
+    found = grpo_cli.inspect(pl.DataFrame(data), reward=["advantage", "accuracy"]).inspection
+    facts = group_rows.report_groups(found)
+    assert facts.heads == ["row", "rewards.advantage", "accuracy", "reward", "advantage", "status"]
     assert [line[1] for line in facts.rows[0].lines] == [0.0, 1.0]
-
-
-def test_a_method_that_reads_another_column_says_which(found: Inspection) -> None:
-    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column"):
-        advantages_by_method(found, ["opo"])
-    with pytest.raises(UnknownName, match="did you mean 'grpo'"):
-        advantages_by_method(found, ["grppo"])
 
 
 def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> None:
@@ -319,7 +296,7 @@ def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_s
 def test_conversations_that_do_not_fit_are_an_even_sample_and_the_page_says_so(tmp_path: Path) -> None:
     data = [{"prompt_id": at // 2, "reward": at % 2, "completion": f"{at} " + "x" * 990} for at in range(400)]
     found = inspected(write(tmp_path / "a.jsonl", data))
-    facts = group_rows.report_groups(found, {}, text=50_000)
+    facts = group_rows.report_groups(found, text=50_000)
     places = [at for at, one in enumerate(facts.rows) if one.said]
     assert 24 <= len(places) <= 26
     assert max(b - a for a, b in pairwise([0, *places, 199])) <= 20
@@ -334,9 +311,9 @@ def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_t
     asked = {"role": "user", "content": "go on"}
     rows = [{"prompt_id": "a", "messages": [asked, *turns], "reward": at % 2} for at in range(4)]
     found = inspected(write(tmp_path / "a.jsonl", rows))
-    (whole,) = group_rows.report_groups(found, {}).rows
+    (whole,) = group_rows.report_groups(found).rows
     assert [text for _, text in told(whole)[0]] == [turn["content"] for turn in turns]
-    (cut,) = group_rows.report_groups(found, {}, text=40_000).rows
+    (cut,) = group_rows.report_groups(found, text=40_000).rows
     assert sum(len(text) for row in told(cut) for _, text in row) <= 40_000
     assert len(told(cut)[0]) == 100
 
@@ -386,9 +363,6 @@ def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_g
         == "The share of groups without a gradient is between 0% (it's) and 100% (code)."
     )
     assert trends["ended"].caption == "The share truncated is between 0% (logic) and 25% (code)."
-    assert {line["where"] for line in trends["length_over"].lines} == {
-        "env == 'code'", "env == 'logic'", 'env == "it\'s"', "env == 'math'",
-    }  # fmt: skip
 
 
 def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path) -> None:
@@ -420,11 +394,11 @@ def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
         {"prompt_id": f"{step} {group}", "step": step, "reward": at % 2 * (group > 0), "finish_reason": "length" if at < step else "stop"}
         for step in range(3) for group in range(2) for at in range(4 + group * (step == 2))
     ]  # fmt: skip
-    figures = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))
+    figures = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True, method="rloo"))
     assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
     assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
     assert (
-        figures["advantages_rloo"].caption
+        figures["advantages"].caption
         == "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
     )
     assert figures["spread_over"].caption.endswith(" Groups at 0 have no gradient.")
@@ -487,15 +461,15 @@ def test_of_many_groups_those_with_the_largest_spread_and_a_sample_of_the_others
     assert len(codes) == len(set(codes.tolist())) == 60
     assert sum(code % 10 == 0 for code in codes) >= 30
     assert codes.max() > 290
-    facts = group_rows.report_groups(found, {}, most=60)
+    facts = group_rows.report_groups(found, most=60)
     assert facts.says.startswith("60 of 300 groups: the 30 with the largest spread")
 
 
-def test_the_rows_of_a_listed_group_are_its_first_ones_with_every_advantage(tmp_path: Path) -> None:
+def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages(tmp_path: Path) -> None:
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
     found = inspected(write(tmp_path / "a.jsonl", data))
-    facts = group_rows.report_groups(found, advantages_by_method(found, METHODS))
-    assert facts.heads == ["row", "reward", "grpo", "rloo", "status"]
+    facts = group_rows.report_groups(found)
+    assert facts.heads == ["row", "reward", "advantage", "status"]
     assert [line[0] for line in facts.rows[1].lines] == [2 + 3 * i for i in range(group_rows.ROWS)]
     assert facts.rows[0].more
     assert {len(text) for one in facts.rows for ((_, text),) in told(one)} == {group_rows.LONGEST}
@@ -532,7 +506,7 @@ def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_o
     assert isinstance(found.beside, Since)
     changes = found.beside.against
     figures = drawn(found)
-    assert list(figures)[:3] == ["changes", "by_difficulty", "gained_and_lost"]
+    assert list(figures)[:2] == ["changes", "by_difficulty"]
     kinds = counts(figures["changes"], "kind")
     assert kinds == {name: getattr(changes, name) for name in ("better", "worse", "same") if getattr(changes, name)}
     assert sum(kinds.values()) == changes.prompts == 12
@@ -540,27 +514,23 @@ def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_o
     assert bars == {
         (one.difficulty, run): getattr(one, run) for one in changes.by_difficulty for run in ("before", "now")
     }
-    moves = [(line["value"], line["before"], line["now"]) for line in figures["gained_and_lost"].lines]
-    assert moves == [(one.key, one.before, one.now) for one in changes.gained]
-    assert len(moves) == 5
     assert re.search(r"6 \(\d+ expected by chance\)", figures["changes"].caption)
 
 
 def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures(tmp_path: Path) -> None:
     found = against_another(tmp_path)
-    page = re.sub(r"<script.*?</script>", "", page_of(found, METHODS), flags=re.DOTALL)
+    page = re.sub(r"<script.*?</script>", "", page_of(found), flags=re.DOTALL)
     assert "On the 12 prompts that are also in before.jsonl, the solve rate went from" in page
     for name, heads in (
         ("changes", ["value", "kind", "count"]),
         ("by_difficulty", ["value", "kind", "share", "prompts"]),
-        ("gained_and_lost", ["value", "kind", "before", "now", "change"]),
     ):
         figure = re.search(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)[1]  # type: ignore[index]
         assert re.findall("<th scope=col>(.*?)</th>", figure) == heads
         assert figure.count("<tr>") == 1 + len(drawn(found)[name].lines)
     write_report(found, {}, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
-    assert all(f">{title}<" in picture for title in ("Change by prompt", "Change by difficulty", "Gained and lost"))
+    assert all(f">{title}<" in picture for title in ("Change by prompt", "Change by difficulty"))
     assert "against before.jsonl" in picture
 
 
@@ -574,12 +544,12 @@ def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: st
     data = target.read_bytes()
     assert data.startswith(start)
     if suffix == "svg":
-        for one in drawn(found, ["grpo", "rloo", "dr-grpo"]).values():
+        for one in drawn(found).values():
             assert f">{one.title}<" in data.decode()
 
 
 def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> None:
-    text = page_of(found, METHODS)
+    text = page_of(found)
     ours = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"""(src|href)\s*=|url\(|@import|https?://""", ours)
     assert "default-src 'none'" in text
@@ -592,7 +562,7 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
 def test_the_page_says_what_made_it_and_when_its_files_were_written(tmp_path: Path) -> None:
     report_of(tmp_path)
     os.utime(tmp_path / "a.jsonl", (0, 86_400 * 365))
-    text = page_of(inspected(tmp_path / "a.jsonl", by_steps=True), METHODS, "grpo-adv report a.jsonl")
+    text = page_of(inspected(tmp_path / "a.jsonl", by_steps=True), "grpo-adv report a.jsonl")
     assert f"<h1>Rewards of {tmp_path / 'a.jsonl'}</h1>" in text
     assert f"grpo-adv report a.jsonl · grpo-adv {grpo_cli.__version__} · files of 1971-01-01 00:00 UTC" in text
 
@@ -600,14 +570,14 @@ def test_the_page_says_what_made_it_and_when_its_files_were_written(tmp_path: Pa
 def test_a_page_of_long_texts_stays_small(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 8, "reward": i % 2, "completion": f"{i} " * 900} for i in range(20_000)]
     found = inspected(write(tmp_path / "a.jsonl", data))
-    assert len(page_of(found, METHODS).encode()) < MOST
+    assert len(page_of(found).encode()) < MOST
 
 
 @pytest.mark.parametrize("rewards", [[None, None], [1.0], [0.0, 0.0], [0.0, 1.0, 2.0, 5.5]], ids=str)
 def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]) -> None:
     path = write(tmp_path / "a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
     found = inspected(path, by_steps=True)
-    assert "<h1>" in page_of(found, METHODS)
+    assert "<h1>" in page_of(found)
     assert write_report(found, {}, tmp_path / "a.svg") > 0
 
 
@@ -620,7 +590,7 @@ def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
         found = inspected(tmp_path / "a.parquet", by="part")
         assert len(drawn(found)["mean_reward"].lines) == 3
         assert write_report(found, {"force": True}, tmp_path / "a.svg") > 0
-        assert "zero_variance" in page_of(found, METHODS)
+        assert "zero_variance" in page_of(found)
 
 
 def test_a_repeated_run_writes_the_same_page_and_no_signature_of_an_address() -> None:

@@ -388,7 +388,7 @@ def test_the_report_draws_both_rewards() -> None:
     done = adv("report new.jsonl --rescored old.jsonl -o a.html")
     assert done.status == 0, done.err
     page = Path("a.html").read_text()
-    for name in ("rescored", "rescored_length", "rescored_by", "disagreements"):
+    for name in ("rescored", "rescored_length", "rescored_by"):
         assert f'id="figure-{name}"' in page
     assert "Rewards of new.jsonl re-scored from old.jsonl" in page
     refused = adv("report new.jsonl --rescored old.jsonl --against old.jsonl -o b.html")
