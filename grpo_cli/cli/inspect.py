@@ -109,16 +109,11 @@ def compared(given: Given, **more: Any) -> Inspection:
 
 
 def _against(given: Given) -> None:
-    """Show how solve rates changed from earlier runs to this one: of one run prompt by prompt, of several as a table."""
-    from grpo_cli.stats.against import Since
+    """Show how solve rates changed from earlier runs to this one."""
     from grpo_cli.stats.runs import gate_names, gates
 
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
-    found = compared(given).beside
-    if isinstance(found, Since):
-        show(given, found.against, "against.render")
-        return
-    table = cast("Runs", found)
+    table = cast("Runs", compared(given).beside)
     if "format" in given:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS

@@ -15,7 +15,6 @@ import polars as pl
 from grpo_cli.engine.column_stats import FEW
 from grpo_cli.engine.plan_parts import weighted_sum
 from grpo_cli.read.known_names import CUT_OFF
-from grpo_cli.stats.against import Against, Since
 from grpo_cli.stats.difficulty import AtSize
 from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
@@ -24,13 +23,12 @@ from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.trends import Trend, TrendLine, ends, over_steps, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
-from grpo_cli.values.key_text import cut
+from grpo_cli.values.key_text import cut, labels_of
 
 # Outcomes of a group and its rows, in stacking order.
 OUTCOMES: Final = ("varies", *EQUAL_AT, "singleton or unscored")
 TILES: Final = (32, 20)  # bins of the length and of the reward
 LABEL: Final = 34  # characters of a key on an axis
-RUNS: Final = ("before", "now")
 POINTS: Final = 200  # points in a trend
 KIND: Final = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure over steps, or by categories
 SLIGHT: Final = 0.1  # correlations below this are not worth a word
@@ -244,9 +242,7 @@ def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> d
     """These lines, and those of the runs beside them, by the names of the runs; without others there is no name."""
     beside = inspection.beside
     own, others = "", dict[str, Trend | None]()
-    if isinstance(beside, Since):
-        own, others = RUNS[1], {RUNS[0]: beside.before.by}
-    elif isinstance(beside, Runs):
+    if isinstance(beside, Runs):
         own, others = beside.runs[-1].name, {**beside.trends}
     known = {name: trend.lines for name, trend in others.items() if trend is not None and trend.column == by}
     if not known:
@@ -397,44 +393,9 @@ def _alive(at: AtSize) -> str:
 
 def _beside(other: object) -> list[Figure]:
     """What differs in another run, in several, or with another reward, if there are any."""
-    if isinstance(other, Since):
-        return _changes(other.against)
     if isinstance(other, Runs):
         return _of_runs(other)
     return _rescored(other) if isinstance(other, Rescored) else []
-
-
-def _changes(changes: Against) -> list[Figure]:
-    """How solve rates changed from another run."""
-    counts = {
-        name: f"{getattr(changes, name):,} ({getattr(changes.chance, name):,.0f} expected by chance)"
-        for name in ("better", "worse", "solved_first", "solved_no_more")
-    }
-    bands = [
-        {"value": band.difficulty, "kind": run, "share": rate, "prompts": band.prompts}
-        for band in changes.by_difficulty
-        for run, rate in zip(RUNS, (band.before, band.now), strict=True)
-    ]
-    return [
-        Figure(
-            "changes",
-            "stacked",
-            "Change by prompt",
-            f"Prompts that improved: {counts['better']}; got worse: {counts['worse']}; newly solved: {counts['solved_first']}; lost: {counts['solved_no_more']}.",
-            [*changes.changes],
-            x="change of the solve rate",
-            y="prompts",
-        ),
-        Figure(
-            "by_difficulty",
-            "estimates",
-            "Change by difficulty",
-            "Mean solve rates of prompts by difficulty: their solve rate in both runs together.",
-            bands,
-            x="difficulty",
-            y="solve rate",
-        ),
-    ]
 
 
 def _of_runs(compared: Runs) -> list[Figure]:
@@ -448,6 +409,12 @@ def _of_runs(compared: Runs) -> list[Figure]:
         rates += [_estimate(run.name, kind, found) for kind, found in shown.items() if found is not None]
     change = f"change from {runs[0].name}"
     apart = [_estimate(one.name, change, one.change) for one in differences]
+    caption = "The change over the prompts of both runs, with its 95% interval. If the interval includes 0, the change may be chance."
+    for one in differences:
+        for word, prompts in (("gained", one.gained), ("lost", one.lost)):
+            labels = labels_of([prompt.key for prompt in prompts], LABEL)
+            changes = ", ".join(f"{key} ({it.shrunken:+.2f})" for key, it in zip(labels, prompts, strict=True))
+            caption += f" {one.name} {word} most on {changes}." if prompts else ""
     return [
         Figure(
             "run_rates",
@@ -462,7 +429,7 @@ def _of_runs(compared: Runs) -> list[Figure]:
             "run_changes",
             "estimates",
             f"Difference from {runs[0].name}",
-            "The change over the prompts of both runs, with its 95% interval. If the interval includes 0, the change may be chance.",
+            caption,
             apart,
             x="",
             y="change",

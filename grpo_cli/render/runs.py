@@ -1,4 +1,4 @@
-"""`inspect --against` with several runs: a table of rates with intervals, and one of differences from the base."""
+"""`inspect --against`: a table of the rates of runs with intervals, and one of differences from the base."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Final
 import polars as pl
 from rich.console import Console
 
-from grpo_cli.render.text import Sheet, clean, count, rescaled
+from grpo_cli.render.text import Sheet, clean, count, number, rescaled
+from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
 from grpo_cli.stats.runs import Difference, Run, Runs
+from grpo_cli.values.key_text import labels_of
 
 DIGITS: Final = 1  # of a rate in per cent; an interval is never that narrow
 
@@ -45,6 +47,11 @@ def render(facts: Runs, console: Console) -> None:
         if one.only_here or one.only_base
     ]
     sheet.row("not in both", apart)
+    for one in facts.differences:
+        for word, prompts in (("gained most", one.gained), ("lost most", one.lost)):
+            if prompts:
+                sheet.row(word, [f"{clean(one.name)}: the change after shrinking it for noise, of the change seen"])
+                sheet.row("", _most_changed(prompts, sheet.width))
     sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()
     sheet.warnings(facts.warnings)
@@ -78,6 +85,16 @@ def _shown(one: Difference) -> str:
         f"{clean(one.name)}: to detect a change of {100 * smallest:.1f} points or more; "
         f"2 points take {one.prompts_for_2_points:,} prompts"
     )
+
+
+def _most_changed(prompts: Sequence[Prompt], width: int) -> list[str]:
+    """How much each prompt changed, and its key."""
+    numbers = [
+        f"{one.shrunken:+.2f} of {one.change:+.2f}  {number(one.before)} to {number(one.now)}  #{one.number} "
+        for one in prompts
+    ]
+    labels = labels_of([one.key for one in prompts], width - max(map(len, numbers)))
+    return [text + label for text, label in zip(numbers, labels, strict=True)]
 
 
 def _between(found: Estimate) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -19,7 +18,7 @@ from grpo_cli.options.resolve import Given, plan_of
 from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
-from grpo_cli.read.pairs import Pairs, gathered, ids_of, keyed_groups, pair
+from grpo_cli.read.pairs import Pairs, gathered, ids_of, pair
 from grpo_cli.read.tables import Binding, OverTables, Table
 from grpo_cli.read.texts import plain_texts, written
 from grpo_cli.runs.asked import OnFiles, binding_of
@@ -30,8 +29,6 @@ from grpo_cli.stats.rescored import OLD, Pairing, Rescored, other_reward, rescor
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.paths import is_there
 
-PROMPTS: Final = 8  # prompts whose rollouts are compared
-COMPARED: Final = 512  # rows of these prompts in one input; with more, texts are not compared
 FEW: Final = 0.5  # share of the smaller input's rows; a warning if fewer are paired
 ALIKE: Final = 0.5  # least share of equal texts among the listed rows of the same rollouts
 TEXT: Final = 2000  # characters of a listed text
@@ -152,22 +149,3 @@ def _refuse_other_texts(now: Inspection, before: Narrow, places: Index, by: Sequ
     if known and same < ALIKE * len(known):
         wrong = f"the rows with the same {' and '.join(by)} have different texts in {text} ({len(known) - same} of {len(known)} that were compared)"
         raise DataError(wrong, "they are different rollouts: --against compares different rollouts of the same prompts")
-
-
-def same_rollouts(now: Inspection, before: Inspection, names: Sequence[str]) -> bool:
-    """Whether the rollouts of some prompts have the same texts in both: then only the rewards can differ, not the policy."""
-    text = now.columns.get("text")
-    if text is None or before.columns.get("text") != text:
-        return False
-    keyed = keyed_groups(now.narrow, before.narrow, names)
-    shared = np.flatnonzero(np.minimum(*keyed.counts))[:PROMPTS]
-    found = []
-    for side, codes in ((now.narrow, keyed.mine), (before.narrow, keyed.theirs)):
-        keys = codes[side.table["group"]]
-        rows = np.flatnonzero(np.isin(keys, shared))
-        if not 1 < len(rows) <= COMPARED:
-            return False
-        found.append(Counter(zip(keys[rows].tolist(), plain_texts(side, rows, text), strict=True)))
-    texts_now, texts_before = found
-    complete = all(text is not None for _, text in texts_now)
-    return texts_now == texts_before and complete and len(texts_now) >= ALIKE * texts_now.total()

@@ -220,9 +220,7 @@ class Inspection:
     columns: Mapping[
         str, str
     ]  # part (length, text, prompt, by, advantage, named: the text of a flag, stop) -> the column that has it
-    beside: object = (
-        None  # what a page shows beside it: another run (`Since`), several (`Runs`), or another reward (`Rescored`)
-    )
+    beside: object = None  # what a page shows beside it: other runs (`Runs`), or another reward (`Rescored`)
 
     @property
     def facts(self) -> Inspected:

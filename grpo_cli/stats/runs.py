@@ -1,4 +1,4 @@
-"""Several runs on the same prompts: what each solves, and how far each is from the first, the base."""
+"""Runs on the same prompts: what each solves, and how far each is from the first, the base."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ import polars as pl
 
 from grpo_cli.engine.moments import Index
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.against import Matched, counts_by_chance, counts_of, ends_of, matched, rewards_of
+from grpo_cli.stats.against import (
+    Matched,
+    Prompt,
+    counts_by_chance,
+    counts_of,
+    ends_of,
+    matched,
+    most_changed,
+    rewards_of,
+)
 from grpo_cli.stats.difficulty import DIGITS, pass_at
 from grpo_cli.stats.facts import measured
 from grpo_cli.stats.inspection import Inspection
@@ -73,7 +82,7 @@ class Run:
 class Difference:
     """A run less the base, over the prompts that both have; `p_holm` allows for the number of runs.
 
-    `detectable` is the smallest change that would have been found 8 times of 10, `prompts_for_2_points` how many such prompts
+    `gained` and `lost` are the prompts that changed most, if more changed than chance would. `detectable` is the smallest change that would have been found 8 times of 10, `prompts_for_2_points` how many such prompts
     find one of 0.02.
     """
 
@@ -91,11 +100,13 @@ class Difference:
     worse_by_chance: float
     detectable: float | None
     prompts_for_2_points: int | None
+    gained: Sequence[Prompt]
+    lost: Sequence[Prompt]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Several runs, and the differences of the others from the first; `trends` are those of the others."""
+    """Runs, the newest last, and the differences of the others from the first; `trends` are those of the earlier ones."""
 
     NOT_SHOWN = ("trends",)
 
@@ -127,6 +138,8 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster
     found = {name: _difference(name, pair, ends, cluster) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
+    warnings = [*named[others[-1]].facts.warnings]
+    warnings += [f"{name}: {line}" for name in (base, *others[:-1]) for line in named[name].facts.warnings]
     few = cluster is not None and len(clusters_seen) < FEWEST_CLUSTERS
     warning = f"{len(clusters_seen)} values of {cluster} are too few to say how far it varies: from {FEWEST_CLUSTERS} on there are intervals"
     return Runs(
@@ -139,7 +152,7 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster
         runs=facts,
         differences=differences,
         verdict=said(base, differences),
-        warnings=[warning] if few else [],
+        warnings=[*warnings, *([warning] if few else [])],
     )
 
 
@@ -190,8 +203,9 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: st
     prompts = pair.both["key"]
     now, before = pair.rewards(ends)
     change = np.round(now.rates - before.rates, DIGITS)
-    better, worse, same, *_ = counts_of(now.rates, before.rates)
-    chance, _ = counts_by_chance(now, before)
+    better, worse, same = counts_of(now.rates, before.rates)
+    chance, moved = counts_by_chance(now, before)
+    gained, lost = most_changed(pair, now, before, change) if moved else ([], [])  # if not, all changes may be noise
     clusters = _clusters(pair.runs[0], pair.keys[0], prompts, cluster, set())
     p = p_value(now, before) if clusters is None else p_value_of_clusters(change, clusters)
     smallest, enough = detectable(change, clusters), None
@@ -208,10 +222,12 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: st
         better=better,
         worse=worse,
         same=same,
-        better_by_chance=chance.better,
-        worse_by_chance=chance.worse,
+        better_by_chance=chance[0],
+        worse_by_chance=chance[1],
         detectable=smallest,
         prompts_for_2_points=enough,
+        gained=gained,
+        lost=lost,
     )
 
 

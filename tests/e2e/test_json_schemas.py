@@ -90,7 +90,7 @@ def schema_of(line: str) -> str:
     """The name of the schema that the document of a command has."""
     name, *words = shlex.split(line)
     if name == "inspect" and "--against" in words:
-        return "inspect-runs" if words.count("--against") > 1 else "inspect-against"
+        return "inspect-runs"
     if "--plan-by" in words:
         return f"{name}-parts"
     if name == "inspect" and {"--rescored", "--rescored-column"} & {*words}:

@@ -299,9 +299,8 @@ def test_a_report_against_another_run_draws_what_changed() -> None:
     pytest.importorskip("altair")
     ran("report rewards.jsonl --against rewards.parquet -o a.html")
     page = Path("a.html").read_text()
-    assert "prompts that are also in rewards.parquet" in page
-    assert 'id="figure-changes"' in page and 'id="figure-by_difficulty"' in page
-    assert 'id="figure-gained_and_lost"' not in page  # none changed
+    assert "rewards.jsonl shows no clear difference from rewards.parquet on 10 prompts" in page
+    assert 'id="figure-run_rates"' in page and 'id="figure-run_changes"' in page and "gained most" not in page
 
 
 def test_a_report_without_its_extra_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ CASES = {
     "inspect-show": "inspect rewards.jsonl --show add-17-25",
     "inspect-components": "inspect two_rewards.jsonl -r accuracy -r format",
     "inspect-rescored": "inspect rewards.jsonl --reward reward --rescored-column length",
-    "inspect-against": "inspect rewards.jsonl --against rewards.jsonl",
+    "inspect-against": "inspect rewards.jsonl --against before=rewards.jsonl",
     "select": "select rewards.jsonl --where '0.1 <= mean <= 0.9' --per-group 4 -o out.jsonl",
     "export-sft": "export chats.jsonl --to sft -o out.jsonl",
     "export-pairs": "export chats.jsonl --to pairs -o out.jsonl",

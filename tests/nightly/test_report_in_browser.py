@@ -63,7 +63,7 @@ def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
 
 def test_a_browser_draws_what_changed_from_another_run(browser: Any, tmp_path: Path) -> None:
     with opened_quietly(browser, against_another(tmp_path), tmp_path / "a.html") as page:
-        for name, marks in (("changes", 2), ("by_difficulty", 6)):
+        for name, marks in (("run_rates", 2), ("run_changes", 1)):
             assert page.locator(f"#figure-{name} .chart svg [aria-roledescription]").count() >= marks
         page.set_viewport_size({"width": 420, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 420

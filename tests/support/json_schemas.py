@@ -16,7 +16,6 @@ from grpo_cli.read.recognise import SchemaMatch
 from grpo_cli.runs.add import Added
 from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
-from grpo_cli.stats.against import Against
 from grpo_cli.stats.compare import Compared
 from grpo_cli.stats.document import members
 from grpo_cli.stats.inspection import Inspected, InspectedParts
@@ -143,7 +142,7 @@ class VerifyDocument(TypedDict):
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
     "inspect": {
-        "inspect": Inspected, "inspect-parts": InspectedParts, "inspect-against": Against,
+        "inspect": Inspected, "inspect-parts": InspectedParts,
         "inspect-runs": Runs, "inspect-rescored": Rescored,
     },
     "select": {"select": Selected},

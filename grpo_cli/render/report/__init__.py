@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from html import unescape
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +15,6 @@ from grpo_cli.files.atomic import replacing
 from grpo_cli.render.figures import Figure, figures
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
-from grpo_cli.stats.against import Since
 from grpo_cli.stats.inspection import Inspection, Parted
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
@@ -95,7 +92,7 @@ def picture_of(inspection: Inspection | Parted, kind: str) -> bytes:
     lines = [rows]
     for part, _ in sections:
         says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]
-        numbers = unescape(re.sub(r"<.*?>", "", " · ".join(f"{words} {value}" for words, value in tiles(part).items())))
+        numbers = " · ".join(f"{words} {value}" for words, value in tiles(part).items())
         lines += [*wrap(says, WRAPPED), numbers]
     return picture([figure for _, drawn in sections for figure in drawn], _title(inspection), lines, kind)
 
@@ -111,8 +108,6 @@ def _others(inspection: Inspection | Parted) -> list[str]:
     beside = inspection.parts[0].beside
     if isinstance(beside, Runs):
         return [f"against {listing([printable(run.name) for run in beside.runs[:-1]])}"]
-    if isinstance(beside, Since):
-        return [f"against {listing(map(printable, beside.against.against))}"]
     if isinstance(beside, Rescored):
         return [f"re-scored from {listing(map(printable, beside.rescored))}"]
     return []

@@ -10,7 +10,7 @@ from typing import Any, Final
 import altair as alt
 import vl_convert
 
-from grpo_cli.render.figures import OUTCOMES, RUNS, Figure
+from grpo_cli.render.figures import OUTCOMES, Figure
 from grpo_cli.stats.against import KINDS as CHANGES
 
 HEIGHT: Final = 220  # pixels of a chart
@@ -27,8 +27,8 @@ COLOURS: Final = (*SHADES,)
 # How kinds are coloured, and in which order they are stacked.
 KINDS: Final = dict(
     zip(
-        (*OUTCOMES, *CHANGES, *RUNS),
-        (*COLOURS, *(COLOURS[at] for at in (0, 3, 1, 3, 0))),
+        (*OUTCOMES, *CHANGES),
+        (*COLOURS, *(COLOURS[at] for at in (0, 3, 1))),
         strict=True,
     )
 )

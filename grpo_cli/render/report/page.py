@@ -16,7 +16,6 @@ from grpo_cli.render.figures import Figure
 from grpo_cli.render.report.charts import SHADES, chart, picture
 from grpo_cli.render.text import count, number
 from grpo_cli.runs.group_rows import GroupTable
-from grpo_cli.stats.against import Since
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspected, InspectedParts, Inspection
 from grpo_cli.stats.verdicts import percent
@@ -76,7 +75,7 @@ def _meaning(part: Inspection) -> str:
     says = f'<p class="lead">{first}</p>' + (
         f"<ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>" if others else ""
     )
-    shown = "".join(f"<div><dt>{words}</dt><dd>{value}</dd></div>" for words, value in tiles(part).items())
+    shown = "".join(f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>" for words, value in tiles(part).items())
     head = f"<h2>{html.escape(part.head)}</h2>" if part.head else ""
     return (
         f'{head}<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
@@ -135,21 +134,15 @@ def _specification(figure: Figure) -> dict[str, Any]:
 
 
 def tiles(part: Inspection) -> dict[str, str]:
-    """The numbers at the top, in HTML where there is another run."""
-    facts, shares, means = part.facts, "", ""
+    """The numbers at the top."""
+    facts = part.facts
     zero, mean = facts.zero_variance.share, facts.reward.mean
-    if isinstance(part.beside, Since):
-        was_zero, was_mean = part.beside.before.zero_variance.share, part.beside.before.reward.mean
-        if zero is not None and was_zero is not None:
-            shares = f" <small>{100 * (zero - was_zero):+.1f}&nbsp;points</small>"
-        if mean is not None and was_mean is not None:
-            means = f" <small>{mean - was_mean:+.4g}</small>"
     return {
         "groups": f"{facts.groups:,}",
         **({"rollouts": f"{facts.rollouts:,}"} if facts.rollouts != facts.rows else {}),
         "rows": f"{facts.rows:,}",
-        "without a gradient": ("-" if zero is None else percent(zero)) + shares,
-        "mean reward": number(mean) + means,
+        "without a gradient": "-" if zero is None else percent(zero),
+        "mean reward": number(mean),
         f"{facts.unit}s with a gradient": f"{facts.live_rows:,}",
         "without a reward": f"{facts.unscorable - facts.left_out:,}",
         **({"left out": f"{facts.left_out:,}"} if facts.left_out else {}),

@@ -16,7 +16,8 @@ from pyarrow import feather
 
 from grpo_cli.errors import DataError
 from grpo_cli.read.group_keys import encode
-from grpo_cli.stats.against import against
+from grpo_cli.stats.inspection import Inspection
+from grpo_cli.stats.runs import Difference, compared
 from grpo_cli.values import cells
 from tests.support.command import adv
 from tests.support.drawn import some
@@ -149,6 +150,10 @@ def test_values_of_a_composite_key_do_not_run_together() -> None:
     assert look(path, group=("x", "y")).narrow.table["group"].to_list() == [0, 1, 2, 3] * 2
 
 
+def change(now: Inspection, before: Inspection) -> Difference:
+    return compared({"before": before, "now": now}).differences[0]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str) -> None:
     runs = []
@@ -163,10 +168,10 @@ def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str) -> None:
         runs.append((inspected(f"{at}.parquet", group=("key", "task")), what))
     for (now, one), (before, other) in some(combinations_with_replacement(runs, 2), 1 if form == "flat" else 5):
         if one == other:
-            assert against(now, before).prompts == 2
+            assert change(now, before).prompts == 2
         else:
             with pytest.raises(DataError, match="no prompt is in both runs"):
-                against(now, before)
+                change(now, before)
 
 
 def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same() -> None:
@@ -174,9 +179,8 @@ def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same()
         rows = [{"x": x, "y": y, "reward": reward} for x, y in pairs for reward in (0, 1)]
         return inspected(write(name, rows), group=("x", "y"))
 
-    found = against(run("now.jsonl", [("a", "b, c"), ("p", "q")]), run("before.jsonl", [("a, b", "c"), ("p", "q")]))
-    assert found.prompts == 1
-    assert found.only_now.keys == ["a, b, c"] and found.only_before.keys == ["a, b, c"]
+    found = change(run("now.jsonl", [("a", "b, c"), ("p", "q")]), run("before.jsonl", [("a, b", "c"), ("p", "q")]))
+    assert (found.prompts, found.only_here, found.only_base) == (1, 1, 1)
 
 
 def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
@@ -184,8 +188,8 @@ def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
     before = write("before.jsonl", [{"key": key, "reward": reward} for key in (1, 2) for reward in (0, 1)])
     now = Path("now.csv")
     now.write_text("key,reward\n1,1\n1,1\n3,0\n3,1\n")
-    found = against(inspected(now, group=("key",)), inspected(before, group=("key",)))
-    assert (found.prompts, found.only_now.keys, found.only_before.keys) == (1, ["3"], ["2"])
+    found = change(inspected(now, group=("key",)), inspected(before, group=("key",)))
+    assert (found.prompts, found.only_here, found.only_base) == (1, 1, 1)
 
 
 # --- CSV -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -20,8 +21,8 @@ from grpo_cli.cli.report import _command
 from grpo_cli.render.figures import OUTCOMES, Figure, figures
 from grpo_cli.render.report import MOST, page_of, write_report
 from grpo_cli.runs import group_rows
-from grpo_cli.stats.against import Since, against
 from grpo_cli.stats.facts import BARS, count_by_kind
+from grpo_cli.stats.runs import Runs, compared
 from grpo_cli.stats.verdicts import percent, with_other
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
@@ -54,6 +55,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
 
 def report_of(folder: Path) -> Inspection:
     return inspected(write(folder / "a.jsonl", rows()), by_steps=True)
+
+
+def beside(now: Inspection, before: Inspection) -> Inspection:
+    """A run beside another one, as `report --against` reads both."""
+    found = replace(compared({"before": before, "now": now}), trends={"before": before.facts.by})
+    return with_other(now, found, found.verdict, found.warnings)
 
 
 def drawn(found: Inspection) -> dict[str, Figure]:
@@ -167,18 +174,16 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     assert shown.startswith("begin ") and shown.endswith("boxed 7") and len(shown) == group_rows.LONGEST
 
 
-def test_both_runs_are_in_one_figure_and_the_tiles_have_the_difference(tmp_path: Path) -> None:
+def test_both_runs_are_in_one_figure(tmp_path: Path) -> None:
     solved = {"now.jsonl": [4, 2, 2, 2, 2, 2, 2, 2, 1, 1], "before.jsonl": [1] * 10}  # of four rows, in three steps
     runs = []
     for name, of_run in solved.items():
         data = [{"prompt_id": k, "step": k // 4, "reward": int(i < n)} for k, n in enumerate(of_run) for i in range(4)]
         runs.append(inspected(write(tmp_path / name, data), by_steps=True))
     found, before = runs
-    changes = replace(against(found, before), against=["before.jsonl"])
-    now = with_other(found, Since(changes, before.facts), changes.sentence, changes.warnings)
+    now = beside(found, before)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, "grpo-adv report <a>")
-    assert "<small>+0.25</small>" in page and "<small>+10.0&nbsp;points</small>" in page
     assert "grpo-adv report &lt;a&gt; · grpo-adv " in page and " UTC</p>" in page
 
 
@@ -367,8 +372,7 @@ def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_g
 
 def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path) -> None:
     found = categories(tmp_path)
-    changes = replace(against(found, found), against=["before.jsonl"])
-    now = with_other(found, Since(changes, found.facts), changes.sentence, changes.warnings)
+    now = beside(found, found)
     write_report(now, {}, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
     bars = re.findall(r'aria-label="mean: [^"]*" [^>]* d="M0,([\d.]+)h[\d.]+v([\d.]+)h', picture)
@@ -482,8 +486,7 @@ def against_another(folder: Path) -> Inspection:
     found = inspected(write(folder / "now.jsonl", [{**row, "reward": int(k % 8 > 0)} for k, row in enumerate(now)]))
     earlier = [{**row, "reward": int(str(row["prompt_id"]) >= "p06")} for row in now]
     before = inspected(write(folder / "before.jsonl", earlier))
-    changes = replace(against(found, before), against=["before.jsonl"])
-    return with_other(found, Since(changes, before.facts), changes.sentence, changes.warnings)
+    return beside(found, before)
 
 
 def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_first(tmp_path: Path) -> None:
@@ -501,37 +504,26 @@ def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_
     assert (alone.status, alone.err) == (2, "error: --cluster is for the comparison of runs; add --against INPUT\n")
 
 
-def test_changes_from_another_run_are_drawn_by_prompt_by_difficulty_and_one_by_one(tmp_path: Path) -> None:
-    found = against_another(tmp_path)
-    assert isinstance(found.beside, Since)
-    changes = found.beside.against
-    figures = drawn(found)
-    assert list(figures)[:2] == ["changes", "by_difficulty"]
-    kinds = counts(figures["changes"], "kind")
-    assert kinds == {name: getattr(changes, name) for name in ("better", "worse", "same") if getattr(changes, name)}
-    assert sum(kinds.values()) == changes.prompts == 12
-    bars = {(line["value"], line["kind"]): line["share"] for line in figures["by_difficulty"].lines}
-    assert bars == {
-        (one.difficulty, run): getattr(one, run) for one in changes.by_difficulty for run in ("before", "now")
-    }
-    assert re.search(r"6 \(\d+ expected by chance\)", figures["changes"].caption)
-
-
 def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures(tmp_path: Path) -> None:
     found = against_another(tmp_path)
+    assert isinstance(found.beside, Runs)
+    (change,) = found.beside.differences
+    assert (change.better, change.worse, change.prompts) == (6, 6, 12)
+    figures = drawn(found)
+    assert list(figures)[:2] == ["run_rates", "run_changes"]
+    assert [line["share"] for line in figures["run_rates"].lines] == [run.solve_rate.mean for run in found.beside.runs]
+    most = ", ".join(f"{one.key} ({one.shrunken:+.2f})" for one in change.gained)
+    assert len(change.gained) == 5 and f" now gained most on {most}." in figures["run_changes"].caption
     page = re.sub(r"<script.*?</script>", "", page_of(found), flags=re.DOTALL)
-    assert "On the 12 prompts that are also in before.jsonl, the solve rate went from" in page
-    for name, heads in (
-        ("changes", ["value", "kind", "count"]),
-        ("by_difficulty", ["value", "kind", "share", "prompts"]),
-    ):
+    assert f'<p class="lead">{html.escape(found.beside.verdict)}</p>' in page
+    for name in ("run_rates", "run_changes"):
         figure = re.search(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)[1]  # type: ignore[index]
-        assert re.findall("<th scope=col>(.*?)</th>", figure) == heads
-        assert figure.count("<tr>") == 1 + len(drawn(found)[name].lines)
+        assert re.findall("<th scope=col>(.*?)</th>", figure) == ["value", "kind", "share", "low", "high"]
+        assert figure.count("<tr>") == 1 + len(figures[name].lines)
     write_report(found, {}, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
-    assert all(f">{title}<" in picture for title in ("Change by prompt", "Change by difficulty"))
-    assert "against before.jsonl" in picture
+    assert all(f">{title}<" in picture for title in ("Solve rates of the runs", "Difference from before"))
+    assert "against before" in picture
 
 
 # --- files -------------------------------------------------------------------------------------------------

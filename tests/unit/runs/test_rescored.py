@@ -316,17 +316,6 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other() -> None
     assert "1 up, 0 down" in done.out
 
 
-def test_the_same_rollouts_are_sent_from_against_to_rescored() -> None:
-    rows = rollouts()
-    files(rows)
-    hint = "both inputs have the same rollouts with different rewards: --old-rewards shows what that changes"
-    assert hint in found(adv("inspect new.jsonl --against old.jsonl --json"))["warnings"]
-    assert found(adv("inspect new.jsonl --against new.jsonl --json"))["warnings"] == []
-    other = [{**row, "completion": f"another {row['completion']}", "reward": row["old"]} for row in rows]
-    write("other.jsonl", other)
-    assert found(adv("inspect new.jsonl --against other.jsonl --json"))["warnings"] == []
-
-
 def test_options_that_say_nothing_here_are_refused() -> None:
     files(rollouts())
     for more, other in (("--show p0", "--show"), ("--against old.jsonl", "--old-rewards")):
