@@ -54,7 +54,7 @@ MORE = [
     "inspect parts.jsonl --plan-by env --plan default: --token-logprobs s --old-token-logprobs o",
     "inspect now.jsonl --against before.jsonl",
     "inspect now.jsonl --against base=before.jsonl --against before.jsonl --pass-at 1 --config options.toml",
-    "inspect graded.jsonl --against others.jsonl --config options.toml",
+    "inspect graded.jsonl --rescored others.jsonl --rollout sample --config options.toml",
     "inspect steps.jsonl -g prompt_id,step --rescored steps.jsonl --rollout sample --config options.toml",
     "inspect two_rewards.jsonl -r accuracy -r format --rescored-column accuracy",
     "add scored.parquet --from rewards.jsonl --on prompt_id --column reward=other --take first -o out.parquet",
@@ -137,8 +137,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Of ten prompts each that were never solved, always solved and between, some change; and graded rewards.
     lines(place / "before.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 3 > k % 2)} for k in range(240)])
     lines(place / "now.jsonl", [{"prompt_id": k // 8, "reward": float(k // 8 % 2)} for k in range(8, 248)])
-    for name, prime in (("graded", 97), ("others", 89)):
-        lines(place / f"{name}.jsonl", [{"prompt_id": k // 8, "reward": k * k % prime / prime} for k in range(1200)])
+    for name, prime in (("graded", 997), ("others", 991)):
+        lines(
+            place / f"{name}.jsonl",
+            [{"prompt_id": k // 8, "sample": k % 8, "reward": k * k % prime / prime} for k in range(1200)],
+        )
     (place / "options.toml").write_text('group = "prompt_id"\n', encoding="utf-8")
     (place / "ours.toml").write_text('[ours]\ninherits = "trl-grpo"\nframework = "Ours"\n', encoding="utf-8")
     return place
