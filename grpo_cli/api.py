@@ -420,7 +420,7 @@ class Look:
 
     @property
     def runs(self) -> dict[str, Any]:
-        """The runs of `against` and their differences, as `grpo-adv inspect --against --json` has those of several."""
+        """The runs of `against` and their differences, as `grpo-adv inspect --against --json` has them."""
         if self.compared is None:
             raise UsageError("there is nothing to compare with", "give earlier runs: against={'step200': before}")
         return document(self.compared)

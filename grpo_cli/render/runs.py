@@ -47,13 +47,14 @@ def render(facts: Runs, console: Console) -> None:
         if one.only_here or one.only_base
     ]
     sheet.row("not in both", apart)
+    sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
+    sheet.blank()
     for one in facts.differences:
         for word, prompts in (("gained most", one.gained), ("lost most", one.lost)):
             if prompts:
-                sheet.row(word, [f"{clean(one.name)}: the change after shrinking it for noise, of the change seen"])
+                sheet.row(word, [f"{clean(one.name)}: the change without noise, of the change seen"])
                 sheet.row("", _most_changed(prompts, sheet.width))
-    sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
-    sheet.blank()
+                sheet.blank()
     sheet.warnings(facts.warnings)
     sheet.row("verdict", clean(facts.verdict))
 

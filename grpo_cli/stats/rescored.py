@@ -22,7 +22,7 @@ from grpo_cli.stats.inspection import Inspection, score_groups
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
-VERSION: Final = 1
+VERSION: Final = 2
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
 LABEL: Final = 120  # characters of a listed group key
@@ -204,7 +204,7 @@ class Pairing:
 class Rescored:
     """The result of `inspect --old-rewards`; `paired` is null if the other reward is a column of the same rows."""
 
-    version: Literal[1]
+    version: Literal[2]
     rows: int
     compared: int
     unscored: NowAndBefore

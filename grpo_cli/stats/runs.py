@@ -82,8 +82,8 @@ class Run:
 class Difference:
     """A run less the base, over the prompts that both have; `p_holm` allows for the number of runs.
 
-    `gained` and `lost` are the prompts that changed most, if more changed than chance would. `detectable` is the smallest change that would have been found 8 times of 10, `prompts_for_2_points` how many such prompts
-    find one of 0.02.
+    `detectable` is the smallest change that would have been found 8 times of 10, `prompts_for_2_points` how many such prompts
+    find one of 0.02. `gained` and `lost` are the prompts that changed most, if prompts changed by more than chance.
     """
 
     name: str

@@ -235,6 +235,7 @@ def test_a_reward_column_called_advantage_and_the_advantages_are_two_columns() -
 
 def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> None:
     lines = drawn(found)["zero_variance"].lines
+    assert found.facts.by is not None
     assert [line["share"] for line in lines] == [line.zero_variance for line in found.facts.by.lines]
 
 

@@ -31,7 +31,7 @@ def runs(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], 
 
 def against(now: Inspection, before: Inspection) -> dict[str, Any]:
     """What is said of two runs, and of the change from one to the other."""
-    found = document(compared({"before": before, "now": now}))
+    found: dict[str, Any] = document(compared({"before": before, "now": now}))
     return found | found["differences"][0]
 
 
@@ -181,7 +181,7 @@ def test_the_prompts_that_changed_most_are_shown_on_a_terminal_a_page_and_in_pyt
     ]  # fmt: skip
     text = " ".join(adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path).out.split())
     shrunken = change["gained"][0]["shrunken"]
-    assert "gained most now.jsonl: the change after shrinking it for noise, of the change seen" in text
+    assert "gained most now.jsonl: the change without noise, of the change seen" in text
     assert f"{shrunken:+.2f} of +1.00 0 to 1 #1 p00" in text and "of -1.00 1 to 0 #11 p10" in text
     assert text.index("gained most") < text.index("lost most") < text.index("verdict")
     look = grpo_cli.inspect(paths[0], against={"before": paths[1]})

@@ -50,7 +50,7 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 def said_of(now: Inspection, before: Inspection) -> dict[str, Any]:
     """What is said of two runs, and of the change from one to the other."""
-    found = document(compared({"before": before, "now": now}))
+    found: dict[str, Any] = document(compared({"before": before, "now": now}))
     return found | found["differences"][0]
 
 
