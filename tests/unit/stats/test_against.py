@@ -31,8 +31,8 @@ def runs(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], 
 
 def against(now: Inspection, before: Inspection) -> dict[str, Any]:
     """What is said of two runs, and of the change from one to the other."""
-    found: dict[str, Any] = document(compared({"before": before, "now": now}))
-    return found | found["differences"][0]
+    found = document(compared({"before": before, "now": now}))
+    return {**found, **found["differences"][0]}
 
 
 def changed(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]], **options: Any) -> dict[str, Any]:

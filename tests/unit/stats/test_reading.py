@@ -50,8 +50,8 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 def said_of(now: Inspection, before: Inspection) -> dict[str, Any]:
     """What is said of two runs, and of the change from one to the other."""
-    found: dict[str, Any] = document(compared({"before": before, "now": now}))
-    return found | found["differences"][0]
+    found = document(compared({"before": before, "now": now}))
+    return {**found, **found["differences"][0]}
 
 
 def policy(seed: int, prompts: int, a: float = 0.7, b: float = 0.9) -> Floats:
