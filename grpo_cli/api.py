@@ -21,7 +21,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import polars as pl
@@ -42,7 +42,7 @@ from grpo_cli.options.keywords import (
 )
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import normalized, plan_of, refuse_twice, weights_of
-from grpo_cli.options.table import BY_VALUE, COMMANDS, COMPUTED, EVERY, OF_PART, ON_FRAMES, OPTIONS
+from grpo_cli.options.table import BY_VALUE, COMMANDS, COMPUTED, OF_PART, ON_FRAMES, OPTIONS
 from grpo_cli.read.build_table import read, read_parts
 from grpo_cli.read.layout import layout
 from grpo_cli.read.narrow import Narrow
@@ -103,32 +103,12 @@ PRE: Final = '<pre style="white-space:pre;overflow-x:auto;line-height:1.2;font-f
 
 # --- errors that name keywords -------------------------------------------------------------------------------
 
-_FLAGS: Final = {row.flag: row for row in (*reversed([*EVERY.values()]), *OPTIONS.values())}  # of two, the last counts
-_FLAG: Final = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)(?:[ =]('[^']*'|\w[\w.,|=-]*))?")
+_FLAG: Final = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)( (?=['A-Z]))?")
 
 
 def _in_keywords(text: str) -> str:
-    """A message with keywords instead of flags: "--scale group" becomes "scale='group'", "--group NAME" becomes "group=NAME"."""
-
-    def keyword(match: re.Match[str]) -> str:
-        flag, value = match.groups()
-        option = _FLAGS.get(flag)
-        if option is None:
-            return match[0]
-        # The name of an option may differ from its flag; keywords are spelled like the flag.
-        name = option.name if option.name in OPTIONS else flag.removeprefix("--").replace("-", "_")
-        if option.type is bool:
-            return f"{name}=True{match[0][len(flag) :]}"
-        if value is None:
-            return name
-        known = {*get_args(option.type), *(option.metavar or "").split("|"), "equal"}
-        if value.startswith("'") or value.isupper():
-            return f"{name}={value}"
-        if value in known or not value.isalpha():
-            return f"{name}={value.rstrip(',')!r}" + "," * value.endswith(",")
-        return f"{name}{match[0][len(flag) :]}"  # the next word of the sentence
-
-    return _FLAG.sub(keyword, text)
+    """A message with keywords instead of flags: "--group NAME" becomes "group=NAME", "--scale group" becomes "scale group"."""
+    return _FLAG.sub(lambda flag: flag[1].replace("-", "_") + "=" * bool(flag[2]), text)
 
 
 def _plain(facts: Any, *without: str) -> dict[str, Any]:
@@ -282,8 +262,6 @@ def _checked(
     spelled = {name: keyword for keyword, name in inside.items()}
     allowed = [spelled.get(name, name) for name in known]
     for name in options:
-        if known in {ON_FRAMES, COMPUTED} and name in OPTIONS and name not in allowed:
-            raise UsageError(f"the option {name!r} is about files and messages", "use it with grpo-adv compute")
         if name not in allowed:
             raise unknown_option("option", name, allowed)
     options = {inside.get(name, name): value for name, value in options.items()}

@@ -47,7 +47,7 @@ class Line:
         if "-" in given.get("inputs", ()) and sys.stdin is not None and sys.stdin.isatty() and not given.get("quiet"):
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
         try:
-            with _plugins_said(quiet=given.get("quiet", False)), beside(given):
+            with _warnings_said(quiet=given.get("quiet", False)), beside(given):
                 if self.command.shown_by:
                     from grpo_cli.cli.output import run
 
@@ -79,19 +79,15 @@ class Line:
 
 
 @contextmanager
-def _plugins_said(*, quiet: bool) -> Iterator[None]:
-    """Print each warning about plugins once, as a line."""
+def _warnings_said(*, quiet: bool) -> Iterator[None]:
+    """Print each warning once, as a line; with --quiet none about plugins."""
+
+    def shown(message: Warning | str, *_: Any) -> None:
+        print(printable(f"warning: {message}"), file=sys.stderr)
+
     with warnings.catch_warnings():
-        others = warnings.showwarning
-
-        def shown(message: Warning | str, category: type[Warning], *more: Any) -> None:
-            if issubclass(category, PluginWarning):
-                print(printable(f"warning: {message}"), file=sys.stderr)
-            else:
-                others(message, category, *more)
-
         warnings.simplefilter("ignore" if quiet else "default", PluginWarning)
-        warnings.showwarning = shown  # type: ignore[assignment]
+        warnings.showwarning = shown
         yield
 
 
@@ -113,16 +109,10 @@ def read(words: Sequence[str]) -> Line | int:
 
 
 def _unknown_option(error: Any) -> UnknownName:
-    """The error for an unknown option: other commands that have it, else a hint, else near names."""
-    flag, ctx = error.option_name, error.ctx
-    others = [row.name for row in COMMANDS.values() if any(flag in _flags(EVERY[name]) for name in row.options)]
-    if others:
-        return UnknownName(f"{ctx.info_name} has no option {flag}", f"it is an option of {', '.join(others)}")
+    """The error for an unknown option: a hint, else near names."""
+    ctx = error.ctx
     known = [name for param in ctx.command.get_params(ctx) for name in param.opts if name.startswith("--")]
-    all_of_them = f"see {HELP_ALL if HELP_ALL in known else '--help'}"
-    if not flag.startswith("--"):  # a single letter is near too many
-        return UnknownName(f"no option named {flag!r}", all_of_them)
-    return unknown_option("option", flag, known, all_of_them)
+    return unknown_option("option", error.option_name, known, f"see {HELP_ALL if HELP_ALL in known else '--help'}")
 
 
 class _Command(TyperCommand):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from grpo_cli.cli.terminal import has_colours
-from grpo_cli.errors import DataError, UsageError, reason
+from grpo_cli.errors import GrpoError
 from grpo_cli.options.resolve import Given
 from grpo_cli.options.table import Command
 from grpo_cli.plugins import Registry
@@ -106,10 +106,7 @@ def _save(path: Path, text: str, *, force: bool) -> None:
     try:
         with replacing(path, force=force) as handle:
             handle.write(f"{text}\n".encode())
-    except UsageError:  # created since the run began
-        cure = "add --force to replace it; give another name"
-        raise UsageError(f"--summary {path} exists; all other outputs were written", cure) from None
-    except (DataError, OSError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
-        why = reason(cause) if isinstance(cause, OSError) else str(error)
-        raise DataError(f"--summary {path} cannot be written: {why}", "all other outputs were written") from None
+    except GrpoError as error:
+        error.inside("--summary")
+        error.written, error.cure = None, "all other outputs were written"
+        raise

@@ -44,7 +44,7 @@ NO_FILE = "--engine ray reads files, and this is standard input"
         ("compute rows.jsonl --engine ray -o -", "--engine ray writes files from several processes"),
         ("compute rows.jsonl --engine ray --stream", "--stream reads standard input"),
         ("compute rows.jsonl --engine ray --on-error skip", "--on-error skip reads every line in this process"),
-        ("select rows.jsonl --engine ray", "select has no option --engine; it is an option of compute, inspect, audit"),
+        ("select rows.jsonl --engine ray", "no option named '--engine'; see --help-all"),
     ],
 )  # fmt: skip
 def test_what_tasks_cannot_do_is_a_usage_error(line: str, said: str) -> None:

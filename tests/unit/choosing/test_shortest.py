@@ -97,7 +97,7 @@ def test_conversations_have_a_length_too() -> None:
 def test_without_a_length_and_a_text_it_is_refused() -> None:
     frame = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [1, 0]})
     with pytest.raises(
-        DataError, match="pick='shortest' needs the length of each response; name its column with length_column"
+        DataError, match="pick shortest needs the length of each response; name its column with length_column"
     ):
         grpo_cli.select(frame, per_group=1, pick="shortest")
 
@@ -113,5 +113,5 @@ def test_nothing_is_solved_where_no_reward_is_known() -> None:
 
 def test_solved_at_is_for_the_shortest_and_not_for_the_best() -> None:
     frame = pl.DataFrame({"prompt_id": ["a"], "prompt": ["p"], "response": ["x"], "reward": [1]})
-    with pytest.raises(UsageError, match=r"solved_at does not apply to to='sft'; it is for .* and pick='shortest'"):
+    with pytest.raises(UsageError, match=r"solved_at does not apply to to sft; it is for .* and pick shortest"):
         grpo_cli.export(frame, "sft", solved_at=0.5)

@@ -143,7 +143,7 @@ def test_the_threshold_is_compared_with_the_std_of_the_plans_ddof() -> None:
 
 
 def test_a_threshold_without_a_word_on_what_to_do_is_refused() -> None:
-    with pytest.raises(UsageError, match="std_threshold says which groups zero_variance='drop' or null skips"):
+    with pytest.raises(UsageError, match="std_threshold says which groups zero_variance drop or null skips"):
         advantages(REWARDS, KEYS, std_threshold=100.0)
 
 

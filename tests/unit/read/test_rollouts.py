@@ -237,7 +237,7 @@ def test_a_missing_reward_is_not_an_unequal_one(tmp_path: Path) -> None:
 
 
 def test_rows_cannot_be_rollouts_and_parts_of_them() -> None:
-    with pytest.raises(UsageError, match="rollout='none' says that rows are rollouts"):
+    with pytest.raises(UsageError, match="rollout none says that rows are rollouts"):
         grpo_cli.compute(frame([0.0, 1.0]), rollout="none", rollout_reward="mean")
 
 

@@ -166,7 +166,7 @@ def test_columns_are_chosen_and_renamed() -> None:
 def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str) -> None:
     source, out = TYPED[name](), Path(f"o{''.join(TYPED[name]().suffixes)}")
     reward = pl.DataFrame({"reward": [k / 2 for k in range(6)]})
-    with pytest.raises(DataError, match="already has a column 'reward'; replace=True overwrites it; column=NAME gives"):
+    with pytest.raises(DataError, match="already has a column 'reward'; replace overwrites it; column=NAME gives"):
         grpo_cli.add_columns(source, reward, out)
     assert not out.exists()
     grpo_cli.add_columns(source, reward, out, replace=True)
@@ -349,7 +349,7 @@ def test_ids_that_differ_row_by_row_are_refused_with_both_cures(suffix: str, the
     cures = "--on 'id' matches rows by it; --by-position adds row i to row i"
     said = f"error: {path.name}: id differs from a.jsonl in {wrong} of 3 rows; {cures}\n"
     assert (done.status, done.err, Path("a.jsonl").read_text()) == (1, said, before)
-    with pytest.raises(DataError, match="on='id' matches rows by it; by_position=True adds row i to row i"):
+    with pytest.raises(DataError, match="on='id' matches rows by it; by_position adds row i to row i"):
         grpo_cli.add_columns("a.jsonl", frame, column="new")
     done = adv(f"{words} --by-position")
     assert (done.status, [row["new"] for row in rows_of("a.jsonl")]) == (0, [0, 1, 2])

@@ -349,7 +349,7 @@ def test_frames_are_joined_by_key() -> None:
     assert pl.read_parquet(out)["score"].to_list() == [None, 0.1, None, 0.3]
     with pytest.raises(
         DataError,
-        match=r"rid is the same in several rows of frame: r1 \(2 rows, frame row 1 and frame row 2\); take='first\|last\|mean'",
+        match=r"rid is the same in several rows of frame: r1 \(2 rows, frame row 1 and frame row 2\); take first\|last\|mean",
     ):
         grpo_cli.add_columns(source, pa.table({"rid": ["r1", "r1"], "s": [1, 2]}), on={"rollout": "rid"})
     with pytest.raises(DataError, match="no column 'rollot'; did you mean 'rollout'"):
