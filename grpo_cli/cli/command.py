@@ -21,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from grpo_cli import __version__
 from grpo_cli.cli.help import HELP_ALL, PROGRAM, of_command, of_program
 from grpo_cli.engine.coerce import typed
-from grpo_cli.errors import DataError, GrpoError, UnknownName, UsageError, printable
+from grpo_cli.errors import GrpoError, UnknownName, UsageError, printable
 from grpo_cli.options.meant import meant, unknown_option
 from grpo_cli.options.table import COMMANDS, EVERY, Command, Option
 from grpo_cli.plugins import PluginWarning, Registry
@@ -35,7 +35,7 @@ class Line:
     given: dict[str, Any]
 
     def run(self) -> None:
-        """Load the body of the command and call it; errors name only flags that the command has."""
+        """Load the body of the command and call it."""
         from grpo_cli.options.config import beside, with_config
 
         given = with_config(self.given, self.command.takes, variable=True)
@@ -46,19 +46,13 @@ class Line:
                 raise UsageError(f"{row.flag} is missing", "see --help")
         if "-" in given.get("inputs", ()) and sys.stdin is not None and sys.stdin.isatty() and not given.get("quiet"):
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
-        try:
-            with _warnings_said(quiet=given.get("quiet", False)), beside(given):
-                if self.command.shown_by:
-                    from grpo_cli.cli.output import run
+        with _warnings_said(quiet=given.get("quiet", False)), beside(given):
+            if self.command.shown_by:
+                from grpo_cli.cli.output import run
 
-                    run(self.command, given)
-                else:
-                    getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
-        except DataError as error:
-            if "on_error" not in self.command.takes:
-                flag = EVERY["on_error"].flag
-                error.options = lambda text: text.replace(flag, f"compute {flag}")
-            raise
+                run(self.command, given)
+            else:
+                getattr(import_module(f"grpo_cli.cli.{self.command.name}"), self.command.name)(given)
 
     def _name_file(self, given: Mapping[str, Any]) -> None:
         """Print what the file of GRPO_ADV_CONFIG sets (not with --quiet), or that one of the working folder is not read."""

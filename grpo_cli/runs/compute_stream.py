@@ -11,7 +11,6 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -33,7 +32,7 @@ from grpo_cli.read.tables import FileTable
 from grpo_cli.runs.compute_files import Facts, Job, scored_unless_refused
 from grpo_cli.schemas.table import NONE, items
 from grpo_cli.stats.facts import Tally, group_facts
-from grpo_cli.values.cells import Field, NoNumber, canonical
+from grpo_cli.values.cells import Field, canonical
 from grpo_cli.values.slices import Ints
 from grpo_cli.write.outputs import STDOUT, Target, added, refuse_columns, refuse_read_columns, refuse_summary
 from grpo_cli.write.token_lists import tokens_of_rows
@@ -47,8 +46,7 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     refuse_summary(job.output, [Target(None, registry.lines())])
     tally = Tally()
     for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
-        with _explained():
-            tally = tally.merge(_weave(job, portion, sink))
+        tally = tally.merge(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
         why = f"{dropped} dropped: incomplete last block" if dropped else "standard input was empty"
@@ -135,18 +133,6 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     return replace(Tally.of(scored, narrow, group_facts(scored)), reward=Numbers.of(scored.rows[".reward"]))
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Point users to a run without --stream for what needs one."""
-    try:
-        yield
-    except DataError as error:
-        if isinstance(error, NoNumber):
-            error.cure = f"{error.cure}; a record with a list of rewards is read without --stream"
-        error.options = lambda text: text.replace("--on-error skip", "without --stream, --on-error skip")
-        raise
-
-
 # --- portions of whole groups ------------------------------------------------------------------------------
 
 
@@ -219,8 +205,7 @@ class _Keys:
         if not len(starts):
             return None
         names = dict.fromkeys((*self.ends, *self.groups))
-        with _explained():
-            frame = registry.lines().scan(arrived, [Field(name, "key") for name in names]).frame
+        frame = registry.lines().scan(arrived, [Field(name, "key") for name in names]).frame
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}

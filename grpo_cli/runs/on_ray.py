@@ -7,13 +7,13 @@ writing    a task adds the new columns to some files
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import polars as pl
 
@@ -22,14 +22,12 @@ from grpo_cli.files.atomic import folders_synced
 from grpo_cli.files.inputs import Section
 from grpo_cli.formats.interface import Scanned
 from grpo_cli.read.columns import ReadColumns
-from grpo_cli.read.group_keys import encode
 from grpo_cli.read.tables import FileTable, Found, Table
 from grpo_cli.runs.ray_cluster import Cluster, connected
 from grpo_cli.values.token_lists import has_numbers, with_lists
 from grpo_cli.write.outputs import Output, Target
 from grpo_cli.write.write_outputs import Phase, Writing, paths_of, write_one
 
-_REPEATED: Final = 2  # rows with the same text, on average; below that, texts are sent as they are
 Item = TypeVar("Item")
 
 ROWS: Final = 250_000  # rows of a task, at least; the last task may have fewer
@@ -189,33 +187,20 @@ def write_files(output: Output, writings: Sequence[Writing]) -> list[Sequence[st
         return [write_one(output, writing, retried=True) for writing in writings]
 
 
-class Packed(NamedTuple):
-    """What was read, with numbers in the place of texts that repeat, and these texts by column."""
-
-    scanned: Scanned
-    texts: Mapping[str, pl.Series]
+_TEXT: Final = pl.Categorical(pl.Categories("grpo_adv.packed"))
 
 
 def packed(found: Any) -> Any:
     """Columns that were read, with each text once; anything else as it is."""
-    if not isinstance(found, Scanned):
-        return found
-    columns, texts = list[pl.Series](), dict[str, pl.Series]()
-    for column in found.frame:
-        coded = encode([column], len(column)) if column.dtype == pl.String else None
-        if coded is None or _REPEATED * coded.size > len(column):
-            columns.append(column)
-        else:
-            columns.append(coded.codes.shrink_dtype().alias(column.name))
-            texts[column.name] = column.gather(coded.first)
-    return Packed(found.with_frame(pl.DataFrame(columns)), texts)
+    return _cast(found, pl.selectors.string(), _TEXT)
 
 
 def unpacked(found: Any) -> Any:
     """What was packed."""
-    if not isinstance(found, Packed):
+    return _cast(found, pl.selectors.by_dtype(_TEXT), pl.String())
+
+
+def _cast(found: Any, columns: pl.Selector, dtype: pl.DataType) -> Any:
+    if not isinstance(found, Scanned):
         return found
-    frame = found.scanned.frame
-    return found.scanned.with_frame(
-        frame.with_columns(texts.gather(frame[name]) for name, texts in found.texts.items())
-    )
+    return found.with_frame(found.frame.with_columns(columns.cast(dtype)))

@@ -141,10 +141,6 @@ def number_series(field: Field, values: Sequence[object], place: Place) -> pl.Se
         raise _not_numbers(field, values, place, convert) from None
 
 
-class NoNumber(DataError):
-    """A value that is not a number."""
-
-
 def _not_numbers(
     field: Field, values: Sequence[object], place: Place, convert: Callable[[object], object]
 ) -> DataError:
@@ -156,7 +152,7 @@ def _not_numbers(
             text = repr(value)
             shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
             expected = "a number" if field.kind == "number" else "a list of numbers"
-            return NoNumber(f"{field.name} is {shown}, expected {expected}", _CURES, place=place(row))
+            return DataError(f"{field.name} is {shown}, expected {expected}", _CURES, place=place(row))
     return DataError(f"{field.name} cannot be read as a {field.kind}", place=place(0))
 
 
