@@ -85,16 +85,6 @@ class Plan:
             wanted += ["state", "step_reward"]
         return tuple(dict.fromkeys(wanted))
 
-    def reader(self, role: str) -> str:
-        """The flag or method that reads an extra column."""
-        ops = [op for op in (*self.shape, *self.post) if role in op.needs]
-        flags = {"kl": "--kl-coef", "overlong": "--overlong", "whiten": "--whiten token"}
-        if "post.whiten.level" in self.estimator.sets:
-            flags["whiten"] = f"{self.method}, whose default is --whiten token,"
-        if role in self.estimator.needs or not ops:
-            return self.method if role != "rollout" or role in self.estimator.needs else "counting rollouts"
-        return flags.get(ops[0].name, self.method)
-
     @property
     def may_read(self) -> tuple[str, ...]:
         """Extra columns that are read if they are bound: a formula may name any."""
@@ -254,7 +244,9 @@ def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> P
     known = {"name": str, "baseline_level": Literal["group", "batch"]}
     for name in estimator:
         if name not in known and name not in {p.name for p in method.params}:
-            raise _no_parameter(method, name)
+            if name == "sql":
+                raise UsageError(f"--expr cannot be combined with the method {method.name}", "leave out --method")
+            raise UnknownName.among(f"parameter of {method.name}", name, [p.name for p in method.params])
     return cls(
         method=method.name,
         params={
@@ -271,20 +263,8 @@ def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> P
     )
 
 
-def _no_parameter(method: Estimator, name: str) -> UsageError:
-    if name == "sql":
-        return UsageError(f"--expr cannot be combined with the method {method.name}", "leave out --method")
-    if not method.params:
-        return UnknownName(f"{method.name} has no parameters, and {name!r} was given", "see grpo-adv methods")
-    return UnknownName.among(f"parameter of {method.name}", name, [p.name for p in method.params])
-
-
 def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
     names = [f.name for f in fields(kind)]
-    if "" in given:
-        raise UnknownName(
-            f"{where} is a part of the plan", f"name a field: {', '.join(f'{where}.{name}' for name in names)}"
-        )
     for name in given:
         if name not in names:
             raise UnknownName.among(f"field of {where}", name, names)
@@ -311,7 +291,7 @@ def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
         op, _, name = key.partition(".")
         if key:
             single.setdefault(op, {}).update({name: value} if name else {})
-        if key and not name and not _wanted(f"{part}.{op}", value):
+        if key and not name and not typed(value, bool | None, f"{part}.{op}"):
             removed.add(op)
     for op in (*ops, *single):
         if op not in kinds:
@@ -330,15 +310,6 @@ def _listed(part: str, value: Any) -> list[dict[str, Any]]:
         return [dict(item) for item in value]
     cure = f"set its operations one by one, as {part}.clip.lo=0"
     raise UsageError(f"{part} is a list of operations, it cannot be {value!r}", cure)
-
-
-def _wanted(where: str, value: object) -> bool:
-    """Whether an operation that is set without a field is wanted."""
-    try:
-        return bool(typed(value, bool | None, where))
-    except UsageError:
-        cure = f"set its fields one by one, as {where}.FIELD=VALUE, or {where}=none to remove it"
-        raise UsageError(f"{where} is an operation, it cannot be {value!r}", cure) from None
 
 
 def _checked(plan: Plan) -> Plan:

@@ -255,16 +255,16 @@ def _differs_in_every_row(table: Table, name: str) -> bool:
 
 def columns_of_roles(layout: Layout, *plans: Plan) -> dict[str, str]:
     """The column of each extra quantity: those that the plans need, and optional ones that were named."""
-    needed = {role: plan.reader(role) for plan in plans for role in plan.needs}
+    needed = dict.fromkeys(role for plan in plans for role in plan.needs)
     by_schema = {"length": layout.length, "rollout": next(iter(layout.rollouts), "")}
     found = {role: name for role, name in by_schema.items() if name and role in needed}
     roles = {**found, **layout.binding.roles}
-    missing = {role: reader for role, reader in needed.items() if role not in roles}
+    missing = [role for role in needed if role not in roles]
     if missing:
-        what = "; ".join(f"{reader} needs {ROLES[role].meaning}" for role, reader in missing.items())
+        what = f"the plan needs {'; '.join(ROLES[role].meaning for role in missing)}"
         likely = {"length": next((name for name in LENGTHS if name in layout.names), "COLUMN")}
         flags = " and ".join(f"{ROLES[role].flag} {likely.get(role, 'COLUMN')}" for role in missing)
-        equal = "; --length-column equal counts every response the same" if [*missing] == ["length"] else ""
+        equal = "; --length-column equal counts every response the same" if missing == ["length"] else ""
         raise UsageError(what, f"name the {'column' if len(missing) == 1 else 'columns'} with {flags}{equal}")
     return roles
 

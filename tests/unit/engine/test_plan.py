@@ -180,14 +180,14 @@ UNKNOWN = [
     ({"divisr.epsilon": 1}, "no part of the plan named 'divisr'; did you mean 'divisor'"),
     ({"": 1}, "no part of the plan named ''"),
     ({"divisor.epsilom": 1}, "no field of divisor named 'epsilom'; did you mean 'epsilon'"),
-    ({"divisor": 1}, "divisor is a part of the plan; name a field: divisor.level, "),
+    ({"divisor": 1}, "no field of divisor named ''; known: level, "),
     ({"divisor.epsilon.x": 1}, "no field of divisor named 'epsilon.x'"),
     ({"shape.klip.lo": 1}, "no operation of shape named 'klip'; did you mean 'clip'"),
     ({"shape.clip.low": 1}, "no field of shape.clip named 'low'; did you mean 'lo'"),
     ({"shape": [{"op": "klip"}]}, "no operation of shape named 'klip'"),
     ({"shape": [{"lo": 1}]}, "no operation of shape named"),
     ({"estimator.name": "passk", "estimator.kk": 1}, "no parameter of passk named 'kk'; known: k, epsilon"),
-    ({"estimator.k": 1}, "grpo has no parameters, and 'k' was given"),
+    ({"estimator.k": 1}, "no parameter of grpo named 'k'; known: none"),
 ]
 
 
@@ -216,7 +216,7 @@ WRONG = [
     ("rewards.weights", [1, None], "a number"),
     ("shape.clip.lo", "x", "a number"),
     ("estimator.baseline_level", "row", "choose from group, batch"),
-    ("shape.clip", "0:1", "set its fields"),
+    ("shape.clip", "0:1", "true or false"),
     ("shape", "clip", "one by one"),
     ("shape", ["clip"], "one by one"),
 ]

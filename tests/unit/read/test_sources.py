@@ -28,10 +28,12 @@ def table(*names: str, **columns: list[Any]) -> pl.DataFrame:
 def test_a_missing_length_is_named_if_the_file_has_one() -> None:
     rows = [{"uid": 1, "reward": r, "response_length": r + 1} for r in (0, 1)]
     with pytest.raises(
-        UsageError, match=r"opo needs response length.*--length-column response_length; --length-column equal"
+        UsageError, match=r"the plan needs response length.*--length-column response_length; --length-column equal"
     ):
         look(write("a.jsonl", rows), method="opo")
-    with pytest.raises(UsageError, match=r"opo needs response length.*--length-column COLUMN; --length-column equal"):
+    with pytest.raises(
+        UsageError, match=r"the plan needs response length.*--length-column COLUMN; --length-column equal"
+    ):
         look(write("b.jsonl", [{"uid": 1, "reward": 1}]), method="opo")
 
 
@@ -247,7 +249,7 @@ NEEDS = [
     ({"method": "gigpo", "rollout": "r"}, "state_column=COLUMN"),
     ({"kl_coef": 0.1}, "kl_column=COLUMN"),
     ({"overlong": "100:10:1"}, "length_column=COLUMN"),
-    ({"whiten": "token"}, "length_column='equal'"),
+    ({"whiten": "token"}, "length_column equal"),
     ({"rollout_reward": "mean"}, "rollout=COLUMN"),
     ({"set": "shape.truncated.factor=0"}, "truncated_column=COLUMN"),
 ]
