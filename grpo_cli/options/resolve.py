@@ -15,13 +15,12 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import OTHERS, Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import Preset, differences, preset, presets
-from grpo_cli.errors import UnknownName, UsageError, near_names
+from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
 from grpo_cli.schemas.table import items
 
 Given = Mapping[str, Any]
-PRESETS_LISTED: Final = 10  # TRL has as many
 FORMULA: Final = frozenset({"preset", "method", "expr", "param"})  # they are chosen together
 SINGLETON: Final[Mapping[str, Mapping[str, str]]] = {
     "unit": {"alone.baseline": "zero", "alone.sd": "one", "alone.result": "keep"},
@@ -238,12 +237,6 @@ def unknown_preset(name: str) -> UnknownName:
             f"no preset named {name!r}",
             f"it is a method: --method {name}; grpo-adv presets {name} lists presets of that name",
         )
-    near = near_names(name, presets())
-    if len(near) > 1 and not meant("method", name):
-        listed = ", ".join(near[:PRESETS_LISTED])
-        how_many = "both" if len(near) == 2 else f"all {len(near)}"  # noqa: PLR2004
-        ways = f"names like it: {listed}; grpo-adv presets {name} lists {how_many}"
-        return UnknownName(f"no preset named {name!r}", ways)
     return _unknown("preset", name, presets())
 
 

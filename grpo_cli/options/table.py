@@ -305,8 +305,6 @@ _MORE: Final = _of_panels({
                 spelled="--preset", metavar="NAME[,OPTION=X]", values="presets", brief="Preset to compare; repeat it for several"),
         Several("contenders", "Method to compare, for example rloo or grpo,epsilon=1e-4. Repeat for several.",
                 spelled="--method", short="-m", metavar="NAME[,OPTION=X]", values="methods", brief="Method to compare; repeat it for several"),
-        Several("vs_reward", "Another reward column for the same plan, compared with that of --reward. Repeat for several.",
-                metavar="COL[=WEIGHT]", brief="Another reward for the same plan"),
         Switch("write", "Add a column advantage_NAME to the file for each plan.",
                brief="Add a column for each plan to the file"),
     ),
@@ -577,7 +575,7 @@ _COMMANDS: Final = (
             "no_config", "json", *_SHOWN, without=("preset", "method", "expr", *BY_VALUE),
         ),
         common=(
-            "compared_presets", "contenders", "vs_reward", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
+            "compared_presets", "contenders", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",
             "quiet",
         ),
         shown_by="compare.render",

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import polars as pl
-
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.score import score
@@ -19,7 +17,6 @@ from grpo_cli.read.build_table import read
 from grpo_cli.read.checks import refuse_singletons, refuse_unscorable
 from grpo_cli.read.groups import counted
 from grpo_cli.read.layout import layout
-from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import columns_of_roles, unread_columns
 from grpo_cli.read.tables import Table
 from grpo_cli.runs.asked import OnFiles, binding_of, made, output_of
@@ -34,7 +31,6 @@ class Contender(NamedTuple):
 
     plan: Plan
     rollouts: Counting | None = None  # how it counts rows of one rollout; None: each row
-    rewards: tuple[str, ...] = ()  # its reward columns, if plans differ in them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +46,7 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given) -> Job:
         """What options ask for."""
-        plans = {
-            text: Contender(plan_of(own), counting(own), binding_of(own).rewards if "vs_reward" in given else ())
-            for text, own in _options(given).items()
-        }
+        plans = {text: Contender(plan_of(own), counting(own)) for text, own in _options(given).items()}
         for name in () if given.get("write") else given:
             if name in OPTIONS and OPTIONS[name].panel == OUTPUT:
                 raise UsageError(f"{OPTIONS[name].flag} is about an output file, and none is written", "add --write")
@@ -96,7 +89,7 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     """Read what all plans need, once, and compute each plan."""
     plans, binding = {name: each.plan for name, each in job.plans.items()}, job.binding
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
-        raise UsageError("a comparison needs two plans", "give --preset or --method twice, or rewards with --vs-reward")
+        raise UsageError("a comparison needs two plans", "give --preset or --method twice")
     for plan in plans.values():
         plan.refuse_distill("a comparison of one advantage a row")
     found = layout(tables, binding)
@@ -108,27 +101,16 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
         if way not in ways.values():
             way = next((other for other in ways.values() if other != "each"), "each")
         binding = replace(binding, rollouts=way)
-    others = {name for each in job.plans.values() for name in each.rewards if name not in binding.rewards}
-    narrow = read(layout(tables, replace(binding, carried=dict.fromkeys(sorted(others), "number"))), most)
+    narrow = read(layout(tables, binding), most)
     if "rollout" in narrow.request.roles:
         plans = {name: counted(plan, ways[name]) for name, plan in plans.items()}
-    tables_of = {name: _table_of(narrow, each.rewards) for name, each in job.plans.items() if each.rewards}
-    scored = {name: score(plan, tables_of.get(name, narrow.table)) for name, plan in plans.items()}
+    scored = {name: score(plan, narrow.table) for name, plan in plans.items()}
     for result in scored.values():
         refuse_unscorable(result.plan, result.frame[".scorable"], narrow)
         refuse_singletons(result.plan, result.frame[".n"], narrow)
     used = {role for plan in plans.values() for role in (*plan.needs, *plan.may_read)}
     unread = unread_columns(narrow.request.roles, used, "these plans")
     return compare(scored, replace(narrow, warnings=(*narrow.warnings, *unread)))
-
-
-def _table_of(narrow: Narrow, rewards: Sequence[str]) -> pl.DataFrame:
-    """The narrow table with these rewards."""
-    own = dict(zip(narrow.reward_names, narrow.table.select(pl.selectors.starts_with("reward.")), strict=True))
-    columns = [
-        (own[name] if name in own else narrow.carried[name]).alias(f"reward.{k}") for k, name in enumerate(rewards)
-    ]
-    return narrow.table.select(~pl.selectors.starts_with("reward.")).hstack(columns)
 
 
 def _column_name(prefix: str, plan: str) -> str:
@@ -150,18 +132,4 @@ def _options(given: Given) -> dict[str, dict[str, Any]]:
         if text in plans:
             raise UsageError(f"{text!r} is named twice", "append options to tell them apart: grpo,scale=batch")
         plans[text] = {**common, **own_options(options, known - {kind}), kind: name}
-    return _by_reward(given, plans, common) if "vs_reward" in given else plans
-
-
-def _by_reward(given: Given, plans: dict[str, dict[str, Any]], common: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The options of the one plan with each reward, by the names of the rewards."""
-    if "reward" not in given:
-        raise UsageError("--vs-reward is compared with another reward", "name that with --reward")
-    if len(plans) > 1:
-        wrong = "--vs-reward compares rewards of one plan, and several plans are named"
-        raise UsageError(wrong, "name one of them; leave out --vs-reward")
-    (own,) = plans.values() or [common]
-    rewards = {"+".join(given["reward"]): given["reward"], **{text: [text] for text in given["vs_reward"]}}
-    if len(rewards) <= len(given["vs_reward"]):
-        raise UsageError("a reward is named twice", "give --reward and --vs-reward different columns")
-    return {name: {**own, "reward": columns} for name, columns in rewards.items()}
+    return plans

@@ -57,7 +57,6 @@ COMMANDS: Final = [
     *(f"export {ROWS} --to {to} --prompt=PROMPT --response=ANSWER -o {to}.RECORDS --json" for to in ("sft", "pairs", "weights")),
     f"export {ROWS} --to prompts --prompt=PROMPT -o prompts.RECORDS --json",
     f"compare {ROWS} --method grpo --method rloo --write -o both.KIND --json",
-    f"compare {ROWS} --vs-reward=OTHER --json",
     "add in.KIND --from out.KIND --column=NEW=more -o added.KIND --json",
 ]  # fmt: skip
 

@@ -132,36 +132,11 @@ def test_all_columns_are_spliced_into_parquet() -> None:
     assert checked.status == 0, checked.err
 
 
-def test_one_plan_on_several_rewards_has_the_advantages_of_each() -> None:
-    given: list[Any] = ROWS
-    rows = [{**row, "old": 1.0 - row["reward"], "third": float(k % 2)} for k, row in enumerate(given)]
-    source, out = write("r.jsonl", rows), Path("out.jsonl")
-    words = "--reward reward --vs-reward old --vs-reward third --method rloo"
-    done = run(f"{source} {words} --write -o {out}")
-    assert done.status == 0, done.err
-    for name in ("reward", "old", "third"):
-        alone = grpo_cli.advantages(pl.DataFrame(rows), method="rloo", reward=name).to_list()
-        assert [row[f"advantage_{name}"] for row in rows_of(out)] == alone
-    compared = facts(source, words)
-    assert [plan["name"] for plan in compared["plans"]] == ["reward", "old", "third"]
-    assert (
-        compared["differences"][0]["sign_flips"]
-        == sum(row["advantage_reward"] * row["advantage_old"] < 0 for row in rows_of(out))
-        > 0
-    )
-
-
 @pytest.mark.parametrize(
     ("args", "said"),
     [
         ("--method grpo", "a comparison needs two plans"),
         ("--method grpo --method grpo", "'grpo' is named twice"),
-        ("--vs-reward reward", "name that with --reward"),
-        ("--reward reward --vs-reward reward", "a reward is named twice"),
-        (
-            "--method grpo --method rloo --reward reward --vs-reward other",
-            "rewards of one plan, and several plans",
-        ),
         ("--method grpo --method rloo -o x.jsonl", "none is written"),
         ("--method grpo --method rloo,scal=batch", "'scal'"),
         ("--method grpo --method rloo,scale", "'scale' has no value"),
