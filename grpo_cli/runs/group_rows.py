@@ -27,7 +27,6 @@ TEXT: Final = 1_200_000  # characters of all texts of a report
 LONGEST: Final = 2000  # most characters of each text
 SHORTEST: Final = 60  # fewest characters of each text
 AT_ONCE: Final = 32  # groups whose texts are read together
-GOLDEN: Final = 0.6180339887498949  # steps of this size around a circle are spread evenly
 LABEL: Final = 120  # characters of a key in the table
 KEYS: Final = 300_000  # characters of all keys that the search of a report covers
 
@@ -165,24 +164,17 @@ def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, 
 
 
 def _choose(inspection: Inspection, most: int) -> Index:
-    """The groups of the table, in order: if too many, half are those with the largest spread, half an even sample."""
-    total = len(inspection.groups)
-    if total <= most:
-        return np.arange(total)
+    """The groups of the table, those that spread most first; if too many, an even sample from the largest to the smallest spread."""
     std = inspection.groups["std"].fill_nan(None).fill_null(-1.0).to_numpy()
-    best = np.sort(np.argsort(-std, kind="stable")[: most // 2])
-    rest = np.setdiff1d(np.arange(total), best)
-    evenly = rest[np.linspace(0, len(rest) - 1, most - len(best)).round().astype(np.int64)]
-    return np.union1d(best, evenly)
+    places = np.linspace(0, len(std) - 1, min(len(std), most)).round().astype(np.int64)
+    return np.argsort(-std, kind="stable")[places]
 
 
 def _conversations(inspection: Inspection, each_rows: Sequence[Index], room: int) -> dict[int, list[list[Passage]]]:
-    """What was said in groups, by their places: in all of them, or in an even sample that fills the room."""
+    """What was said in groups, by their places: in all of them, or in the first ones, which fill the room."""
     found: dict[int, list[list[Passage]]] = {}
-    # Each beginning of this order is an even sample.
-    order = np.argsort(np.arange(len(each_rows)) * GOLDEN % 1, kind="stable")
-    for start in range(0, len(order), AT_ONCE):
-        places = order[start : start + AT_ONCE].tolist()
+    for start in range(0, len(each_rows), AT_ONCE):
+        places = range(len(each_rows))[start : start + AT_ONCE]
         texts = iter(said(inspection, np.concatenate([each_rows[place] for place in places])))
         for place in places:
             rows = [next(texts).response for _ in each_rows[place]]
@@ -197,10 +189,9 @@ def _conversations(inspection: Inspection, each_rows: Sequence[Index], room: int
 
 
 def _caption(total: int, shown: int, told: int) -> str:
-    half = f"{shown:,} of {total:,} groups: the {shown // 2:,} with the largest spread, and a sample of the others"
-    which = f"All {total:,} groups" if shown == total else half
-    texts = "" if told == shown else f" The page has the conversations of {told:,} of them, an even sample."
-    return f"{which}.{texts} Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+    texts = "" if told == shown else f" The page has the conversations of the first {told:,}."
+    which = f"All {total:,} groups" if shown == total else f"An even sample of {shown:,} of {total:,} groups"
+    return f"{which}, the largest spread first.{texts} Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
 def rows_of_groups(inspection: Inspection, codes: list[int], most: int | None = None) -> list[Index]:

@@ -299,14 +299,14 @@ def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_s
     }  # fmt: skip
 
 
-def test_conversations_that_do_not_fit_are_an_even_sample_and_the_page_says_so(tmp_path: Path) -> None:
+def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_page_says_so(tmp_path: Path) -> None:
     data = [{"prompt_id": at // 2, "reward": at % 2, "completion": f"{at} " + "x" * 990} for at in range(400)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     facts = group_rows.report_groups(found, text=50_000)
     places = [at for at, one in enumerate(facts.rows) if one.said]
     assert 24 <= len(places) <= 26
-    assert max(b - a for a, b in pairwise([0, *places, 199])) <= 20
-    assert f"has the conversations of {len(places)} of them, an even sample" in facts.says
+    assert places == [*range(len(places))]
+    assert f"has the conversations of the first {len(places)}." in facts.says
     assert told(facts.rows[places[1]])[1] == [("response", data[2 * places[1] + 1]["completion"])]
 
 
@@ -459,15 +459,16 @@ def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
     assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
 
 
-def test_of_many_groups_those_with_the_largest_spread_and_a_sample_of_the_others_are_listed(tmp_path: Path) -> None:
+def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_first(tmp_path: Path) -> None:
     data = [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
     found = inspected(write(tmp_path / "a.jsonl", data))
     codes = group_rows._choose(found, 60)
     assert len(codes) == len(set(codes.tolist())) == 60
-    assert sum(code % 10 == 0 for code in codes) >= 30
+    assert [code % 10 == 0 for code in codes] == [True] * 6 + [False] * 54
     assert codes.max() > 290
+    assert sorted(group_rows._choose(found, 300)) == [*range(300)]
     facts = group_rows.report_groups(found, most=60)
-    assert facts.says.startswith("60 of 300 groups: the 30 with the largest spread")
+    assert facts.says.startswith("An even sample of 60 of 300 groups, the largest spread first.")
 
 
 def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages(tmp_path: Path) -> None:
