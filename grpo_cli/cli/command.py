@@ -81,7 +81,7 @@ def _warnings_said(*, quiet: bool) -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "default", PluginWarning)
-        warnings.showwarning = shown
+        warnings.showwarning = shown  # type: ignore[assignment]
         yield
 
 

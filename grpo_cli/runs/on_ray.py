@@ -200,7 +200,8 @@ def unpacked(found: Any) -> Any:
     return _cast(found, pl.selectors.by_dtype(_TEXT), pl.String())
 
 
-def _cast(found: Any, columns: pl.Selector, dtype: pl.DataType) -> Any:
+def _cast(found: Any, columns: Any, dtype: pl.DataType) -> Any:
+    """What was read, with other types for these columns."""
     if not isinstance(found, Scanned):
         return found
     return found.with_frame(found.frame.with_columns(columns.cast(dtype)))

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -42,7 +41,7 @@ def table(line: str) -> list[dict[str, str]]:
 # --- inspect -----------------------------------------------------------------------------------------------
 
 
-def test_the_command_that_shows_the_texts_opens_the_same_groups() -> None:
+def test_the_command_that_shows_the_texts_names_the_file() -> None:
     shutil.copy("steps.jsonl", "our steps.jsonl")
     done = adv(
         "inspect 'our steps.jsonl' -g prompt_id,step --reward reward --by step --sort mean --top 1", COLUMNS="80"
