@@ -169,7 +169,7 @@ def test_a_plan_that_distills_asks_for_lists_of_a_frame() -> None:
     names: Any = {"per_token": True, "token_logprobs": "student", "teacher_logprobs": "teacher"}
     plan = grpo_cli.Plan.of({"estimator.name": "dr-grpo", "distill.coef": 0.5})
     assert grpo_cli.advantages(frame, plan, **names).to_list() == list(map(distilled, ROWS))
-    with pytest.raises(UsageError, match="add per_token=True with token_logprobs and teacher_logprobs"):
+    with pytest.raises(UsageError, match="add per_token with token_logprobs and teacher_logprobs"):
         grpo_cli.advantages(frame, plan)
     plans = {"default": {"method": "dr-grpo"}, "1": {"method": "dr-grpo", "distill": 0.5}}
     parts = grpo_cli.advantages(frame, plan_by="prompt_id", plans=plans, **names).to_list()

@@ -443,7 +443,7 @@ def test_groups_of_one_row_each_stop_because_the_key_is_probably_wrong() -> None
     with pytest.raises(DataError) as raised:
         grpo_cli.advantages(lonely)
     assert "prompt_id may be an id of the rollout" in raised.value.message
-    assert "with group; give singleton='zero'" in raised.value.hint
+    assert "with group; give singleton zero" in raised.value.hint
     assert grpo_cli.advantages(lonely, singleton="zero").to_list() == [0.0, 0.0, 0.0]
     assert grpo_cli.advantages(lonely, set="alone.result=raw").to_list() == [0.0, 1.0, 2.0]
 

@@ -111,7 +111,7 @@ def test_frames_are_checked_as_files_are(made: Callable[[pl.DataFrame], Any]) ->
     with pytest.raises(DataError, match="groups of task_id hold several prompts") as error:
         grpo_cli.advantages(made(pl.DataFrame(by_level())))
     assert error.value.hint.startswith(
-        "group=prompt makes a group of each prompt; group='task_id,prompt' makes one inside"
+        "group=prompt makes a group of each prompt; group=task_id,prompt makes one inside"
     )
 
 
