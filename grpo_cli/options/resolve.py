@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from shlex import quote
@@ -122,14 +123,23 @@ def parts_of(given: Given) -> dict[str, Given]:
 
     A plan with its own preset, method or formula ignores those given for the run.
     """
+    parts: dict[str, dict[str, Any]] = {}
     of_values = given.get("plans", {}) if "plan_by" in given else {}
     part_of = together(given)
     plans = {part_of.get(value, value): own for value, own in of_values.items() if WITH not in own}
-    parts: dict[str, Given] = {}
     for value, own in plans.items():
         left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
         parts[value] = {**{name: setting for name, setting in given.items() if name not in left_out}, **own}
-    return parts
+    # An option of the run applies to the plans that read it; if none does, it is refused.
+    unused: dict[str, set[str]] = {}
+    for value, part in parts.items():
+        with suppress(UsageError):  # raised again when its plan is made
+            unused[value] = {*_without_effect(part)}
+    for value, names in unused.items():
+        for name in names - {*plans[value]}:
+            if any(name not in others for others in unused.values()):
+                del parts[value][name]
+    return {**parts}
 
 
 def together(given: Given) -> dict[str, str]:
@@ -380,14 +390,21 @@ _TRANSLATED: Final[Mapping[str, Callable[[Any], Mapping[str, Any]]]] = {
 
 def refuse_without_effect(given: Given, *names: str) -> None:
     """Refuse options that have no effect here, or those of them with these names."""
-    plan, asked = _plan(given), {*given} & {*(names or given)}
+    for name, error in _without_effect(given).items():
+        if not names or name in names:
+            raise error
+
+
+def _without_effect(given: Given) -> dict[str, UsageError]:
+    """The options that have no effect here, each with its error."""
+    plan, found = _plan(given), dict[str, UsageError]()
     for name in ("epsilon", "ddof", "std_of"):
-        if name in asked and plan.divisor.level == "none" and OPTIONS[name].sets in plan.unread:
+        if name in given and plan.divisor.level == "none" and OPTIONS[name].sets in plan.unread:
             has_scale = len(plan.estimator.scales) > 1
             cure = "add --scale group or --scale batch" if has_scale else f"{plan.method} has no divisor"
             if any(param.name == name for param in plan.estimator.params):
                 cure = f"{plan.method} has its own: --param {name}="
-            raise UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
+            found[name] = UsageError(f"{OPTIONS[name].flag} has no effect with scale none", cure)
     whitens = any(op.name == "whiten" for op in _plan(given, left_out="post.whiten.inside").post)
     useless = OPTIONS["std_threshold"].sets in plan.unread
     unused = (
@@ -399,9 +416,8 @@ def refuse_without_effect(given: Given, *names: str) -> None:
         ("mask", not {"kl_from", "per_token", "token_logprobs", "to"} & {*given}, "has no effect alone", "add --per-token, --kl-from or --token-logprobs"),
         ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip
-    for name, is_so, why, cure in unused:
-        if is_so and name in asked:
-            raise UsageError(f"{EVERY[name].flag} {why}", cure)
+    errors = {name: UsageError(f"{EVERY[name].flag} {why}", cure) for name, is_so, why, cure in unused if is_so}
+    return found | {name: error for name, error in errors.items() if name in given}
 
 
 def refuse_beside(name: str, given: Given, *others: str) -> None:

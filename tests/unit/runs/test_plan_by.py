@@ -523,14 +523,14 @@ def test_options_beside_the_plans_apply_to_plans_that_do_not_set_them() -> None:
     assert {plan.divisor.epsilon for plan in set_in_each.plans.values()} == {0.5}
 
 
-def test_what_is_given_beside_the_plans_is_for_all_of_them() -> None:
+def test_what_is_given_beside_the_plans_is_for_those_that_read_it() -> None:
     write("in.jsonl", rollouts())
     shared = "compute in.jsonl --reward=reward --group-within=input --epsilon=0.5 --plan-by=env_name --plan"
-    parts = {part["value"]: part for part in facts_of(f"{shared} math:method=grpo --plan default:epsilon=1")["parts"]}
+    parts = {part["value"]: part for part in facts_of(f"{shared} math:method=grpo --plan default:method=rloo")["parts"]}
     assert parts["math"]["plan"]["divisor"]["epsilon"] == 0.5
-    assert parts["code"]["plan"]["divisor"]["epsilon"] == 1
-    says = "[plan.default]: --epsilon has no effect with scale none"
-    assert says in refused(f"{shared} math:method=grpo --plan default:method=rloo")
+    says = "--epsilon has no effect with scale none"
+    assert f"[plan.default]: {says}" in refused(f"{shared} math:method=grpo --plan default:method=rloo,epsilon=1")
+    assert says in refused(f"{shared} default:method=rloo")
 
 
 def test_python_returns_the_results_of_each_part() -> None:
