@@ -124,7 +124,7 @@ def test_a_preset_is_switched(small: Model) -> None:
 def test_a_method_that_needs_a_column_says_which(small: Model) -> None:
     downs = ["down"] * [name for name in ESTIMATORS if name != "expression"].index("remax")
     text = after(small, "m", *downs, "enter")
-    assert "remax needs" in text
+    assert "the plan needs" in text
     assert "--baseline-column" in text
     assert "grpo, scale group" in text
 
