@@ -14,22 +14,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BufferedRandom, FileIO
-from itertools import islice
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, BinaryIO, Final, cast
+from typing import BinaryIO, Final, cast
 
 from grpo_cli.errors import DataError, InputChanged, UsageError, Written, reason
 from grpo_cli.files.inputs import Input
 from grpo_cli.files.kept import is_input
 
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
 ELSEWHERE: Final = "write a new file with -o FILE instead"
 _BUFFER: Final = 1 << 20
-_SYNC_EVERY: Final = 1 << 25  # bytes written between two calls of fdatasync
-_FEW: Final = 32  # pieces that are written at once
 _TEMPORARY: Final = re.compile(r"\..+\.[0-9a-f]{12}\.tmp", re.DOTALL)
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _ACCESS: Final = "system.posix_acl_access"
@@ -38,7 +31,6 @@ _NO_LOCKS: Final = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}  # some networ
 _LOST: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # some bytes may have been written
 _DENIED: Final = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 _log: Final = logging.getLogger(__name__)
-_SYNC: Final = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @contextmanager
@@ -71,9 +63,10 @@ def replacing(
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.tmp")
         try:
             # What replaces a file is not for others before it has the mode of that file.
-            with _SyncedFile(_locked(temporary, 0o666 if state is None else 0o600), target) as sink:
+            made = FileIO(_locked(temporary, 0o666 if state is None else 0o600), "r+")
+            with BufferedRandom(made, _BUFFER) as sink:
                 yield cast("BinaryIO", sink)
-                sink.sync()
+                _synced(sink, target)
                 if retried and not force and target.is_file() and filecmp.cmp(temporary, target, shallow=False):
                     force = True
                 state = _refuse_existing(target, force=force, in_place=in_place) or state
@@ -225,55 +218,13 @@ def _rename(temporary: Path, target: Path, *, force: bool) -> None:
             temporary.unlink()
 
 
-class _SyncedFile(BufferedRandom):
-    """A file that is synced while it is written, so that the fsync at the end has little left to do."""
-
-    def __init__(self, fd: int, target: Path) -> None:
-        super().__init__(FileIO(fd, "r+"), _BUFFER)
-        self._target = target
-        self._unsynced = 0
-        self._thread: Thread | None = None
-        self._error: OSError | None = None
-
-    def write(self, data: ReadableBuffer) -> int:
-        """Write, and let another thread sync now and then."""
-        self._unsynced += len(data) if isinstance(data, bytes) else memoryview(data).nbytes
-        if self._unsynced > _SYNC_EVERY and (self._thread is None or not self._thread.is_alive()):
-            self._unsynced, self._thread = 0, Thread(target=self._sync, daemon=True)
-            self._thread.start()
-        return super().write(data)
-
-    def writelines(self, lines: Iterable[ReadableBuffer], /) -> None:
-        """Write many pieces, a few at a time: lists are rendered as they are taken."""
-        pieces = iter(lines)
-        while some := list(islice(pieces, _FEW)):
-            self.write(b"".join(some))
-
-    def _sync(self) -> None:
-        try:
-            _SYNC(self.fileno())
-        except OSError as error:
-            self._error = error
-
-    def sync(self) -> None:
-        """Sync everything, or raise the error of any earlier sync: the system reports an error only once."""
-        self.flush()
-        if self._thread is not None:
-            self._thread.join()
-        if self._error is None:
-            self._thread = None
-            try:
-                os.fsync(self.fileno())
-            except OSError as error:
-                self._error = error
-        if self._error is not None:
-            raise OSError(self._error.errno, os.strerror(self._error.errno or 0), str(self._target))
-
-    def close(self) -> None:
-        """Close the file when the thread has finished."""
-        if self._thread is not None:
-            self._thread.join()
-        super().close()
+def _synced(sink: BufferedRandom, target: Path) -> None:
+    """Sync a file; an error names the output, as it may be one of another disk."""
+    try:
+        sink.flush()
+        os.fsync(sink.fileno())
+    except OSError as error:
+        raise OSError(error.errno, os.strerror(error.errno or 0), str(target)) from error
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from io import BufferedRandom
 from itertools import count
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def test_a_disk_that_fails_while_a_file_is_converted_is_named_in_the_error(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     write("a.jsonl", ROWS * (rows // 2))
-    monkeypatch.setattr("grpo_cli.files.atomic._SyncedFile.write", fails)
+    monkeypatch.setattr("grpo_cli.files.atomic.BufferedRandom", type("Full", (BufferedRandom,), {"write": fails}))
     done = adv(f"compute a.jsonl -o {name}")
     assert done.status == 1
     assert f"{name}: cannot be written: no space left on device, nothing was written" in done.err
