@@ -171,7 +171,9 @@ def _not_json(text: str, error: json.JSONDecodeError) -> DataError:
     if text.strip() in {"[", "{"}:
         return DataError("a JSON value spans several lines", _ONE_A_LINE)
     if not text.endswith("\n"):
-        return DataError("the last line is cut short", "was its writer stopped? compute --on-error skip leaves that line out")
+        return DataError(
+            "the last line is cut short", "was its writer stopped? compute --on-error skip leaves that line out"
+        )
     cure = _SKIP if error.pos else f"if the file is CSV or TSV, name it .csv or .tsv, or pipe it in; {_SKIP}"
     what = error.msg.removesuffix(" at")
     column = min(error.pos, len(text.rstrip("\r\n"))) + 1  # a text that ends too early fails in the next line
