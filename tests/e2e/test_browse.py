@@ -129,7 +129,7 @@ def test_without_a_terminal_it_says_so(line: str, message: str) -> None:
         ("browse sample_data/nothing.jsonl", "no such file"),
         (f"{BROWSE} --where 'meen > 0'", "no fact of a group named 'meen'"),
         (f"{BROWSE} --sort stdd", "no fact of a group named 'stdd'"),
-        (f"{BROWSE} --show add-1725", "did you mean 'add-17-25'"),
+        (f"{BROWSE} --show add-1725", "no group has the key 'add-1725'"),
     ],
 )
 def test_an_error_is_printed_before_the_screen_opens(line: str, message: str) -> None:

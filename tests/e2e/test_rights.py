@@ -51,7 +51,7 @@ UNWRITABLE = [
     ("compute ro/old.jsonl", "old.advantages.jsonl: cannot be written: permission denied"),
     ("compute ro/old.jsonl --in-place", "ro/old.jsonl: cannot be written: permission denied"),
     ("compute ro/old.parquet --in-place", "ro/old.parquet: cannot be written: permission denied"),
-    ("select in.jsonl --limit 1 -o - --summary ro/s.json", "--summary ro/s.json cannot be written: permission denied"),
+    ("select in.jsonl --limit 1 -o - --summary ro/s.json", "ro/s.json: cannot be written: permission denied; all other outputs were written"),
     ("select in.jsonl --limit 1 -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),
     ("export in.jsonl --to sft -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),
     ("compare in.jsonl -m grpo -m rloo --write -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),

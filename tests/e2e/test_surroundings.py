@@ -119,7 +119,9 @@ def test_a_named_pipe_that_nothing_reads_is_refused_at_once(name: str) -> None:
 def test_a_summary_that_cannot_be_written_is_an_error() -> None:
     done = adv("compute a.jsonl -o k.jsonl --summary /dev/full -q")
     assert done.status == 1
-    assert "--summary: /dev/full: no space left; all other outputs were written" in done.err
+    assert (
+        "--summary: /dev/full: cannot be written: no space left on device; all other outputs were written" in done.err
+    )
     assert len(rows_of("k.jsonl")) == 2
 
 

@@ -33,7 +33,7 @@ _USUAL: Final = ~np.isin(np.arange(256), np.frombuffer(b"{" + _BLANKS, np.uint8)
 
 # A value as this tool writes it.
 VALUE: Final = r'(?:-?[0-9][-+0-9.eE]*|null|true|false|NaN|-?Infinity|"[^"\\]*"|\[[-+0-9.eE,nul]*\])'
-_SKIP: Final = "compute --on-error skip leaves such lines out"
+_SKIP: Final = "--on-error skip leaves such lines out, in commands that have it"
 _ONE_A_LINE: Final = "write one object per line, for example with jq -c '.[]'"
 
 
@@ -172,7 +172,8 @@ def _not_json(text: str, error: json.JSONDecodeError) -> DataError:
         return DataError("a JSON value spans several lines", _ONE_A_LINE)
     if not text.endswith("\n"):
         return DataError(
-            "the last line is cut short", "was its writer stopped? compute --on-error skip leaves that line out"
+            "the last line is cut short",
+            "was its writer stopped? --on-error skip leaves that line out, in commands that have it",
         )
     cure = _SKIP if error.pos else f"if the file is CSV or TSV, name it .csv or .tsv, or pipe it in; {_SKIP}"
     what = error.msg.removesuffix(" at")

@@ -88,7 +88,7 @@ def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
     rewards = np.array([reward for group in REWARDS.values() for reward in group], dtype=float)
     expected = (1 - float(rewards.mean())) / float(rewards.std(ddof=1))
     assert whitened.rollouts(code)[0].advantage == pytest.approx(expected, abs=1e-4)
-    with pytest.raises(UsageError, match="remax needs"):
+    with pytest.raises(UsageError, match="the plan needs reward of the greedy answer"):
         made.under(Plan.of({"estimator.name": "remax"}))
 
 

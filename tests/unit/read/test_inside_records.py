@@ -422,7 +422,7 @@ def test_a_text_may_be_a_missing_reward(word: str, to: Any) -> None:
     path.write_text(f"prompt_id,reward\na,1\na,{word}\na,0\n")
     with pytest.raises(
         DataError,
-        match=rf"reward is '{word}', .*--map '{word}=NUMBER,...' gives each text a number \(nan: a missing reward\)",
+        match=rf"reward is '{word}', .*--map TEXT=NUMBER,... gives each text of a reward a number \(nan: a missing reward\)",
     ):
         look(path)
     with pytest.raises(DataError, match=r"reward is null or missing, .*--missing exclude"):
@@ -440,7 +440,7 @@ def test_a_text_that_the_map_does_not_name_is_refused_with_row_and_flag() -> Non
             {"map": "pass=1,fail=0"},
             r"a\.jsonl:3: result is 'crash', which --map does not name; add .*--map 'crash=NUMBER'",
         ),
-        ({}, r"a\.jsonl:1: result is 'pass', expected a number; .*--map 'pass=NUMBER,\.\.\.'"),
+        ({}, r"a\.jsonl:1: result is 'pass', expected a number; .*--map TEXT=NUMBER,\.\.\."),
         ({"map": "="}, "--map '=' gives no number"),
         ({"map": "pass,fail=0"}, "--map 'pass' gives no number; write --map TEXT=NUMBER"),
     ]
@@ -478,7 +478,11 @@ def test_a_field_that_some_texts_lack_is_missing_there() -> None:
         ("plain", "meta.r", "no column 'meta.r'"),
         ("[1]", "meta.r", "no column 'meta.r'"),
         ('{"q": 1}', "meta.r", "no column 'meta.r'"),
-        ('{"r": {"a": 1}}', "meta.r", r"a\.jsonl:1: meta\.r is {'a': 1}, expected a number; .*--reward meta\.r\.a"),
+        (
+            '{"r": {"a": 1}}',
+            "meta.r",
+            r"a\.jsonl:1: meta\.r is {'a': 1}, expected a number; .*--reward COL\.PART takes a part",
+        ),
     ],
 )
 def test_a_text_without_the_field_is_a_missing_column(text: str, reward: str, message: str) -> None:  # fmt: skip

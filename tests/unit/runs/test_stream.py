@@ -245,7 +245,9 @@ def test_packed_lines_are_refused(data: bytes, packer: str) -> None:
 
 
 def test_a_broken_line_is_shown_with_the_way_that_helps() -> None:
-    with pytest.raises(DataError, match=r"^-:2: not JSON.*; compute --on-error skip leaves such lines out"):
+    with pytest.raises(
+        DataError, match=r"^-:2: not JSON.*; --on-error skip leaves such lines out, in commands that have it"
+    ):
         streamed(lines(("a", [0])) + b"xx\n")
     with pytest.raises(UsageError, match="--on-error skip looks at all lines first"):
         run(job("-", group="prompt_id", on_error="skip"), io.BytesIO(), io.BytesIO())
