@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,9 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.recognise import with_schema
 from grpo_cli.read.tables import Binding
 from grpo_cli.schemas.table import schemas
+from tests.support.battery import Row, check
 from tests.support.command import Done, adv, facts_of, process, ran
-from tests.support.drawn import is_nightly, paired
+from tests.support.drawn import paired
 from tests.support.jobs import write
 from tests.support.json_schemas import schemas as json_schemas
 
@@ -102,12 +105,22 @@ def one_line(done: Done, said: str) -> None:
 
 def test_the_tests_of_the_template_pass(template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{template}:{ROOT}")
-    # In the nightly run, and where `.ci/run` has installed the wheel, as many examples as hypothesis draws.
-    examples = "" if is_nightly() else "-p tests.conftest --hypothesis-profile few"
-    options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE} {examples}"
+    options = f"-n 0 -p no:cacheprovider --rootdir {TEMPLATE} -c /dev/null -q -o addopts= {TEMPLATE}"
     words = [sys.executable, "-m", "pytest", *options.split()]
     done = subprocess.run(words, cwd=template, capture_output=True, text=True, check=False)
-    assert "3 passed" in done.stdout, done.stdout + done.stderr
+    assert "22 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("template")
+def test_the_method_of_the_template_obeys_the_laws_that_it_declares() -> None:
+    def midrange(rows: Sequence[Row]) -> list[float]:
+        groups = defaultdict(list)
+        for row in rows:
+            groups[row.batch, row.group].append(row.reward)
+        middles = {key: (min(rewards) + max(rewards)) / 2 for key, rewards in groups.items()}
+        return [row.reward - middles[row.batch, row.group] for row in rows]
+
+    check("lab-midrange", midrange, linear=True)
 
 
 @pytest.mark.usefixtures("template")

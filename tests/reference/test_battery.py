@@ -21,8 +21,10 @@ from hypothesis import strategies as st
 
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
-from grpo_cli.testing import (
+from tests.support.battery import (
+    LINEAR,
     REWARDS,
+    SHIFTS,
     Row,
     advantages,
     close,
@@ -184,16 +186,16 @@ def test_the_order_of_rows_does_not_matter(method: str, data: st.DataObject) -> 
     ignores_order(plan, rows, data.draw(st.permutations(range(len(rows)))), tolerance(method, 1e-12))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].shift is not None])
+@pytest.mark.parametrize("method", [m for m in METHODS if SHIFTS.get(m, 0.0) is not None])
 @given(data=st.data(), offset=st.sampled_from([0.5, -3.0, 64.0]))
 @examples(4)
 def test_the_declared_shift_law_holds(method: str, data: st.DataObject, offset: float) -> None:
     rows, plan = episodes(data.draw(drawn_for(method, REWARDS)), method), {"estimator.name": method}
     assume_answer(method, advantages([replace(row, reward=round(row.reward * 4) / 4) for row in rows], plan))
-    obeys_shift(plan, rows, offset, tolerance(method))
+    obeys_shift(plan, rows, offset, SHIFTS.get(method) or 0.0, tolerance(method))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if ESTIMATORS[m].linear and "none" in ESTIMATORS[m].scales])
+@pytest.mark.parametrize("method", [m for m in METHODS if m in LINEAR and "none" in ESTIMATORS[m].scales])
 @given(data=st.data())
 @examples(4)
 def test_the_declared_scale_law_holds(method: str, data: st.DataObject) -> None:

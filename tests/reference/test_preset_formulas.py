@@ -21,7 +21,7 @@ from grpo_cli.engine.score import score
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
-from grpo_cli.testing import Row, narrow
+from tests.support.battery import Row, narrow
 from tests.support.drawn import examples
 from tests.support.jobs import near, of_plan
 from tests.support.oracles import inverse_beta_pdf

@@ -8,7 +8,7 @@ from math import prod
 
 import pytest
 
-from grpo_cli.testing import Row, advantages
+from tests.support.battery import Row, advantages
 
 EARNED = (0.5, 1.0, -2.0)  # by each turn, whoever gets there
 OUTCOMES = (0.0, 3.0, 1.0)  # by the number of turns

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from grpo_cli.engine.plan import Plan
-from grpo_cli.testing import REWARDS, Row, rows_of
+from tests.support.battery import REWARDS, Row, rows_of
 
 T = TypeVar("T")
 U = TypeVar("U")

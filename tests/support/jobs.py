@@ -30,9 +30,9 @@ from grpo_cli.runs import compute_files, inspect, select
 from grpo_cli.runs.compute_files import Job, run
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
-from grpo_cli.testing import Row, narrow
 from grpo_cli.write.write_outputs import Computed
 from tests.support.bad_files import zst
+from tests.support.battery import Row, narrow
 
 NAN = float("nan")
 

@@ -19,7 +19,7 @@ from functools import wraps
 from itertools import combinations
 from typing import TypeAlias
 
-from grpo_cli.testing import Row, Rows
+from tests.support.battery import Row, Rows
 
 # --------------------------------------------------------------------------------------------- rows
 

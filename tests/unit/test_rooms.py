@@ -25,7 +25,6 @@ RULES: dict[str, str] = {
     "formats": "errors parallel values files",
     "schemas": "errors plugins values",
     "engine": "errors parallel plugins",
-    "testing": "errors engine",
     "options": "errors plugins files schemas engine",
     "read": "errors parallel values files formats schemas engine",
     "stats": "errors values schemas engine read",

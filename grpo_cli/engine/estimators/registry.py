@@ -75,10 +75,8 @@ LIKELIEST: Final = Param("penalty", 0.25, "reward share lost by the likeliest ro
 class Estimator:
     """One method: its function, what it needs, and the defaults of its plan.
 
-    `centred`: a constant group gives exactly 0. `shift`: by how much A changes if every reward grows by 1 (None: no rule).
-    `linear`: A is multiplied by c > 0 if the rewards are, unless there is a divisor. `singleton`: the formula for a group of
-    one row, whose mean is taken as 0. `nan_reach`: how far a NaN reaches. `rising_state`: the state is the number of the turn,
-    which rises inside a rollout.
+    `centred`: a constant group gives exactly 0. `singleton`: the formula for a group of one row, whose mean is taken as 0.
+    `nan_reach`: how far a NaN reaches. `rising_state`: the state is the number of the turn, which rises inside a rollout.
     """
 
     name: str
@@ -95,8 +93,6 @@ class Estimator:
     order_free: bool = True
     rising_state: bool = False
     spans_batches: bool = False
-    shift: float | None = 0.0
-    linear: bool = False
     singleton: Callable[..., Any] = outcome.raw
     nan_reach: Literal["row", "later", "group", "batch"] = "group"
     about: str = ""
@@ -125,12 +121,12 @@ class Estimator:
 
 # Distances from the mean of the group, methods that look at a row alone, and those that depend on more than distances.
 Centred: Final = partial(Estimator, build=baselines.centred)
-ByRow: Final = partial(Estimator, nan_reach="row", min_group=1, centred=False, shift=1.0)
-OfValues: Final = partial(Estimator, centred=False, shift=None)
+ByRow: Final = partial(Estimator, nan_reach="row", min_group=1, centred=False)
+OfValues: Final = partial(Estimator, centred=False)
 
 _ROWS: Final = (
     Centred(
-        "grpo", scale="group", scales=ALL, levels=BOTH_LEVELS, linear=True,
+        "grpo", scale="group", scales=ALL, levels=BOTH_LEVELS,
         about="""Reward minus the mean of its group, in units of the group's std.
 
             A = (r - mean) / (std + epsilon)
@@ -140,7 +136,7 @@ _ROWS: Final = (
         """,
     ),
     Centred(
-        "dr-grpo", scales=ALL, levels=BOTH_LEVELS, linear=True,
+        "dr-grpo", scales=ALL, levels=BOTH_LEVELS,
         about="""Reward minus the mean of its group, not divided: GRPO without the std.
 
             A = r - mean
@@ -149,7 +145,7 @@ _ROWS: Final = (
         Source: Dr. GRPO arXiv:2503.20783.
         """,
     ),
-    Estimator("rloo", baselines.leave_one_out, scales=ALL, levels=BOTH_LEVELS, linear=True),
+    Estimator("rloo", baselines.leave_one_out, scales=ALL, levels=BOTH_LEVELS),
     Estimator(
         "grpo-loo", baselines.leave_one_out, scale="group", scales=GROUP_ONLY,
         sets={"divisor.of": "others", "divisor.only_positive": True},
@@ -161,7 +157,7 @@ _ROWS: Final = (
         Source: NeMo-RL advantage_estimator.py.
         """,
     ),
-    ByRow("reinforce", outcome.raw, linear=True),
+    ByRow("reinforce", outcome.raw),
     Estimator(
         "reinforce++", outcome.raw, nan_reach="row", min_group=1, centred=False, sets=TOKEN_WHITENING,
         about="""The reward, whitened over all tokens of the batch.
@@ -202,7 +198,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        "maxrl", outcome.maxrl, singleton=outcome.maxrl, scales=OF_GROUPS, shift=None,
+        "maxrl", outcome.maxrl, singleton=outcome.maxrl, scales=OF_GROUPS,
         params=(
             NotNegative("epsilon", 0.0, "added to the mean"),
             Param("nonpositive", "zero", "groups with mean <= 0", type=Literal["zero", "keep"]),
@@ -230,7 +226,7 @@ _ROWS: Final = (
     ),
     Estimator(
         "clipped-pnorm", outcome.clipped_mean, singleton=outcome.clipped_mean, batch=True,
-        order_free=False, shift=None,
+        order_free=False,
         params=(Positive("floor", 0.125, "lower bound of the mean"),),
     ),
     *(
@@ -258,13 +254,12 @@ _ROWS: Final = (
         Source: GDPO arXiv:2601.05242 (official versions differ in the last step).
         """,
     ),
-    Estimator("opo", baselines.length_weighted, scales=ALL, needs=("length",), linear=True),
+    Estimator("opo", baselines.length_weighted, scales=ALL, needs=("length",)),
     ByRow(
         "remax", baselines.given, needs=("baseline",),
     ),
     Estimator(
-        "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_rescaled, batch=True, shift=None,
-        linear=True,
+        "gpg", baselines.nonzero_rescaled, singleton=baselines.nonzero_rescaled, batch=True,
         params=(Positive("f_norm", 1.0, "divides the result"),),
     ),
     OfValues(
@@ -278,9 +273,9 @@ _ROWS: Final = (
             Positive("epsilon", 1e-6, "added to the std of the set reward"),
         ),
     ),
-    Estimator("passk-best", pass_at_k.best_only, scale="group", scales=ALL, linear=True),
+    Estimator("passk-best", pass_at_k.best_only, scale="group", scales=ALL),
     OfValues("pkpo", pass_at_k.pkpo, params=(SET_SIZE,)),
-    Estimator("max-at-k", pass_at_k.max_at_k, linear=True, params=(SET_SIZE,)),
+    Estimator("max-at-k", pass_at_k.max_at_k, params=(SET_SIZE,)),
     Estimator(
         "opmd", exponential.log_mean_exp, scales=ALL,
         params=(
@@ -293,14 +288,14 @@ _ROWS: Final = (
         params=(Param("shift", -0.1, "moves the baseline"),),
     ),
     Estimator(
-        "rec", baselines.balanced, scales=OF_GROUPS, linear=True, sets={"divisor.ddof": 0},
+        "rec", baselines.balanced, scales=OF_GROUPS, sets={"divisor.ddof": 0},
         params=(
             Param("drop", "none", "surplus failures get 0", type=Literal["none", "balance"]),
             Param("seed", 0, "which failures stay", type=int, least=0),
         ),
     ),
     Centred(
-        "rank-penalty", scale="group", scales=GROUP_ONLY, shift=None,
+        "rank-penalty", scale="group", scales=GROUP_ONLY,
         sets={"shape.rank.penalty": 0.25, "shape.rank.numerator": "raw"},
         params=(LIKELIEST,),
         about="""GRPO whose statistics come from rewards penalised by likelihood; the numerator keeps the raw reward.
@@ -312,7 +307,7 @@ _ROWS: Final = (
         """,
     ),
     Centred(
-        "unlikeliness", scale="group", scales=OF_GROUPS, shift=None,
+        "unlikeliness", scale="group", scales=OF_GROUPS,
         sets={"shape.rank.penalty": 0.25},
         params=(LIKELIEST,),
         about="""GRPO on rewards that are lower the likelier the response was.
@@ -347,7 +342,7 @@ _ROWS: Final = (
         params=(Param("beta", 2.0, "> 0 seeks risk, < 0 avoids it"),),
     ),
     Estimator(
-        "quantile", baselines.quantile, scale="group", scales=ALL, linear=True,
+        "quantile", baselines.quantile, scale="group", scales=ALL,
         params=(Positive("level", 0.4, "the quantile used as the baseline", most=1.0),),
     ),
     Estimator(
@@ -380,7 +375,7 @@ _ROWS: Final = (
         ),
     ),
     ByRow(
-        "psr", outcome.raw, linear=True,
+        "psr", outcome.raw,
         about="""Positive samples only: the reward itself, meant for rewards 0/1.
 
             A = r
@@ -389,7 +384,7 @@ _ROWS: Final = (
         """,
     ),
     Estimator(
-        "none", outcome.nothing, nan_reach="row", min_group=1, linear=True, sets={"rewards.missing": "as-zero"},
+        "none", outcome.nothing, nan_reach="row", min_group=1, sets={"rewards.missing": "as-zero"},
     ),
     ByRow("nsr", outcome.failures_only),
     OfValues(
@@ -397,7 +392,7 @@ _ROWS: Final = (
         params=(Param("weight", 0.1, "strength of the successes"),),
     ),
     Centred(
-        "length-penalty", scales=OF_GROUPS, shift=None, linear=True,
+        "length-penalty", scales=OF_GROUPS,
         sets={"shape.length.output": 0.25},
         params=tuple(
             Param(part, weight, f"weight of the {what}", field=f"shape.length.{part}")
@@ -432,7 +427,7 @@ _ROWS: Final = (
     ),
     Centred(
         "step-wise", scale="group", scales=ALL, needs=("rollout",), order_free=False,
-        linear=True, sets={"unit.take": "last"},
+        sets={"unit.take": "last"},
         about="""GRPO over rollouts, for files with one row a step: a rollout counts once, by its last row.
 
             A = (r - mean) / (std + epsilon) over the group's rollouts, copied to every row of the rollout
@@ -442,7 +437,7 @@ _ROWS: Final = (
         """,
     ),
     Centred(
-        "gigpo", scales=OF_GROUPS, order_free=False, shift=None,
+        "gigpo", scales=OF_GROUPS, order_free=False,
         sets={"unit.take": "first", "unit.state_weight": 1.0},
         params=(
             OMEGA,
@@ -461,7 +456,6 @@ _ROWS: Final = (
     ),
     Centred(
         "mt-grpo", scales=OF_GROUPS, order_free=False, rising_state=True,
-        shift=None,
         sets={"unit.take": "last", "unit.state_weight": 1.0, "unit.gamma": 1.0},
         params=(OMEGA, Param("gamma", 1.0, "discount of later turns", field="unit.gamma")),
         about="""The outcome against the other outcomes of the prompt, plus the return from each turn on against the same turn of other rollouts.

@@ -16,7 +16,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import score
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.testing import Row, narrow
+from tests.support.battery import Row, narrow
 from tests.support.drawn import paired
 from tests.support.jobs import NAN, advantages, frame, near
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grpo_cli import testing
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import UsageError
 from grpo_cli.render import plan_text
-from grpo_cli.testing import Row
+from tests.support import battery
+from tests.support.battery import Row
 from tests.support.plans import plan_from_dict
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ GROUPS = st.lists(st.lists(st.sampled_from([0.0, 0.0, 0.5, 1.0]), min_size=2, ma
 def advantages(settings: dict[str, Any], *batches: Sequence[Sequence[float]]) -> list[float | None]:
     groups = [(batch, group) for batch, groups in enumerate(batches) for group in groups]
     rows = [Row(group=str(k), reward=r, batch=str(batch)) for k, (batch, group) in enumerate(groups) for r in group]
-    return testing.advantages(rows, settings)
+    return battery.advantages(rows, settings)
 
 
 def divergence(p: float, peak: float) -> float:

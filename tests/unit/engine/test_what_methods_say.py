@@ -16,7 +16,7 @@ from grpo_cli.engine.presets import preset
 from grpo_cli.engine.score import score
 from grpo_cli.errors import PluginError
 from grpo_cli.render import methods, plan_text
-from grpo_cli.testing import Row, advantages, narrow
+from tests.support.battery import Row, advantages, narrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ def test_a_method_that_reads_a_column_without_declaring_it_fails_its_check() -> 
         """
         return t.r / t.role("length")
 
-    row, rows = Estimator("by-length", by_length, centred=False, shift=None), [Row("a", 1.0, length=2), Row("a", 3.0)]
+    row, rows = Estimator("by-length", by_length, centred=False), [Row("a", 1.0, length=2), Row("a", 3.0)]
     with ESTIMATORS.beside("a test", {"by-length": row}), pytest.raises(PluginError, match="length"):
         advantages(rows, {"estimator.name": "by-length"})
     declared = replace(row, needs=("length",))

@@ -19,7 +19,7 @@ from grpo_cli.engine.plan_parts import Whiten
 from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError
 from grpo_cli.options.resolve import plan_of
-from grpo_cli.testing import Row, rows_of
+from tests.support.battery import Row, rows_of
 from tests.support.command import adv
 from tests.support.drawn import examples, some
 from tests.support.jobs import rows_of as rows_in

@@ -17,8 +17,8 @@ from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
 from grpo_cli.schemas.table import parsed, schemas
-from grpo_cli.testing import Row
 from grpo_cli.write.verify import verify
+from tests.support.battery import Row
 from tests.support.jobs import Seen, compute, near, rows_of
 from tests.support.oracles import ORACLES
 from tests.support.schema_files import REFUSED, WRITERS, Written, lines
