@@ -19,7 +19,7 @@ from grpo_cli.stats.difficulty import AtSize
 from grpo_cli.stats.facts import BARS, Lines, Number, ValueCounts, at_ends, bins_of, count_by_kind, reward_range
 from grpo_cli.stats.inspection import Inspection, RewardColumn
 from grpo_cli.stats.intervals import Estimate, estimate
-from grpo_cli.stats.rescored import ChangesAt, ChangesBetween, Rescored
+from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.trends import Trend, TrendLine, ends, over_steps, thinned
 from grpo_cli.stats.verdicts import EQUAL_AT, course, percent, three
@@ -395,7 +395,7 @@ def _beside(other: object) -> list[Figure]:
     """What differs in another run, in several, or with another reward, if there are any."""
     if isinstance(other, Runs):
         return _of_runs(other)
-    return _rescored(other) if isinstance(other, Rescored) else []
+    return [_rescored(other)] if isinstance(other, Rescored) else []
 
 
 def _of_runs(compared: Runs) -> list[Figure]:
@@ -441,39 +441,15 @@ def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
     return {"value": _axis_value(run), "kind": kind, "share": found.mean, "low": found.low, "high": found.high}
 
 
-def _rescored(said: Rescored) -> list[Figure]:
+def _rescored(said: Rescored) -> Figure:
     """How another reward of the same rollouts differs."""
-    reward, length, by = said.reward, said.depends_on.length, said.depends_on.by
-    drawn = [
-        Figure(
-            "rescored",
-            "stacked",
-            "Reward before, and what became of it",
-            f"{reward.up:,} rewards are higher now (better), {reward.down:,} lower (worse); {said.agreement.share:.1%} are the same.",
-            [*reward.changes],
-            x="reward before",
-            y="rollouts",
-        ),
-    ]
-    parts = list[tuple[str, str, list[tuple[str, ChangesAt | ChangesBetween]]]]()
-    if length is not None:
-        parts.append(("length", length.column, [(f"{band.low:g} to {band.high:g}", band) for band in length.bands]))
-    if by is not None:
-        parts.append(("by", by.column, [(str(line.value), line) for line in thinned(by.lines, POINTS)]))
-    for name, column, named in parts:
-        lines = [
-            {"value": _axis_value(value), "kind": "changed", "share": one.changed / one.rows, "rows": one.rows}
-            for value, one in named
-        ]
-        drawn.append(
-            Figure(
-                f"rescored_{name}",
-                "estimates",
-                f"Changed rewards by {column}",
-                f"The share of rollouts whose reward changes, by {column}.",
-                lines,
-                x="",
-                y="share of rollouts",
-            )
-        )
-    return drawn
+    up, down = said.reward.up, said.reward.down
+    return Figure(
+        "rescored",
+        "stacked",
+        "Reward before, and what became of it",
+        f"{up:,} rewards are higher now (better), {down:,} lower (worse); {said.agreement.share:.1%} are the same.",
+        [*said.reward.changes],
+        x="reward before",
+        y="rollouts",
+    )

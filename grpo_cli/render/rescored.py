@@ -12,29 +12,17 @@ from grpo_cli.render.text import (
     Sections,
     Sheet,
     clean,
-    column,
     column_of_texts,
     count,
     file_list,
     markdown_table,
     number,
 )
-from grpo_cli.stats.rescored import (
-    ByComponent,
-    ChangesAt,
-    ChangesBetween,
-    DependsOn,
-    DisagreeingRow,
-    Rescored,
-    Sides,
-    counted,
-)
-from grpo_cli.stats.trends import thinned
+from grpo_cli.stats.rescored import DisagreeingRow, Rescored, Sides, counted
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import labels_of
 
 KEY: Final = 28
-LINES: Final = 6  # a longer trend is thinned out to this many lines
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # its heads (the first is its title) and its lines
 
@@ -83,8 +71,6 @@ def _sections(facts: Rescored) -> Sections:
         f"{signs} ({advantage.method})",
         f"{size}, moved by {number(advantage.moved)}",
     ]  # fmt: skip
-    if parts := list(_correlations(facts.depends_on)):
-        yield "correlation", [f"of the change: {', '.join(parts)}"]
 
 
 def _pairing(facts: Rescored) -> Iterator[str]:
@@ -100,44 +86,15 @@ def _pairing(facts: Rescored) -> Iterator[str]:
         yield f"no old reward {unscored.before:,}, no new reward {unscored.now:,}"
 
 
-def _correlations(depends: DependsOn) -> Iterator[str]:
-    """What the change correlates with."""
-    for part in (depends.length, *(depends.components or ())):
-        if part is not None and part.correlation is not None:
-            differs = ""
-            if isinstance(part, ByComponent) and part.differs is not None:
-                differs = f" (differs in {part.differs:,} rows)"
-            yield f"{part.correlation:+.2f} with {clean(part.column)}{differs}"
-
-
 def _tables(facts: Rescored, width: int | None) -> Iterator[Table]:
-    """How often the reward changes by length and by step, and the rows that disagree most."""
+    """How often each reward became each other one, and the rows that disagree most."""
     if facts.flips is not None:
         rows = {(flip.before, flip.now): f"{flip.rows:,}" for flip in facts.flips}
         old, new = (sorted({*side}) for side in zip(*rows, strict=True))
         heads = ["old", *(f"new {number(value)}" for value in new)]
         yield heads, [[number(value), *(rows.get((value, other), "0") for other in new)] for value in old]
-    length, by = facts.depends_on.length, facts.depends_on.by
-    heads = ["rows", "changed", "up", "down", "mean change"]
-    if length is not None and length.bands:
-        names = [f"{number(band.low)} to {number(band.high)}" for band in length.bands]
-        yield [clean(length.column), *heads], _counts(names, length.bands)
-    if by is not None and by.lines:
-        lines = thinned(by.lines, LINES)
-        yield [clean(by.column), *heads], _counts([clean(str(line.value)) for line in lines], lines)
     if facts.largest:
         yield _largest(facts.largest, width)
-
-
-def _counts(names: Sequence[str], lines: Sequence[ChangesAt | ChangesBetween]) -> list[list[str]]:
-    means = [line.mean_change for line in lines]
-    return [
-        [
-            name, f"{line.rows:,}", f"{line.changed:,} ({percent(line.changed / line.rows)})", f"{line.up:,}",
-            f"{line.down:,}", f"{'+' * ((line.mean_change or 0) > 0)}{mean}",
-        ]
-        for name, line, mean in zip(names, lines, column(means), strict=True)
-    ]  # fmt: skip
 
 
 def _largest(rows: Sequence[DisagreeingRow], width: int | None) -> Table:

@@ -64,7 +64,7 @@ class Job(OnFiles):
             plan=plan_of(given) if parts is None else Plan(),
             binding=binding_of(given),
             parts=parts,
-            view=view_of(given, by_steps=more.get("report") is not None or other is not None, trend=True),
+            view=view_of(given, by_steps=more.get("report") is not None, trend=True),
             where=condition_of(given, "where"),
             other=other,
             **more,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,6 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import kept_advantages
 from grpo_cli.errors import DataError
 from grpo_cli.stats.against import KINDS, NowAndBefore
-from grpo_cli.stats.correlations import correlation
 from grpo_cli.stats.facts import Change, Number, count_by_kind, plain
 from grpo_cli.stats.inspection import Inspection, score_groups
 from grpo_cli.stats.verdicts import percent
@@ -26,7 +25,6 @@ VERSION: Final = 2
 FEW: Final = 6  # a table is shown if each reward has at most this many values
 TOP: Final = 10  # disagreements listed
 LABEL: Final = 120  # characters of a listed group key
-BANDS: Final = 4  # bands of the length, with equal numbers of rows
 OF_TWO: Final = 2
 LARGE: Final = 1000  # sums of advantages this large are shown without decimals
 EQUAL: Final = 1e-9  # relative size up to which an advantage counts as 0
@@ -113,69 +111,6 @@ class MovedAdvantages:
 
 
 @dataclass(frozen=True)
-class ChangesAt:
-    """Rollouts of a step, and how many of them changed."""
-
-    value: Any
-    rows: int
-    changed: int
-    up: int
-    down: int
-    mean_change: Number
-
-
-@dataclass(frozen=True)
-class ChangesBetween:
-    """The same for lengths from `low` to `high`."""
-
-    low: float
-    high: float
-    rows: int
-    changed: int
-    up: int
-    down: int
-    mean_change: Number
-
-
-@dataclass(frozen=True)
-class ByLength:
-    """How changes depend on the length, in bands of equally many rollouts."""
-
-    column: str
-    correlation: Number
-    bands: Sequence[ChangesBetween]
-
-
-@dataclass(frozen=True)
-class ByStep:
-    """How changes depend on the step."""
-
-    column: str
-    lines: Sequence[ChangesAt]
-
-
-@dataclass(frozen=True)
-class ByComponent:
-    """How changes depend on a component; `differs` is the number of rows where the component itself changed.
-
-    They correlate with its change, or with its value if the other reward lacks it.
-    """
-
-    column: str
-    differs: int | None
-    correlation: Number
-
-
-@dataclass(frozen=True)
-class DependsOn:
-    """What changes depend on; each is null if it is unknown."""
-
-    length: ByLength | None
-    by: ByStep | None
-    components: Sequence[ByComponent] | None
-
-
-@dataclass(frozen=True)
 class DisagreeingRow:
     """A rollout whose rewards differ most."""
 
@@ -213,7 +148,6 @@ class Rescored:
     flips: Sequence[Flip] | None
     groups: GroupsOfTwo
     advantage: MovedAdvantages
-    depends_on: DependsOn
     largest: Sequence[DisagreeingRow]
     paired: Pairing | None
     verdict: str
@@ -267,7 +201,6 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
         flips=_table(counts),
         groups=groups,
         advantage=advantage,
-        depends_on=_depends_on(now, before, names, rows, change),
         largest=_largest(now, before, rows, change),
         paired=None,
         verdict=verdict(len(x), reward, groups, advantage),
@@ -349,56 +282,6 @@ def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
         moved=float(np.abs(y - x).sum()),
         method=now.scored.plan.method,
     )
-
-
-def _depends_on(now: Inspection, before: Inspection, names: Sequence[str], rows: Index, change: Vector) -> DependsOn:
-    table = now.rows
-    length = by = components = None
-    if "length" in table.columns:
-        length = _with_lengths(now.columns["length"], table["length"].to_numpy()[rows], change)
-    if now.by is not None:
-        parts = now.by[rows].to_frame("value").with_columns(change=pl.Series(change))
-        lines = parts.group_by("value", maintain_order=True).agg(**_SUMS).sort("value", nulls_last=True)
-        by = ByStep(now.columns["by"], [ChangesAt(**line) for line in lines.iter_rows(named=True)])
-    if len(now.narrow.reward_names) > 1:
-        components = [
-            _component(name, now.narrow.table[f"reward.{k}"], before, names, rows, change)
-            for k, name in enumerate(now.narrow.reward_names)
-        ]
-    return DependsOn(length, by, components)
-
-
-_SUMS: Final[Mapping[str, pl.Expr]] = {
-    "rows": pl.len(),
-    "changed": (pl.col("change") != 0).sum(),
-    "up": (pl.col("change") > 0).sum(),
-    "down": (pl.col("change") < 0).sum(),
-    "mean_change": pl.col("change").mean(),
-}
-
-
-def _with_lengths(column: str, lengths: Vector, change: Vector) -> ByLength:
-    """The changes in quartile bands of the length, and their correlation with the length."""
-    known = np.isfinite(lengths)
-    lengths, change = lengths[known], change[known]
-    if not len(lengths):
-        return ByLength(column, None, ())
-    ends = np.unique(np.quantile(lengths, np.arange(1, BANDS) / BANDS, method="lower"))
-    rows = pl.DataFrame({"band": np.searchsorted(ends, lengths), "length": lengths, "change": change})
-    lines = rows.group_by("band", maintain_order=True).agg(low=pl.min("length"), high=pl.max("length"), **_SUMS)
-    bands = [ChangesBetween(**band) for band in lines.sort("band").drop("band").iter_rows(named=True)]
-    return ByLength(column, correlation(lengths, change), bands)
-
-
-def _component(
-    name: str, values: pl.Series, before: Inspection, names: Sequence[str], rows: Index, change: Vector
-) -> ByComponent:
-    part, differs = values[rows], None
-    if name in names:
-        part -= before.narrow.table[f"reward.{names.index(name)}"][rows]
-        differs = int((part.filter(part.is_finite()) != 0).sum())
-    known = part.is_finite().fill_null(value=False)
-    return ByComponent(name, differs, correlation(part.filter(known).to_numpy(), change[known.to_numpy()]))
 
 
 def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -> list[DisagreeingRow]:

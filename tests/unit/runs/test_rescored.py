@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from itertools import product
 from pathlib import Path
-from statistics import correlation, fmean, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 import polars as pl
@@ -165,41 +165,13 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int) -> No
     assert said["advantage"]["total"]["now"] == pytest.approx(sum(map(abs, y)))
 
 
-def test_what_flips_depend_on_is_counted_by_length_and_step() -> None:
-    rows = rollouts(2)
-    files(rows)
-    said = compared()["depends_on"]
-    for line in said["by"]["lines"]:
-        here = [row for row in rows if row["step"] == line["value"]]
-        assert (line["rows"], line["changed"]) == (len(here), sum(row["reward"] != row["old"] for row in here))
-    assert [line["value"] for line in said["by"]["lines"]] == [0, 1, 2]
-    bands = said["length"]["bands"]
-    assert len(bands) == 4 and sum(band["rows"] for band in bands) == len(rows)
-    for band in bands:
-        here = [row for row in rows if band["low"] <= row["length"] <= band["high"]]
-        assert (band["rows"], band["changed"]) == (len(here), sum(row["reward"] != row["old"] for row in here))
-    changes, lengths = [row["reward"] - row["old"] for row in rows], [float(row["length"]) for row in rows]
-    assert said["length"]["correlation"] == pytest.approx(correlation(changes, lengths))
-
-
-def test_components_say_which_of_them_changed() -> None:
-    rows: list[Any] = [
-        {"prompt_id": k // 4, "uuid": k, "a": float(k % 2), "b": float(k % 3), "completion": str(k)} for k in range(24)
-    ]
-    write("old.jsonl", rows)
-    write("new.jsonl", [{**row, "a": 1 - row["a"] if row["uuid"] % 5 == 0 else row["a"]} for row in rows])
-    a, b = compared("--reward a --reward b")["depends_on"]["components"]
-    assert (a["column"], a["differs"], a["correlation"]) == ("a", 5, pytest.approx(1))
-    assert (b["column"], b["differs"], b["correlation"]) == ("b", 0, None)
-
-
 def test_two_columns_of_one_file_say_the_same_as_two_files() -> None:
     rows = rollouts(5)
     files(rows)
     write("both.jsonl", rows)
     two = compared()
     one = found(adv("inspect both.jsonl --reward reward --rescored-column old --json"))
-    for name in ("agreement", "flips", "groups", "advantage", "depends_on"):
+    for name in ("agreement", "flips", "groups", "advantage"):
         assert one[name] == two[name]
     named = adv("inspect new.jsonl --rescored both.jsonl --rescored-column old --json")
     assert found(named)["flips"] == two["flips"]
@@ -318,7 +290,12 @@ def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other() -> None
 
 def test_options_that_say_nothing_here_are_refused() -> None:
     files(rollouts())
-    for more, other in (("--show p0", "--show"), ("--against old.jsonl", "--old-rewards")):
+    for more, other in (
+        ("--show p0", "--show"),
+        ("--by step", "--by"),
+        ("--top 3", "--top"),
+        ("--against old.jsonl", "--old-rewards"),
+    ):
         done = adv(f"{LINE} {more}")
         assert done.status == 2 and f"and {other} cannot be combined" in done.err
     done = adv(f"{LINE} --format csv")
@@ -343,8 +320,6 @@ def test_one_screen_and_markdown_have_the_same_numbers() -> None:
     assert page.out.rstrip().endswith(said["verdict"])
     for row in said["largest"]:
         assert f"| {row['text']} |" in page.out
-    for line in said["depends_on"]["by"]["lines"]:
-        assert f"| {line['value']} | {line['rows']} | {line['changed']} (" in page.out
     assert said["verdict"] in " ".join(screen.out.split())
 
 
@@ -377,8 +352,7 @@ def test_the_report_draws_both_rewards() -> None:
     done = adv("report new.jsonl --rescored old.jsonl -o a.html")
     assert done.status == 0, done.err
     page = Path("a.html").read_text()
-    for name in ("rescored", "rescored_length", "rescored_by"):
-        assert f'id="figure-{name}"' in page
+    assert 'id="figure-rescored"' in page
     assert "Rewards of new.jsonl re-scored from old.jsonl" in page
     refused = adv("report new.jsonl --rescored old.jsonl --against old.jsonl -o b.html")
     assert (refused.status, Path("b.html").exists()) == (2, False)
