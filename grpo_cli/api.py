@@ -513,11 +513,8 @@ def inspect(
     if against is not None and not isinstance(against, Mapping):
         raise UsageError("against takes runs by their names", "give them as against={'step200': before}")
     given = _checked(options, INSPECTED)
-    lost = {"cluster", "pass_at"} & {*given}
-    if lost and against is None:
-        raise UsageError(
-            f"{min(lost)} is for the comparison of runs", "give earlier ones with against={'step200': before}"
-        )
+    if "pass_at" in given and against is None:
+        raise UsageError("pass_at is for the comparison of runs", "give earlier ones with against={'step200': before}")
     found = _inspected(frame, given, rescored)
     if against is None:
         return Look(found)
@@ -525,7 +522,7 @@ def inspect(
     earlier = {name: Look(_inspected(run, given)).inspection for name, run in against.items()}
     if NEWEST in earlier or not earlier:
         raise UsageError(f"against has {[*earlier]}", f"give earlier runs by their names; {NEWEST!r} is the frame")
-    return Look(found, compared_runs({**earlier, NEWEST: now}, draws_of(given) or (), given.get("cluster")))
+    return Look(found, compared_runs({**earlier, NEWEST: now}, draws_of(given) or ()))
 
 
 def _inspected(

@@ -10,7 +10,7 @@ from grpo_cli.cli.engine import workers
 from grpo_cli.cli.output import progress, screen, show
 from grpo_cli.errors import UsageError
 from grpo_cli.options.resolve import Given, refuse_beside
-from grpo_cli.options.table import COMMANDS, EVERY, command_line
+from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
 from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
@@ -127,9 +127,8 @@ def _against(given: Given) -> None:
 
 def refuse_without_runs(given: Given) -> None:
     """Refuse what only a comparison of runs has."""
-    lost = {"cluster", "pass_at"} & {*given}
-    if lost and "before" not in given:
-        raise UsageError(f"{EVERY[min(lost)].flag} is for the comparison of runs", "add --against INPUT")
+    if "pass_at" in given and "before" not in given:
+        raise UsageError("--pass-at is for the comparison of runs", "add --against INPUT")
 
 
 def _rescored(given: Given, *, whole: bool) -> Inspected | None:

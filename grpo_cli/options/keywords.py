@@ -114,7 +114,6 @@ class InspectKeywords(PlanKeywords, total=False):
     sort: Text
     text_column: Text
     duplicates: Switch
-    cluster: Text
     rescored_column: Text
     old_token_logprobs: Text
     token_entropy: Text

@@ -293,8 +293,6 @@ _MORE: Final = _of_panels({
         Switch("duplicates", "Look for identical texts within groups even in large files."),
         Several("before", "Earlier run on the same prompts: shows how solve rates changed, with a 95% interval. Of several, the first is the base. In select and export: other runs, counted by the facts runs and solved_runs of --where.",
                 spelled="--against", metavar="[NAME=]INPUT", brief="Earlier run to compare with"),
-        Column("cluster", "With --against: prompts with the same value (a problem family, an environment) count together in the intervals.",
-               brief="Prompts that count together in intervals"),
         Option("rescored", "File with the earlier rewards of the same rollouts: how far both agree, which groups gain or lose their gradient, and which advantages change.",
                spelled="--old-rewards", other="--rescored", metavar="INPUT", brief="File with earlier rewards of these rollouts"),
         Column("rescored_column", "Column of the old rewards, in the --old-rewards input or else in this one (with --reward NEW).",
@@ -520,7 +518,7 @@ _COMMANDS: Final = (
         "report",
         "Plot rewards, groups and advantages: a self-contained HTML page or an image.",
         options=_options(
-            "output", "force", "by", "before", "cluster", "pass_at", "rescored", "rescored_column", "text_column", "duplicates", *_DRIFT, *_ADVANTAGE, *_READ, *_SHOWN,
+            "output", "force", "by", "before", "pass_at", "rescored", "rescored_column", "text_column", "duplicates", *_DRIFT, *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
             "preset", "method", *_GROUPED, *_REWARDED, "by", "before", "rescored", "text_column", "output",

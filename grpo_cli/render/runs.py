@@ -21,8 +21,6 @@ def render(facts: Runs, console: Console) -> None:
     """Print what each run solves, and how far it is from the base."""
     sheet = Sheet(console)
     sheet.row("matched by", clean(", ".join(facts.key)))
-    if facts.cluster is not None:
-        sheet.row("clusters", f"{facts.clusters:,} values of {clean(facts.cluster)}")
     if (facts.worst, facts.best) != (0, 1):
         sheet.row("solve rate", rescaled(facts.worst, facts.best))
     sheet.blank()

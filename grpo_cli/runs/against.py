@@ -22,7 +22,6 @@ class Job(inspect.Job):
     """Which runs to compare, and how."""
 
     draws: Sequence[int] = ()
-    cluster: str | None = None
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Self:
@@ -39,7 +38,7 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> In
     """Inspect the newest run, and compare the earlier ones with it."""
     now = cast("Inspection", inspect.run(job, phase, workers))
     runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
-    table = compared({**runs, job.name: now}, job.draws, job.cluster)
+    table = compared({**runs, job.name: now}, job.draws)
     table = replace(table, trends={name: earlier.facts.by for name, earlier in runs.items()})
     return with_other(now, table, table.verdict, table.warnings)
 

@@ -200,7 +200,6 @@ class View:
     length: str | None = None
     text: str | None = None
     duplicates: bool | None = None  # whether texts are compared; None: the caller decides by file size
-    cluster: str | None = None  # a column that says which prompts belong together
     logprobs: Mapping[str, str] = field(default_factory=dict)  # the columns of log-probs of tokens, by option
     named: Collection[str] = ()  # names in a condition: step columns among them become facts of a group
 
@@ -413,7 +412,6 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         "named": view.text,
         "stop": first(known_names.TRUNCATED, names) if view.by_steps else None,
         "advantage": first(known_names.ADVANTAGES, names),
-        "cluster": view.cluster,
         "version": first(known_names.VERSIONS, names) if view.logprobs else None,
     }
     return {part: name for part, name in columns.items() if name is not None}
@@ -423,7 +421,7 @@ def _with_columns(
     binding: Binding, plan: Plan, columns: Mapping[str, str], view: View, steps: Sequence[str]
 ) -> Binding:
     """The binding that also reads these columns; the length has a role only if the arithmetic reads it."""
-    parts = ["by", "steps", "stop", "cluster", "version", *(["text"] if view.duplicates else [])]
+    parts = ["by", "steps", "stop", "version", *(["text"] if view.duplicates else [])]
     named = view.length is not None or "length" in binding.roles
     kinds: dict[str, Kind] = {"length": "number" if named else "key", **dict.fromkeys(parts, "key")}
     there = {part: name for part, name in columns.items() if (part, name) != ("by", FILE)}

@@ -21,34 +21,31 @@ from grpo_cli.stats.trends import student
 
 OF_RATE: Final = (0.0, 0.0, 1.0, 1.0)
 OF_CHANGE: Final = (1.0, -1.0)
-FEWEST_CLUSTERS: Final = 8  # simulated: from here on the interval holds the truth in 93 of 100 runs
 DETECTED: Final = 0.8416212335729143  # standard errors that let 8 of 10 runs find a difference
 DEALS: Final = 4_000  # the smallest p value is 1 / 4001
 FEWEST_DEALS: Final = 400
 SORTED: Final = 4_000_000  # rollouts in all deals of graded rewards: half a second
 AT_ONCE: Final = 100_000  # prompts dealt at once
-MANY: Final = 200  # prompts or clusters from which a sum is normal
+MANY: Final = 200  # prompts from which a sum is normal
 SURE: Final = 0.05  # the p value below which a difference is said
 EQUAL: Final = 1e-9  # sums that differ by less differ by rounding
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over prompts with its 95 % interval; null if there are too few prompts or clusters for one."""
+    """A mean over prompts with its 95 % interval; null if there are too few prompts for one."""
 
     mean: float
     low: float | None
     high: float | None
 
 
-def estimate(
-    values: Vector, imagined: tuple[float, ...], clusters: Index | None = None, sizes: Vector | None = None
-) -> Estimate:
-    """The mean of these values, one for each prompt; prompts of a cluster count together.
+def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None) -> Estimate:
+    """The mean of these values, one for each prompt.
 
     If prompts count differently, the values are their parts of the sum, and `sizes` how much each counts: 1 on average.
     """
-    error = standard_error(values, imagined, clusters, sizes)
+    error = standard_error(values, imagined, sizes)
     mean = float(values.mean())
     if error is None:
         return Estimate(mean, None, None)
@@ -58,19 +55,16 @@ def estimate(
 
 
 def standard_error(
-    values: Vector, imagined: tuple[float, ...], clusters: Index | None, sizes: Vector | None = None
+    values: Vector, imagined: tuple[float, ...], sizes: Vector | None = None
 ) -> tuple[float, float, int] | None:
-    """The centre of the interval, the standard error by leaving out one prompt or cluster after the other, and its degrees of freedom.
+    """The centre of the interval, the standard error by leaving out one prompt after the other, and its degrees of freedom.
 
-    With clusters of unequal size there are fewer degrees: those of as many equal ones as weigh the same (Kish).
+    If prompts count differently there are fewer degrees: those of as many equal ones as weigh the same (Kish).
     """
-    sums, sizes = values, np.ones(len(values)) if sizes is None else sizes
-    if clusters is not None:
-        sums = np.bincount(clusters, values).astype(np.float64)
-        sizes = np.bincount(clusters).astype(np.float64)
-    if len(sums) < (2 if clusters is None else FEWEST_CLUSTERS):
+    if len(values) < 2:  # noqa: PLR2004 - a single one does not vary
         return None
-    sums = np.concatenate([sums, imagined])
+    sizes = np.ones(len(values)) if sizes is None else sizes
+    sums = np.concatenate([values, imagined])
     sizes = np.concatenate([sizes, np.ones(len(imagined))])
     centre = float(sums.sum() / sizes.sum())
     without = (sums.sum() - sums) / (sizes.sum() - sizes)
@@ -80,9 +74,9 @@ def standard_error(
     return centre, error, freedom
 
 
-def detectable(values: Vector, clusters: Index | None) -> float | None:
+def detectable(values: Vector) -> float | None:
     """The smallest change that these prompts would show 8 times of 10."""
-    error = standard_error(values, OF_CHANGE, clusters)
+    error = standard_error(values, OF_CHANGE)
     return None if error is None else (student(error[2]) + DETECTED) * error[1]
 
 
@@ -175,22 +169,6 @@ def mcnemar(up: int, down: int) -> float:
         for k in range(few + 1)
     )
     return min(1.0, 2 * math.fsum(terms))
-
-
-def p_value_of_clusters(change: Vector, clusters: Index) -> float | None:
-    """How often the change is as large if it had either sign in each cluster; None with too few clusters."""
-    sums = np.bincount(clusters, change)
-    if len(sums) < FEWEST_CLUSTERS:
-        return None
-    total = abs(float(sums.sum()))
-    size = math.sqrt(float((sums**2).sum()))
-    if total <= EQUAL:
-        return 1.0
-    if len(sums) >= MANY:
-        return math.erfc(total / (math.sqrt(2) * size))
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (DEALS, len(sums)))
-    as_far = int((np.abs(signs @ sums) >= total - EQUAL).sum())
-    return (1 + as_far) / (1 + DEALS)
 
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.moments import Index
-from grpo_cli.read.group_keys import encode
 from grpo_cli.stats.against import (
     Matched,
     Prompt,
@@ -27,7 +26,6 @@ from grpo_cli.stats.difficulty import DIGITS, pass_at
 from grpo_cli.stats.facts import measured
 from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.intervals import (
-    FEWEST_CLUSTERS,
     OF_CHANGE,
     OF_RATE,
     Estimate,
@@ -36,7 +34,6 @@ from grpo_cli.stats.intervals import (
     holm,
     is_sure,
     p_value,
-    p_value_of_clusters,
     points,
     solves_more,
 )
@@ -112,8 +109,6 @@ class Runs:
 
     version: Literal[1]
     key: Sequence[str]
-    cluster: str | None
-    clusters: int | None
     worst: float
     best: float
     runs: Sequence[Run]
@@ -124,91 +119,68 @@ class Runs:
     trends: Mapping[str, Trend | None] = field(default_factory=dict)
 
 
-def compared(named: Mapping[str, Inspection], draws: Sequence[int] = (), cluster: str | None = None) -> Runs:
+def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs:
     """Compare runs by their prompts; the first is the base."""
     base, *others = named
     worst, best = ends = ends_of([*named.values()])
     pairs = {name: matched(named[name], named[base]) for name in others}
     first = pairs[others[0]]
-    clusters_seen = set[str]()
     facts = []
     for name, run in named.items():
         keys = first.keys[1] if name == base else pairs[name].keys[0]
-        facts.append(_run(name, run, keys, ends, draws, cluster, clusters_seen))
-    found = {name: _difference(name, pair, ends, cluster) for name, pair in pairs.items()}
+        facts.append(_run(name, run, keys, ends, draws))
+    found = {name: _difference(name, pair, ends) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
     warnings = [*named[others[-1]].facts.warnings]
     warnings += [f"{name}: {line}" for name in (base, *others[:-1]) for line in named[name].facts.warnings]
-    few = cluster is not None and len(clusters_seen) < FEWEST_CLUSTERS
-    warning = f"{len(clusters_seen)} values of {cluster} are too few to say how far it varies: from {FEWEST_CLUSTERS} on there are intervals"
     return Runs(
         version=1,
         key=first.names,
-        cluster=cluster,
-        clusters=len(clusters_seen) if cluster else None,
         worst=worst,
         best=best,
         runs=facts,
         differences=differences,
         verdict=said(base, differences),
-        warnings=[*warnings, *([warning] if few else [])],
+        warnings=warnings,
     )
 
 
-def _run(
-    name: str, run: Inspection, keys: pl.DataFrame, ends: tuple[float, float], draws: Sequence[int], cluster: str | None, seen: set[str]
-) -> Run:  # fmt: skip
+def _run(name: str, run: Inspection, keys: pl.DataFrame, ends: tuple[float, float], draws: Sequence[int]) -> Run:
     """The rates of one run over its own prompts."""
     prompts = keys.filter(run.groups["scored"] > 0)["key"].unique(maintain_order=True)
     rows = rewards_of(run, keys["key"], prompts, ends)
-    clusters = _clusters(run, keys, prompts, cluster, seen)
     solved = np.bincount(rows.prompts[rows.values >= 1], minlength=len(prompts))
     return Run(
         name=name,
         inputs=run.facts.inputs,
         prompts=len(prompts),
         rollouts=int(rows.n.sum()),
-        solve_rate=estimate(rows.rates, OF_RATE, clusters),
-        passes=[_pass(rows.n, solved, k, clusters) for k in draws],
+        solve_rate=estimate(rows.rates, OF_RATE),
+        passes=[_pass(rows.n, solved, k) for k in draws],
     )
 
 
-def _pass(n: Index, solved: Index, k: int, clusters: Index | None) -> Pass:
+def _pass(n: Index, solved: Index, k: int) -> Pass:
     """pass@k and pass^k: k rollouts drawn from those of a prompt without replacement."""
     enough = n >= k
     if not enough.any():
         return Pass(k, None, None, len(n))
     n, solved = n[enough], solved[enough]
-    within = None if clusters is None else np.unique(clusters[enough], return_inverse=True)[1]
     one = np.array(pass_at(n.tolist(), solved.tolist(), k), dtype=np.float64)
     all_solved = 1 - np.array(pass_at(n.tolist(), (n - solved).tolist(), k), dtype=np.float64)
-    return Pass(k, estimate(one, OF_RATE, within), estimate(all_solved, OF_RATE, within), int((~enough).sum()))
+    return Pass(k, estimate(one, OF_RATE), estimate(all_solved, OF_RATE), int((~enough).sum()))
 
 
-def _clusters(
-    run: Inspection, keys: pl.DataFrame, prompts: pl.Series, cluster: str | None, seen: set[str]
-) -> Index | None:
-    """The cluster of each prompt: that of its first row."""
-    if cluster is None:
-        return None
-    values = run.narrow.carried[cluster].gather(run.narrow.groups.first).cast(pl.String).fill_null("null")
-    of_key = pl.DataFrame({"key": keys["key"], "cluster": values}).unique("key", keep="first", maintain_order=True)
-    of_prompt = prompts.alias("key").to_frame().join(of_key, "key", how="left", maintain_order="left")["cluster"]
-    seen.update(of_prompt.unique())
-    return encode([of_prompt], len(of_prompt)).codes.to_numpy()
-
-
-def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: str | None) -> Difference:
+def _difference(name: str, pair: Matched, ends: tuple[float, float]) -> Difference:
     prompts = pair.both["key"]
     now, before = pair.rewards(ends)
     change = np.round(now.rates - before.rates, DIGITS)
     better, worse, same = counts_of(now.rates, before.rates)
     chance, moved = counts_by_chance(now, before)
     gained, lost = most_changed(pair, now, before, change) if moved else ([], [])  # if not, all changes may be noise
-    clusters = _clusters(pair.runs[0], pair.keys[0], prompts, cluster, set())
-    p = p_value(now, before) if clusters is None else p_value_of_clusters(change, clusters)
-    smallest, enough = detectable(change, clusters), None
+    p = p_value(now, before)
+    smallest, enough = detectable(change), None
     if smallest is not None:  # the standard error falls with the root of the number of prompts
         enough = math.ceil(len(prompts) * (smallest / POINTS) ** 2)
     return Difference(
@@ -216,7 +188,7 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float], cluster: st
         prompts=len(prompts),
         only_here=len(pair.scored[0]) - len(prompts),
         only_base=len(pair.scored[1]) - len(prompts),
-        change=estimate(change, OF_CHANGE, clusters),
+        change=estimate(change, OF_CHANGE),
         p=p,
         p_holm=None,
         better=better,

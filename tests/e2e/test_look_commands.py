@@ -366,7 +366,7 @@ def test_a_report_without_a_path_is_a_page_that_a_notebook_shows(frame: pl.DataF
 
 
 def test_an_option_of_another_command_is_refused(frame: pl.DataFrame) -> None:
-    for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "cluster"), (grpo_cli.inspect, "reward_clip")):
+    for call, name in ((grpo_cli.inspect, "output"), (grpo_cli.select, "pass_at"), (grpo_cli.inspect, "reward_clip")):
         with pytest.raises(UnknownName, match=f"no option named '{name}'"):
             call(frame, **dict[str, Any]({name: "x"}))
 

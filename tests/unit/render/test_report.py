@@ -502,8 +502,8 @@ def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_
     rates, changes = (json.dumps(data["charts"][name]) for name in ("run_rates", "run_changes"))
     assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
     assert "change from first" in changes and '"share": 0.5' in changes
-    alone = adv("report now.jsonl --cluster prompt_id", cwd=tmp_path)
-    assert (alone.status, alone.err) == (2, "error: --cluster is for the comparison of runs; add --against INPUT\n")
+    alone = adv("report now.jsonl --pass-at 2", cwd=tmp_path)
+    assert (alone.status, alone.err) == (2, "error: --pass-at is for the comparison of runs; add --against INPUT\n")
 
 
 def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures(tmp_path: Path) -> None:

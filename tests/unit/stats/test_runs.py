@@ -28,7 +28,6 @@ from grpo_cli.stats.intervals import (
     estimate,
     holm,
     p_value,
-    p_value_of_clusters,
 )
 from grpo_cli.stats.runs import compared
 from tests.support.command import adv
@@ -60,11 +59,8 @@ def test_an_interval_is_students_with_imagined_prompts(freedom: int) -> None:
         assert found.high == pytest.approx(min(fmean(whole) + half, 1.0), abs=1e-3)
 
 
-def test_one_prompt_and_seven_clusters_have_no_interval() -> None:
+def test_one_prompt_has_no_interval() -> None:
     assert estimate(np.array([0.5]), OF_RATE).low is None
-    values, clusters = np.linspace(0, 1, 14), np.repeat(np.arange(7), 2)
-    assert estimate(values, OF_RATE, clusters).low is None and p_value_of_clusters(values, clusters) is None
-    assert estimate(np.linspace(0, 1, 16), OF_RATE, np.repeat(np.arange(8), 2)).low is not None
 
 
 @pytest.mark.parametrize(("up", "down"), [(0, 0), (1, 0), (5, 1), (10, 3), (40, 60)])
@@ -151,20 +147,6 @@ def test_the_interval_of_a_change_holds_the_truth(now: int, before: int, gain: f
         assert fmean(holds(estimate(one, OF_CHANGE), gain * (1 - mean)) for one in change) >= LEAST
 
 
-@pytest.mark.parametrize("clusters", [8, 30])
-def test_the_interval_of_clusters_holds_the_truth(clusters: int) -> None:
-    """Families of 1 to 40 prompts whose rates are alike; without the clusters it holds it in half of the runs."""
-    random = np.random.default_rng(clusters)
-    held, alone = [], []
-    for _ in range(TIMES):
-        sizes = 1 + random.geometric(0.1, clusters)
-        family = np.repeat(np.arange(clusters), sizes)
-        rates = random.binomial(8, random.beta(1, 1, clusters)[family]) / 8
-        held.append(holds(estimate(rates, OF_RATE, family), 0.5))
-        alone.append(holds(estimate(rates, OF_RATE), 0.5))
-    assert fmean(held) >= 0.92 and fmean(alone) < 0.75
-
-
 @pytest.mark.parametrize("prompts", [2, 5, 250])
 @pytest.mark.parametrize(("now", "before"), [(1, 1), (8, 8), (1, 8)])
 def test_two_draws_of_one_policy_raise_no_alarm(
@@ -192,7 +174,7 @@ def place(tmp_path: Path) -> Path:
     random = np.random.default_rng(4)
     for name, rate in (("200", 0.3), ("400", 0.8), ("600", 0.3)):
         rows = [
-            {"prompt_id": f"p{k}", "family": k % 8, "reward": float(random.random() < rate)}
+            {"prompt_id": f"p{k}", "reward": float(random.random() < rate)}
             for k in range(40) for _ in range(8) if (name, k) != ("400", 0)
         ]  # fmt: skip
         write(tmp_path / f"{name}.jsonl", rows)
@@ -245,17 +227,6 @@ def test_one_earlier_run_can_be_a_gate_too(place: Path) -> None:
     assert done.status == 3 and "change_high is -0." in done.err
 
 
-def test_clusters_count_together(place: Path) -> None:
-    found = json.loads(adv(f"{SEVERAL} --cluster family --json", cwd=place).out)
-    assert (found["cluster"], found["clusters"], found["warnings"]) == ("family", 8, [])
-    assert adv(f"{SEVERAL} --cluster family --where 'mean >= 0'", cwd=place).status == 2
-    for name in ("200", "400", "600"):
-        rows = pl.read_ndjson(place / f"{name}.jsonl")
-        rows.with_columns(pl.col("family") % 3).write_ndjson(place / f"{name}.jsonl")
-    done = adv(f"{SEVERAL} --cluster family", cwd=place)
-    assert "3 values of family are too few to say how far it varies" in " ".join((done.out + done.err).split())
-
-
 def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
     (place / "lr=1").mkdir()
     (place / "200.jsonl").rename(place / "lr=1" / "a.jsonl")
@@ -270,9 +241,7 @@ def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
         ("--against 600.jsonl --pass-at 1", "two runs are called 600.jsonl; give them names: --against NAME=600.jsonl"),
         ("--against =200.jsonl", "--against '=200.jsonl' needs a name and an input; write --against step200=ckpt200/"),
         ("--against a=nothing.jsonl --against 400.jsonl", "nothing.jsonl"),
-        ("--cluster family", "--cluster is for the comparison of runs; add --against INPUT"),
         ("--pass-at 4", "--pass-at is for the comparison of runs; add --against INPUT"),
-        ("--against 200.jsonl --cluster famly", "famly"),
         ("--against 200.jsonl --pass-at 4,0", "--pass-at takes integers from 1"),
         ("--against 200.jsonl --fail-on 'chnge > 0'", "no quantity named 'chnge'; did you mean 'change'?"),
     ],
