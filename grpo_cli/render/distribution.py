@@ -28,13 +28,13 @@ def bars(distribution: Distribution) -> list[str]:
     return [f"{low} |{blocks(histogram.counts)}| {high}{note}"]
 
 
-def distribution_lines(distribution: Distribution, shares: str = "") -> list[str]:
+def distribution_lines(distribution: Distribution) -> list[str]:
     """Mean, std, quartiles and histogram of `facts.distribution`."""
     scale = largest(distribution)
     values = (distribution.min, *distribution.quartiles, distribution.max)
     named = zip(("min", "25%", "median", "75%", "max"), values, strict=True)
     return [
-        f"mean {number(distribution.mean, scale)}  std {number(distribution.std, scale)}{shares}",
+        f"mean {number(distribution.mean, scale)}  std {number(distribution.std, scale)}",
         "  ".join(f"{name} {number(value, scale)}" for name, value in named),
         *bars(distribution),
     ]

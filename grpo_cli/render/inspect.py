@@ -34,10 +34,9 @@ from grpo_cli.render.text import (
 from grpo_cli.runs.group_rows import component_heads, show_group
 from grpo_cli.schemas.table import words
 from grpo_cli.stats.document import ABSENT, document, members
-from grpo_cli.stats.facts import STATISTICS, BinCounts, marked_lines
+from grpo_cli.stats.facts import STATISTICS, BinCounts, Distribution, marked_lines
 from grpo_cli.stats.inspection import (
     GROUP_FACTS,
-    EndedDistribution,
     Inspected,
     InspectedParts,
     Inspection,
@@ -302,16 +301,9 @@ def _signed(correlation: float | None) -> str:
     return "-" if correlation is None else f"{correlation:+.2f}"
 
 
-def _distribution(reward: EndedDistribution) -> list[str]:
-    """Mean, std, quartiles, histogram, and the shares of both extremes if these print differently and other values occur."""
-    if not reward.count:
-        return ["no finite reward"]
-    shares = ""
-    low, high = number(reward.min), number(reward.max)
-    if low != high and reward.at_min + reward.at_max != reward.count:
-        ends = ((low, reward.at_min), (high, reward.at_max))
-        shares = "".join(f"  {percent(times / reward.count)} at {value}" for value, times in ends)
-    return distribution_lines(reward, shares)
+def _distribution(reward: Distribution) -> list[str]:
+    """Mean, std, quartiles and histogram."""
+    return distribution_lines(reward) if reward.count else ["no finite reward"]
 
 
 def _difficulty(facts: Inspected) -> Sections:

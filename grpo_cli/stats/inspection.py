@@ -43,15 +43,7 @@ NOT_SHOWN: Final = frozenset(
 
 
 @dataclass(frozen=True)
-class EndedDistribution(facts.Distribution):
-    """A distribution with how often its smallest and its largest value occur: spikes that a histogram may hide."""
-
-    at_min: int
-    at_max: int
-
-
-@dataclass(frozen=True)
-class RewardColumn(EndedDistribution):
+class RewardColumn(facts.Distribution):
     """A reward column by itself, without its weight."""
 
     unscorable: int
@@ -132,7 +124,6 @@ class Inspected(facts.Summary):
 
     NOT_SHOWN: ClassVar = NOT_SHOWN | {"value"}
 
-    reward: EndedDistribution
     advantage_column: str | None
     combine: Literal["sum", "normalize"]
     rewards: Mapping[str, RewardColumn]
@@ -447,7 +438,6 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     groups, narrow, columns = inspection.groups, inspection.narrow, inspection.columns
     rows, plan, trend_by = inspection.rows, inspection.scored.plan, trend(inspection)
     summary = facts.summarize(inspection.raw, narrow, groups)
-    reward = _with_ends(summary.reward, inspection.raw.rows[".reward"])
     ties = difficulty.count_ties(*_compared(inspection, rows))
     length = duplicates = None
     warnings = summary.warnings
@@ -470,12 +460,12 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     if plan.distill.coef:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
     failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
-    of_summary = {**vars(summary), "plan": plan, "reward": reward, "warnings": warnings}
+    of_summary = {**vars(summary), "plan": plan, "warnings": warnings}
     said = Inspected(
         **of_summary,
         advantage_column=columns.get("advantage"),
         combine=plan.rewards.combine,
-        rewards=_by_column(inspection, summary, reward),
+        rewards=_by_column(inspection, summary),
         components=_components(inspection, rows),
         failed=failed,
         difficulty=difficulty.difficulty(groups),
@@ -503,19 +493,21 @@ def _of_units(inspection: Inspection) -> pl.Series:
     return advantages.filter(inspection.scored.rows[".reward"].is_not_null())
 
 
-def _by_column(inspection: Inspection, summary: facts.Summary, reward: EndedDistribution) -> dict[str, RewardColumn]:
+def _by_column(inspection: Inspection, summary: facts.Summary) -> dict[str, RewardColumn]:
     """Each reward column by itself, unweighted, and the share of groups in which it does not vary."""
     raw, names = inspection.raw, inspection.narrow.reward_names
     weights = inspection.scored.plan.rewards.weights
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
         share = summary.zero_variance.share
-        alone = RewardColumn(**vars(reward), unscorable=summary.unscorable, zero_variance_share=share, weight=1.0)
+        alone = RewardColumn(
+            **vars(summary.reward), unscorable=summary.unscorable, zero_variance_share=share, weight=1.0
+        )
         return {names[0]: alone}
     described, codes = {}, raw.rows["group"].to_numpy()
     for k, name in enumerate(names):
         values = inspection.narrow.table[f"reward.{k}"]
         described[name] = RewardColumn(
-            **vars(_with_ends(facts.distribution(values), values)),
+            **vars(facts.distribution(values)),
             unscorable=len(values) - int(values.is_finite().sum()),
             zero_variance_share=facts.constant_share(codes, values, len(inspection.groups)),
             weight=weights[k] if weights else 1.0,
@@ -562,11 +554,6 @@ def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Dupl
         rows=repeated,
         share=repeated / len(codes) if len(codes) else None,
     )
-
-
-def _with_ends(known: facts.Distribution, values: pl.Series) -> EndedDistribution:
-    at_min, at_max = (0 if end is None else int((values == end).sum()) for end in (known.min, known.max))
-    return EndedDistribution(**vars(known), at_min=at_min, at_max=at_max)
 
 
 def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str, top: int) -> Listed:

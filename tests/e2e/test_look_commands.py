@@ -430,18 +430,6 @@ def test_tables_and_texts_of_groups_that_meet_a_condition_are_their_own() -> Non
 # --- numbers of the text -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("values", "shares"),
-    [((1, 1.0000001, 1.00000005), ""), ((1, 2, 1.5), "  33.3% at 1  33.3% at 2"), ((1, 1, 1), ""), ((1, 2, 2), "")],
-)
-def test_the_ends_of_the_rewards_have_shares_where_they_read_differently(
-    values: tuple[float, ...], shares: str
-) -> None:
-    write("in.jsonl", [{"prompt_id": 1, "reward": value} for value in values])
-    (line,) = re.findall(r"^ +(mean .+)$", adv("inspect in.jsonl").out, re.MULTILINE)
-    assert re.fullmatch(r"mean \S+  std \S+" + shares, line)
-
-
 @pytest.mark.parametrize(("last", "larger"), [([0, 0.5], "100%"), ([0.5, 0.5], ">=75%")])
 def test_a_lower_bound_of_100_percent_has_no_sign(last: list[float], larger: str) -> None:
     groups = [[0, 0.1, 0.1, 0.3]] * 3 + [last]
