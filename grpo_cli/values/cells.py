@@ -174,7 +174,8 @@ def numbers(field: Field, series: pl.Series, place: Place) -> pl.Series:
 @nameless
 def float_texts(series: pl.Series) -> pl.Series:
     """Numbers with the fewest digits that read back the same, as Python writes them; null stays null."""
-    texts = series.cast(pl.Float64).cast(pl.String)
+    series = series.cast(pl.Float64)  # the Float32 nearest to 1e-4 is below it only as a Float64
+    texts = series.cast(pl.String)
     # Below 1e-4 polars writes 1e-7 or 0.00001 where Python writes 1e-07 and 1e-05.
     small = ((series.abs() < _SMALL) & (series != 0)).arg_true()
     return texts.scatter(small, list(map(repr, series.gather(small).to_list()))) if len(small) else texts

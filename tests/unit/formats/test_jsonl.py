@@ -243,6 +243,18 @@ def test_a_column_is_written_as_its_values_are(floats: list[float | None], dtype
     assert json_text.column_texts(series, small=0).to_list() == list(map(json_text.cell_text, series.to_list()))
 
 
+@pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Float16])
+def test_numbers_around_the_change_of_notation_have_one_spelling(dtype: Any) -> None:
+    edges = pl.Series("x", [1e-4, 1e-5, 1e-7, 1e16, 3e7]).cast(dtype).to_numpy()
+    near = np.concatenate([edges, np.nextafter(edges, edges.dtype.type(0)), np.nextafter(edges, edges.dtype.type(1))])
+    series = pl.Series("x", np.concatenate([near, -near]))
+    assert series.dtype == dtype
+    texts = json_text.column_texts(series, small=0).to_list()
+    assert texts == list(map(json_text.cell_text, series.to_list()))
+    finite = series.filter(series.is_finite()).to_list()
+    assert [float(text) for text in texts if text != "null"] == finite
+
+
 def test_the_digits_of_polars_are_those_of_python() -> None:
     rng = np.random.default_rng(0)
     found = np.concatenate(
