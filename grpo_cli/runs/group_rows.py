@@ -164,9 +164,11 @@ def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, 
 
 
 def _choose(inspection: Inspection, most: int) -> Index:
-    """The groups of the table, those that spread most first; if too many, an even sample from the largest to the smallest spread."""
+    """The groups of the table: all, or an even sample from the largest to the smallest spread."""
     std = inspection.groups["std"].fill_nan(None).fill_null(-1.0).to_numpy()
-    places = np.linspace(0, len(std) - 1, min(len(std), most)).round().astype(np.int64)
+    if len(std) <= most:
+        return np.arange(len(std))
+    places = np.linspace(0, len(std) - 1, most).round().astype(np.int64)
     return np.argsort(-std, kind="stable")[places]
 
 
@@ -190,8 +192,9 @@ def _conversations(inspection: Inspection, each_rows: Sequence[Index], room: int
 
 def _caption(total: int, shown: int, told: int) -> str:
     texts = "" if told == shown else f" The page has the conversations of the first {told:,}."
-    which = f"All {total:,} groups" if shown == total else f"An even sample of {shown:,} of {total:,} groups"
-    return f"{which}, the largest spread first.{texts} Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
+    sample = f"An even sample of {shown:,} of {total:,} groups, the largest spread first."
+    which = f"All {total:,} groups." if shown == total else sample
+    return f"{which}{texts} Click a key to read its rows; grpo-adv browse FILES --show KEY shows them in full."
 
 
 def rows_of_groups(inspection: Inspection, codes: list[int], most: int | None = None) -> list[Index]:
