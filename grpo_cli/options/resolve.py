@@ -13,12 +13,12 @@ from typing import Any, Final, get_origin
 from grpo_cli.engine.coerce import typed
 from grpo_cli.engine.estimators import expression
 from grpo_cli.engine.estimators.registry import ESTIMATORS
-from grpo_cli.engine.plan import OTHERS, Plan
+from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import Preset, differences, preset, presets
 from grpo_cli.errors import UnknownName, UsageError
 from grpo_cli.options.meant import meant
-from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS, WITH
+from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
 from grpo_cli.schemas.table import items
 
 Given = Mapping[str, Any]
@@ -66,13 +66,13 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
 def _plan_in_words(text: str) -> tuple[str, dict[str, Any]]:
     """The value and the options of its plan, from `math:preset=trl-grpo,scale=batch`."""
     # A value may have colons: the options begin after the first one that is followed by a name of theirs.
-    names = "|".join([*OF_PART, WITH]).replace("_", "-")
+    names = "|".join(OF_PART).replace("_", "-")
     found = re.match(rf'(.*?):(?=\s*"?(?:{names})=|\s*$)', text, re.DOTALL)
     cut = len(found[1]) if found else text.partition("=")[0].rfind(":")
     if cut < 0:
         raise UsageError(f"--plan {text!r} names no plan", "write --plan VALUE:OPTION=X, for example math:method=rloo")
     options = filter(None, items(text[cut + 1 :]))
-    return text[:cut], own_options(options, (*OF_PART, WITH))
+    return text[:cut], own_options(options, OF_PART)
 
 
 def _plan_in_table(table: str, entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,12 +80,9 @@ def _plan_in_table(table: str, entries: Mapping[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = {}
     for key, value in entries.items():
         name = str(key).replace("-", "_")
-        if key == WITH:
-            own[WITH] = str(value)
-        elif name in OF_PART:
-            own |= [normalized(name, value, f" of {table}")]
-        else:
+        if name not in OF_PART:
             raise _not_of_a_plan(table, str(key), [option.replace("_", "-") for option in OF_PART])
+        own |= [normalized(name, value, f" of {table}")]
     return own
 
 
@@ -100,7 +97,7 @@ def _not_of_a_plan(place: str, key: str, known: Collection[str]) -> UnknownName:
 def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
     """The options after the name of a plan, each as OPTION=X."""
     given: dict[str, Any] = {}
-    names = [name.replace("_", "-") for name in (*OPTIONS, WITH) if name in known]
+    names = [name.replace("_", "-") for name in OPTIONS if name in known]
     for text in texts:
         spelled, sign, value = text.partition("=")
         if not sign and spelled not in names:
@@ -110,7 +107,7 @@ def own_options(texts: Iterable[str], known: Collection[str]) -> dict[str, Any]:
             raise _not_of_a_plan("a plan", spelled, names)
         if not value:
             raise UsageError(f"{text!r} has no value", f"write {spelled}=VALUE")
-        name, value = (WITH, value) if spelled == WITH else normalized(spelled.replace("-", "_"), value)
+        name, value = normalized(spelled.replace("-", "_"), value)
         if name in given and not isinstance(value, list):
             raise UsageError(f"{spelled} is given twice for one plan", "give it once")
         given[name] = [*given[name], *value] if name in given else value
@@ -124,9 +121,7 @@ def parts_of(given: Given) -> dict[str, Given]:
     A plan with its own preset, method or formula ignores those given for the run.
     """
     parts: dict[str, dict[str, Any]] = {}
-    of_values = given.get("plans", {}) if "plan_by" in given else {}
-    part_of = together(given)
-    plans = {part_of.get(value, value): own for value, own in of_values.items() if WITH not in own}
+    plans: Mapping[str, Given] = given.get("plans", {}) if "plan_by" in given else {}
     for value, own in plans.items():
         left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
         parts[value] = {**{name: setting for name, setting in given.items() if name not in left_out}, **own}
@@ -140,32 +135,6 @@ def parts_of(given: Given) -> dict[str, Given]:
             if any(name not in others for others in unused.values()):
                 del parts[value][name]
     return {**parts}
-
-
-def together(given: Given) -> dict[str, str]:
-    """The name of the part of each value that shares one with others (`with`)."""
-    plans: Mapping[str, Mapping[str, Any]] = given.get("plans", {}) if "plan_by" in given else {}
-    members: dict[str, list[str]] = {}
-    for value, own in plans.items():
-        if WITH not in own:
-            continue
-        other = own[WITH]
-        if other == OTHERS:
-            wrong = f"[plan.{value}] has with = {OTHERS!r}, but each value without a plan is a separate part"
-            raise UsageError(wrong, f"name a value that has a plan; leave [plan.{value}] out")
-        if WITH in plans.get(other, {WITH: ""}):
-            cure = f"give [plan.{other}] a plan; name a value that has one"
-            raise UsageError(f"[plan.{value}] has with = {other!r}, which has no plan of its own", cure)
-        if rest := [name.replace("_", "-") for name in own if name != WITH]:
-            wrong = f"[plan.{value}] has with = {other!r} and also sets {rest[0]}"
-            raise UsageError(wrong, f"leave one of them out: with uses the plan of {other}")
-        members.setdefault(other, [other]).append(value)
-    names = {value: " + ".join(part) for part in members.values() for value in part}
-    if taken := {*names.values()} & {*plans}:
-        raise UsageError(
-            f"{taken.pop()!r} is both a value and the name of a part", "give one of its values another name"
-        )
-    return names
 
 
 def plan_of(given: Given) -> Plan:

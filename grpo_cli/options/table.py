@@ -215,7 +215,7 @@ _ROWS: Final = _of_panels({
         Several("set", "Set any field of the plan (--explain lists them).", metavar="PART.FIELD=VALUE"),
         Column("plan_by", "A separate plan for each value of a column, such as env_name: each value's rows are computed as in a separate run.",
                brief="A plan for each value of a column"),
-        Several("plans", "Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values; chat:with=math adds chat to the part of math.",
+        Several("plans", "Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values.",
                 spelled="--plan", metavar="VALUE:OPTION=X,...", brief="Plan for a value: math:preset=trl-grpo"),
     ),
     DIVISOR: (
@@ -413,7 +413,6 @@ BY_VALUE: Final = ("plan_by", "plans")
 OF_PART: Final = tuple(
     row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets", *BY_VALUE}
 )
-WITH: Final = "with"  # also: the value whose part (plan and batch) the rows of this value join
 # The options for a frame in memory: everything except files and messages.
 ON_FRAMES: Final = (*(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES}), "mask")
 # What says which tokens get which advantage, with --mask.

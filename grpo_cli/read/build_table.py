@@ -6,7 +6,7 @@ The columns of all parts are read together; from then on, each part is processed
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -53,18 +53,10 @@ def read(
 
 @dataclass(frozen=True, kw_only=True)
 class PlanBy:
-    """--plan-by: the column that divides the rows, and for each part its plan and the columns it reads.
-
-    Each value is a part, except values in `together`, which maps them to the name of their part.
-    """
+    """--plan-by: the column that divides the rows, and the plan of each value with the columns it reads."""
 
     column: str
     plans: Mapping[str, tuple[Plan, Binding]]
-    together: Mapping[str, str] = field(default_factory=dict)
-
-    def of_value(self, value: str) -> str:
-        """The part that rows with this value are in."""
-        return self.together.get(value if value in {*self.plans, *self.together} else OTHERS, value)
 
     def name(self, part: str) -> str:
         """The plan of a part; the plan for all others if it has none of its own."""
@@ -116,7 +108,7 @@ def columns_of_parts(
     if not requests:
         raise next(iter(refused.values()))
     whole = read_columns(united(requests, parts.column), over)
-    values, codes = _values(whole.values[parts.column], parts)
+    values, codes = _values(whole.values[parts.column])
     sizes = np.bincount(codes)
     without = {value: int(sizes[at]) for at, value in enumerate(values) if parts.name(value) not in parts.plans}
     if without:
@@ -130,15 +122,12 @@ def columns_of_parts(
     return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
 
 
-def _values(column: pl.Series, parts: PlanBy) -> tuple[list[str], Codes]:
+def _values(column: pl.Series) -> tuple[list[str], Codes]:
     """The names of the parts in order of first appearance, and the number of the part of every row."""
     coded = encode([column])
     texts = _texts(column.gather(coded.first))
-    if taken := {*parts.together.values()} & {*texts}:
-        wrong = f"{parts.column}: {plain(taken.pop())} is both a value and the name of a part with several values"
-        raise DataError(wrong, "name the values of that part in another order, or give each a plan")
     numbers: dict[str, int] = {}
-    of_code = [numbers.setdefault(parts.of_value(text), len(numbers)) for text in texts]
+    of_code = [numbers.setdefault(text, len(numbers)) for text in texts]
     return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]
 
 
@@ -150,8 +139,7 @@ def _texts(values: pl.Series) -> list[str]:
 def _without_rows(parts: PlanBy, column: pl.Series) -> list[str]:
     """Warn of plans for values that no row has: one may be misspelled, and its rows then get the plan for all others."""
     seen = _texts(column.unique())
-    named = {*parts.plans, *parts.together} - {OTHERS, *parts.together.values()}
-    unused = [plain(value) for value in sorted(named - {*seen})]
+    unused = [plain(value) for value in sorted({*parts.plans} - {OTHERS, *seen})]
     if OTHERS not in parts.plans or not unused:
         return []
     have = "which has a plan" if len(unused) == 1 else "which have plans"

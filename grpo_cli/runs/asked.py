@@ -26,7 +26,6 @@ from grpo_cli.options.resolve import (
     refuse_beside,
     settings,
     split_reward,
-    together,
 )
 from grpo_cli.options.table import EVERY, NO_ROLLOUTS, OPTIONS, PER_TOKEN
 from grpo_cli.read.build_table import PlanBy
@@ -169,17 +168,16 @@ def plan_by_of(given: Given) -> PlanBy | None:
     if "plan_by" not in given:
         return None
     plans = {}
-    first = {part: value for value, part in reversed(together(given).items())}
-    for part, own in parts_of(given).items():
+    for value, own in parts_of(given).items():
         try:
-            plans[part] = plan_of(own), binding_of(own)
+            plans[value] = plan_of(own), binding_of(own)
         except UsageError as error:
-            error.inside(f"[plan.{first.get(part, part)}]")
+            error.inside(f"[plan.{value}]")
             raise
     if not plans:
         cure = "give them with --plan, or as tables [plan.VALUE] in --config"
         raise UsageError("--plan-by needs a plan for each value", cure)
-    return PlanBy(column=given["plan_by"], plans=plans, together=together(given))
+    return PlanBy(column=given["plan_by"], plans=plans)
 
 
 def claim_of(given: Given) -> Plan | None:

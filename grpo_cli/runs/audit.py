@@ -18,7 +18,7 @@ from grpo_cli.auditing.trial import FLOAT32_ERROR
 from grpo_cli.engine.plan import OTHERS
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, parts_of, refuse_without_effect, together, weights_of
+from grpo_cli.options.resolve import Given, parts_of, refuse_without_effect, weights_of
 from grpo_cli.read.build_table import PlanBy, columns_of_parts
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
@@ -43,7 +43,6 @@ class Job(OnFiles):
     gate: Filter | None = None
     by: str = ""  # the column of --plan-by
     parts: Mapping[str, Job] = field(default_factory=dict)  # the claim about each part
-    together: Mapping[str, str] = field(default_factory=dict)  # value -> part, where several values share one
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
@@ -57,7 +56,6 @@ class Job(OnFiles):
             said=Said() if parts else said_of(given),
             by=given.get("plan_by", ""),
             parts=parts,
-            together=together(given),
             **more,
         )
 
@@ -129,7 +127,7 @@ def _of_parts(job: Job, tables: Sequence[Table], phase: Phase, over: OverTables)
     for name, part in jobs.items():
         column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])
         plans[name] = part.said.plan, binding
-    parts = PlanBy(column=job.by, plans=plans, together=job.together)
+    parts = PlanBy(column=job.by, plans=plans)
     _, each = columns_of_parts(tables, parts, over=over)
     logged = _logged_in(tables, column, job, over)
     found = []

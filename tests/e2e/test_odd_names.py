@@ -77,7 +77,7 @@ def test_the_error_of_the_wrong_way_shows_the_columns(wrong: str, way: str, righ
 
 def test_a_value_of_plan_by_may_have_a_colon_and_a_formula_with_commas_stands_in_quotes(name: str) -> None:
     for plans, alone in (
-        ("--plan 'math:hard:method=rloo,scale=none' --plan 'code:with=math:hard'", "--method rloo"),
+        ("--plan 'math:hard:method=rloo,scale=none' --plan code:method=rloo", "--method rloo"),
         ("--plan math:hard: --plan code:method=grpo", ""),
         ("""--plan 'default:"expr=LEAST(reward, 0.5) - mean"'""", "--expr 'LEAST(reward, 0.5) - mean'"),
     ):

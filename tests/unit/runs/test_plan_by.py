@@ -103,56 +103,33 @@ def test_a_folder_is_one_input_whichever_values_its_files_have() -> None:
     assert apart == values_of(Path("all.advantages.parquet"))
 
 
-def test_values_that_are_put_together_are_one_part_with_one_batch() -> None:
+def test_values_share_a_batch_where_a_column_joins_them() -> None:
     """They get what one value would: only together do their rows share a mean or std."""
     rows = rollouts()
     plans = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
     write("all.jsonl", rows)
-    words = f"--plan-by env_name {SHARED} --plan math:method=rloo --plan code:method=reinforce++,whiten=sample --plan chat:with=code"
-    facts = facts_of(f"compute all.jsonl {words}")
-    assert {part["value"] for part in facts["parts"]} == {"math", "code + chat"}
-    named = [{**row, "env_name": "math" if row["env_name"] == "math" else "code"} for row in rows]
-    expected = grpo_cli.compute(pl.DataFrame(named), plan_by="env_name", plans=plans, batch_by="input", reward="reward")
-    assert [row["advantage"] for row in rows_of("all.advantages.jsonl")] == expected.advantages.to_list()
-    found = facts_of(f"audit all.advantages.jsonl {words}")
-    assert {part["value"]: part["claim"]["mismatched_rows"] for part in found["parts"]} == {"math": 0, "code + chat": 0}
-
-
-def test_a_value_with_the_name_of_a_part_is_not_taken_for_it() -> None:
-    rows = [{"env": env, "id": f"{env}{k // 2}", "reward": k} for env in ("a", "b", "a + b") for k in range(4)]
-    write("all.jsonl", rows)
-    said = refused("compute all.jsonl --plan-by env --group id --plan a: --plan b:with=a --plan default:scale=none")
-    assert said.startswith("error: env: a + b is both a value and the name of a part with several values;")
-
-
-def test_values_without_a_plan_may_join_another_part() -> None:
-    rows = rollouts()
-    config = toml({"math": {"scale": "batch"}, "default": {"with": "math"}})
-    write("all.jsonl", rows)
-    facts = facts_of(f"compute all.jsonl --config {config} {SHARED}")
-    assert [(part["value"], part["rows"]) for part in facts["parts"]] == [("math + default", len(rows))]
-    alone = grpo_cli.compute(pl.DataFrame(rows), scale="batch", batch_by="input", reward="reward", group="prompt_id")
-    assert [row["advantage"] for row in rows_of("all.advantages.jsonl")] == alone.advantages.to_list()
+    parts = {"math": "math", "code": "code", "chat": "code"}
+    write("parts.jsonl", [{"env_name": value, "part": part} for value, part in parts.items()])
+    ran("add all.jsonl --from parts.jsonl --on env_name -o joined.jsonl")
+    words = f"--plan-by part {SHARED} --plan math:method=rloo --plan code:method=reinforce++,whiten=sample"
+    facts = facts_of(f"compute joined.jsonl {words}")
+    assert {part["value"] for part in facts["parts"]} == {"math", "code"}
+    named = pl.DataFrame([{**row, "part": parts[row["env_name"]]} for row in rows])
+    expected = grpo_cli.compute(named, plan_by="part", plans=plans, batch_by="input", reward="reward")
+    assert [row["advantage"] for row in rows_of("joined.advantages.jsonl")] == expected.advantages.to_list()
 
 
 @pytest.mark.parametrize(
     ("plans", "said"),
     [
-        (["a:with=b"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan; name a value that has one"),
-        (["a:with=b", "b:with=a"], "error: [plan.a] has with = 'b', which has no plan of its own; give [plan.b] a plan; name a value that has one"),
-        (["b:", "a:with=b,scale=none"], "error: [plan.a] has with = 'b' and also sets scale; leave one of them out: with uses the plan of b"),
-        (["default:", "a:with=default"], "error: [plan.a] has with = 'default', but each value without a plan is a separate part; name a"),
-        (["a:", "b:with=a,with=a"], "error: with is given twice for one plan; give it once"),
-        (["a:", "b:with"], "error: 'with' has no value; write with=VALUE"),
-        (["a:", "b:wiht=a"], "did you mean 'with'?"),
-        (["a:", "b:with=a", "a + b:"], "error: 'a + b' is both a value and the name of a part; give one of its values another name"),
-        (["a:method=rloo,whiten-epsilon=1", "b:with=a"], "error: [plan.a]: --whiten-epsilon has no effect"),
+        ("--plan a: --plan b:with=a", "error: no option of a plan named 'with'"),
+        ("--config plans.toml", "error: no option of [plan.b] in plans.toml named 'with'"),
     ],
-)  # fmt: skip
-def test_a_value_is_put_into_a_part_that_has_a_plan(plans: list[str], said: str) -> None:
+)
+def test_a_plan_cannot_name_another_value_to_share_its_batch(plans: str, said: str) -> None:
     write("all.jsonl", [{"env": "ab"[k % 2], "id": f"{k % 2}", "reward": k // 2} for k in range(4)])
-    words = " ".join(f"'--plan={plan}'" for plan in plans)
-    assert said in refused(f"compute all.jsonl --plan-by env --group id {words}")
+    Path("plans.toml").write_text('[plan.a]\n[plan.b]\nwith = "a"\n')
+    assert refused(f"compute all.jsonl --plan-by env --group id {plans}").startswith(said)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0])), min_size=1))  # fmt: skip
@@ -347,9 +324,7 @@ def test_values_without_a_plan_stop_the_run_and_are_listed_with_their_rows() -> 
     ("plans", "warned"),
     [
         (["mth:method=rloo"], "no row has env = mth, which has a plan"),
-        (["math:method=rloo", "search:with=math"], "no row has env = search, which has a plan"),
         (["math2:method=rloo", "cde:method=rloo"], "no row has env = cde, math2, which have plans"),
-        (["math:method=rloo", "code:with=math"], ""),
         (["math:method=rloo"], ""),
     ],
 )
@@ -427,6 +402,9 @@ def test_a_value_with_a_single_row_is_no_sign_of_a_wrong_key() -> None:
         ("--plan a:method=rloo", "[plan.a] is a plan for one value; --plan-by COLUMN names its column"),
         ("--plan-by env --plan rloo", "--plan 'rloo' names no plan; write --plan VALUE:OPTION=X"),
         ("--plan-by env --plan a:metod=rloo", "no option of a plan named 'metod'; did you mean 'method'?"),
+        ("--plan-by env --plan a:scale=none,scale=none", "scale is given twice for one plan; give it once"),
+        ("--plan-by env --plan a:scale=none,method", "'method' has no value; write method=VALUE"),
+        ("--plan-by env --plan a:method=rloo,whiten-epsilon=1", "[plan.a]: --whiten-epsilon has no effect"),
         ("--plan-by env --plan a: --plan a:", "two plans for 'a'"),
         ("--plan-by env --plan a:method=rlo", "[plan.a]: no method named 'rlo'; did you mean 'rloo'?"),
         ("--plan-by no --plan default:", "in.jsonl: no column 'no'; columns: env, id, reward"),
