@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from importlib import import_module
 from pathlib import PurePath
 from threading import Lock, Thread, current_thread
@@ -195,9 +194,8 @@ class Browser(App[list[str]]):
         """List the rollouts of the group at the place."""
         self.rollouts = [] if self.code is None else self.model.rollouts(self.code)
         at = next((at for at, line in enumerate(self.rollouts) if line.position == row), 0)
-        several = len(self.model.tables) > 1
-        of = cache(lambda width: rollout_lines(self.rollouts, width, several=several))
-        self.rows.fill(len(self.rollouts), lambda at, width: of(width)[1][at], lambda width: of(width)[0], at)
+        head, lines = rollout_lines(self.rollouts, several=len(self.model.tables) > 1)
+        self.rows.fill(len(lines), lambda at, _: lines[at], lambda _: head, at)
         self.read()
 
     # --- the text ----------------------------------------------------------------------------------------------

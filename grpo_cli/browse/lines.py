@@ -23,7 +23,7 @@ BLOCK: Final = 64  # groups whose lines are made together
 CACHED: Final = 64  # blocks kept
 SHORTEST: Final = 8  # the beginning of a prompt has at least this many cells
 MISSING: Final = "·"
-# A status in one character, where there is no room for its word: a sign that needs no colour.
+# A status in one character: a sign that needs no colour.
 SIGNS: Final = {
     "scored": " ",
     "zero-variance": "=",
@@ -33,10 +33,8 @@ SIGNS: Final = {
     "masked": "m",
     "left-out": "x",
 }
-_WIDE: Final = 72  # cells from which the words of the status and more numbers have room
-# Equal rewards, in words that are true under every plan.
-EQUAL: Final[Mapping[float | None, tuple[str, str]]] = {1.0: ("always solved", "good"), 0.0: ("never solved", "bad")}
-_STRIP: Final = (6, 16)  # cells of the rewards of a group, in a narrow list and in a wide one
+EQUAL: Final[Mapping[float | None, str]] = {1.0: "good", 0.0: "bad"}  # the colours of always and never solved groups
+STRIP: Final = 8  # cells of the rewards of a group
 
 
 class GroupLines:
@@ -45,8 +43,8 @@ class GroupLines:
     def __init__(self, model: Model, labels: Labels, codes: Index, ask: Callable[[list[int]], None]) -> None:
         """`ask` is told which groups become visible whose prompts are not known."""
         self._model, self._labels, self._codes, self._ask = model, labels, codes, ask
-        self._ends = model.ends
-        self._size = max(3, len(str(model.inspection.groups["size"].max())))
+        self._columns = _columns(model)
+        self._right = "".join(f" {head}" for head, _ in self._columns)
         self._prompts: dict[int, str] = {}
         self._block = lru_cache(CACHED)(self._make_block)
 
@@ -60,8 +58,7 @@ class GroupLines:
 
     def head(self, width: int) -> str:
         """The names of the columns."""
-        right = "".join(f" {head}" for head, _ in self._columns(width))
-        return set_cell_size("group", max(width - cell_len(right), 0)) + right
+        return set_cell_size("group", max(width - len(self._right), 0)) + self._right
 
     def line(self, at: int, width: int) -> Text:
         """The line of a group by its place in the list."""
@@ -69,16 +66,15 @@ class GroupLines:
 
     def _make_block(self, start: int, width: int) -> list[Text]:
         codes = self._codes[start : start + BLOCK].tolist()
-        columns = self._columns(width)
-        room = max(width - sum(cell_len(head) + 1 for head, _ in columns), 0)
+        room = max(width - len(self._right), 0)
         labels = self._labels(codes, max(room, 1))
         if unknown := [code for code in codes if code not in self._prompts]:
             self._ask(unknown)
         lines = list[Text]()
         groups = self._model.lines_of(codes)
-        texts = [[_right(text, cell_len(head)) for text in shown(groups)] for head, shown in columns]
+        texts = [[_right(text, cell_len(head)) for text in shown(groups)] for head, shown in self._columns]
         for code, label, facts, *cells in zip(codes, labels, groups, *texts, strict=True):
-            style = EQUAL.get(facts.solve_rate, ("", ""))[1] if facts.constant else ""
+            style = EQUAL.get(facts.solve_rate, "") if facts.constant else ""
             beside = room - cell_len(label) - 2
             # A label with spaces is a text, not an id that says nothing.
             prompt = self._prompts.get(code, "") if beside >= SHORTEST and " " not in label else ""
@@ -88,43 +84,24 @@ class GroupLines:
             lines.append(Text.assemble(key, (blank, "dim"), *numbers, (status, style)))
         return lines
 
-    def _columns(self, width: int) -> list[Column]:
-        """The head of each column, as wide as the column, and its text for a group."""
-        wide = width >= _WIDE
-        room = _STRIP[wide]
 
-        def rewards(groups: Sequence[GroupLine]) -> list[str]:
-            return [strip(ordered(facts.rewards), room, self._ends, MISSING).ljust(room) for facts in groups]
+def _columns(model: Model) -> list[Column]:
+    """The head of each column, as wide as the column, and its text for a group."""
+    width, ends = max(3, len(str(model.inspection.groups["size"].max()))), model.ends
 
-        columns: list[Column] = [
-            ("n".rjust(self._size), lambda groups: [str(facts.size) for facts in groups]),
-            ("  mean", lambda groups: fitted([facts.mean for facts in groups], 6)),
-        ]
-        if wide:
-            columns += [
-                (
-                    "solved",
-                    lambda groups: ["-" if one.solve_rate is None else percent(one.solve_rate) for one in groups],
-                ),
-                ("   std", lambda groups: fitted([facts.std for facts in groups], 6)),
-            ]
-            if "length" in self._model.facts:
-                columns.append(("  length", lambda groups: fitted([facts.length for facts in groups], 8)))
-            status: Column = ("status       ", lambda groups: [_words(facts).ljust(13) for facts in groups])
-        else:
-            columns.append(("  std", lambda groups: fitted([facts.std for facts in groups], 5)))
-            status = (" ", lambda groups: [SIGNS.get(facts.status, "!") for facts in groups])
-        return [*columns, ("rewards".ljust(room)[:room], rewards), status]
+    def rewards(groups: Sequence[GroupLine]) -> list[str]:
+        return [strip(ordered(facts.rewards), STRIP, ends, MISSING).ljust(STRIP) for facts in groups]
+
+    return [
+        ("n".rjust(width), lambda groups: [str(facts.size) for facts in groups]),
+        ("  mean", lambda groups: fitted([facts.mean for facts in groups], 6)),
+        ("  std", lambda groups: fitted([facts.std for facts in groups], 5)),
+        ("rewards".ljust(STRIP), rewards),
+        (" ", lambda groups: [SIGNS.get(facts.status, "!") for facts in groups]),
+    ]
 
 
-def _words(facts: GroupLine) -> str:
-    """The status of a group."""
-    if facts.status != "zero-variance":
-        return facts.status
-    return EQUAL.get(facts.solve_rate, ("all equal", ""))[0]
-
-
-def rollout_lines(rollouts: Sequence[Rollout], width: int, *, several: bool) -> tuple[str, list[Text]]:
+def rollout_lines(rollouts: Sequence[Rollout], *, several: bool) -> tuple[str, list[Text]]:
     """The head and the lines of the rollouts of a group, which may be in `several` files."""
     advantages = [line.advantage for line in rollouts]
     colours = [*map(sign_of, advantages)]
@@ -132,10 +109,7 @@ def rollout_lines(rollouts: Sequence[Rollout], width: int, *, several: bool) -> 
     columns = [["reward", *column([line.reward for line in rollouts])], ["advantage", *signed]]
     if any(line.length is not None for line in rollouts):
         columns.append(["length", *(number(line.length) for line in rollouts)])
-    if width >= _WIDE:
-        columns.append(["status", *(line.status for line in rollouts)])
-    else:
-        columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
+    columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
     places = (f"{clean(PurePath(line.file).name)}:{line.row}" if several else f"{line.row:,}" for line in rollouts)
     columns.append(["row", *places])
     names = [*rollouts[0].rewards] if rollouts else []

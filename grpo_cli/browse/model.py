@@ -60,7 +60,6 @@ class GroupLine:
     mean: Number
     std: Number
     solve_rate: Number
-    length: Number = None
     constant: bool
     status: str
     rewards: Sequence[Number]
@@ -155,8 +154,7 @@ class Model:
 
     def lines_of(self, codes: list[int]) -> list[GroupLine]:
         """The facts of these groups and the rewards of each."""
-        shown = ("size", "mean", "std", "solve_rate", "length", "constant")
-        groups = self.inspection.groups[codes].select(pl.selectors.by_name(shown, require_all=False))
+        groups = self.inspection.groups[codes].select("size", "mean", "std", "solve_rate", "constant")
         statuses, reward = self.inspection.scored.groups[".status"], self.inspection.raw.rows[".reward"]
         lines = []
         for code, rows, facts in zip(

@@ -109,7 +109,7 @@ def test_lines_of_lists_are_as_wide_as_their_head(made: Model, width: int) -> No
         lines.learn(prompts)
         widths = {lines.line(at, width).cell_len for at in range(len(lines))}
         assert widths == {len(lines.head(width))}
-    head, rows = rollout_lines(made.rollouts(0), width, several=False)
+    head, rows = rollout_lines(made.rollouts(0), several=False)
     assert {len(line) for line in rows} == {len(head)}
 
 
