@@ -34,7 +34,6 @@ from grpo_cli.options.config import beside
 from grpo_cli.options.keywords import (
     AddKeywords,
     AuditKeywords,
-    CompareKeywords,
     ComputeKeywords,
     ExportKeywords,
     InspectKeywords,
@@ -59,7 +58,7 @@ from grpo_cli.runs.inspect import Job, looked_at, run
 from grpo_cli.stats.compare import Comparison
 from grpo_cli.stats.document import document
 from grpo_cli.stats.facts import group_facts
-from grpo_cli.stats.inspection import Inspected, Inspection, Parted, key_columns, with_value
+from grpo_cli.stats.inspection import Inspection, key_columns
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 from grpo_cli.stats.runs import compared as compared_runs
@@ -116,8 +115,6 @@ def _plain(facts: Any, *without: str) -> dict[str, Any]:
     plain = {name: fact for name, fact in document(facts).items() if name not in without}
     for name in {"verdicts", "warnings"} & {*plain}:
         plain[name] = [*map(_in_keywords, plain[name])]
-    if "parts" in plain:
-        plain["parts"] = [*map(_plain, facts.parts)]
     return plain
 
 
@@ -300,8 +297,11 @@ def _statuses(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Seri
 
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
-    """The value of the part, the key columns of groups, and their facts."""
-    return with_value(narrow, pl.DataFrame([*key_columns(narrow, facts.columns), *facts.get_columns()]))
+    """The key columns of groups and their facts; with `plan_by` first its value, unless a column has its name."""
+    request, frame = narrow.request, pl.DataFrame([*key_columns(narrow, facts.columns), *facts.get_columns()])
+    if not request.by or request.by in frame.columns:
+        return frame
+    return frame.select(pl.lit(request.value).alias(request.by), pl.all())
 
 
 # --- audit and compare -----------------------------------------------------------------------------------------
@@ -336,9 +336,6 @@ def audit(
     from grpo_cli.runs import audit as runs
 
     given = _checked(options, ON_FRAMES)
-    if plan is not None and "plan_by" in given:
-        raise UsageError("the plan and --plan-by are both given", "give the plans of all values with --plan")
-
     job = runs.Job.of(given, column=column)
     if plan is not None:
         job = replace(job, said=replace(job.said, claim=plan))
@@ -349,7 +346,7 @@ def audit(
 
 
 @_explained_in_keywords
-def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeywords]) -> Comparison:
+def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[AuditKeywords]) -> Comparison:
     """Compare several plans on the same rows; the others are compared with the first.
 
     Parameters
@@ -377,7 +374,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
         raise UsageError(f"plans cannot be {plans!r}", hint)
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", hint)
-    given = _checked(options, tuple(name for name in ON_FRAMES if name not in BY_VALUE))
+    given = _checked(options, ON_FRAMES)
     contenders = {name: runs.Contender(plan) for name, plan in plans.items()}
     job = runs.Job(plans=contenders, binding=binding_of(given))
     tables, _ = opened(frame, job.binding)
@@ -391,9 +388,9 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[CompareKeyw
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the rewards of a frame look like; with `plan_by` there is one of `parts` for each value."""
+    """What the rewards of a frame look like; `inspection` is all that was found."""
 
-    found: Inspection | Parted
+    inspection: Inspection
     compared: Runs | None = None
 
     @property
@@ -404,43 +401,29 @@ class Look:
         return document(self.compared)
 
     @property
-    def inspection(self) -> Inspection:
-        """All that was found in rows without parts."""
-        if isinstance(self.found, Parted):
-            raise UsageError("each value of --plan-by has an inspection of its own", "they are in .parts")
-        return self.found
-
-    @property
-    def parts(self) -> Mapping[str, Look]:
-        """A look at each part, by the values of `plan_by`; without it all rows are the part ""."""
-        return {part.value: Look(part) for part in self.found.parts}
-
-    @property
     def facts(self) -> Mapping[str, Any]:
         """The facts of `grpo-adv inspect --json`."""
-        facts = _plain(self.found.facts, *([] if self.found.facts.inputs else ["inputs"]))
-        beside = self.found.parts[0].beside
-        if isinstance(beside, Rescored):
-            facts["rescored"] = _plain(beside)
+        found = self.inspection.facts
+        facts = _plain(found, *([] if found.inputs else ["inputs"]))
+        if isinstance(self.inspection.beside, Rescored):
+            facts["rescored"] = _plain(self.inspection.beside)
         return facts
 
     @property
     def verdicts(self) -> list[str]:
         """The findings, in plain words."""
-        each = ((part.head, line) for part in self.found.parts for line in part.facts.verdicts)
-        return [_in_keywords(f"{head}: {line}" if head else line) for head, line in each]
+        return [*map(_in_keywords, self.inspection.facts.verdicts)]
 
     @property
     def groups(self) -> pl.DataFrame:
         """One line per group: its key and its facts."""
         left_out = ("code", "batch", "status", "kept", "zero_variance")
-        groups = [_with_keys(part.narrow, part.groups.drop(left_out)) for part in self.found.parts]
-        return pl.concat(groups, how="diagonal_relaxed")
+        return _with_keys(self.inspection.narrow, self.inspection.groups.drop(left_out))
 
     @_explained_in_keywords
     def show(self, key: str) -> dict[str, Any]:
         """One group with its rows: rewards, advantages and texts."""
-        return document(show_group(self.found.holding(key), key))
+        return document(show_group(self.inspection, key))
 
     @_explained_in_keywords
     def chart(self, name: str) -> Any:
@@ -458,21 +441,16 @@ class Look:
     def _repr_html_(self) -> str:
         """Verdict, numbers, two figures and the groups; without the extra `report`, the text."""
         try:
-            from grpo_cli.render.report import cell_of
+            from grpo_cli.render.report.page import cell
 
-            return _in_keywords(cell_of(self.found, self.groups._repr_html_()))
+            return _in_keywords(cell(self.inspection, self.groups._repr_html_()))
         except ImportError:
             return self._printed().export_html(inline_styles=True, code_format=PRE)
 
     def __repr__(self) -> str:
         """The findings in at most 30 lines; `print` shows all."""
-        facts = self.found.facts
-        by = (
-            f" by {', '.join(facts.group_key)}"
-            if isinstance(facts, Inspected)
-            else f", a part for each {facts.plan_by}"
-        )
-        lines = [f"{facts.rows} rows in {facts.groups} groups{by}"]
+        facts = self.inspection.facts
+        lines = [f"{facts.rows} rows in {facts.groups} groups by {', '.join(facts.group_key)}"]
         for verdict in self.verdicts:
             lines += wrap(verdict, WIDTH, initial_indent="* ", subsequent_indent="  ")
         return "\n".join([*lines[: LINES - 1], "print() shows all; .facts, .groups, .show(key), .chart(name)"])
@@ -483,7 +461,7 @@ class Look:
         from grpo_cli.render.inspect import render
 
         console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
-        render(self.found.facts, console, asked=("by", "full"))
+        render(self.inspection.facts, console, asked=("by", "full"))
         return console
 
 
@@ -518,16 +496,13 @@ def inspect(
     found = _inspected(frame, given, rescored)
     if against is None:
         return Look(found)
-    now = Look(found).inspection
-    earlier = {name: Look(_inspected(run, given)).inspection for name, run in against.items()}
+    earlier = {name: _inspected(run, given) for name, run in against.items()}
     if NEWEST in earlier or not earlier:
         raise UsageError(f"against has {[*earlier]}", f"give earlier runs by their names; {NEWEST!r} is the frame")
-    return Look(found, compared_runs({**earlier, NEWEST: now}, draws_of(given) or ()))
+    return Look(found, compared_runs({**earlier, NEWEST: found}, draws_of(given) or ()))
 
 
-def _inspected(
-    frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None
-) -> Inspection | Parted:
+def _inspected(frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None) -> Inspection:
     """Inspect a frame or files, with another reward or without; the `target` of a report is not read as an input."""
     if rescored is not None:
         given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}

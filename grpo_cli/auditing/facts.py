@@ -125,30 +125,6 @@ class Audited:
     config: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Valued:
-    value: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditedPart(Audited, _Valued):
-    """The same for the rows with one value of --plan-by."""
-
-    NOT_SHOWN = frozenset({"config"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditedParts:
-    """The result of `audit --plan-by`."""
-
-    version: Literal[1]
-    inputs: Sequence[str]
-    plan_by: str
-    parts: Sequence[AuditedPart]
-    warnings: Sequence[str]
-    config: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """The rows under one way to group them, which `note` names, the fits, best first, and the formulas that were tried."""

@@ -13,10 +13,9 @@ from grpo_cli.options.resolve import Given, refuse_beside
 from grpo_cli.options.table import COMMANDS, command_line
 from grpo_cli.runs.asked import condition_of, draws_of
 from grpo_cli.runs.inspect import Job, run
-from grpo_cli.stats.inspection import InspectedParts, Inspection, Parted
 
 if TYPE_CHECKING:
-    from grpo_cli.stats.inspection import Inspected
+    from grpo_cli.stats.inspection import Inspected, Inspection
     from grpo_cli.stats.rescored import Rescored
     from grpo_cli.stats.runs import Runs
 
@@ -60,36 +59,36 @@ def _refuse(given: Given) -> None:
         raise UsageError("standard output is closed", "the table has nowhere to go")
 
 
-def _shown(given: Given) -> Inspected | InspectedParts:
+def _shown(given: Given) -> Inspected:
     """Show what is found, and return the facts."""
     from grpo_cli.runs.group_rows import show_group
 
     found, key = looked_at(given), given.get("show")
     if "format" in given:
-        _table(found if key is None else found.holding(key), given)
+        _table(found, given)
     elif given.get("json"):
-        group = None if key is None else show_group(found.holding(key), key)
+        group = None if key is None else show_group(found, key)
         show(given, replace(found.facts, show=group), "inspect.render")
     elif key is not None:
         from grpo_cli.render import inspect as view
 
-        view.render_group(show_group(found.holding(key), key, view.ROWS), screen())
+        view.render_group(show_group(found, key, view.ROWS), screen())
     else:
-        show(given, found.facts, "inspect.render", browse=_browse(given, found.facts), asked=given)
+        show(given, found.facts, "inspect.render", browse=_browse(given), asked=given)
     return found.facts
 
 
-def _browse(given: Given, facts: Inspected | InspectedParts) -> str:
-    """The command that shows the texts of these rows; empty for standard input and for parts."""
-    if "-" in given["inputs"] or isinstance(facts, InspectedParts):
+def _browse(given: Given) -> str:
+    """The command that shows the texts of these rows; empty for standard input."""
+    if "-" in given["inputs"]:
         return ""
     here = {"by", "color", "config", "debug", "quiet", "sort"}
     same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
     return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
 
 
-def looked_at(given: Given, **more: Any) -> Inspection | Parted:
-    """Read the files and look at them, at each part with --plan-by; `more` are further fields of the job."""
+def looked_at(given: Given, **more: Any) -> Inspection:
+    """Read the files and look at them; `more` are further fields of the job."""
     if given.get("rescored") == "-" in given["inputs"]:
         raise UsageError("both runs are read from standard input", "only one of them can be")
     if "before" in given:
@@ -133,7 +132,7 @@ def refuse_without_runs(given: Given) -> None:
 
 def _rescored(given: Given, *, whole: bool) -> Inspected | None:
     """Show what another reward of the same rollouts changes; return the facts of an inspection if `whole`."""
-    found = cast("Inspection", looked_at(given, whole=whole))
+    found = looked_at(given, whole=whole)
     said = cast("Rescored", found.beside)
     if "format" in given:
         from grpo_cli.render.rescored import markdown
@@ -144,7 +143,7 @@ def _rescored(given: Given, *, whole: bool) -> Inspected | None:
     return found.described
 
 
-def _table(found: Inspection | Parted, given: Given) -> None:
+def _table(found: Inspection, given: Given) -> None:
     """Write the one table that --format names to standard output."""
     from grpo_cli.render import inspect as view
 

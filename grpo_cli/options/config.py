@@ -14,7 +14,7 @@ from grpo_cli.errors import DataError, UsageError, reason
 from grpo_cli.files.kept import note
 from grpo_cli.options.meant import unknown_option
 from grpo_cli.options.resolve import FORMULA, Given, normalized, refuse_twice, settings
-from grpo_cli.options.table import EVERY, OPTIONS, OUTPUT, PAIRS, PROMPTS, SFT, TOKENS, WEIGHTS, Option
+from grpo_cli.options.table import BY_VALUE, EVERY, OPTIONS, OUTPUT, PAIRS, PROMPTS, SFT, TOKENS, WEIGHTS, Option
 from grpo_cli.schemas.table import schemas
 
 LARGEST_CONFIG: Final = 1 << 20  # a file of more bytes is refused
@@ -107,9 +107,11 @@ def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str,
 
     A preset, method or formula that is given replaces those of the file.
     """
-    if "plan_by" in config and "plan_by" not in takes and "scale" in takes:  # one plan on all rows is another result
-        hint = "use another config file; add --no-config"
-        raise UsageError(f"{file} sets plan-by, and this command computes one plan on all rows", hint)
+    if (
+        {*BY_VALUE} & {*config} and "plan_by" not in takes and "scale" in takes
+    ):  # one plan on all rows is another result
+        wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
+        raise UsageError(wrong, "use another config file; add --no-config")
     config = _for_command(config, given, takes)
     is_same_method = "method" in given and given["method"] == config.get("method")
     if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):

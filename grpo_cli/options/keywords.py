@@ -75,8 +75,8 @@ class PlanKeywords(SharedKeywords, total=False):
     token_logprobs: Text
 
 
-class CompareKeywords(PlanKeywords, total=False):
-    """Of `compare`."""
+class AuditKeywords(PlanKeywords, total=False):
+    """Of `audit` and `compare`."""
 
     reward_shift: Number
     reward_scale: Number
@@ -88,16 +88,11 @@ class CompareKeywords(PlanKeywords, total=False):
     overlong: Numbers
 
 
-class AuditKeywords(CompareKeywords, total=False):
-    """Of `audit`."""
-
-    plan_by: Text
-    plans: Several
-
-
 class ComputeKeywords(AuditKeywords, total=False):
     """Of `compute` and `advantages`."""
 
+    plan_by: Text
+    plans: Several
     per_token: Switch
     distill: Number
     tokens: Text
@@ -118,8 +113,6 @@ class InspectKeywords(PlanKeywords, total=False):
     old_token_logprobs: Text
     token_entropy: Text
     pass_at: Text
-    plan_by: Text
-    plans: Several
 
 
 class SelectKeywords(SharedKeywords, total=False):
@@ -141,7 +134,7 @@ class SelectKeywords(SharedKeywords, total=False):
     seed: Whole
 
 
-class ExportKeywords(CompareKeywords, total=False):
+class ExportKeywords(AuditKeywords, total=False):
     """Of `export`."""
 
     prompt: Text

@@ -14,6 +14,7 @@ _RATIO: Final = "it changes the ratio in the loss and keeps the advantage of grp
 _SCALE: Final = (
     "to divide by a standard deviation, --scale group or --scale batch; --whiten sample standardises all advantages"
 )
+_ONE_VALUE: Final = "one value at a time: --rows \"COLUMN == 'VALUE'\""
 _SIZE: Final = "--group COL where a column names the prompt, else --group-size N"
 
 # An option, or "" for the names of the options themselves; a name as `_plain` writes it; what it means here.
@@ -31,6 +32,7 @@ MEANT: Final[Mapping[str, Mapping[str, str]]] = {
         "scalerewards": "TRL's scale_rewards is --scale: group (True), batch, or none (False)",
         "normadvbystdingrpo": "verl's norm_adv_by_std_in_grpo is --scale: group (True) or none (False)",
         **dict.fromkeys(("numgenerations", "nsamplesperprompt", "samplesperprompt", "numsamples", "rolloutn", "n"), _SIZE),
+        **dict.fromkeys(("planby", "plan", "plans"), _ONE_VALUE),
     },
 }  # fmt: skip
 

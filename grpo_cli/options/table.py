@@ -23,6 +23,7 @@ GROUPS: Final = "Groups and batches"
 REWARDS: Final = "Rewards"
 SHAPE: Final = "Shaping the reward"
 METHOD: Final = "Method"
+PLANS: Final = "A plan for each value of a column"
 DIVISOR: Final = "Divisor"
 SKIPPED: Final = "Groups without a gradient, small groups, singletons"
 POST: Final = "After the division"
@@ -213,6 +214,8 @@ _ROWS: Final = _of_panels({
         Option("expr", "Your own formula, for example '(reward - mean) / (std + epsilon)'.",
                metavar="SQL", sets="estimator.sql"),
         Several("set", "Set any field of the plan (--explain lists them).", metavar="PART.FIELD=VALUE"),
+    ),
+    PLANS: (
         Column("plan_by", "A separate plan for each value of a column, such as env_name: each value's rows are computed as in a separate run.",
                brief="A plan for each value of a column"),
         Several("plans", "Plan for one value of --plan-by, for example math:preset=trl-grpo,scale=batch; in a config file, a table [plan.math]. default:... is for all other values.",
@@ -407,17 +410,16 @@ _MORE: Final = _of_panels({
     ),
 })  # fmt: skip
 EVERY: Final[Mapping[str, Option]] = {row.name: row for row in (*_ROWS, *_MORE)}
-# A plan for each value: not for commands that compute one plan on all rows.
-BY_VALUE: Final = ("plan_by", "plans")
 # What each plan of --plan-by may set: the arithmetic. Keys, ids and extra columns are those of the input.
 OF_PART: Final = tuple(
-    row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets", *BY_VALUE}
+    row.name for row in _ROWS if (row.panel in PLAN or row.sets) and row.name not in {"map", "presets"}
 )
 # The options for a frame in memory: everything except files and messages.
-ON_FRAMES: Final = (*(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, ENGINE, MESSAGES}), "mask")
+ON_FRAMES: Final = (*(row.name for row in _ROWS if row.panel not in {INPUT, OUTPUT, PLANS, ENGINE, MESSAGES}), "mask")
 # What says which tokens get which advantage, with --mask.
 PER_TOKEN: Final = ("tokens", "prompt_tokens", "token_logprobs", "teacher_logprobs")
-COMPUTED: Final = (*ON_FRAMES, "per_token", "distill", *PER_TOKEN)
+BY_VALUE: Final = ("plan_by", "plans")
+COMPUTED: Final = (*ON_FRAMES, *BY_VALUE, "per_token", "distill", *PER_TOKEN)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------
@@ -481,7 +483,7 @@ _COMMANDS: Final = (
         "compute",
         "Compute advantages and add them to the file as a new column.",
         options=_options(
-            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES,
+            INPUT, OUTPUT, TOKENS, GROUPS, REWARDS, SHAPE, METHOD, PLANS, DIVISOR, SKIPPED, POST, ROLE, ENGINE, MESSAGES,
             without=("all", "old_token_logprobs", "token_entropy"),
         ),
         common=(
@@ -506,7 +508,7 @@ _COMMANDS: Final = (
         "browse",
         "Browse rollouts in the terminal: groups, rewards, advantages and texts, with sorting, filters and search.",
         options=_options(
-            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, *_READ, *_SHOWN, without=BY_VALUE,
+            "where", "sort", "show", "by", "prompt", "response", "messages", "text_column", *_ADVANTAGE, *_READ, *_SHOWN,
         ),
         common=(
             "preset", "method", "scale", *_GROUPED, *_REWARDED, "where", "sort", "show", "by", "text_column", "color",
@@ -544,7 +546,7 @@ _COMMANDS: Final = (
         "Export training data: best rows (SFT), preference pairs (DPO), weighted rows, prompts, tokens.",
         options=_options(
             EXPORT, SFT, "per_group", PAIRS, WEIGHTS, PROMPTS, TOKENS, "where", "before", "limit", "control", "holdout", "holdout_seed", "seed", "output", "force", SHAPE, *_ADVANTAGE,
-            *_READ, "fail_on", "json", "summary", *_SHOWN, without=(*BY_VALUE, "teacher_logprobs", "token_entropy"),
+            *_READ, "fail_on", "json", "summary", *_SHOWN, without=("teacher_logprobs", "token_entropy"),
         ),
         common=(
             "to", "prompt", "response", "messages", "where", "limit", "per_group", "best", "min_reward", "pairs", "min_margin", "weight",
@@ -569,7 +571,7 @@ _COMMANDS: Final = (
         "Compute several plans on the same rows and show where they differ.",
         options=_options(
             COMPARED, "output", "force", "in_place", "column", "replace", "dtype", *_ADVANTAGE, "config",
-            "no_config", "json", *_SHOWN, without=("preset", "method", "expr", *BY_VALUE),
+            "no_config", "json", *_SHOWN, without=("preset", "method", "expr"),
         ),
         common=(
             "compared_presets", "contenders", "write", "scale", *_GROUPED, "batch_by", *_REWARDED, "output", "force", "in_place", "json",

@@ -70,7 +70,7 @@ def read_parts(
 
     Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
     """
-    whole, of_parts = columns_of_parts(tables, parts, warn=warn, over=over)
+    whole, of_parts = _columns_of_parts(tables, parts, warn=warn, over=over)
     warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_without_rows(parts, whole.values[parts.column]))
     each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
     narrows, refused = [], list[DataError]()
@@ -91,8 +91,8 @@ def read_parts(
     return narrows, warnings
 
 
-def columns_of_parts(
-    tables: Sequence[Table], parts: PlanBy, *, warn: bool = True, over: OverTables = map
+def _columns_of_parts(
+    tables: Sequence[Table], parts: PlanBy, *, warn: bool, over: OverTables
 ) -> tuple[Columns, Iterator[Columns]]:
     """Read each column once: the columns of all rows, and those of each part, in order of first appearance.
 

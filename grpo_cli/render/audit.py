@@ -6,7 +6,7 @@ from typing import Final
 
 from rich.console import Console
 
-from grpo_cli.auditing.facts import Audited, AuditedParts, Claim, Differences
+from grpo_cli.auditing.facts import Audited, Claim, Differences
 from grpo_cli.engine.extra_columns import ROLES
 from grpo_cli.engine.presets import presets
 from grpo_cli.render import plan_text
@@ -18,22 +18,9 @@ TIES: Final = 8
 LABELS: Final = {"match": "match", "noise": "match", "few": "too few", "nothing": "nothing"}
 
 
-def render(facts: Audited | AuditedParts, console: Console) -> None:
-    """Print the result of an audit, or that of each part."""
-    sheet = Sheet(console)
-    if isinstance(facts, Audited):
-        _print(facts, sheet)
-        return
-    for part in facts.parts:
-        sheet.part(facts.plan_by, part.value)
-        _print(part, sheet)
-        sheet.blank()
-    sheet.warnings(facts.warnings)
-
-
-def _print(facts: Audited, sheet: Sheet) -> None:
-    """Print the answer first."""
-    match = facts.match
+def render(facts: Audited, console: Console) -> None:
+    """Print the result of an audit, the answer first."""
+    sheet, match = Sheet(console), facts.match
     if facts.claim is not None:
         sheet.row("claimed", _claim(facts.claim, facts.rows))
         sheet.blank()

@@ -38,14 +38,11 @@ from grpo_cli.stats.facts import STATISTICS, BinCounts, Distribution, marked_lin
 from grpo_cli.stats.inspection import (
     GROUP_FACTS,
     Inspected,
-    InspectedParts,
     Inspection,
     Listed,
-    Parted,
     RowLine,
     ShownGroup,
     key_columns,
-    with_value,
 )
 from grpo_cli.stats.off_policy import CLIP, NUMBERS, QUANTILES, TAILS, Drift, DriftTrend
 from grpo_cli.stats.trends import Trend, TrendLine, over_steps, thinned
@@ -76,23 +73,13 @@ SHARES: Final = frozenset(
 SPARKED: Final = ("mean", "group_std", "zero_variance", "length")
 
 
-def render(
-    facts: Inspected | InspectedParts, console: Console, browse: str = "", *, asked: Collection[str] = ()
-) -> None:
-    """Print all facts of an inspection, or of those of several parts.
+def render(facts: Inspected, console: Console, browse: str = "", *, asked: Collection[str] = ()) -> None:
+    """Print all facts of an inspection.
 
     `browse` is the command that shows the texts, `asked` has the options that were given. A table that they ask for comes last before the
     verdict, and the rest is in brief, unless it is asked for as well.
     """
     sheet = Sheet(console)
-    if isinstance(facts, InspectedParts):
-        sheet.rows([("input", file_list(facts.inputs))])
-        for part in facts.parts:
-            sheet.blank()
-            sheet.part(facts.plan_by, part.value)
-            render(part, console, asked=asked)
-        sheet.warnings(facts.warnings)
-        return
     full = "full" in asked or TABLES.isdisjoint(asked)
     asked_for = tuple(section for option, section in ASKED_FOR.items() if option in asked)
     for block in BLOCKS_OF_LINES if full else (*IN_BRIEF, asked_for):
@@ -440,14 +427,9 @@ TABLES: Final = {"by", *LISTS}
 
 
 def table(
-    found: Inspection | Parted, *, show: str | None, by: str | None, sort: str | None, top: int | None
+    inspection: Inspection, *, show: str | None, by: str | None, sort: str | None, top: int | None
 ) -> pl.DataFrame:
-    """The rows of a group if one is shown, else the trend that was asked for, else the groups; of parts below each other, with their values."""
-    frames = [with_value(part.narrow, _table(part, show, by, sort, top)) for part in found.parts]
-    return pl.concat(frames, how="diagonal_relaxed")
-
-
-def _table(inspection: Inspection, show: str | None, by: str | None, sort: str | None, top: int | None) -> pl.DataFrame:
+    """The rows of a group if one is shown, else the trend that was asked for, else the groups."""
     if show is not None:
         rows = show_group(inspection, show).rows
         heads = component_heads(list(rows[0].rewards), {*members(RowLine)} - {"rewards"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from grpo_cli.errors import DataError, UsageError
 from grpo_cli.options.resolve import Given, refuse_beside
@@ -26,7 +26,7 @@ class Job(inspect.Job):
     @classmethod
     def of(cls, given: Given, **more: Any) -> Self:
         """What options ask for; `more` are further fields."""
-        refuse_beside("before", given, "plan_by", "rescored", "rescored_column")
+        refuse_beside("before", given, "rescored", "rescored_column")
         job = super().of(given, draws=draws_of(given) or (), **more)
         if job.name in job.earlier:
             cure = f"give them names: --against NAME={job.earlier[job.name]}"
@@ -36,7 +36,7 @@ class Job(inspect.Job):
 
 def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Inspection:
     """Inspect the newest run, and compare the earlier ones with it."""
-    now = cast("Inspection", inspect.run(job, phase, workers))
+    now = inspect.run(job, phase, workers)
     runs = {name: _earlier(job, name, phase, workers) for name in job.earlier}
     table = compared({**runs, job.name: now}, job.draws)
     table = replace(table, trends={name: earlier.facts.by for name, earlier in runs.items()})
@@ -47,7 +47,7 @@ def _earlier(job: Job, name: str, phase: Phase, workers: Workers) -> Inspection:
     """An earlier run, read like the newest one."""
     path = job.earlier[name]
     try:
-        return cast("Inspection", inspect.run(replace(job, inputs=[path], before=()), phase, workers))
+        return inspect.run(replace(job, inputs=[path], before=()), phase, workers)
     except DataError as error:
         if path not in error.message:
             error.inside(f"--against {name}")

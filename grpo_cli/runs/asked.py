@@ -183,7 +183,7 @@ def plan_by_of(given: Given) -> PlanBy | None:
 def claim_of(given: Given) -> Plan | None:
     """The plan that is claimed to have made the advantages of a file; None without an option about the arithmetic."""
     arithmetic = any(not key.startswith(("rewards.", "shape.")) for key in settings(given))
-    return plan_of(given) if arithmetic or {"preset", "plans"} & {*given} else None
+    return plan_of(given) if arithmetic or "preset" in given else None
 
 
 def shape_of(given: Given) -> Sequence[ShapeOp]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,13 +13,11 @@ import polars as pl
 
 from grpo_cli.auditing.audit import GATES, audit, gates, no_advantages, what_is_read
 from grpo_cli.auditing.candidates import Said
-from grpo_cli.auditing.facts import Audited, AuditedPart, AuditedParts
+from grpo_cli.auditing.facts import Audited
 from grpo_cli.auditing.trial import FLOAT32_ERROR
-from grpo_cli.engine.plan import OTHERS
 from grpo_cli.errors import DataError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, parts_of, refuse_without_effect, weights_of
-from grpo_cli.read.build_table import PlanBy, columns_of_parts
+from grpo_cli.options.resolve import Given, refuse_without_effect, weights_of
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
 from grpo_cli.read.layout import layout
@@ -41,21 +39,16 @@ class Job(OnFiles):
     column: str | None = None
     said: Said = field(default_factory=Said)
     gate: Filter | None = None
-    by: str = ""  # the column of --plan-by
-    parts: Mapping[str, Job] = field(default_factory=dict)  # the claim about each part
 
     @classmethod
     def of(cls, given: Given, **more: Any) -> Job:
         """The job of these options; `more` are further fields."""
-        parts = {name: cls(binding=binding_of(own), said=said_of(own)) for name, own in parts_of(given).items()}
         return made(
             cls,
             given,
             gate=condition_of(given, "fail_on", GATES),
             binding=binding_of(given),
-            said=Said() if parts else said_of(given),
-            by=given.get("plan_by", ""),
-            parts=parts,
+            said=said_of(given),
             **more,
         )
 
@@ -69,7 +62,7 @@ def said_of(given: Given) -> Said:
     )
 
 
-def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Audited | AuditedParts:
+def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Audited:
     """Audit the files, which the workers read; return the facts, which a gate error carries as well."""
     phase("reading")
     tables, skipped = job.opened(workers.over_far)
@@ -82,29 +75,20 @@ def audited(
     phase: Phase = lambda *_: None,
     over: OverTables = map,
     skipped: Sequence[str] = (),
-) -> Audited | AuditedParts:
+) -> Audited:
     """The facts of these tables, which `over` reads, if the gate lets them pass; `skipped` warns of files left out."""
-    facts = (_of_parts if job.by else _of_all)(job, tables, phase, over)
-    facts = replace(facts, warnings=[*facts.warnings, *skipped])
-    if job.gate is not None:
-        job.gate.check(gates, facts)
-    return facts
-
-
-def _of_all(job: Job, tables: Sequence[Table], phase: Phase, over: OverTables) -> Audited:
     column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
     columns = read_columns(choose(layout(tables, binding), job.said.plan), over)
     logged = _logged_in(tables, column, job, over)
-    return _audited(job, columns, logged, phase)
-
-
-def _audited(job: Job, columns: Columns, logged: pl.Series, phase: Phase) -> Audited:
     job.said.plan.refuse_distill("an audit of one advantage a row")
     trained = _trained(columns, logged)
     facts = audit(trained, job.binding, logged, job.said, phase)
+    facts = replace(facts, warnings=[*facts.warnings, *skipped])
     if rest := columns.height - trained.height:
         note = f"left out {rest:,} rows of groups that have not been trained on, or not whole"
         facts = replace(facts, notes=[*facts.notes, note])
+    if job.gate is not None:
+        job.gate.check(gates, facts)
     return facts
 
 
@@ -119,28 +103,6 @@ def _trained(columns: Columns, logged: pl.Series) -> Columns:
     of_group = pl.select(group=group(columns, columns.request.rule).coded.codes, known=known, waits=scored & ~known)
     whole = of_group.select((pl.col("known").any() & ~pl.col("waits").any()).over("group")).to_series()
     return columns.at(whole.arg_true().to_numpy()) if whole.any() else columns
-
-
-def _of_parts(job: Job, tables: Sequence[Table], phase: Phase, over: OverTables) -> AuditedParts:
-    """The facts of each part; without claims, the formula of every value is searched."""
-    jobs, plans, column = job.parts or {OTHERS: job}, {}, ""
-    for name, part in jobs.items():
-        column, binding = what_is_read(column_names(tables), part.binding, job.column, tables[0])
-        plans[name] = part.said.plan, binding
-    parts = PlanBy(column=job.by, plans=plans)
-    _, each = columns_of_parts(tables, parts, over=over)
-    logged = _logged_in(tables, column, job, over)
-    found = []
-    for columns in each:
-        value = columns.request.value
-        try:
-            own = _audited(jobs[parts.name(value)], columns, logged, phase)
-        except DataError as error:
-            error.inside(f"{job.by} = {value}")
-            raise
-        found.append(AuditedPart(value=value, **vars(own)))
-    first = found[0]
-    return AuditedParts(version=first.version, inputs=first.inputs, plan_by=job.by, parts=found, warnings=[])
 
 
 def _logged_in(tables: Sequence[Table], name: str, job: Job, over: OverTables) -> pl.Series:

@@ -108,9 +108,8 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
     of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
     each = enumerate(zip(each_rows, prompts, truths, sizes, strict=True))
-    head = f"{inspection.value}: " if inspection.head else ""
     return GroupTable(
-        says=head + _caption(len(inspection.groups), len(codes), len(conversations)),
+        says=_caption(len(inspection.groups), len(codes), len(conversations)),
         columns=[*columns],
         keys=[cut(group.key, max(LABEL, min(LONGEST, KEYS // max(len(groups), 1)))) for group in groups],
         lines=[*zip(*columns.values(), strict=True)],
@@ -123,39 +122,14 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
 
 
 def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
-    """What says which groups these are: labels, numbers, the value of --plan-by and the step."""
-    narrow, by, step = inspection.narrow, inspection.narrow.request.by, inspection.columns.get("by")
+    """What says which groups these are: labels, numbers and the step."""
+    narrow, step = inspection.narrow, inspection.columns.get("by")
     columns: dict[str, Sequence[Any]] = {"key": Labels(narrow)(codes.tolist(), LABEL)}
     columns["number"] = (codes + 1).tolist()
-    own = {"label", "number", *GROUP_FACTS}
-    if by and by not in own:
-        columns[by] = [inspection.value] * len(codes)
-    if inspection.by is not None and step is not None and step not in {*own, by}:
+    if inspection.by is not None and step is not None and step not in {"label", "number", *GROUP_FACTS}:
         values = inspection.by.gather(narrow.groups.first.gather(codes)).to_list()
         columns[step] = [v if isinstance(v, (int, float, str, NoneType)) else str(v) for v in values]
     return columns
-
-
-def joined(tables: Sequence[GroupTable]) -> GroupTable:
-    """The tables of several parts as one, with the columns of all."""
-    if len(tables) == 1:
-        return tables[0]
-
-    def aligned(names: Sequence[str], own: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        return [[*map(dict(zip(own, line, strict=True)).get, names)] for line in lines]
-
-    columns = list(dict.fromkeys(name for table in tables for name in table.columns))
-    heads = list(dict.fromkeys(name for table in tables for name in table.heads))
-    return GroupTable(
-        says="; ".join(table.says for table in tables),
-        columns=columns,
-        keys=[key for table in tables for key in table.keys],
-        lines=[line for table in tables for line in aligned(columns, table.columns, table.lines)],
-        heads=heads,
-        rows=[
-            replace(group, lines=aligned(heads, table.heads, group.lines)) for table in tables for group in table.rows
-        ],
-    )
 
 
 def component_heads(names: Sequence[str], others: Collection[str]) -> dict[str, str]:

@@ -13,14 +13,14 @@ import numpy as np
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged, UsageError
 from grpo_cli.options.conditions import Filter
-from grpo_cli.options.resolve import Given, plan_of, refuse_beside
-from grpo_cli.read.build_table import PlanBy, read, read_parts
+from grpo_cli.options.resolve import Given, plan_of
+from grpo_cli.read.build_table import read
 from grpo_cli.read.layout import layout
 from grpo_cli.read.tables import Binding, FileTable, OverTables, Table, column_names, refuse_changed, size_of
 from grpo_cli.read.token_numbers import reduced
-from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made, plan_by_of
+from grpo_cli.runs.asked import OnFiles, binding_of, condition_of, made
 from grpo_cli.runs.progress import HERE, Workers
-from grpo_cli.stats.inspection import Inspection, Parted, View, score_groups, what_is_read, with_facts
+from grpo_cli.stats.inspection import Inspection, View, score_groups, what_is_read, with_facts
 from grpo_cli.stats.off_policy import OffPolicy, off_policy
 from grpo_cli.stats.verdicts import with_other, with_verdicts
 from grpo_cli.write.outputs import refuse_path
@@ -40,7 +40,6 @@ class Job(OnFiles):
     """Which files to inspect, and what to show of them."""
 
     plan: Plan = field(default_factory=Plan)
-    parts: PlanBy | None = None  # --plan-by: its plans replace `plan`
     view: View = field(default_factory=View)
     where: Filter | None = None  # only these groups
     report: Path | None = None  # the caller writes it; the path is checked before anything is read
@@ -51,19 +50,16 @@ class Job(OnFiles):
     @classmethod
     def of(cls, given: Given, **more: Any) -> Self:
         """What options ask for; `more` are further fields."""
-        parts, other = plan_by_of(given), None
-        for name in ("rescored", "rescored_column"):
-            if name in given:
-                refuse_beside(name, given, "plan_by")
-                from grpo_cli.runs.rescored import Other  # what few runs need is loaded when they do
+        other = None
+        if {"rescored", "rescored_column"} & {*given}:
+            from grpo_cli.runs.rescored import Other  # what few runs need is loaded when they do
 
-                other = Other.of(given)
+            other = Other.of(given)
         return made(
             cls,
             given,
-            plan=plan_of(given) if parts is None else Plan(),
+            plan=plan_of(given),
             binding=binding_of(given),
-            parts=parts,
             view=view_of(given, by_steps=more.get("report") is not None, trend=True),
             where=condition_of(given, "where"),
             other=other,
@@ -71,8 +67,8 @@ class Job(OnFiles):
         )
 
 
-def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Inspection | Parted:
-    """Inspect the files, which the workers read, or each part of their rows with --plan-by; nothing is written."""
+def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Inspection:
+    """Inspect the files, which the workers read; nothing is written."""
     phase("reading")
     tables, skipped = job.opened(workers.over_far)
     others = _others(job, workers)
@@ -85,9 +81,8 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> In
     found = found.read_from(names, skipped)
     if job.other is None:
         return found
-    whole = cast("Inspection", found)  # not of parts
-    two = cast("Rescored", whole.beside)
-    return replace(whole, beside=replace(two, inputs=names, warnings=[*two.warnings, *skipped]))
+    two = cast("Rescored", found.beside)
+    return replace(found, beside=replace(two, inputs=names, warnings=[*two.warnings, *skipped]))
 
 
 def _others(job: Job, workers: Workers) -> list[FileTable]:
@@ -136,13 +131,11 @@ def other_runs(job: OnFiles, plan: Plan) -> list[Inspection]:
 
 def looked_at(
     job: Job, tables: Sequence[Table], others: Sequence[Table], size: float, *, over: OverTables = map
-) -> Inspection | Parted:
+) -> Inspection:
     """Inspect these tables, which have `size` bytes; `others` have the other reward, unless it is a column of these."""
     view = with_duplicates(job.view, size)
     if job.where is not None:
         view = replace(view, named=job.where.names)
-    if job.parts is not None:
-        return _of_parts(tables, job.parts, view, job.where, over)
     if job.other is None:
         inspection = scored(tables, job.binding, job.plan, view, over=over)
         inspection = kept(inspection, job.where)
@@ -156,27 +149,6 @@ def looked_at(
         two = replace(two, warnings=[*dict.fromkeys([*two.warnings, *inspection.facts.warnings])])
         return with_other(inspection, two, two.verdict, two.warnings)
     return replace(inspection, beside=two)
-
-
-def _of_parts(tables: Sequence[Table], parts: PlanBy, view: View, where: Filter | None, over: OverTables) -> Parted:
-    """Read what all plans and the view need, and inspect each part; parts in which no group meets `where` are left out."""
-    names, columns = column_names(tables), {}
-    plans: dict[str, tuple[Plan, Binding]] = {}
-    for name, (plan, binding) in parts.plans.items():
-        carrying, stopping_nowhere, columns[name] = what_is_read(names, binding, plan, view)
-        plans[name] = stopping_nowhere, carrying
-    narrows, warnings = read_parts(tables, replace(parts, plans=plans), over=over)
-    found, refusals = [], list[DataError]()
-    for narrow in narrows:
-        inspection = score_groups(narrow, narrow.plan, columns[parts.name(narrow.request.value)])
-        try:
-            found.append(with_verdicts(described(kept(inspection, where), view, over)))
-        except DataError as error:
-            error.inside(inspection.head)
-            refusals.append(error)
-    if not found:
-        raise refusals[0]
-    return Parted.of(found, [*warnings, *(refusal.message for refusal in refusals)])
 
 
 def kept(inspection: Inspection, where: Filter | None) -> Inspection:

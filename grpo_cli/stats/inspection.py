@@ -15,12 +15,11 @@ import polars as pl
 from grpo_cli.engine.group_stats import finite_means, finite_stds, group_extremes
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.score import Scored, Status, score
-from grpo_cli.errors import DataError, UnknownName, UsageError
+from grpo_cli.errors import UnknownName
 from grpo_cli.read import known_names
 from grpo_cli.read.group_keys import encode, spanning
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.tables import Binding
-from grpo_cli.read.texts import code_of
 from grpo_cli.stats import correlations, difficulty, facts
 from grpo_cli.stats.correlations import Lengths
 from grpo_cli.stats.difficulty import AtSize, Difficulty, Spread
@@ -157,28 +156,6 @@ def gates(found: Inspected) -> dict[str, Number]:
     return facts.measured(found, facts.REWARD_GATES) | drift
 
 
-class InspectedPart(Inspected):
-    """The statistics of the rows with one value of --plan-by."""
-
-    NOT_SHOWN = NOT_SHOWN | {"inputs", "config", "show"}
-
-
-@dataclass(frozen=True)
-class InspectedParts:
-    """The result of `inspect --plan-by`; `show` is present with --show."""
-
-    version: Literal[1]
-    plan_by: str
-    rows: int
-    rollouts: int
-    groups: int
-    parts: Sequence[InspectedPart]
-    warnings: Sequence[str]
-    inputs: Sequence[str]
-    config: str | None = None
-    show: ShownGroup | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What to show in addition to what is always shown."""
@@ -237,26 +214,6 @@ class Inspection:
         return rows.with_columns(length, self.groups["mean"].gather(rows["group"]).alias(".mean"))
 
     @property
-    def parts(self) -> Sequence[Inspection]:
-        """Itself: all rows are one part."""
-        return (self,)
-
-    @property
-    def value(self) -> str:
-        """The value of --plan-by in these rows; empty without it."""
-        return self.narrow.request.value
-
-    @property
-    def head(self) -> str:
-        """Which part of the rows this is, in words; empty if it is all rows."""
-        request = self.narrow.request
-        return f"{request.by} = {request.value}" if request.by else ""
-
-    def holding(self, _: str) -> Inspection:
-        """Itself, as in `Parted.holding`."""
-        return self
-
-    @property
     def by(self) -> pl.Series | None:
         """The trend column, row by row; None if there is none."""
         name = self.columns.get("by")
@@ -264,46 +221,6 @@ class Inspection:
             return None
         of_file = name == FILE and FILE not in self.narrow.carried
         return self.narrow.files() if of_file else self.narrow.carried[name]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parted:
-    """The inspections of the parts of --plan-by; `facts` has the facts of each part, and totals."""
-
-    parts: Sequence[Inspection]
-    facts: InspectedParts
-
-    @classmethod
-    def of(cls, parts: Sequence[Inspection], warnings: Sequence[str]) -> Parted:
-        """The parts, which have facts, and totals."""
-        each = [InspectedPart(**vars(part.facts)) for part in parts]
-        found = InspectedParts(
-            version=facts.VERSION,
-            plan_by=parts[0].narrow.request.by,
-            **{name: sum(getattr(part, name) for part in each) for name in ("rows", "rollouts", "groups")},
-            parts=each,
-            warnings=warnings,
-            inputs=(),
-        )
-        return cls(parts=parts, facts=found)
-
-    def read_from(self, inputs: Sequence[str], warnings: Sequence[str]) -> Self:
-        """The parts of these files, with further warnings."""
-        return replace(self, facts=replace(self.facts, inputs=inputs, warnings=[*self.facts.warnings, *warnings]))
-
-    def holding(self, key: str) -> Inspection:
-        """The part with the group that --show names."""
-        if key.startswith("#"):
-            raise UsageError(f"--show {key} is a group of each part", "give the key of a group")
-        refusals = []
-        for part in self.parts:
-            try:
-                code_of(part.narrow, key)
-            except DataError as error:
-                refusals.append(error)
-            else:
-                return part
-        raise refusals[0]
 
 
 def what_is_read(
@@ -371,14 +288,6 @@ def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[G
 def key_columns(narrow: Narrow, facts: Collection[str]) -> list[pl.Series]:
     """The columns of the key, a line per group; a name that is also the name of a fact gets the prefix `key.`."""
     return [key.alias(f"key.{key.name}") if key.name in facts else key for key in narrow.key.get_columns()]
-
-
-def with_value(narrow: Narrow, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the value of --plan-by as its first column, unless it has a column of that name."""
-    request = narrow.request
-    if not request.by or request.by in frame.columns:
-        return frame
-    return pl.DataFrame([pl.Series(request.by, [request.value] * len(frame), pl.String), *frame.get_columns()])
 
 
 # --- columns -----------------------------------------------------------------------------------------------

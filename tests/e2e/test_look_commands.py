@@ -54,7 +54,7 @@ def test_the_command_that_shows_the_texts_names_the_file() -> None:
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
 
 
-@pytest.mark.parametrize("words", ["inspect .", "compare . -m grpo -m rloo", "audit .", "audit . --plan-by env"])
+@pytest.mark.parametrize("words", ["inspect .", "compare . -m grpo -m rloo", "audit ."])
 def test_own_outputs_in_a_folder_are_skipped_with_a_warning(
     words: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from grpo_cli.auditing.facts import Audited, AuditedParts
+from grpo_cli.auditing.facts import Audited
 from grpo_cli.choosing.groups import Selected
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
@@ -18,7 +18,7 @@ from grpo_cli.runs.compute_files import Facts, FactsOfParts
 from grpo_cli.runs.export import Exported
 from grpo_cli.stats.compare import Compared
 from grpo_cli.stats.document import members
-from grpo_cli.stats.inspection import Inspected, InspectedParts
+from grpo_cli.stats.inspection import Inspected
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
 
@@ -142,12 +142,12 @@ class VerifyDocument(TypedDict):
 DOCUMENTS: Mapping[str, Mapping[str, Any]] = {
     "compute": {"compute": Facts, "compute-parts": FactsOfParts},
     "inspect": {
-        "inspect": Inspected, "inspect-parts": InspectedParts,
+        "inspect": Inspected,
         "inspect-runs": Runs, "inspect-rescored": Rescored,
     },
     "select": {"select": Selected},
     "export": {"export": Exported},
-    "audit": {"audit": Audited, "audit-parts": AuditedParts},
+    "audit": {"audit": Audited},
     "compare": {"compare": Compared},
     "methods": {"methods": list[Method], "methods-one": Method},
     "presets": {"presets": list[Preset], "presets-one": Preset},

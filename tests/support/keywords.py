@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args, get_origin
 
 from grpo_cli import api
-from grpo_cli.options.table import BY_VALUE, COMPUTED, EVERY, ON_FRAMES
+from grpo_cli.options.table import COMPUTED, EVERY, ON_FRAMES
 from tests.unit.test_rooms import PACKAGE
 
 KINDS = {bool: "Switch", int: "Whole", float: "Number", str: "Text"}
@@ -36,16 +36,14 @@ def generated() -> str:
     export = keywords(api.EXPORTED, api.EXPORT_KEYWORDS)
     shared = _common(compute, inspect, select, export)
     plan = _common(compute, inspect, export)
-    compare = {name: kind for name, kind in audit.items() if name not in BY_VALUE}
     classes = [
         _class("SharedKeywords(TypedDict, total=False)", "Every function takes them.", shared),
         _class("PlanKeywords(SharedKeywords, total=False)", "All but `select` take them.", _without(plan, shared)),
-        _class("CompareKeywords(PlanKeywords, total=False)", "Of `compare`.", _without(compare, plan)),
-        _class("AuditKeywords(CompareKeywords, total=False)", "Of `audit`.", _without(audit, compare)),
+        _class("AuditKeywords(PlanKeywords, total=False)", "Of `audit` and `compare`.", _without(audit, plan)),
         _class("ComputeKeywords(AuditKeywords, total=False)", "Of `compute` and `advantages`.", _without(compute, audit)),
         _class("InspectKeywords(PlanKeywords, total=False)", "Of `inspect` and `report`.", _without(inspect, plan)),
         _class("SelectKeywords(SharedKeywords, total=False)", "Of `select`.", _without(select, shared)),
-        _class("ExportKeywords(CompareKeywords, total=False)", "Of `export`.", _without(export, compare)),
+        _class("ExportKeywords(AuditKeywords, total=False)", "Of `export`.", _without(export, audit)),
         _class("AddKeywords(TypedDict, total=False)", "Of `add_columns`.", keywords(api.ADDED, api.ADD_KEYWORDS)),
     ]  # fmt: skip
     return "\n\n".join([HEAD, *classes])

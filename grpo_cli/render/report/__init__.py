@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from grpo_cli import __version__
 from grpo_cli.errors import UsageError, printable
 from grpo_cli.files.atomic import replacing
-from grpo_cli.render.figures import Figure, figures
+from grpo_cli.render.figures import figures
 from grpo_cli.render.text import count, listing
 from grpo_cli.runs import group_rows
-from grpo_cli.stats.inspection import Inspection, Parted
+from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.rescored import Rescored
 from grpo_cli.stats.runs import Runs
-
-if TYPE_CHECKING:
-    from grpo_cli.render.report.page import Section
 
 WRAPPED: Final = 130  # characters of a line over the charts of a picture
 UNENCODED: Final = "backslashreplace"  # half a surrogate pair becomes its escape, as in a text of JSON
@@ -28,7 +24,7 @@ MOST: Final = 3_000_000  # a page has at most about this many bytes
 KINDS: Final = ("html", "png", "svg", "pdf")
 
 
-def write_report(inspection: Inspection | Parted, given: Mapping[str, Any], target: Path, command: str = "") -> int:
+def write_report(inspection: Inspection, given: Mapping[str, Any], target: Path, command: str = "") -> int:
     """Draw the figures and write them as the suffix of `target` says; give the number of bytes. A page names the command."""
     kind = kind_of(target)
     is_page = kind == "html"
@@ -46,66 +42,41 @@ def kind_of(target: Path) -> str:
     return kind
 
 
-def _sections(inspection: Inspection | Parted) -> list[Section]:
-    """Each part with its figures, which name it where there are several."""
-    sections = list[tuple[Inspection, list[Figure]]]()
-    for at, part in enumerate(inspection.parts):
-        drawn = figures(part)
-        if part.head:
-            head = printable(part.head)
-            drawn = [replace(one, name=f"{one.name}-{at}", title=f"{head}: {one.title}") for one in drawn]
-        sections.append((part, drawn))
-    return [*sections]
-
-
-def cell_of(inspection: Inspection | Parted, groups: str) -> str:
-    """What a notebook shows; `groups` is their table."""
-    from grpo_cli.render.report.page import cell
-
-    return cell(_sections(inspection), groups)
-
-
-def page_of(inspection: Inspection | Parted, command: str = "") -> str:
+def page_of(inspection: Inspection, command: str = "") -> str:
     """The page, with fewer groups and shorter texts if it were too large."""
     from grpo_cli.render.report.page import page
 
-    parts = inspection.parts
-    drawn = _sections(inspection)
-    most, text = group_rows.GROUPS // len(parts), group_rows.TEXT // len(parts)
+    drawn = figures(inspection)
+    most, text = group_rows.GROUPS, group_rows.TEXT
     while True:
-        tables = [group_rows.report_groups(part, most=most, text=text) for part in parts]
-        groups = group_rows.joined(tables)
-        html = page(drawn, groups, inspection.facts, _title(inspection), _origin(inspection, command))
+        groups = group_rows.report_groups(inspection, most=most, text=text)
+        html = page(inspection, drawn, groups, _title(inspection), _origin(inspection, command))
         if len(html.encode(errors=UNENCODED)) < MOST or most <= 1:
             return html
         most, text = most // 2, text // 2
 
 
-def picture_of(inspection: Inspection | Parted, kind: str) -> bytes:
+def picture_of(inspection: Inspection, kind: str) -> bytes:
     """The figures as png, svg or pdf."""
     from grpo_cli.render.report.charts import picture
     from grpo_cli.render.report.page import tiles
 
     rows = f"{count(inspection.facts.rows, 'row')} in {count(inspection.facts.groups, 'group')}"
     rows += "".join(f", {other}" for other in _others(inspection))
-    sections = _sections(inspection)
-    lines = [rows]
-    for part, _ in sections:
-        says = f"{part.head}: " * bool(part.head) + part.facts.verdicts[0]
-        numbers = " · ".join(f"{words} {value}" for words, value in tiles(part).items())
-        lines += [*wrap(says, WRAPPED), numbers]
-    return picture([figure for _, drawn in sections for figure in drawn], _title(inspection), lines, kind)
+    numbers = " · ".join(f"{words} {value}" for words, value in tiles(inspection).items())
+    lines = [rows, *wrap(inspection.facts.verdicts[0], WRAPPED), numbers]
+    return picture(figures(inspection), _title(inspection), lines, kind)
 
 
-def _title(inspection: Inspection | Parted) -> str:
+def _title(inspection: Inspection) -> str:
     """The inputs, and with --against or --old-rewards those of the other run or reward."""
     names = [printable(name) for name in inspection.facts.inputs if name != "-"]
     return " ".join([f"Rewards of {listing(names)}" if names else "Rewards", *_others(inspection)])
 
 
-def _others(inspection: Inspection | Parted) -> list[str]:
+def _others(inspection: Inspection) -> list[str]:
     """The other run or reward, if any."""
-    beside = inspection.parts[0].beside
+    beside = inspection.beside
     if isinstance(beside, Runs):
         return [f"against {listing([printable(run.name) for run in beside.runs[:-1]])}"]
     if isinstance(beside, Rescored):
@@ -113,10 +84,9 @@ def _others(inspection: Inspection | Parted) -> list[str]:
     return []
 
 
-def _origin(inspection: Inspection | Parted, command: str) -> str:
+def _origin(inspection: Inspection, command: str) -> str:
     """The command, the version, and when the files were last written."""
-    tables = inspection.parts[0].narrow.tables
-    times = [t.source.pin.mtime_ns for t in tables if t.source.pin.mtime_ns]
+    times = [t.source.pin.mtime_ns for t in inspection.narrow.tables if t.source.pin.mtime_ns]
     ends = (min(times), max(times)) if times else ()
     days = dict.fromkeys(f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M}" for ns in ends)
     written = f"files of {' to '.join(days)} UTC" if days else ""

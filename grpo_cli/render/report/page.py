@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import vl_convert
 
-from grpo_cli.render.figures import Figure
+from grpo_cli.render.figures import Figure, figures
 from grpo_cli.render.report.charts import SHADES, chart, picture
 from grpo_cli.render.text import count, number
 from grpo_cli.runs.group_rows import GroupTable
 from grpo_cli.stats.document import document
-from grpo_cli.stats.inspection import Inspected, InspectedParts, Inspection
+from grpo_cli.stats.inspection import Inspection
 from grpo_cli.stats.verdicts import percent
 from grpo_cli.values.key_text import cut
 
@@ -26,18 +26,11 @@ KEY: Final = 60  # the table of a chart shows this many characters of a key
 INPUTS: Final = 3  # the subtitle names at most this many inputs
 CELL_FIGURES: Final = 2  # figures in a cell of a notebook
 
-Section = tuple[Inspection, Sequence[Figure]]  # all rows, or a part, and its figures
 
-
-def page(
-    parts: Sequence[Section],
-    groups: GroupTable,
-    facts: Inspected | InspectedParts,
-    title: str,
-    origin: str = "",
-) -> str:
-    """The whole page. `groups` are those of the table with their rows, the `facts` those of all parts."""
-    charts = {figure.name: _specification(figure) for _, figures in parts for figure in figures}
+def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, title: str, origin: str) -> str:
+    """The whole page. `groups` are those of the table with their rows."""
+    facts = inspection.facts
+    charts = {figure.name: _specification(figure) for figure in drawn}
     data = {"charts": charts, "groups": document(groups), "total": facts.groups}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
@@ -51,51 +44,31 @@ def page(
         script=_part("page.js"),
         library=_library(),
         subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
-        parts="".join(map(_section, parts)),
-        details="".join(_figure(figure) for _, figures in parts for figure in figures if figure.more),
+        meaning=_meaning(inspection),
+        figures="".join(_figure(figure) for figure in drawn if not figure.more),
+        details="".join(_figure(figure) for figure in drawn if figure.more),
         shown=html.escape(groups.says),
         data=encoded.replace("<", "\\u003c"),
-        notes="".join(f"<li>{html.escape(note)}</li>" for note in _notes(parts, facts)),
+        notes="".join(f"<li>{html.escape(note)}</li>" for note in (*facts.notes, *facts.warnings)),
     )
 
 
-def cell(sections: Sequence[Section], groups: str) -> str:
-    """What a notebook shows of each part: the verdict, its numbers and its first two figures; then the table of groups."""
-    drawn = [
-        _meaning(part) + picture(figures[:CELL_FIGURES], "", [], "svg").decode(errors="replace")
-        for part, figures in sections
-    ]
+def cell(inspection: Inspection, groups: str) -> str:
+    """What a notebook shows: the verdict, its numbers, the first two figures, and the table of `groups`."""
+    drawn = picture(figures(inspection)[:CELL_FIGURES], "", [], "svg").decode(errors="replace")
     tiles_in_a_row = ".tiles { display: flex; flex-wrap: wrap; gap: 1.5em } .tiles dd { margin: 0; font-weight: bold }"
-    return f"<style>{tiles_in_a_row}</style>{''.join(drawn)}{groups}"
+    return f"<style>{tiles_in_a_row}</style>{_meaning(inspection)}{drawn}{groups}"
 
 
-def _meaning(part: Inspection) -> str:
-    """What a section means, and its numbers."""
-    first, *others = map(html.escape, part.facts.verdicts)
+def _meaning(inspection: Inspection) -> str:
+    """The verdicts and the numbers."""
+    first, *others = map(html.escape, inspection.facts.verdicts)
     says = f'<p class="lead">{first}</p>' + (
         f"<ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>" if others else ""
     )
-    shown = "".join(f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>" for words, value in tiles(part).items())
-    head = f"<h2>{html.escape(part.head)}</h2>" if part.head else ""
-    return (
-        f'{head}<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
-    )
-
-
-def _section(section: Section) -> str:
-    """What a section means, its numbers and its figures."""
-    part, figures = section
-    drawn = "".join(_figure(figure) for figure in figures if not figure.more)
-    return f'{_meaning(part)}<section class="figures" aria-label="Figures">{drawn}</section>\n'
-
-
-def _notes(parts: Sequence[Section], facts: Inspected | InspectedParts) -> list[str]:
-    """Notes and warnings on reading, for each part and for all."""
-    notes = []
-    for part, _ in parts:
-        head = f"{part.head}: " if part.head else ""
-        notes += [head + note for note in (*part.facts.notes, *part.facts.warnings)]
-    return [*notes, *facts.warnings] if isinstance(facts, InspectedParts) else notes
+    numbers = tiles(inspection).items()
+    shown = "".join(f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>" for words, value in numbers)
+    return f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
 
 
 @cache
@@ -133,9 +106,9 @@ def _specification(figure: Figure) -> dict[str, Any]:
     return found
 
 
-def tiles(part: Inspection) -> dict[str, str]:
+def tiles(inspection: Inspection) -> dict[str, str]:
     """The numbers at the top."""
-    facts = part.facts
+    facts = inspection.facts
     zero, mean = facts.zero_variance.share, facts.reward.mean
     return {
         "groups": f"{facts.groups:,}",

@@ -187,22 +187,17 @@ def test_environments_of_a_known_layout_are_parts(tmp_path: Path) -> None:
 OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "config", "version"}
 
 
-@pytest.mark.parametrize("command", ["compute", "inspect"])
-def test_each_part_says_what_its_own_run_says(command: str) -> None:
+def test_each_part_says_what_its_own_run_says() -> None:
     rows, config = rollouts(), toml()
     write("all.jsonl", rows)
-    more = "--force" if command == "compute" else "--by step"
-    if command == "inspect":
-        Path(config).write_text(Path(config).read_text().replace('clip = "-1:1"\n', ""))
-    facts = facts_of(f"{command} all.jsonl --config {config} {SHARED} {more}")
+    facts = facts_of(f"compute all.jsonl --config {config} {SHARED}")
     assert facts["plan_by"] == "env_name"
     assert facts["rows"] == len(rows)
     assert [part["value"] for part in facts["parts"]] == list(dict.fromkeys(row["env_name"] for row in rows))
     for part in facts["parts"]:
         value = part["value"]
         write("one.jsonl", [row for row in rows if row["env_name"] == value])
-        plan = of_part(value).replace("--clip=-1:1", "") if command == "inspect" else of_part(value)
-        alone = facts_of(f"{command} one.jsonl {plan} {more}")
+        alone = facts_of(f"compute one.jsonl {of_part(value)} --force")
         # One plan of the file reads the length: there is no warning that this one does not.
         unread = "--length-column n is not read by this plan"
         alone["warnings"] = [line for line in alone["warnings"] if line != unread]
@@ -215,59 +210,40 @@ def test_each_part_says_what_its_own_run_says(command: str) -> None:
 def test_the_summary_names_each_part_before_what_it_says() -> None:
     write("all.jsonl", rollouts())
     config = toml()
-    for command in ("compute", "inspect"):
-        out = ran(f"{command} all.jsonl --config {config} {SHARED}").out
-        heads = [line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("part ")]
-        assert sorted(heads) == ["env_name = chat", "env_name = code", "env_name = math"]
-    out = ran(f"compute all.jsonl --config {config} {SHARED} --force").out
+    out = ran(f"compute all.jsonl --config {config} {SHARED}").out
+    heads = [line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("part ")]
+    assert sorted(heads) == ["env_name = chat", "env_name = code", "env_name = math"]
     last = [line.split() for line in out.splitlines() if line.startswith(("input ", "rows ", "written "))][-3:]
     assert last[:2] == [["input", "all.jsonl"], ["rows", str(len(rollouts())), "in", "24", "groups"]]
     out = ran(f"compute all.jsonl --config {config} {SHARED} --explain").out
     assert out.count("worked out") == out.count("env_name = ") == 3
 
 
-def test_inspect_prints_one_table_of_all_parts_and_finds_a_group_in_any() -> None:
-    rows = rollouts()
-    write("all.jsonl", rows)
-    words = f"inspect all.jsonl --config {toml()} {SHARED}"
-    table = pl.read_csv(ran(f"{words} --format csv").out.encode())
-    expected = {(row["env_name"], row["prompt_id"]) for row in rows}
-    assert {*table.select("env_name", "prompt_id").iter_rows()} == expected
-    shown = facts_of(f"{words} --show 0-7")["show"]
-    assert len(shown["rows"]) == sum(row["prompt_id"] == "0-7" for row in rows)
-    assert "a group of each part" in adv(f"{words} --show #1").err
-    assert adv(f"{words} --show nowhere").status == 1
-
-
-def test_audit_finds_the_formula_of_each_part() -> None:
+def test_audit_finds_the_formula_of_each_value_by_its_rows() -> None:
     rows = rollouts(prompts=60)
     plans = {"math": {"preset": "trl-grpo"}, "code": {"method": "rloo"}, "chat": {"scale": "none"}}
     write("all.jsonl", rows)
     config = toml(plans)
     ran(f"compute all.jsonl --config {config} {SHARED}")
     logged = "all.advantages.jsonl"
-    facts = facts_of(f"audit {logged} --plan-by env_name {SHARED}")
-    matches = {part["value"]: part["match"] for part in facts["parts"]}
-    assert {match["verdict"] for match in matches.values()} == {"match"}
-    found = {value: (match["plan"]["method"], match["plan"]["divisor"]["level"]) for value, match in matches.items()}
+    found = {}
+    for value, plan in (("math", "--preset trl-grpo"), ("code", "--method rloo"), ("chat", "--scale none")):
+        words = f"audit {logged} {SHARED} --rows \"env_name == '{value}'\""
+        match = facts_of(words)["match"]
+        assert match["verdict"] == "match"
+        found[value] = match["plan"]["method"], match["plan"]["divisor"]["level"]
+        assert facts_of(f"{words} {plan}")["claim"]["mismatched_rows"] == 0
     assert found == {"math": ("grpo", "group"), "code": ("rloo", "none"), "chat": ("grpo", "none")}
-    wrong = toml({**plans, "chat": {"method": "grpo"}}, name="wrong.toml")
-    gate = f"{SHARED} --fail-on 'mismatched_rows > 0'"
-    assert adv(f"audit {logged} --config {config} {gate}").status == 0
-    failed = adv(f"audit {logged} --config {wrong} {gate}")
-    assert failed.status == 3
-    assert "env_name = chat: the --fail-on condition" in failed.err
 
 
 def test_a_gate_is_checked_for_each_part_and_names_the_one_that_fails() -> None:
     rows = [{"env": e, "id": f"{e}{k // 2}", "reward": float(k % 2 and e == "a")} for e in "ab" for k in range(8)]
     write("all.jsonl", rows)
     words = "all.jsonl --plan-by env --plan default: --group id"
-    for command in ("compute", "inspect"):
-        failed = adv(f"{command} {words} --fail-on 'zero_variance_share > 0.9'")
-        assert failed.status == 3
-        assert "error: env = b: the --fail-on condition" in failed.err
-        assert adv(f"{command} {words} --fail-on 'rows > 8'").status == 0
+    failed = adv(f"compute {words} --fail-on 'zero_variance_share > 0.9'")
+    assert failed.status == 3
+    assert "error: env = b: the --fail-on condition" in failed.err
+    assert adv(f"compute {words} --force --fail-on 'rows > 8'").status == 0
 
 
 def test_parquet_names_the_plan_of_each_value() -> None:
@@ -278,20 +254,6 @@ def test_parquet_names_the_plan_of_each_value() -> None:
     methods = {value: plan["method"] for value, plan in entry["plans"].items()}
     assert methods == {"math": "grpo", "code": "rloo", "chat": "grpo"}
     assert entry["rewards"] == {"math": ["reward"], "code": ["reward"], "chat": ["reward", "format"]}
-
-
-def test_a_report_has_the_figures_and_groups_of_each_part() -> None:
-    rows = rollouts()
-    write("all.jsonl", rows)
-    config = toml()
-    ran(f"report all.jsonl -o page.html --config {config} {SHARED}")
-    page = Path("page.html").read_text()
-    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert {name.rpartition("-")[2] for name in data["charts"]} == {"0", "1", "2"}
-    groups = [dict(zip(data["groups"]["columns"], line, strict=True)) for line in data["groups"]["lines"]]
-    keyed = {(line["env_name"], key) for line, key in zip(groups, data["groups"]["keys"], strict=True)}
-    assert keyed == {(row["env_name"], row["prompt_id"]) for row in rows}
-    assert page.count("env_name = math: Advantages") >= 1
 
 
 # --- what is refused -----------------------------------------------------------------------------------------
@@ -332,8 +294,7 @@ def test_plans_without_rows_are_named_if_there_is_a_default_plan(plans: list[str
     rows = [{"prompt_id": f"{env}{k // 2}", "env": env, "reward": k % 2} for env in ("math", "code") for k in range(4)]
     write("in.jsonl", rows)
     words = " ".join(f"--plan {plan}" for plan in ("default:", *plans))
-    done = adv(f"inspect in.jsonl --plan-by env {words} --json")
-    warnings = json.loads(done.out)["warnings"]
+    warnings = facts_of(f"compute in.jsonl --plan-by env {words} --force")["warnings"]
     assert warnings == [warned] * bool(warned)
 
 
@@ -441,31 +402,22 @@ def test_a_command_that_computes_one_plan_refuses_several() -> None:
     config = toml({"a": {}}, "env")
     export = "export in.jsonl --to weights -o out.jsonl"
     says = refused(f"{export} --config {config}")
-    assert "plans.toml sets plan-by, and this command computes one plan on all rows" in says
+    assert "plans.toml has a plan for each value of a column, and this command computes one plan on all rows" in says
     compare = "compare in.jsonl --method grpo --method rloo"
-    assert says == refused(f"{compare} --config {config}")
+    for command in (compare, "inspect in.jsonl", "report in.jsonl", "audit in.jsonl", "browse in.jsonl"):
+        assert says == refused(f"{command} --config {config}")
     variable = adv(compare, GRPO_ADV_CONFIG=config)
-    assert "plans.toml sets plan-by, and this command computes one plan" in variable.err
+    assert "plans.toml has a plan for each value of a column, and" in variable.err
     assert adv(f"{compare} --no-config --group id", GRPO_ADV_CONFIG=config).status == 0
-    for line in (export, "compare in.jsonl", "browse in.jsonl", "select in.jsonl"):
-        said = refused(f"{line} --plan-by env")
-        assert "no option named '--plan-by'; " in said
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("inspect", "--against in.jsonl"),
-        ("report", "--old-rewards in.jsonl"),
-        ("inspect", "--old-rewards-column id"),
-    ],
-)
-def test_another_run_or_reward_and_several_plans_are_not_combined(command: str, words: str) -> None:
-    write("in.jsonl", ONE_GROUP)
-    says = f"error: {words.split(maxsplit=1)[0]} and --plan-by cannot be combined; leave one of them out"
-    assert refused(f"{command} in.jsonl {words} --plan-by env --plan default:") == says
-    with pytest.raises(UsageError, match="plan_by cannot be combined"):
-        grpo_cli.inspect(pl.DataFrame(ONE_GROUP), plan_by="env", plans={"default": {}}, rescored_column="id")
+    Path("plans.toml").write_text("[plan.a]\nmethod = 'rloo'\n")
+    assert says == refused(f"audit in.jsonl --config {config}")
+    for command in ("export", "compare", "browse", "select", "inspect", "report", "audit"):
+        for words in ("--plan-by env", "--plan a:method=rloo"):
+            said = refused(f"{command} in.jsonl {words}")
+            wrong = f"error: no option named '{words.split()[0]}'; one value at a time: --rows"
+            assert said == f"{wrong} \"COLUMN == 'VALUE'\""
+    with pytest.raises(UsageError, match="no option named 'plan_by'; one value at a time: rows \"COLUMN == 'VALUE'\""):
+        grpo_cli.audit(pl.DataFrame(ONE_GROUP), plan_by="env")  # type: ignore[call-arg]
 
 
 # --- options -------------------------------------------------------------------------------------------------
@@ -511,23 +463,14 @@ def test_what_is_given_beside_the_plans_is_for_those_that_read_it() -> None:
     assert says in refused(f"{shared} default:method=rloo")
 
 
-def test_python_returns_the_results_of_each_part() -> None:
+def test_python_returns_the_plan_and_the_groups_of_each_value() -> None:
     frame = pl.DataFrame(rollouts())
     options: Any = {"plan_by": "env_name", "plans": {"default": {}}, "reward": "reward"}
     options["group_within"] = "input"
-    result, look = grpo_cli.compute(frame, **options), grpo_cli.inspect(frame, **options)
-    assert {*result.groups["env_name"]} == {*look.parts} == {*look.groups["env_name"]} == {"math", "code", "chat"}
+    result = grpo_cli.compute(frame, **options)
+    assert {*result.groups["env_name"]} == {*result.plans} == {"math", "code", "chat"}
     with pytest.raises(UsageError, match=r"a plan of its own; they are in \.plans"):
         _ = result.plan
-    part = look.parts["math"]
-    assert part.facts["rows"] == len(frame.filter(env_name="math"))
-    assert [one for one in look.facts["parts"] if one["value"] == "math"] == [{"value": "math", **part.facts}]
-    assert "env_name = math" in str(look)
-    with pytest.raises(UsageError, match="an inspection of its own"):
-        look.chart("rewards")
-    logged = frame.with_columns(advantage=result.advantages)
-    audited = grpo_cli.audit(logged, reward="reward", plan_by="env_name", group="prompt_id")
-    assert {part["value"] for part in audited["parts"]} == {"math", "code", "chat"}
 
 
 def test_names_of_values_are_texts_whatever_their_type() -> None:
