@@ -126,7 +126,7 @@ def _cases() -> Iterator[Case]:
         yield from (
             Case(shape, path, "compute", wall)
             for path, wall in paths.items()
-            if path not in {"verify", "replace-inside", "stream"}
+            if path not in {"replace-inside", "stream"}
         )
     yield Case("episodes", "shards", "lines", 2.5)
     yield Case("small-parquet", "folder", "tables", 2.5)

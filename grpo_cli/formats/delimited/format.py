@@ -259,7 +259,51 @@ class Delimited(Format):
     # --- comparing ---------------------------------------------------------------------------------------------
 
     def compared(self, new: Input, old: Input, added: Collection[str]) -> Compared:
+        if self._is_same(new, old, added):
+            return "bytes", None
         return "bytes", first_difference(self._compared_records(new), self._compared_records(old), added, "record")
+
+    def _is_same(self, new: Input, old: Input, added: Collection[str]) -> bool:
+        """Whether both files are equal without the added cells; False also if only the exact reading can decide."""
+        known, names = self.columns(old), self.columns(new)
+        if names != [*known, *(name for name in added if name not in known)]:
+            return False
+        olds, news = (filter(None, self._without(source, added)) for source in (old, new))
+        was = now = b""
+        try:
+            while (was := was or next(olds, b"")) and (now := now or next(news, b"")):
+                size = min(len(was), len(now))
+                if was[:size] != now[:size]:
+                    return False
+                was, now = was[size:], now[size:]
+            return not was and not (now or next(news, b""))
+        except Unsure:
+            return False
+
+    def _without(self, source: Input, added: Collection[str]) -> Iterator[bytes]:
+        """The bytes of a file without some cells, block by block; Unsure if they have to be read exactly."""
+        with self._opened(source) as (header, handle):
+            names = header.names
+            gone = sorted(names.index(name) for name in added if name in names)
+            kept = [at for at in range(len(names)) if at not in gone]
+            if not kept:
+                raise Unsure
+
+            def left(found: Positions) -> bytes:
+                # Each with the separator before it; those before the first kept cell with the one after them.
+                after = [at < kept[0] for at in gone]
+                gaps = [
+                    (found.stops[:, at] + by, found.stops[:, at + 1] + by) for at, by in zip(gone, after, strict=True)
+                ]
+                return b"".join(filled(found.data, gaps, [[]] * len(gaps)))
+
+            def read(block: Block) -> bytes:
+                data = block.read()
+                return left(positions(data, self.separator, len(names))) if gone else data
+
+            yield header.before
+            yield left(header.found)
+            yield from ahead(read, blocks(source, handle, self.separator, header.size, self.block_size))
 
     def _compared_records(self, source: Input) -> Iterator[Record]:
         """Every record with its cells, the header being row 0; blank lines and other widths have no cells."""

@@ -107,6 +107,10 @@ def test_blocks_are_woven_as_records_are(data: bytes, size: int, replace: bool, 
     if take is None and rows:
         names = ["advantage", "status", "n"]
         assert CSV.compared(in_memory(blocks), in_memory(data), names)[1] is None or not replace
+        changed = bytearray(blocks)
+        changed[random.randrange(len(changed))] ^= 1
+        found, exactly = both_ways(lambda csv: csv.compared(in_memory(bytes(changed)), in_memory(data), names), size)
+        assert found == exactly
 
 
 @pytest.mark.parametrize("size", [16, 64, 4 << 20])
