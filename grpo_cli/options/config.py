@@ -107,11 +107,10 @@ def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str,
 
     A preset, method or formula that is given replaces those of the file.
     """
-    if (
-        {*BY_VALUE} & {*config} and "plan_by" not in takes and "scale" in takes
-    ):  # one plan on all rows is another result
+    # One plan on all rows is another result.
+    if {*BY_VALUE} & {*config} and "plan_by" not in takes and "scale" in takes:
         wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
-        raise UsageError(wrong, "use another config file; add --no-config")
+        raise UsageError(wrong, "use another config file; add --no-config, and --rows for the rows of one value")
     config = _for_command(config, given, takes)
     is_same_method = "method" in given and given["method"] == config.get("method")
     if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):

@@ -20,6 +20,7 @@ from grpo_cli.formats.interface import Format
 from grpo_cli.read.layout import LISTED
 from grpo_cli.read.recognise import recognise
 from grpo_cli.read.tables import Binding, FileTable
+from grpo_cli.values.cells import Field
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,15 @@ def _compared(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> t
 
 
 def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> str:
-    """A hint for a difference: files in the wrong order, or a replaced column."""
+    """A hint for a difference: files in the wrong order, rows that were left out, or a replaced column."""
     names = _columns(kind, new)
     lost = [name for name in _columns(kind, old) if name not in names]
     if lost:
         return f"{new.name} lacks {', '.join(lost[:LISTED])} of {old.name}: verify takes OUTPUT --against INPUT"
+    with suppress(DataError, IndexError):
+        now, was = (len(kind.scan(source, [Field(kind.columns(source)[0], "key")]).frame) for source in (new, old))
+        if now < was:
+            return f"{new.name} has {now:,} of {was:,} rows: verify needs an output with all rows"
     return "" if columns else "name a replaced column with --column"
 
 
