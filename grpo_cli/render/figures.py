@@ -235,6 +235,11 @@ def _trends(inspection: Inspection) -> list[Figure]:
     ]
     if not is_ordered and left_out:
         drawn = [replace(one, caption=one.caption + most) for one in drawn]
+    where = {str(line.value): f"{by} == {line.value!r}" for line in lines if type(line.value) in {int, str}}
+    for line in (line for figure in drawn for line in figure.lines):
+        condition = where.get(str(line["value"]), "")
+        if condition and by.isidentifier() and "\\" not in condition:  # the page reads no escapes
+            line["where"] = condition
     return drawn
 
 
