@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -71,10 +72,21 @@ def listing(given: Given, view: Any, table: Registry[Any], **some: Any) -> None:
         names = some.get("names") or [row.name for row in table.values()]
         print(json.dumps(view.as_dict(name) if name in table else [*map(view.as_dict, names)], indent=2))
         return
-    if name in table:
-        view.explain(name, screen())
-    else:
-        view.listing(screen(), **some, **({"archive": True} if given.get("all") else {}))
+    with _paged() as console:
+        if name in table:
+            view.explain(name, console)
+        else:
+            view.listing(console, **some, **({"archive": True} if given.get("all") else {}))
+
+
+@contextmanager
+def _paged() -> Iterator[Console]:
+    """A console whose text goes to the pager (PAGER, else less) if a person reads it on a terminal."""
+    console = screen()
+    os.environ.setdefault("LESS", "FRX")  # colours; a text that fits the screen stays on it
+    of_person = sys.stdin.isatty() and sys.stdout.isatty()
+    with console.pager(styles=console.color_system is not None) if of_person else nullcontext():
+        yield console
 
 
 def progress(given: Given) -> AbstractContextManager[Callable[..., None]]:

@@ -16,7 +16,7 @@ from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Counting
 from grpo_cli.engine.presets import Preset, differences, preset, presets
-from grpo_cli.errors import UnknownName, UsageError
+from grpo_cli.errors import UnknownName, UsageError, near_names
 from grpo_cli.options.meant import meant
 from grpo_cli.options.table import BY_VALUE, EVERY, NO_ROLLOUTS, OF_PART, OPTIONS
 from grpo_cli.schemas.table import items
@@ -216,6 +216,8 @@ def unknown_preset(name: str) -> UnknownName:
             f"no preset named {name!r}",
             f"it is a method: --method {name}; grpo-adv presets {name} lists presets of that name",
         )
+    if len(near_names(name, presets())) > 1 and not meant("method", name):
+        return UnknownName.among("preset", name, presets(), f"grpo-adv presets {name} lists all of them")
     return _unknown("preset", name, presets())
 
 

@@ -389,6 +389,19 @@ def test_columns_are_completed_from_the_first_file(words: str, wanted: list[str]
     assert (done.stdout.decode().split(), done.stderr) == (wanted, b"")
 
 
+def test_a_long_listing_goes_to_the_pager_of_a_terminal(tmp_path: Path) -> None:
+    (pager := tmp_path / "pager").write_text("#!/bin/sh\nsed 's/^/paged: /' | head -3\n")
+    pager.chmod(0o755)
+    ours, its = pty.openpty()
+    asked = [sys.executable, "-m", "grpo_cli", "presets"]
+    subprocess.run(asked, env=os.environ | {"PAGER": str(pager), "TERM": "xterm"}, stdin=its, stdout=its, check=True)
+    os.close(its)
+    said = os.read(ours, 10_000).decode().splitlines()
+    os.close(ours)
+    assert len(said) == 3 and all(line.startswith("paged: ") for line in said)
+    assert len(adv("presets").out.splitlines()) > 300, "a pipe gets all of it, without a pager"
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="completion is installed for bash")
 def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("grpo-adv")
