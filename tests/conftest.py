@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Generator, Iterator
-from dataclasses import replace
+from collections.abc import Generator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,34 +27,12 @@ settings.register_profile("few", max_examples=4, **PATIENT)  # where the same ex
 settings.load_profile("everyday")
 
 FOLDERS = count()
-MOST_KEPT = 50_000_000  # bytes of what audits have computed
 
 
 @pytest.fixture
 def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of a number of its own: for one of the test's name pytest looks at the folders of all tests before."""
     return tmp_path_factory.mktemp(str(next(FOLDERS)), numbered=False)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def remembered() -> Iterator[None]:
-    """All audits of the tests share what they compute: each tries some hundred plans.
-
-    The key has the rows and the formula; see `Formulas`.
-    """
-    from grpo_cli.auditing import audit
-
-    kept: dict[Any, Any] = {}
-    started = audit.Audit
-
-    def start(*arguments: Any) -> audit.Audit:
-        if sum(values.nbytes for values in kept.values()) > MOST_KEPT:
-            kept.clear()
-        return replace(started(*arguments), known=kept)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "Audit", start)
-        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

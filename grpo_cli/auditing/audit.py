@@ -14,7 +14,6 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.facts import Audited, Result, facts_of
-from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.search import search
 from grpo_cli.auditing.trial import FAR
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
@@ -118,7 +117,7 @@ def gates(facts: Audited) -> dict[str, float | None]:
 
 @dataclass(slots=True)
 class Audit:
-    """An audit in progress: what all groupings share, and what was tried and computed so far."""
+    """An audit in progress: what all groupings share, and what was tried so far."""
 
     columns: Columns
     column: str  # of the advantages
@@ -126,7 +125,6 @@ class Audit:
     said: Said
     phase: Callable[..., None]
     tried: set[int] = field(default_factory=set)  # hashes of the groups and batches
-    known: Known = field(default_factory=dict)
 
     def best(self, ways: Iterable[tuple[str, Columns, Rule]], before: Result | None = None) -> Result:
         """The grouping with the best formula; if none is possible, the first error is raised.
@@ -148,7 +146,7 @@ class Audit:
                 continue
             notes = [*filter(None, [note, treatment])]
             self.phase(", ".join([f"trying formulas on {len(logged):,} rows", *notes]))
-            found = search(narrow, logged, self.said, self.known)
+            found = search(narrow, logged, self.said)
             result = Result(columns, narrow, ", ".join(notes), *found)
             if best is None or result.fits[0].rank < best.fits[0].rank:
                 best = result

@@ -266,7 +266,7 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     """
     # The first rows of the file, up to the first group that has rows beyond them.
     last = int(np.append(np.isin(log.codes[:SAMPLE], log.codes[SAMPLE:]), values=True).argmax())
-    head = Log.of(log.table.head(last), log.logged[:last], log.formulas.known or {}).reading(log.tolerance)
+    head = Log.of(log.table.head(last), log.logged[:last]).reading(log.tolerance)
     if not last or not head.evidence(tried[0].plan).suffices(1):
         return None
     allowed, plain = log.tolerance.of(head.logged), _plain(tried, head)
@@ -339,7 +339,7 @@ def _cut(log: Log, tried: Sequence[Candidate]) -> Cause | None:
     # Groups of this size with 0, 1, ... n higher rewards.
     whole, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
     table = pl.DataFrame({"group": whole, "reward.0": rewards[(place < whole).astype(int)]})
-    every = Log.of(table.with_columns(batch=pl.lit(0, pl.UInt32)), np.zeros(len(table)), {})
+    every = Log.of(table.with_columns(batch=pl.lit(0, pl.UInt32)), np.zeros(len(table)))
     more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
     for one, values in _plain([one for one in tried if one.plan.estimator.order_free], every) if n > largest else ():
         given = _of_both(whole, values, place < whole)

@@ -359,7 +359,7 @@ def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log) -> It
     rows = [(kind, at, lowest + (highest - lowest) * r) for at, (kind, each) in enumerate(groups) for r in each]
     table = pl.DataFrame(rows, schema={"kind": pl.String, "group": pl.UInt32, "reward.0": pl.Float64}, orient="row")
     batch, roles = pl.col("kind").rank("dense"), {role: pl.lit(1.0) for role in ROLES}
-    formulas = Formulas(table.select("group", "reward.0", batch=batch, **roles), {})
+    formulas = Formulas(table.select("group", "reward.0", batch=batch, **roles))
     told = [one for one in others[:TOLD] if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
     told = [] if "reward.1" in log.table.columns else told
     formulas.compute(one.plan for one in (*told, *([best] if told else [])))

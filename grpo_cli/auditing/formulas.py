@@ -20,66 +20,53 @@ from grpo_cli.engine.score import Shaped, advantages
 from grpo_cli.errors import PluginError
 from grpo_cli.plugins import warn
 
-# Advantages by rows and formula; two tables share an entry if the formula sees the same rows in both.
-Known = dict[Any, Vector]
-
 
 class Formulas:
     """The advantages of plans on the rows of a table.
 
-    They are kept in `known`, which an audit passes from one table to the next; without it they are computed again each time. If the table
-    has some `rows` of a `whole`, a formula of the batch is computed with all of these.
+    If the table has some `rows` of a `whole`, a formula of the batch is computed with all of these; those of a whole are not kept.
     """
 
     def __init__(
-        self,
-        table: pl.DataFrame,
-        known: Known | None = None,
-        whole: Formulas | None = None,
-        rows: Index | slice = slice(None),
+        self, table: pl.DataFrame, whole: Formulas | None = None, rows: Index | slice = slice(None), *, keeps: bool = True
     ) -> None:
         self.table = table
-        self.known = known
         self.rows = rows
+        self._keeps = keeps
         self._whole = whole
-        self._of_whole: Known = {}
+        self._known: dict[Any, Vector] = {}  # advantages by formula
         self._shaped: dict[Any, Shaped] = {}
         self._failed: set[str] = set()  # methods that cannot be computed
 
     def advantages(self, plan: Plan) -> Vector:
         """The advantages of a plan; all NaN if its method fails, or cannot be computed for groups in several batches."""
-        if self._whole is not None and plan.uses_batch:
-            formula = self._whole.key(plan)
-            if formula not in self._of_whole:
-                self._of_whole[formula] = self._whole.advantages(plan)[self.rows]
-            return self._of_whole[formula]
-        nothing = np.full(len(self.table), np.nan)
-        if self.known is not None:
-            self.compute([plan])
-            return self.known.get(self._of_these_rows(plan), nothing)
-        if self._may_compute(plan):
+        formula = self.key(plan)
+        if self._whole is not None and plan.uses_batch and formula not in self._known:
+            self._known[formula] = self._whole.advantages(plan)[self.rows]
+        self.compute([plan])
+        if formula in self._known:
+            return self._known[formula]
+        if not self._keeps and self._may_compute(plan):
             with self._left_out_if_it_fails(plan.method):
                 return advantages(plan, self.table)
-        return nothing
+        return np.full(len(self.table), np.nan)
 
     def compute(self, plans: Iterable[Plan]) -> None:
         """Compute these together if they are kept: most plans share their shaped rewards.
 
         The method of a package is computed separately, since it may fail.
         """
-        if self.known is None:
-            return
         waiting: dict[Any, dict[Any, Plan]] = {}
-        for plan in plans:
-            formula = self._of_these_rows(plan)
-            if formula not in self.known and self._may_compute(plan):
+        for plan in plans if self._keeps else ():
+            formula = self.key(plan)
+            if formula not in self._known and self._may_compute(plan):
                 own = formula if ESTIMATORS.origin(plan.method) else None
                 waiting.setdefault((_shaped_key(plan, missing=self.has_missing), own), {})[formula] = plan
         for formulas in waiting.values():
             first, *_ = formulas.values()
             with self._left_out_if_it_fails(first.method):
                 computed = self.shaped(first).advantages([*formulas.values()])
-                self.known.update(zip(formulas, computed, strict=True))
+                self._known.update(zip(formulas, computed, strict=True))
 
     def shaped(self, plan: Plan) -> Shaped:
         """The plan up to its estimator."""
@@ -118,18 +105,6 @@ class Formulas:
         of_more_rows = self._whole is not None and plan.uses_batch
         divided = self._divides_groups and plan.uses_batch and not plan.estimator.spans_batches
         return plan.method not in self._failed and not of_more_rows and not divided
-
-    def _of_these_rows(self, plan: Plan) -> Any:
-        return self._rows[plan.uses_batch or plan.estimator.spans_batches], self.key(plan)
-
-    @cached_property
-    def _rows(self) -> tuple[Any, Any]:
-        """The rows as a key, for formulas without and with the batch."""
-
-        def key(table: pl.DataFrame) -> tuple[Any, ...]:
-            return *table.columns, table.hash_rows().to_numpy().tobytes()
-
-        return key(self.table.drop("batch")), key(self.table)
 
     @property
     def has_special_rows(self) -> bool:

@@ -11,7 +11,6 @@ import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate, Said, candidates, plainness
 from grpo_cli.auditing.float32 import noisy_groups
-from grpo_cli.auditing.formulas import Known
 from grpo_cli.auditing.solve import (
     Ruled,
     Start,
@@ -42,7 +41,7 @@ LAST_BITS: Final = 0.25
 VALUES: Final = 4  # distinct values that are needed to recognise rounding
 
 
-def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[list[Fit], Log, Sequence[Candidate]]:
+def search(narrow: Narrow, logged: Vector, said: Said) -> tuple[list[Fit], Log, Sequence[Candidate]]:
     """The fits, best first, the log as it was read, and the formulas that were tried on it.
 
     The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
@@ -52,7 +51,7 @@ def search(narrow: Narrow, logged: Vector, said: Said, known: Known) -> tuple[li
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     components, roles = len(narrow.reward_names), {*narrow.request.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
-    log, exact = Log.part(narrow, logged, known), Tolerance.of_type(logged)
+    log, exact = Log.part(narrow, logged), Tolerance.of_type(logged)
 
     def attempts() -> Iterator[tuple[list[Candidate], Tolerance]]:
         yield tried, exact

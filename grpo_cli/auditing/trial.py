@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.auditing.candidates import Candidate
-from grpo_cli.auditing.formulas import Formulas, Known
+from grpo_cli.auditing.formulas import Formulas
 from grpo_cli.engine.extra_columns import APART
 from grpo_cli.engine.group_stats import AnyCodes, Mask, group_extremes, group_means
 from grpo_cli.engine.moments import Codes, Vector
@@ -155,12 +155,12 @@ class Log:
     shows_all: bool = True
 
     @classmethod
-    def of(cls, table: pl.DataFrame, logged: Vector, known: Known | None = None) -> Log:
+    def of(cls, table: pl.DataFrame, logged: Vector) -> Log:
         """All rows, each of which stands for itself."""
-        return cls(Formulas(table, known), logged, np.ones(len(logged)))
+        return cls(Formulas(table), logged, np.ones(len(logged)))
 
     @classmethod
-    def part(cls, narrow: Narrow, logged: Vector, known: Known) -> Log:
+    def part(cls, narrow: Narrow, logged: Vector) -> Log:
         """The rows of some groups, or all of a small log.
 
         Groups are alike if they have the same rewards with the same logged values, in any order.
@@ -178,9 +178,9 @@ class Log:
         counts[first[order]] = number[order]
         rows = np.flatnonzero(counts[codes])
         if len(logged) <= SAMPLE or len(rows) == len(logged):
-            return cls.of(table, logged, known)
-        whole = cls.of(table, logged)
-        formulas = Formulas(narrow.at(rows).table, known, whole.formulas, rows)
+            return cls.of(table, logged)
+        whole = cls(Formulas(table, keeps=False), logged, np.ones(len(logged)))
+        formulas = Formulas(narrow.at(rows).table, whole.formulas, rows)
         shows_all = stride == 1 and "rollout" not in table.columns
         return cls(formulas, logged[rows], counts[codes[rows]], whole.tolerance, whole, shows_all)
 

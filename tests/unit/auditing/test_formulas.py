@@ -53,7 +53,7 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: Any)
     table = rewards(**kind)
     plans = [candidate.plan for candidate in tried(kind)]
     assert len(plans) > 200
-    formulas, together = Formulas(table, {}), some(plans, 9)
+    formulas, together = Formulas(table), some(plans, 9)
     formulas.compute(together)
     for plan in together:
         alone = kept_advantages(score(plan, table).frame)
@@ -63,7 +63,7 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: Any)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine(kind: Any) -> None:
     table = rewards(**kind)
-    log = Log.of(table, np.zeros(len(table)), {})
+    log = Log.of(table, np.zeros(len(table)))
     formulas = log.formulas
     divided = [(start, *member) for start in starts_of(some(tried(kind), 4), log) for member in start.members]
     formulas.compute(start.bare(rule) for start, _, rule in divided if rule is not None)
@@ -75,7 +75,7 @@ def test_the_last_division_of_a_plan_that_is_solved_for_is_the_one_of_the_engine
 
 def test_the_spreads_of_rows_that_all_count_are_those_of_the_engine() -> None:
     table = rewards(**KINDS[0])
-    log = Log.of(table, np.zeros(len(table)), {})
+    log = Log.of(table, np.zeros(len(table)))
     starts = [*starts_of(tried(KINDS[0])[:30], log), *starts_of(tried(KINDS[0])[:30], log, "batch")]
     ruled = {(start, rule) for start in starts for _, rule in start.rules() if start.counts_every_row(rule)}
     assert {(type(rule).__name__, rule.level) for _, rule in ruled} == {
