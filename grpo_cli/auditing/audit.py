@@ -5,9 +5,9 @@ If the user does not say how rows are grouped, the likely groupings are tried in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import polars as pl
@@ -18,67 +18,20 @@ from grpo_cli.auditing.search import search
 from grpo_cli.auditing.trial import FAR
 from grpo_cli.engine.extra_columns import LEFT_OUT, MASKED
 from grpo_cli.engine.moments import Vector
-from grpo_cli.errors import DataError, UnknownName
+from grpo_cli.errors import DataError
 from grpo_cli.read.checks import CHECKS, check, lone_rollouts, rows_counted, unequal_siblings
 from grpo_cli.read.columns import Columns
 from grpo_cli.read.groups import counted, group, with_rollouts
-from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.narrow import Narrow
 from grpo_cli.read.request import Rule
-from grpo_cli.read.tables import Binding, Table
-from grpo_cli.values.cells import Kind, as_number
+from grpo_cli.read.tables import Binding
 
-LISTED: Final = 10
 # Without the checks of how the rows of a rollout count: an audit finds that out.
 AUDITED: Final = tuple(one for one in CHECKS if one not in {unequal_siblings, rows_counted, lone_rollouts})
 PARTS: Final = (2, 4, 8)  # if all keys have one size: how many groups each may merge
 ODD: Final = 0.01  # share of the rows: if fewer differ, the key is right
 DISORDER: Final = 0.1  # of a key with two blocks, nearly always; rounding to 16 bits or two decimals makes less
 GATES: Final = ("mismatched_rows", "mismatched_groups", "max_difference", "rows", "groups", "ties")
-
-
-def what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
-    """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
-    if column is None:
-        declared = [table.schema.advantage] if table.schema is not None and table.schema.advantage else []
-        column = next((name for name in (*ADVANTAGES, *declared) if name.partition(".")[0] in names), None)
-        if column is None:
-            raise no_advantages(names, binding, table)
-    elif column not in names and column.partition(".")[0] not in names:
-        raise UnknownName.among("column", column, names)
-    # Then formulas that weight by length are tried, too.
-    length = next(([("length", name)] for name in _of_numbers(names, binding, table) if name in LENGTHS), [])
-    steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
-    return column, replace(
-        binding,
-        roles={**dict(length), **binding.roles},
-        batch_by=binding.batch_by or "input",
-        carried=steps,
-        singletons_meant=True,
-    )
-
-
-def no_advantages(names: Sequence[str], binding: Binding, table: Table) -> DataError:
-    """The error if no column has them: it lists the columns of numbers."""
-    numbers = _of_numbers(names, binding, table)
-    return DataError(
-        f"{table.name}: no column has advantages",
-        f"name it with --column NAME (columns of numbers: {', '.join(numbers[:LISTED]) or 'none'})",
-    )
-
-
-def _of_numbers(names: Sequence[str], binding: Binding, table: Table) -> list[str]:
-    """The columns of numbers, without keys and rewards."""
-    records = table.sample().records
-    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
-    return [name for name in others if _are_numbers([row.get(name) for row in records])]
-
-
-def _are_numbers(values: Sequence[Any]) -> bool:
-    try:
-        return any(as_number(value) is not None for value in values)
-    except ValueError:
-        return False
 
 
 def audit(

@@ -28,7 +28,12 @@ class Formulas:
     """
 
     def __init__(
-        self, table: pl.DataFrame, whole: Formulas | None = None, rows: Index | slice = slice(None), *, keeps: bool = True
+        self,
+        table: pl.DataFrame,
+        whole: Formulas | None = None,
+        rows: Index | slice = slice(None),
+        *,
+        keeps: bool = True,
     ) -> None:
         self.table = table
         self.rows = rows

@@ -6,30 +6,33 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from grpo_cli.auditing.audit import GATES, audit, gates, no_advantages, what_is_read
+from grpo_cli.auditing.audit import GATES, audit, gates
 from grpo_cli.auditing.candidates import Said
 from grpo_cli.auditing.facts import Audited
 from grpo_cli.auditing.trial import FLOAT32_ERROR
-from grpo_cli.errors import DataError
+from grpo_cli.errors import DataError, UnknownName
 from grpo_cli.options.conditions import Filter
 from grpo_cli.options.resolve import Given, refuse_without_effect, weights_of
 from grpo_cli.read.columns import Columns, read_columns
 from grpo_cli.read.groups import group
+from grpo_cli.read.known_names import ADVANTAGES, LENGTHS, STEP_LIKE
 from grpo_cli.read.layout import layout
 from grpo_cli.read.request import choose
-from grpo_cli.read.tables import OverTables, Table, column_names
+from grpo_cli.read.tables import Binding, OverTables, Table, column_names
 from grpo_cli.read.updates import updated, updates_of
 from grpo_cli.runs.asked import OnFiles, binding_of, claim_of, condition_of, made, shape_of
 from grpo_cli.runs.progress import HERE, Workers
 from grpo_cli.schemas.table import LISTED
-from grpo_cli.values.cells import Excerpt, Field, number_series, where
+from grpo_cli.values.cells import Excerpt, Field, Kind, as_number, number_series, where
 from grpo_cli.values.paths import Absent
 from grpo_cli.write.write_outputs import Phase
+
+SHOWN: Final = 10  # columns of numbers, in an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,7 @@ def audited(
     skipped: Sequence[str] = (),
 ) -> Audited:
     """The facts of these tables, which `over` reads, if the gate lets them pass; `skipped` warns of files left out."""
-    column, binding = what_is_read(column_names(tables), job.binding, job.column, tables[0])
+    column, binding = _what_is_read(column_names(tables), job.binding, job.column, tables[0])
     columns = read_columns(choose(layout(tables, binding), job.said.plan), over)
     logged = _logged_in(tables, column, job, over)
     job.said.plan.refuse_distill("an audit of one advantage a row")
@@ -90,6 +93,50 @@ def audited(
     if job.gate is not None:
         job.gate.check(gates, facts)
     return facts
+
+
+def _what_is_read(names: Sequence[str], binding: Binding, column: str | None, table: Table) -> tuple[str, Binding]:
+    """The column of advantages, and the binding with all columns by which rows may be grouped; `names` are the column names."""
+    if column is None:
+        declared = [table.schema.advantage] if table.schema is not None and table.schema.advantage else []
+        column = next((name for name in (*ADVANTAGES, *declared) if name.partition(".")[0] in names), None)
+        if column is None:
+            raise _no_advantages(names, binding, table)
+    elif column not in names and column.partition(".")[0] not in names:
+        raise UnknownName.among("column", column, names)
+    # Then formulas that weight by length are tried, too.
+    length = next(([("length", name)] for name in _of_numbers(names, binding, table) if name in LENGTHS), [])
+    steps: dict[str, Kind] = {name: "key" for name in STEP_LIKE if name in names}
+    return column, replace(
+        binding,
+        roles={**dict(length), **binding.roles},
+        batch_by=binding.batch_by or "input",
+        carried=steps,
+        singletons_meant=True,
+    )
+
+
+def _no_advantages(names: Sequence[str], binding: Binding, table: Table) -> DataError:
+    """The error if no column has them: it lists the columns of numbers."""
+    numbers = _of_numbers(names, binding, table)
+    return DataError(
+        f"{table.name}: no column has advantages",
+        f"name it with --column NAME (columns of numbers: {', '.join(numbers[:SHOWN]) or 'none'})",
+    )
+
+
+def _of_numbers(names: Sequence[str], binding: Binding, table: Table) -> list[str]:
+    """The columns of numbers, without keys and rewards."""
+    records = table.sample().records
+    others = [name for name in names if name not in {*binding.group, *binding.rewards}]
+    return [name for name in others if _are_numbers([row.get(name) for row in records])]
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    try:
+        return any(as_number(value) is not None for value in values)
+    except ValueError:
+        return False
 
 
 def _trained(columns: Columns, logged: pl.Series) -> Columns:
@@ -113,7 +160,7 @@ def _logged_in(tables: Sequence[Table], name: str, job: Job, over: OverTables) -
         if job.column is not None:
             raise
         # Some files of a tool have the column that its schema names, others do not.
-        raise no_advantages(column_names(tables), job.binding, tables[0]) from None
+        raise _no_advantages(column_names(tables), job.binding, tables[0]) from None
 
 
 def _logged(table: Table, name: str) -> pl.Series:
