@@ -86,7 +86,8 @@ def causes(judged: Judged) -> list[Cause]:
     """The causes, each with the number of groups and rows that it explains; the rest is `unexplained`."""
     log = judged.log
     rows = np.isin(log.codes, log.codes[judged.wrong])
-    table = log.table.filter(pl.Series(rows)).with_columns(pl.col("group").rank("dense").cast(pl.UInt32) - 1)
+    without_gaps = pl.col("group").rank("dense").cast(pl.UInt32) - 1
+    table = log.table.filter(pl.Series(rows)).with_columns(without_gaps)
     codes = table["group"].to_numpy().astype(np.int64)
     logged, sizes = log.logged[rows], np.bincount(codes)
     tolerance, same = judged.tolerance.of(logged), ~judged.wrong[rows]
@@ -146,24 +147,29 @@ def _clipped(case: Case) -> Mask:
     """
     logged, computed, wrong = case.judged.log.logged, case.judged.computed, case.judged.wrong
     low, high = float(np.nanmin(logged)), float(np.nanmax(logged))
-    is_clip = _distinct(logged[~wrong & (logged > low) & (logged < high) & (logged != 0)]) >= INSIDE
+    inside = (logged > low) & (logged < high) & (logged != 0)
     beyond = np.zeros(len(case.codes), dtype=bool)
+    if _distinct(logged[inside & ~wrong]) < INSIDE:
+        return case.every(case.same)
     for end, sign in ((low, -1), (high, 1)):
-        if is_clip and sign * end > 0 and _distinct(computed[wrong & (logged == end)]) > 1:
-            beyond |= (case.logged == end) & (sign * case.computed > sign * end)
+        at_end = wrong & (logged == end)
+        if sign * end > 0 and _distinct(computed[at_end]) > 1:
+            passes = sign * case.computed > sign * end
+            beyond |= passes & (case.logged == end)
     return case.every(case.same | beyond)
 
 
 def _spiked(case: Case) -> Mask:
     """All other rows of the group are equal, and the row was divided by the float32 error of their std, which is 0."""
     reward = case.table["reward.0"].fill_null(np.nan).to_numpy()
+    by_others = case.plan.divisor.of == "others" and "reward.1" not in case.table.columns
     low, high = case.ends(np.where(case.same, reward, np.nan))
+    is_lone = np.bincount(case.codes, ~case.same) == 1
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = case.computed / case.logged
-    small = (spread > 0) & (spread <= SPIKE * np.abs(low[case.codes]))
-    lone = (np.bincount(case.codes, ~case.same) == 1) & (low == high)
-    by_others = case.plan.divisor.of == "others" and "reward.1" not in case.table.columns
-    return np.asarray(case.every(case.same | small) & lone & by_others)
+    largest = SPIKE * np.abs(low)
+    small = (spread > 0) & (spread <= largest[case.codes])
+    return np.asarray(case.every(case.same | small) & is_lone & (low == high) & by_others)
 
 
 def _order(case: Case) -> Mask:
@@ -178,9 +184,11 @@ def _order(case: Case) -> Mask:
 def _blocks(case: Case, sizes: Iterable[int]) -> Mask:
     """Groups that agree if they are cut into blocks of one of these sizes."""
     explained = np.zeros(len(case.sizes), dtype=bool)
+    coded = encode([case.table["group"]], len(case.table))
     for size in () if case.plan.uses_batch else sizes:
-        cut = case.table.with_columns(group=blocks(encode([case.table["group"]], len(case.table)), size).codes)
-        explained |= case.agrees(advantages(case.plan, cut)) & (case.sizes > size) & (case.sizes % size == 0)
+        cut = case.table.with_columns(group=blocks(coded, size).codes)
+        several_whole = (case.sizes > size) & (case.sizes % size == 0)
+        explained |= case.agrees(advantages(case.plan, cut)) & several_whole
     return explained
 
 
@@ -215,11 +223,11 @@ def _other_rows(case: Case) -> Mask:
     """A rising line over the formula's values, with another slope or offset: the mean or the std includes other rows."""
     slope, offset = slopes(case.computed, case.logged, case.codes)
     line = slope[case.codes] * case.computed + offset[case.codes]
+    is_rising = case.agrees(line) & (slope > 0) & (case.sizes >= LINE)
     # If one end is as computed, only the other was changed: any two values lie on a line.
-    both, moved = case.ends(case.computed), case.ends(np.where(case.same, np.nan, case.computed))
-    return np.asarray(
-        case.agrees(line) & (slope > 0) & (both[0] == moved[0]) & (both[1] == moved[1]) & (case.sizes >= LINE)
-    )
+    low, high = case.ends(case.computed)
+    lowest_moved, highest_moved = case.ends(np.where(case.same, np.nan, case.computed))
+    return np.asarray(is_rising & (low == lowest_moved) & (high == highest_moved))
 
 
 _TESTS: Final[tuple[tuple[str, str, Callable[[Case], Mask]], ...]] = (
@@ -250,11 +258,13 @@ def cause_of_log(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | 
 
 def _plain(tried: Sequence[Candidate], log: Log) -> list[tuple[Candidate, Vector]]:
     """Each formula that reads only the rewards of the group, the simplest first, and its advantages."""
-    starts = starts_of([one for one in tried if not one.plan.uses_batch and log.may_be_near(one.plan)], log)
+    of_groups = [one for one in tried if not one.plan.uses_batch]
+    starts = starts_of([one for one in of_groups if log.may_be_near(one.plan)], log)
     log.formulas.compute(plan for start in starts for plan in start.parts_of_rules)
     computed = [(one, start.divided(one, rule)) for start in starts for one, rule in start.members]
+    computed.sort(key=lambda each: plainness(each[0]))
     distinct = dict[bytes, tuple[Candidate, Vector]]()
-    for one, values in sorted(computed, key=lambda each: plainness(each[0])):
+    for one, values in computed:
         distinct.setdefault(values.tobytes(), (one, values))
     return [*distinct.values()]
 
@@ -265,25 +275,32 @@ def _shift(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None:
     If each file or step was shifted separately, the rows at its ends may differ.
     """
     # The first rows of the file, up to the first group that has rows beyond them.
-    last = int(np.append(np.isin(log.codes[:SAMPLE], log.codes[SAMPLE:]), values=True).argmax())
+    goes_on = np.isin(log.codes[:SAMPLE], log.codes[SAMPLE:])
+    last = int(np.append(goes_on, values=True).argmax())
     head = Log.of(log.table.head(last), log.logged[:last]).reading(log.tolerance)
     if not last or not head.evidence(tried[0].plan).suffices(1):
         return None
     allowed, plain = log.tolerance.of(head.logged), _plain(tried, head)
-    given, few = np.stack([values for _, values in plain]), slice(None, None, max(last // COMPARED, 1))
-    for by in (sign * size for size in range(1, min(SHIFTS, last // 4) + 1) for sign in (1, -1)):
-        here, there = slice(max(by, 0), last + min(by, 0)), slice(max(-by, 0), last - max(by, 0))
-        away, most = np.abs(given[:, there][:, few] - head.logged[here][few]), allowed[here][few]
-        if (away <= most).mean(axis=1).max() < MOST / 2:  # no formula is near: all rows need not be compared
+    given = np.stack([values for _, values in plain])
+    few = slice(None, None, max(last // COMPARED, 1))
+    sizes = range(1, min(SHIFTS, last // 4) + 1)
+    for by in (sign * size for size in sizes for sign in (1, -1)):
+        here = slice(max(by, 0), last + min(by, 0))
+        there = slice(max(-by, 0), last - max(by, 0))
+        shifted, logged, most = given[:, there], head.logged[here], allowed[here]
+        near_few = np.abs(shifted[:, few] - logged[few]) <= most[few]
+        if near_few.mean(axis=1).max() < MOST / 2:  # no formula is near: all rows need not be compared
             continue
-        near = np.abs(given[:, there] - head.logged[here]) <= allowed[here]
-        fits = (near.mean(axis=1) >= MOST) & (near | (parts[here] != parts[there])).all(axis=1)
+        near = np.abs(shifted - logged) <= most
+        is_end = parts[here] != parts[there]
+        fits = (near.mean(axis=1) >= MOST) & (near | is_end).all(axis=1)
         if fits.any():
             at = int(fits.argmax())
-            rows, one = f"{abs(by)} row{'s' if abs(by) > 1 else ''}", plain[at][0]
+            one, _ = plain[at]
+            name = plain_method(one.plan) or one.name
+            rows = "1 row" if abs(by) == 1 else f"{abs(by)} rows"
             by_part = "" if near[at].all() else " within each file or step"
-            name, where = plain_method(one.plan) or one.name, f"{rows} further {'up' if by > 0 else 'down'}"
-            says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {where}"
+            says = f"shifted by {rows}{by_part}: every row has the advantage that {name} gives {rows} further {'up' if by > 0 else 'down'}"
             return _of_log("shift", says, log)
     return None
 
@@ -301,11 +318,14 @@ def _partial(log: Log, tried: Sequence[Candidate], parts: Codes) -> Cause | None
         if not lines(shown, log, parts[log.formulas.rows])[2].all():
             continue
         values = log.whole.formulas.advantages(one.plan)
-        kinds = pl.DataFrame({"part": parts, "value": np.round(values, 5)}).unique()["part"].to_numpy()
         slope, offset, near = lines(values, log.whole, parts)
+        distinct = pl.DataFrame({"part": parts, "value": np.round(values, 5)}).unique()
+        kinds = np.bincount(distinct["part"].to_numpy())
         stds = np.array([values[parts == part].std() for part in range(count)])
-        is_near = (slope * stds > 1 / LIKE_HERE) & (slope * stds < LIKE_HERE)
-        if near.all() and is_near.all() and np.bincount(kinds).min() >= KINDS and np.ptp(slope) > APART * slope.max():
+        here = slope * stds  # 1 if the std is that of the rows that are here
+        is_like_here = (here > 1 / LIKE_HERE) & (here < LIKE_HERE)
+        differ = np.ptp(slope) > APART * slope.max()
+        if near.all() and is_like_here.all() and kinds.min() >= KINDS and differ:
             by = f"times {slope.min():.3g} to {slope.max():.3g} and plus {offset.min():.2g} to {offset.max():.2g}"
             says = f"part of each batch is missing: in every file or step the advantages are those of {one.name} {by}, as a mean or std of more rows makes them"
             return _of_log("partial batch", says, log.whole)
@@ -330,29 +350,39 @@ def _cut(log: Log, tried: Sequence[Candidate]) -> Cause | None:
     kinds = np.column_stack([seen, np.bincount(codes, is_high), np.bincount(codes)])
     kinds = np.unique(np.nan_to_num(kinds, nan=np.inf), axis=0)
     seen, high, kept = kinds[:, :TWO], kinds[:, 2], kinds[:, 3]
-    both = np.isfinite(seen).all(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rate = np.where(both, seen[:, 0] / (seen[:, 0] - seen[:, 1]), 0.0)  # of the whole group
-    largest = int(kept.max())
-    sizes = range(largest, LARGEST + 1) if np.isfinite(rate).all() else ()
-    n = next((n for n in sizes if (np.abs(rate * n - np.round(rate * n)) < WHOLE).all()), largest)
+    is_seen, largest = np.isfinite(seen), int(kept.max())
+    n = _size_before(seen, largest)
+    if n == largest:
+        return None
     # Groups of this size with 0, 1, ... n higher rewards.
     whole, place = np.divmod(np.arange((n + 1) * n, dtype=np.uint32), n)
-    table = pl.DataFrame({"group": whole, "reward.0": rewards[(place < whole).astype(int)]})
+    of_whole = place < whole
+    table = pl.DataFrame({"group": whole, "reward.0": rewards[of_whole.astype(int)]})
     every = Log.of(table.with_columns(batch=pl.lit(0, pl.UInt32)), np.zeros(len(table)))
     more = np.arange(n + 1) - high[:, None]  # how many of the missing rows have the higher reward
-    for one, values in _plain([one for one in tried if one.plan.estimator.order_free], every) if n > largest else ():
-        given = _of_both(whole, values, place < whole)
-        same = (np.abs(given - seen[:, None]) <= allowed) | ~np.isfinite(seen)[:, None]
-        fits = (more >= 0) & (more <= n - kept[:, None]) & same.all(axis=2)
+    is_possible = (more >= 0) & (more <= n - kept[:, None])
+    for one, values in _plain([one for one in tried if one.plan.estimator.order_free], every):
+        away = np.abs(_of_both(whole, values, of_whole) - seen[:, None])
+        same = (away <= allowed) | ~is_seen[:, None]
+        fits = is_possible & same.all(axis=2)
         if fits.any(axis=1).all() and _is_confirmed(seen, kinds[:, TWO:], fits.argmax(axis=1)):
-            sizes_ = f"{kept.min():g}" if kept.min() == largest else f"{kept.min():g} to {largest}"
-            return _of_log(
-                "cut",
-                f"groups were cut to {sizes_} of {n}: with the missing rows {one.name} gives every advantage",
-                log,
-            )
+            to = f"{largest}" if kept.min() == largest else f"{kept.min():g} to {largest}"
+            says = f"groups were cut to {to} of {n}: with the missing rows {one.name} gives every advantage"
+            return _of_log("cut", says, log)
     return None
+
+
+def _size_before(seen: Matrix, largest: int) -> int:
+    """The size of all groups with which the advantages of both rewards give whole numbers of higher rewards; else the largest."""
+    low, high = seen[np.isfinite(seen).all(axis=1)].T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rate = low / (low - high)
+    sizes = range(largest, LARGEST + 1) if np.isfinite(rate).all() else ()
+    for size in sizes:
+        higher = rate * size
+        if (np.abs(higher - np.round(higher)) < WHOLE).all():
+            return size
+    return largest
 
 
 def _of_both(codes: AnyCodes, values: Vector, is_high: Mask) -> Matrix:
@@ -367,9 +397,11 @@ def _is_confirmed(seen: Matrix, here: Matrix, solved: Index) -> bool:
 
     If the rows `here` determined the missing ones, a formula of the rows here alone would explain the log.
     """
-    free = len(np.unique(np.column_stack([here, solved]), axis=0)) - len(np.unique(here, axis=0))
+    both = np.column_stack([here, solved])
+    free = len(np.unique(both, axis=0)) - len(np.unique(here, axis=0))
     equations = sum(len(np.unique(solved[np.isfinite(column)])) for column in seen.T)
-    return equations >= 1 + len(np.unique(solved)) + SPARE_EQUATIONS and free >= SPARE_EQUATIONS
+    needed = 1 + len(np.unique(solved)) + SPARE_EQUATIONS
+    return equations >= needed and free >= SPARE_EQUATIONS
 
 
 def _length(log: Log) -> Cause | None:
@@ -377,15 +409,18 @@ def _length(log: Log) -> Cause | None:
     if "length" not in log.table.columns:
         return None
     constant = np.all([np.isfinite(values) for values in constant_groups(log.table)], axis=0)
-    rows = log.table.select("group", "length", logged=pl.Series(log.logged), allowed=2 * log.tolerance.of(log.logged))
+    allowed = 2 * log.tolerance.of(log.logged)
+    rows = log.table.select("group", "length", logged=pl.Series(log.logged), allowed=allowed)
     rows = rows.filter(pl.Series(constant[log.codes]) & pl.col("logged").is_finite()).sort("group", "length")
     steps = rows.with_columns(pl.col("length", "logged").diff().over("group"))
-    steps = steps.filter((pl.col("length") > 0) & (pl.col("logged").abs() > pl.col("allowed")))
-    moved, falls = np.isin(np.arange(len(constant)), steps["group"]), int((steps["logged"] < 0).sum())
+    is_change = pl.col("logged").abs() > pl.col("allowed")
+    steps = steps.filter((pl.col("length") > 0) & is_change)
+    moved = np.isin(np.arange(len(constant)), steps["group"])
+    falls = int((steps["logged"] < 0).sum())
     if len(steps) < PAIRS or moved.sum() < GROUPS or falls not in {0, len(steps)}:
         return None
-    how = ("penalty", "fall") if falls else ("bonus", "rise")
-    says = f"a length {how[0]}: in all {moved.sum()} groups of equal rewards that differ, the advantages {how[1]} with the length"
+    kind, go = ("penalty", "fall") if falls else ("bonus", "rise")
+    says = f"a length {kind}: in all {moved.sum()} groups of equal rewards that differ, the advantages {go} with the length"
     return cause("length", says, log.codes, moved)
 
 
