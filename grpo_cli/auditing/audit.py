@@ -91,8 +91,9 @@ class Audit:
             except DataError as error:
                 refusal = refusal or error
                 continue
-            codes = narrow.table.select("group", "batch")
-            if (number := hash(b"".join(column.to_numpy().tobytes() for column in codes))) in self.tried:
+            codes = [narrow.table[name].to_numpy().tobytes() for name in ("group", "batch")]
+            number = hash(b"".join(codes))
+            if number in self.tried:
                 continue  # the same groups and batches again, for instance if there is only one step
             self.tried.add(number)
             if before is not None and not _several_rewards(narrow) and _disorder(narrow, logged) > DISORDER:
@@ -165,10 +166,12 @@ def _ways_to_cut(best: Result) -> Iterator[tuple[str, Columns, Rule]]:
     flags, rule = best.columns.request.layout.flags, best.narrow.rule
     if flags.group_size is not None:
         return
-    sizes = {int(size) for size in np.unique(np.bincount(best.narrow.table["group"].to_numpy()))}
+    of_groups = np.bincount(best.narrow.table["group"].to_numpy())
+    sizes = {*np.unique(of_groups).tolist()}
     largest = max(sizes)
     likely = {size for size in sizes if any(other > size and other % size == 0 for other in sizes)}
-    likely |= {largest // part for part in PARTS if len(sizes) == 1 and largest % part == 0}
+    if len(sizes) == 1:
+        likely |= {largest // part for part in PARTS if largest % part == 0}
     flags = replace(flags, group=rule.key, partial="keep", group_within=rule.within, batch_by=rule.batch_by)
     for size in sorted(likely - {1}, reverse=True)[: len(PARTS)]:
         note = f"blocks of {size} rows inside each key (--group-size {size})"
@@ -196,6 +199,8 @@ def _disorder(narrow: Narrow, logged: Vector) -> float:
     codes, reward = narrow.table["group"].to_numpy(), narrow.table["reward.0"].to_numpy()
     known = np.isfinite(reward) & np.isfinite(logged)
     codes, reward, logged = codes[known], reward[known], logged[known]
-    given, rising = logged[np.lexsort((-logged, reward, codes))], logged[np.lexsort((logged, codes))]
+    given = logged[np.lexsort((-logged, reward, codes))]
+    rising = logged[np.lexsort((logged, codes))]
     squares = np.bincount(np.sort(codes), (given - rising) ** 2)
-    return float(np.sqrt(squares.max(initial=0.0)) / (logged.std() or 1.0))
+    norm = np.sqrt(squares.max(initial=0.0))
+    return float(norm / (logged.std() or 1.0))

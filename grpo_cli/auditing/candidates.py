@@ -94,9 +94,11 @@ def candidates(said: Said, roles: Collection[str], components: int, tool: str = 
     def order(preset: str) -> tuple[bool, bool, bool]:
         return preset != said.claimed, not presets().origin(preset), not is_of_tool(preset, tool)
 
-    return [
-        Candidate(plan, tuple(sorted(names[key], key=order)), claimed=key == claimed) for key, plan in plans.items()
-    ]
+    found = []
+    for key, plan in plans.items():
+        of_plan = tuple(sorted(names[key], key=order))
+        found.append(Candidate(plan, of_plan, claimed=key == claimed))
+    return found
 
 
 def plainness(one: Candidate, tool: str = "") -> tuple[Any, ...]:
@@ -138,9 +140,9 @@ def untried(roles: Collection[str]) -> dict[str, list[str]]:
 
 def plain_method(plan: Plan) -> str:
     """The method whose default options give this plan, apart from reward weights; "" if there is none."""
-    return (
-        _plain_methods(tuple(ESTIMATORS)).get(_without_rewards(plan), "") if plan.rewards.missing == "exclude" else ""
-    )
+    if plan.rewards.missing != "exclude":
+        return ""
+    return _plain_methods(tuple(ESTIMATORS)).get(_without_rewards(plan), "")
 
 
 @cache
@@ -175,8 +177,10 @@ def _scaled(tool: str) -> Iterator[tuple[Plan, str]]:
     """The presets of the tool with their other scales, which an option of the tool sets."""
     for plan, name in _presets():
         if is_of_tool(name, tool) and plan.divisor.level in SCALES:
-            for scale in (one for one in SCALES if one in plan.estimator.scales and one != plan.divisor.level):
-                yield replace(plan, divisor=replace(plan.divisor, level=scale)), f"{name} --scale {scale}"
+            others = {*SCALES} & {*plan.estimator.scales} - {plan.divisor.level}
+            for scale in (one for one in SCALES if one in others):
+                divisor = replace(plan.divisor, level=scale)
+                yield replace(plan, divisor=divisor), f"{name} --scale {scale}"
 
 
 @cache
@@ -186,19 +190,17 @@ def _grid(methods: tuple[str, ...]) -> tuple[Plan, ...]:
 
     def levels(row: Estimator) -> Sequence[str]:
         """Beside the mean of the batch, grpo and dr-grpo are batch-norm."""
-        return (
-            row.levels
-            if row.build is not ESTIMATORS["batch-norm"].build
-            else (row.sets.get("estimator.baseline_level", "group"),)
-        )
+        if row.build is not ESTIMATORS["batch-norm"].build:
+            return row.levels
+        return (row.sets.get("estimator.baseline_level", "group"),)
 
-    return tuple(
-        Plan.of({
-            "estimator.name": row.name, "estimator.baseline_level": baseline, "divisor.level": scale,
-            **({"post.whiten.level": whitened} if whitened else {}),
-        })
-        for row in rows
-        for baseline, scale, whitened in product(levels(row), row.scales, ("", "sample", "token"))
-        # Whitening undoes the std of a batch, and a group has no std beside the mean of a batch.
-        if not (whitened and scale == "batch") and not (baseline == "batch" and scale == "group")
-    )  # fmt: skip
+    plans = []
+    for row in rows:
+        for baseline, scale, whitened in product(levels(row), row.scales, ("", "sample", "token")):
+            # Whitening undoes the std of a batch, and a group has no std beside the mean of a batch.
+            if (whitened and scale == "batch") or (baseline == "batch" and scale == "group"):
+                continue
+            settings = {"estimator.name": row.name, "estimator.baseline_level": baseline, "divisor.level": scale}
+            steps = {"post.whiten.level": whitened} if whitened else {}
+            plans.append(Plan.of({**settings, **steps}))
+    return tuple(plans)

@@ -207,24 +207,20 @@ def _verdict(best: Fit, judged: Judged, known: Evidence) -> Verdict:
 
 def _differences(judged: Judged, narrow: Narrow, rows: Mask) -> dict[str, Any]:
     """The fields of `Differences`; the largest difference is that of these rows."""
-    groups = judged.log.codes[judged.wrong]
-    codes, first, counts = np.unique(groups, return_index=True, return_counts=True)
+    wrong, error = judged.wrong, judged.error
+    codes, first, counts = np.unique(judged.log.codes[wrong], return_index=True, return_counts=True)
     listed = np.argsort(first)[:LISTED]
-    at = np.flatnonzero(judged.wrong)[first[listed]].tolist()
-    disagreements = [
-        Disagreement(
-            key=narrow.label(int(codes[i])),
-            place=place,
-            rows=int(counts[i]),
-            expected=plain(float(judged.computed[row])),
-            logged=plain(float(judged.log.logged[row])),
-        )
-        for i, row, place in zip(listed, at, narrow.places(at), strict=True)
-    ]
+    at = np.flatnonzero(wrong)[first[listed]].tolist()
+    disagreements = []
+    for group, row, place in zip(listed, at, narrow.places(at), strict=True):
+        expected, logged = float(judged.computed[row]), float(judged.log.logged[row])
+        key, rows_of_group = narrow.label(int(codes[group])), int(counts[group])
+        disagreements.append(Disagreement(key, place, rows_of_group, plain(expected), plain(logged)))
+    largest = error.max(initial=0.0, where=np.isfinite(error) & rows)
     return {
-        "mismatched_rows": int(judged.wrong.sum()),
+        "mismatched_rows": int(wrong.sum()),
         "mismatched_groups": len(codes),
-        "max_difference": plain(float(judged.error.max(initial=0.0, where=np.isfinite(judged.error) & rows))),
+        "max_difference": plain(float(largest)),
         "disagreements": disagreements,
     }
 
@@ -237,12 +233,20 @@ def _explained(result: Result) -> tuple[Result, list[Cause]]:
     if not 0 < first.mismatched <= FAR * first.rows:
         return result, []
     tied = [fit for fit in result.fits if fit.is_tied_with(first)]
+    tied.sort(key=lambda fit: (fit is not first, not fit.candidate.presets))
     distinct = dict[Any, Fit]()  # what float32 noise is divided by, and whether it is clipped
-    for fit in sorted(tied, key=lambda fit: (fit is not first, not fit.candidate.presets)):
-        distinct.setdefault((fit.candidate.plan.divisor, fit.candidate.plan.post), fit)
-    explained = [(fit, causes(Judged.of(fit.candidate, result.log))) for fit in [*distinct.values()][:EXPLAINED]]
-    best, found = min(explained, key=lambda one: sum(cause.rows for cause in one[1] if cause.cause == "unexplained"))
-    return replace(result, fits=[best, *(fit for fit in result.fits if fit is not best)]), found
+    for fit in tied:
+        plan = fit.candidate.plan
+        distinct.setdefault((plan.divisor, plan.post), fit)
+    compared = [*distinct.values()][:EXPLAINED]
+    explained = [(fit, causes(Judged.of(fit.candidate, result.log))) for fit in compared]
+
+    def unexplained(one: tuple[Fit, list[Cause]]) -> int:
+        return sum(cause.rows for cause in one[1] if cause.cause == "unexplained")
+
+    best, found = min(explained, key=unexplained)
+    others = [fit for fit in result.fits if fit is not best]
+    return replace(result, fits=[best, *others]), found
 
 
 def _check_claim(claim: Plan, result: Result) -> Claim:
@@ -251,21 +255,20 @@ def _check_claim(claim: Plan, result: Result) -> Claim:
     changed = presets.differences(result.fits[0].candidate.plan, claim) if judged.wrong.any() else {}
     # Rules that apply to no row of this file cause no difference.
     without_effect = {*_without_effect(claim, judged.log), *claim.unread}
-    return Claim(
-        **_differences(judged, result.narrow, np.ones(len(judged.wrong), dtype=bool)),
-        differs={key: Differing(*each) for key, each in changed.items() if key not in without_effect},
-    )
+    differs = {key: Differing(*each) for key, each in changed.items() if key not in without_effect}
+    every_row = np.ones(len(judged.wrong), dtype=bool)
+    return Claim(**_differences(judged, result.narrow, every_row), differs=differs)
 
 
 def _without_effect(plan: Plan, log: Log) -> list[str]:
     """The plan fields for kinds of rows and groups that this file does not have."""
     frames = log.formulas.shaped(plan).frames
-    known = log.table.select(pl.col("^reward[.].*$").is_finite().fill_null(value=False))
+    groups, scorable = frames.groups, frames.select([".scorable"])[".scorable"]
     decides = {
-        ("rewards.missing",): not frames.select([".scorable"])[".scorable"].all(),
-        ("rewards.component_missing",): not known.select(pl.all_horizontal(pl.all())).to_series().all(),
-        ("alone.baseline", "alone.sd", "alone.result"): (frames.groups[".n"] == 1).any(),
-        ("groups.zero_variance",): frames.groups[".zero_variance"].fill_null(value=False).any(),
+        ("rewards.missing",): not scorable.all(),
+        ("rewards.component_missing",): log.formulas.has_missing,
+        ("alone.baseline", "alone.sd", "alone.result"): (groups[".n"] == 1).any(),
+        ("groups.zero_variance",): groups[".zero_variance"].fill_null(value=False).any(),
     }
     return [name for names, some in decides.items() if not some for name in names]
 
@@ -306,7 +309,8 @@ def ties_of(fits: Sequence[Fit], log: Log) -> list[Tie]:
     ties = []
     for (flags, ones), by in zip(formulas.items(), told, strict=True):
         named = [f"{one.times}{name}" for one in ones for name in one.presets]
-        ties.append(Tie([*dict.fromkeys(named or [flags + _epsilons(ones)])], by))
+        named = named or [flags + _epsilons(ones)]
+        ties.append(Tie([*dict.fromkeys(named)], by))
     return ties
 
 
@@ -343,7 +347,8 @@ def _epsilons(ones: Sequence[Candidate]) -> str:
     used = {one.plan.divisor.epsilon for one in ones if EPSILON not in one.plan.unread}
     if used <= {Divisor().epsilon}:
         return ""
-    return f" --epsilon {' to '.join(dict.fromkeys(f'{end:g}' for end in (min(used), max(used))))}"
+    ends = dict.fromkeys((min(used), max(used)))
+    return f" --epsilon {' to '.join(f'{end:g}' for end in ends)}"
 
 
 def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log) -> Iterator[str]:
@@ -351,25 +356,37 @@ def _told_apart_by(best: Candidate, others: Sequence[Candidate], log: Log) -> It
 
     The formulas are computed on invented groups: for each kind, ordinary groups and a group of the kind are a batch.
     """
+    table = _invented(log)
+    roles = {role: pl.lit(1.0) for role in ROLES}
+    formulas = Formulas(table.select("group", "reward.0", batch=pl.col("kind").rank("dense"), **roles))
+    may_differ = [] if "reward.1" in log.table.columns else others[:TOLD]
+    told = [one for one in may_differ if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
+    formulas.compute(one.plan for one in (*told, *([best] if told else [])))
+    for one in others:
+        kinds = table["kind"].clear()
+        if one in told:
+            expected = best.factor * formulas.advantages(best.plan)
+            given = one.factor * formulas.advantages(one.plan)
+            same = equal(given, expected, log.tolerance.of(expected))
+            kinds = table["kind"].filter(pl.Series(~same))
+        yield next(iter(kinds), "")
+
+
+def _invented(log: Log) -> pl.DataFrame:
+    """Groups with the lowest and the highest reward of the log: of each kind ordinary ones, and the one that is named."""
     reward, sizes = log.table["reward.0"].to_numpy(), np.bincount(log.codes)
     lowest, highest = float(np.nanmin(reward)), float(np.nanmax(reward))
     size = int(np.bincount(sizes).argmax())
     ordinary = [[float(at <= ones % size) for at in range(size)] for ones in range(ORDINARY)]
     groups = [(kind, each) for kind, more in INVENTED.items() for each in (*ordinary, more)]
-    rows = [(kind, at, lowest + (highest - lowest) * r) for at, (kind, each) in enumerate(groups) for r in each]
-    table = pl.DataFrame(rows, schema={"kind": pl.String, "group": pl.UInt32, "reward.0": pl.Float64}, orient="row")
-    batch, roles = pl.col("kind").rank("dense"), {role: pl.lit(1.0) for role in ROLES}
-    formulas = Formulas(table.select("group", "reward.0", batch=batch, **roles))
-    told = [one for one in others[:TOLD] if {*best.plan.needs, *one.plan.needs} <= {*ROLES}]
-    told = [] if "reward.1" in log.table.columns else told
-    formulas.compute(one.plan for one in (*told, *([best] if told else [])))
-    for one in others:
-        kinds = table["kind"].clear()
-        if one in told:
-            expected, given = (each.factor * formulas.advantages(each.plan) for each in (best, one))
-            same = equal(given, expected, log.tolerance.of(expected))
-            kinds = table["kind"].filter(pl.Series(~same))
-        yield next(iter(kinds), "")
+    table = pl.DataFrame(
+        {
+            "kind": [kind for kind, _ in groups],
+            "group": pl.Series(range(len(groups)), dtype=pl.UInt32),
+            "reward.0": pl.Series([[*map(float, each)] for _, each in groups]),
+        }
+    )
+    return table.explode("reward.0").with_columns(pl.col("reward.0") * (highest - lowest) + lowest)
 
 
 def epsilon_of(candidate: Candidate, log: Log) -> EpsilonInterval | None:

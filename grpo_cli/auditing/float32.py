@@ -38,10 +38,12 @@ def noise_of(value: float, size: int, divisor: Divisor) -> Vector:
         return np.zeros(1)
     off = np.arange(1, ULPS + 1) * float(np.spacing(abs(single)))
     # The std is taken around the same mean, or computed with more digits.
-    stds = off * np.sqrt(size / max(size - divisor.ddof, 1)), 0 * off
+    same_mean = off * np.sqrt(size / max(size - divisor.ddof, 1))
+    std = np.concatenate([same_mean, 0 * off])
+    variance = np.maximum(std**2 + divisor.inside, divisor.floor)
     with np.errstate(divide="ignore"):  # without an epsilon it is infinite
-        noise = [off / (np.sqrt(np.maximum(std**2 + divisor.inside, divisor.floor)) + divisor.epsilon) for std in stds]
-    return np.concatenate([np.zeros(1), *noise, *(-values for values in noise)])
+        noise = np.tile(off, 2) / (np.sqrt(variance) + divisor.epsilon)
+    return np.concatenate([np.zeros(1), noise, -noise])
 
 
 def constant_groups(table: pl.DataFrame) -> list[Vector]:
@@ -75,18 +77,22 @@ def noisy_groups(plan: Plan, log: Log) -> Mask | None:
     if not np.isfinite(bare).all():
         return None
     slope, offset = slopes(bare, np.where(may_be, np.nan, logged), batches)
-    shown = (slope > 0)[batches].all() and (np.bincount(batches, ~may_be) >= PLAIN).all()
-    if not shown or (np.abs(slope[batches] * bare + offset[batches] - logged) > allowed)[~may_be].any():
+    is_shown = (slope > 0)[batches].all() and (np.bincount(batches, ~may_be) >= PLAIN).all()
+    slope, offset = slope[batches], offset[batches]
+    off = np.abs(slope * bare + offset - logged)
+    if not is_shown or (off > allowed)[~may_be].any():
         return None
-    seen = group_means(codes, (logged - offset[batches]) / slope[batches] - bare, len(possible))
-    noise = np.array([each[np.abs(each - one).argmin()] for one, each in zip(seen, possible, strict=True)])
+    seen = group_means(codes, (logged - offset) / slope - bare, len(possible))
+    nearest = [each[np.abs(each - one).argmin()] for one, each in zip(seen, possible, strict=True)]
+    noise = np.array(nearest)
     noisy = np.asarray(noise != 0)
     if log.part_of is not None:
         return noisy
     rest = table.select(name for name in table.columns if not name.startswith("reward."))
     with_noise = rest.with_columns(pl.Series("reward.0", bare + noise[codes]))
-    whitened = advantages(replace(Plan.of({"estimator.name": "reinforce"}), post=plan.post), with_noise)
-    return noisy if noisy.any() and (np.abs(whitened - logged) <= allowed).all() else None
+    whitening = replace(Plan.of({"estimator.name": "reinforce"}), post=plan.post)
+    left = np.abs(advantages(whitening, with_noise) - logged)
+    return noisy if noisy.any() and (left <= allowed).all() else None
 
 
 def _possible_noise(plan: Plan, table: pl.DataFrame, sizes: Index) -> list[Vector]:
@@ -99,7 +105,5 @@ def _possible_noise(plan: Plan, table: pl.DataFrame, sizes: Index) -> list[Vecto
         parts = [share * noise_of(value, size, plan.divisor) for share, value in zip(shares, values, strict=True)]
         return np.array([sum(each) for each in islice(product(*parts), SUMS)])
 
-    return [
-        possible(*one)
-        for one in zip(sizes.tolist(), *(np.nan_to_num(column).tolist() for column in columns), strict=True)
-    ]
+    values = [np.nan_to_num(column).tolist() for column in columns]
+    return [possible(*one) for one in zip(sizes.tolist(), *values, strict=True)]

@@ -47,7 +47,8 @@ def search(narrow: Narrow, logged: Vector, said: Said) -> tuple[list[Fit], Log, 
     The values are read as exactly as their type allows. Only if no formula fits so, they may have been rounded, or
     several rewards may have weights. Presets of the tool that wrote the file, if it is known, are tried with every scale.
     """
-    schema = next((name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema), "")
+    of_schema = [name for name, schema in schemas().at_hand.items() if schema.title == narrow.schema]
+    schema = next(iter(of_schema), "")
     tool = schema.removeprefix("ms-").split("-")[0]  # as the names of its presets begin: nemo-rl-grpo, swift-grpo
     components, roles = len(narrow.reward_names), {*narrow.request.roles, "input_length", "turns"}
     tried = candidates(said, roles, components, tool)
@@ -89,11 +90,10 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
         of_batch = starts_of([one for one in tried if one.plan.uses_batch], log, "batch")
         off = _off_the_lines([start.values for start in of_batch], log)
         most = min(2 * min(off, default=0) + SLACK, FAR * log.size)
-        likely = [
-            start
-            for start, rows in zip(of_batch, off, strict=True)
-            if rows <= most or (start.plan.uses_batch and start.agrees(None, log.intervals()))
-        ]
+        likely = []
+        for start, rows in zip(of_batch, off, strict=True):
+            if rows <= most or (start.plan.uses_batch and start.agrees(None, log.intervals())):
+                likely.append(start)
         found += _known(likely, log)
         starts += likely
         if not _explained(found):
@@ -104,7 +104,9 @@ def _fits(log: Log, tried: Sequence[Candidate], tool: str) -> list[Fit]:
     if not _explained(found):
         found += [*_proven(starts, clipped), *_proven(starts, of_groups)]
     fits = sorted(_confirmed(found, log), key=lambda fit: fit.rank)
-    return sorted(fits, key=lambda fit: (0, *plainness(fit.candidate, tool)) if fit.is_tied_with(fits[0]) else (1,))
+    tied = [fit for fit in fits if fit.is_tied_with(fits[0])]
+    behind = [fit for fit in fits if not fit.is_tied_with(fits[0])]
+    return sorted(tied, key=lambda fit: plainness(fit.candidate, tool)) + behind
 
 
 def _known(starts: Sequence[Start], log: Log) -> list[Fit]:
@@ -136,9 +138,8 @@ def _off_the_lines(values: Sequence[Vector], log: Log) -> list[float]:
     """For each of these, how many rows are not on the line of their batch; a few odd rows do not move a line through medians."""
     if not values:
         return []
-    rows = log.table.select(
-        "batch", y=pl.Series(log.logged), count=pl.Series(log.counts), allowed=log.tolerance.of(log.logged)
-    )
+    allowed = log.tolerance.of(log.logged)
+    rows = log.table.select("batch", y=pl.Series(log.logged), count=pl.Series(log.counts), allowed=allowed)
     starts = np.repeat(np.arange(len(values)), len(rows))
     each = pl.concat([rows] * len(values)).with_columns(x=pl.Series(np.concatenate(values)), start=starts)
 
@@ -150,7 +151,8 @@ def _off_the_lines(values: Sequence[Vector], log: Log) -> list[float]:
     rest = each.fill_nan(None).with_columns(rest=pl.col("y") - slope * pl.col("x"))
     is_wrong = away(pl.col("rest")).abs().fill_null(np.inf) > pl.col("allowed")
     counted = pl.when(is_wrong & pl.col("y").is_finite()).then("count")
-    return rest.with_columns(off=counted).group_by("start", maintain_order=True).agg(pl.sum("off"))["off"].to_list()
+    sums = rest.with_columns(off=counted).group_by("start", maintain_order=True).agg(pl.sum("off"))
+    return sums["off"].to_list()
 
 
 def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
@@ -166,17 +168,21 @@ def _confirmed(found: list[Fit], log: Log) -> list[Fit]:
         likely = likely[:1]
     budget = max(FEWEST, min(CONFIRMED // log.whole.size, MOST))
     fits, measured, whole = list[Fit](), dict[Any, Fit](), log.whole
+    settled = [fit for fit in likely if log.settles(fit.candidate.plan)]
     for one in (fit.candidate for fit in likely if not log.settles(fit.candidate.plan)):
         formula = whole.formulas.key(one.plan), one.factor, one.solved
         if formula not in measured and len(measured) < budget:
-            measured[formula] = Judged(one, whole, one.factor * whole.formulas.advantages(one.plan)).fit
-        fits += [replace(measured[formula], candidate=one)] if formula in measured else []
-    return [*(fit for fit in likely if log.settles(fit.candidate.plan)), *fits]
+            computed = one.factor * whole.formulas.advantages(one.plan)
+            measured[formula] = Judged(one, whole, computed).fit
+        if formula in measured:
+            fits.append(replace(measured[formula], candidate=one))
+    return settled + fits
 
 
 def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
     """The first preset that explains every row once float32 noise of constant groups is added; nothing if there is none."""
-    for one in (one for one in tried if one.presets and one.plan.post):
+    whitened = [one for one in tried if one.presets and one.plan.post]
+    for one in whitened:
         noisy = noisy_groups(one.plan, log)
         if noisy is not None and log.part_of is not None:
             noisy = noisy_groups(one.plan, log.whole)
@@ -187,7 +193,8 @@ def _noisy_fit(tried: Sequence[Candidate], log: Log) -> list[Fit]:
 
 def _readings_of_rewards(narrow: Narrow) -> list[Tolerance]:
     """The tolerance of float32 if rewards were rounded to it or to decimals, after advantages were computed from them."""
-    rewards = np.concatenate([narrow.table[f"reward.{k}"].to_numpy() for k in range(len(narrow.reward_names))])
+    columns = [narrow.table[f"reward.{at}"].to_numpy() for at in range(len(narrow.reward_names))]
+    rewards = np.concatenate(columns)
     rewards = rewards[np.isfinite(rewards)]
     fine = rewards[np.round(rewards, EXACT) != rewards]
     return [Tolerance()] if len(fine) and Tolerance.of_type(fine) == Tolerance() else []
@@ -204,20 +211,24 @@ def _rounded_readings(logged: Vector) -> list[Tolerance]:
     tolerances, is_full = [], len(values) >= VALUES
     single = values.astype(np.float32)
     stored = single if np.array_equal(single, values) else values  # a rounded number in the type of the file
-    decimals = next(
-        (d for d in range(DECIMALS[-1] + 1) if (np.round(values, d).astype(stored.dtype) == stored).all()), 0
-    )
-    twentieths = np.mean(np.abs(values * 20 - np.round(values * 20)) < FLOAT32_ERROR)
+
+    def has(decimals: int) -> bool:
+        return bool((np.round(values, decimals).astype(stored.dtype) == stored).all())
+
+    decimals = next(filter(has, range(DECIMALS[-1] + 1)), 0)
+    twenty_times = values * 20
+    twentieths = np.mean(np.abs(twenty_times - np.round(twenty_times)) < FLOAT32_ERROR)
     if decimals in DECIMALS and (decimals > DECIMALS[0] or (is_full and twentieths < TWENTIETHS)):
-        tolerances.append(Tolerance(0.5 * 10.0**-decimals + (3e-7 if stored is single else 1e-9), 0.0))
+        half, error = 0.5 * 10.0**-decimals, 3e-7 if stored is single else 1e-9
+        tolerances.append(Tolerance(half + error, 0.0))
     mantissas, _ = np.frexp(values)
 
     def longer(bits: int) -> Mask:
         """The values that need more bits: half of all rounded values need the last one."""
         return np.asarray(mantissas * 2.0**bits % 1 != 0)
 
-    return tolerances + [
-        Tolerance(1e-7, 1e-6, size)
-        for size in MANTISSAS
-        if is_full and not longer(size).any() and longer(size - 1).any() and longer(size - 2).mean() > LAST_BITS
-    ]
+    def are_used(bits: int) -> bool:
+        return bool(longer(bits - 1).any() and longer(bits - 2).mean() > LAST_BITS)
+
+    sizes = [size for size in MANTISSAS if is_full and not longer(size).any() and are_used(size)]
+    return [*tolerances, *(Tolerance(1e-7, 1e-6, size) for size in sizes)]

@@ -44,10 +44,11 @@ def shortest(low: float, high: float, digits: int, step: float = STEP) -> float 
     """The number of the fewest digits in an interval that is too narrow to hold one by chance; None if there is none."""
     if not 0 < low <= high < np.inf:
         return None
-    magnitude = np.floor(np.log10(high))
+    magnitude, middle = np.floor(np.log10(high)), (low + high) / 2
     for kept in range(1, digits + 1):
-        number = float(f"{(low + high) / 2:.{kept}g}")
-        if low <= number <= high and 10.0 ** (magnitude - kept + 1) >= step * (high - low) / 2:
+        number = float(f"{middle:.{kept}g}")
+        last_digit = 10.0 ** (magnitude - kept + 1)
+        if low <= number <= high and last_digit >= step * (high - low) / 2:
             return number
     return None
 
@@ -58,7 +59,8 @@ def split(plan: Plan) -> tuple[Plan, Rule | None]:
         if isinstance(op, Whiten) and op.divide:
             return replace(plan, post=plan.post[:at]), op
     rule = plan.divisor
-    undivided = replace(plan, post=tuple(op for op in plan.post if not isinstance(op, (Clip, NanToZero))))
+    post = tuple(op for op in plan.post if not isinstance(op, (Clip, NanToZero)))
+    undivided = replace(plan, post=post)
     # Of several rewards each is divided; a step part is added and a weight multiplied after the division.
     is_last = plan.rewards.combine == "sum" and not plan.unit.state_weight and plan.weight.by == "none"
     is_plain = rule.of != "others" and not rule.only_positive and rule.least is None
@@ -100,8 +102,11 @@ class Start:
         """The plan with another last division."""
         if isinstance(rule, Divisor):
             return replace(plan, divisor=rule)
-        at = len(self.plan.post)
-        return replace(plan, post=(*self.plan.post, rule, *plan.post[at + 1 :])) if rule else plan
+        if rule is None:
+            return plan
+        before = self.plan.post
+        after = plan.post[len(before) + 1 :]
+        return replace(plan, post=(*before, rule, *after))
 
     def ruled(self, one: Candidate, rule: Rule | None, **solved: Any) -> Ruled:
         """The candidate with another last division."""
@@ -135,14 +140,15 @@ class Start:
             return values, np.ones(len(values))
         if self.counts_every_row(rule):
             of_rewards = isinstance(rule, Divisor) and rule.of == "reward"
-            spread = self._of_rows(rule, self.log.formulas.advantages(self.rewards) if of_rewards else self.values)[1]
+            spreading = self.log.formulas.advantages(self.rewards) if of_rewards else self.values
+            _, spread = self._of_rows(rule, spreading)
             is_zero = (values == 0) | (spread < NEAREST)
             return np.where(is_zero, 0.0, values), np.where(is_zero, 0.0, spread)
         quotients = self.log.formulas.advantages(self.bare(rule))
         with np.errstate(all="ignore"):
             spread = np.abs(values / quotients)
-        values = np.where((quotients == 0) | np.isnan(quotients), quotients, values)
-        return values, np.where(np.isfinite(spread), spread, 0.0)
+        is_fixed = (quotients == 0) | np.isnan(quotients)
+        return np.where(is_fixed, quotients, values), np.where(np.isfinite(spread), spread, 0.0)
 
     def counts_every_row(self, rule: Rule) -> bool:
         """Whether the spread is that of all rows of each group or batch, so that it needs no formula."""
@@ -150,11 +156,8 @@ class Start:
         if formulas.has_special_rows or (of_batch and not formulas.has_whole_batches):
             return False
         divides_rewards = (plan.rewards.combine, plan.weight.by, plan.post) == ("sum", "none", ())
-        is_usual = divides_rewards and (plan.groups.statistics, plan.groups.small, plan.raw_rank) == (
-            "all",
-            "null",
-            None,
-        )
+        of_every_row = (plan.groups.statistics, plan.groups.small, plan.raw_rank) == ("all", "null", None)
+        is_usual = divides_rewards and of_every_row
         return (is_usual or isinstance(rule, Whiten)) and bool(np.isfinite(self.values).all())
 
     @property
@@ -166,12 +169,17 @@ class Start:
         """How far these values are from the mean of their group or batch, and its spread."""
         codes = self.log.codes if rule.level == "group" else self.log.table["batch"].to_numpy()
         weights = self.log.table["length"].to_numpy() if rule.level == "token" else np.ones(len(values))
-        away = values - group_extremes(codes, values, int(codes.max()) + 1)[0][codes]
-        total = np.bincount(codes, weights)[codes]
-        centred = away - np.bincount(codes, weights * away)[codes] / total
+
+        def sums(of: Vector) -> Vector:
+            return np.asarray(np.bincount(codes, of)[codes])
+
+        lowest, _ = group_extremes(codes, values, int(codes.max()) + 1)
+        away, total = values - lowest[codes], sums(weights)
+        centred = away - sums(weights * away) / total
         if isinstance(rule, Divisor) and rule.measure == "mad":
-            return centred, np.bincount(codes, np.abs(centred))[codes] / total
-        return centred, np.sqrt(np.bincount(codes, weights * centred**2)[codes] / (total - rule.ddof))
+            return centred, sums(np.abs(centred)) / total
+        variance = sums(weights * centred**2) / (total - rule.ddof)
+        return centred, np.sqrt(variance)
 
     def divided(self, candidate: Candidate, rule: Rule | None) -> Vector:
         """The advantages of a candidate that begins with this start."""
@@ -180,9 +188,11 @@ class Start:
             return candidate.factor * self.log.formulas.advantages(plan)
         values, spread = self.parts(rule)
         if rule is not None:
-            divisor = np.sqrt(np.maximum(spread**2 + rule.inside, rule.floor)) + rule.epsilon
+            variance = np.maximum(spread**2 + rule.inside, rule.floor)
+            divisor = np.sqrt(variance) + rule.epsilon
+            stays = (values == 0) | (self.alone & isinstance(rule, Divisor))
             with np.errstate(all="ignore"):
-                values = np.where((values == 0) | (self.alone & isinstance(rule, Divisor)), values, values / divisor)
+                values = np.where(stays, values, values / divisor)
         for op in plan.post[len(self.plan.post) :]:
             values = np.clip(values, op.lo, op.hi) if isinstance(op, Clip) else values
             values = np.nan_to_num(values, posinf=0.0, neginf=0.0) if isinstance(op, NanToZero) else values
@@ -191,8 +201,9 @@ class Start:
     @cached_property
     def alone(self) -> Mask:
         """The rows that are alone in their groups and get the same whatever divides the others."""
-        known = np.bincount(self.log.codes, np.isfinite(self.values))[self.log.codes]
-        return np.asarray(known < DIFFERENT) & (self.plan.alone.result not in {"keep", "error"})
+        known = np.bincount(self.log.codes, np.isfinite(self.values))
+        is_alone = np.asarray(known < DIFFERENT)[self.log.codes]
+        return is_alone & (self.plan.alone.result not in {"keep", "error"})
 
     @property
     def parts_of_rules(self) -> Iterator[Plan]:
@@ -254,7 +265,11 @@ def starts_of(tried: Sequence[Candidate], log: Log, level: Level = "group") -> l
         members.setdefault(key, []).append((candidate, rule))
     first = {key: next(filter(plain_method, alike), alike[0]) for key, alike in plans.items()}
     formulas.compute(first.values())
-    return [Start(plan, members[key], log, LEVELS if plan.uses_batch else (level,)) for key, plan in first.items()]
+    starts = []
+    for key, plan in first.items():
+        levels = LEVELS if plan.uses_batch else (level,)
+        starts.append(Start(plan, members[key], log, levels))
+    return starts
 
 
 # --- constants ---------------------------------------------------------------------------------------------
@@ -269,7 +284,8 @@ def with_known_constants(start: Start, log: Intervals | None = None) -> Iterator
             left = divisors.beside(spread, squared=squared)
             held = {value: left.holding(value) for value in EPSILONS}
             most = max(most, *held.values())
-            for value in (value for value, rows in held.items() if rows == most):
+            best = [value for value, rows in held.items() if rows == most]
+            for value in best:
                 constant = replace(rule, inside=value) if squared else replace(rule, epsilon=value)
                 yield start.ruled(one, constant)
             if most == len(spread):
@@ -287,7 +303,8 @@ def with_solved_constants(start: Start) -> Iterator[Ruled]:
         constants, divisors = {"solved": True, "constants": one.constants + 1}, log.divisors(values)
         if sign > 0 and rule is not None and not coarse:
             step = STEP if _kinds(spread[large]) == 1 else 1.0  # different stds that share an epsilon are no chance
-            epsilon = shortest(*divisors.beside(spread, squared=False).shared, DIGITS, step)
+            low, high = divisors.beside(spread, squared=False).shared
+            epsilon = shortest(low, high, DIGITS, step)
             if epsilon is not None:
                 yield start.ruled(one, replace(rule, epsilon=epsilon), **constants)
         # Minus the mean of a batch, two rewards have two values: a factor puts them on any line through the mean.
@@ -298,9 +315,11 @@ def with_solved_constants(start: Start) -> Iterator[Ruled]:
         uses_batch = start.with_rule(one.plan, rule).uses_batch
         digits = 1 if coarse else DIGITS if uses_batch else DIGITS + 1
         for value in (0.0,) if rule is None else EPSILONS:
+            divisor = spread + value
             with np.errstate(divide="ignore", invalid="ignore"):
-                low, high = Intervals(divisors.low / (spread + value), divisors.high / (spread + value)).shared
-            factor = shortest(1 / high if high else np.inf, 1 / low if low else np.inf, digits)
+                low, high = Intervals(divisors.low / divisor, divisors.high / divisor).shared
+            least, most = (1 / end if end else np.inf for end in (high, low))
+            factor = shortest(least, most, digits)
             if factor is not None and sign * factor != 1:
                 yield start.ruled(one, rule and replace(rule, epsilon=value), factor=sign * factor, **constants)
 
@@ -326,14 +345,16 @@ def clipped(start: Start) -> Iterator[Ruled]:
 
     It is a clip only if the formula goes beyond both bounds, and matches several distinct values between them.
     """
-    logged, allowed = start.log.logged, start.log.tolerance.of(start.log.logged)
+    logged, log = start.log.logged, start.log.intervals()
+    allowed = start.log.tolerance.of(logged)
     finite = logged[np.isfinite(logged)]
-    low, high = (float(f"{end:.6g}") for end in (finite.min(initial=0.0), finite.max(initial=0.0)))
+    ends = finite.min(initial=0.0), finite.max(initial=0.0)
+    low, high = (float(f"{end:.6g}") for end in ends)
     at_low, at_high = (np.abs(logged - end) <= EQUAL * abs(end) for end in (low, high))
     if not low < 0 < high or min(at_low.sum(), at_high.sum()) < DIFFERENT:
         return
-    log = start.log.intervals()
-    log = Intervals(np.where(at_low, -np.inf, log.low), np.where(at_high, np.inf, log.high))
+    beyond_low, beyond_high = np.where(at_low, -np.inf, log.low), np.where(at_high, np.inf, log.high)
+    log = Intervals(beyond_low, beyond_high)
     is_symmetric = abs(low + high) <= EQUAL * high
     clip = Clip(lo=-high if is_symmetric else low, hi=high)
     inside = ~at_low & ~at_high & (np.abs(logged) > allowed)
@@ -343,7 +364,8 @@ def clipped(start: Start) -> Iterator[Ruled]:
         passed = (values < low - allowed).any() and (values > high + allowed).any()
         if passed and _kinds(logged[shown]) >= INSIDE:
             constants = one.constants + (1 if is_symmetric else 2)
-            yield one.with_plan(replace(one.plan, post=(*one.plan.post, clip)), constants=constants), rule
+            plan = replace(one.plan, post=(*one.plan.post, clip))
+            yield one.with_plan(plan, constants=constants), rule
 
 
 # --- weights -------------------------------------------------------------------------------------------
@@ -366,7 +388,8 @@ def of_groups(start: Start) -> Iterator[Ruled]:
     batch, n, squares = frames.batch_of_group, groups[".n"].to_numpy(), groups[".squares"].to_numpy()
     with np.errstate(invalid="ignore", divide="ignore"):
         std = np.where(squares == 0, 0.0, np.sqrt(squares / (n - 1)))
-        std /= group_extremes(batch, np.nan_to_num(std), int(batch.max()) + 1)[1][batch]
+        _, largest = group_extremes(batch, np.nan_to_num(std), int(batch.max()) + 1)
+        std /= largest[batch]
     facts = {
         "batch": batch,
         "rate": groups[".mean"].clip(0.0, 1.0).to_numpy(),
@@ -387,14 +410,17 @@ def of_groups(start: Start) -> Iterator[Ruled]:
 
 def _factors(values: Vector, log: Log) -> Vector | None:
     """A factor for each group, NaN if all of its values are 0; None if the factors do not explain every row."""
-    both = np.isfinite(values) & np.isfinite(log.logged)
-    if (np.isfinite(values) != np.isfinite(log.logged)).any():
+    known = np.isfinite(values)
+    if (known != np.isfinite(log.logged)).any():
         return None
-    size, codes, values, logged = int(log.codes.max(initial=0)) + 1, log.codes[both], values[both], log.logged[both]
+    size = int(log.codes.max(initial=0)) + 1
+    codes, values, logged = log.codes[known], values[known], log.logged[known]
+    along, squares = np.bincount(codes, values * logged, size), np.bincount(codes, values**2, size)
     with np.errstate(invalid="ignore", divide="ignore"):
-        factors = np.bincount(codes, values * logged, size) / np.bincount(codes, values**2, size)
-    off = np.abs(np.where(values == 0, 0.0, factors[codes] * values) - logged)
-    return factors if (off <= log.tolerance.of(logged)).all() and not (factors <= 0).any() else None
+        factors = along / squares
+    weighed = np.where(values == 0, 0.0, factors[codes] * values)
+    explains = (np.abs(weighed - logged) <= log.tolerance.of(logged)).all()
+    return factors if explains and not (factors <= 0).any() else None
 
 
 def _weights(groups: Mapping[str, Vector], factors: Vector, *, is_part: bool) -> Iterator[tuple[Weight, int]]:
@@ -403,14 +429,17 @@ def _weights(groups: Mapping[str, Vector], factors: Vector, *, is_part: bool) ->
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.column_stack([np.log(factors), np.log(groups["std"]), groups["mean"]])
     known = (rate > 0) & (rate < 1) & np.isfinite(logs).all(axis=1)
-    rate, (factor, std, mean), batch = rate[known], logs[known].T, groups["batch"][known]
+    rate, batch = rate[known], groups["batch"][known]
+    factor, std, mean = logs[known].T
     kinds = len(np.unique(np.round(rate, 5)))
     if kinds < 1 + SPARE_EQUATIONS:
         return
 
     def relative(values: Vector) -> Vector:
         """A weight relative to the batch has an unknown factor in common for all of its groups."""
-        return np.asarray(values - (np.bincount(batch, values) / np.maximum(np.bincount(batch), 1))[batch])
+        sizes = np.maximum(np.bincount(batch), 1)
+        means = np.bincount(batch, values) / sizes
+        return np.asarray(values - means[batch])
 
     off = relative(factor - std) if is_part else factor - std  # the largest std may not be in the part
     (slope,) = _solved([-relative(mean)], relative(factor))
@@ -425,7 +454,8 @@ def _weights(groups: Mapping[str, Vector], factors: Vector, *, is_part: bool) ->
     entropy = -rate * np.log(rate) - (1 - rate) * np.log1p(-rate)
     sharpness, solved, failed = _solved([entropy, rate, 1 - rate], factor)
     if kinds >= 2 + SPARE_EQUATIONS and sharpness > 0:
-        peak = float(f"{np.exp(-np.logaddexp(0.0, (failed - solved) / sharpness)):.3g}")
+        exact = np.exp(-np.logaddexp(0.0, (failed - solved) / sharpness))
+        peak = float(f"{exact:.3g}")
         if 0 < peak < 1:
             yield Weight(by="peak", peak=peak, sharpness=float(f"{sharpness:.3g}")), 2
 
@@ -434,7 +464,8 @@ def _solved(columns: Sequence[Vector], values: Vector) -> list[float]:
     """The coefficients of a sum of the columns that nearly equals the values; 0 if there are none."""
     matrix = np.column_stack(columns)
     found = np.linalg.lstsq(matrix, values)[0]
-    return [float(one) if np.abs(matrix @ found - values).max() < NEARLY else 0.0 for one in found]
+    off = np.abs(matrix @ found - values)
+    return found.tolist() if off.max() < NEARLY else [0.0] * len(columns)
 
 
 def of_rewards(log: Log, components: int) -> Iterator[tuple[float, ...]]:
@@ -448,13 +479,18 @@ def of_rewards(log: Log, components: int) -> Iterator[tuple[float, ...]]:
     each, logged = pl.col(names), pl.col("logged")
     rows = log.table.select("group", *names, logged=pl.Series(log.logged))
     rows = rows.filter(pl.all_horizontal(pl.all().is_finite()))
-    centred = rows.with_columns(each - each.mean().over("group"), logged - logged.mean().over("group"))
+
+    def mean(of: pl.Expr) -> pl.Expr:
+        return of.mean().over("group")
+
+    centred = rows.with_columns(each - mean(each), logged - mean(logged))
     spread = each.std(ddof=0).over("group")
+    divided = centred.with_columns(pl.when(spread > ROUNDING).then(each / spread).otherwise(0.0))
+    # The part of each column that is not proportional to the logged values: the weighted sum of these parts is 0.
+    square = mean(logged**2)
+    along = pl.when(square > 0).then(mean(each * logged) / square).otherwise(0.0)
     tried = set[tuple[float, ...]]()
-    for columns in (centred, centred.with_columns(pl.when(spread > ROUNDING).then(each / spread).otherwise(0.0))):
-        # The part of each column that is not proportional to the logged values: the weighted sum of these parts is 0.
-        square = (logged**2).mean().over("group")
-        along = pl.when(square > 0).then((each * logged).mean().over("group") / square).otherwise(0.0)
+    for columns in (centred, divided):
         rest, rewards = columns.select(each - along * logged).to_numpy(), columns.select(names).to_numpy()
         varied = np.ptp(rewards, axis=0) > ROUNDING
         _, sizes, directions = np.linalg.svd(rest[:, varied], full_matrices=False)
@@ -464,8 +500,10 @@ def of_rewards(log: Log, components: int) -> Iterator[tuple[float, ...]]:
         found[varied] = directions[-1]
         total = rewards[:, varied] @ found[varied]
         found[varied] *= float(total @ columns["logged"].to_numpy()) / float(total @ total)
-        for divisor in (np.abs(found[varied]).max(), np.abs(found[varied].sum()), 1.0):
-            known_digits = tuple(float(f"{weight:.3g}") for weight in np.where(varied, found / divisor, 1.0).tolist())
+        largest, whole = np.abs(found[varied]).max(), np.abs(found[varied].sum())
+        for divisor in (largest, whole, 1.0):
+            weights = np.where(varied, found / divisor, 1.0)
+            known_digits = tuple(float(f"{weight:.3g}") for weight in weights.tolist())
             if known_digits not in tried and len({*known_digits}) > 1:
                 tried.add(known_digits)
                 yield known_digits

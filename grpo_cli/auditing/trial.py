@@ -47,15 +47,21 @@ class Tolerance:
     @classmethod
     def of_type(cls, logged: Vector) -> Tolerance:
         """The error of the arithmetic that made these values: float32, unless most of them show all digits of float64; 0 shows nothing."""
-        values = logged[np.isfinite(logged) & (logged != 0)][:SAMPLE]
+        shows = np.isfinite(logged) & (logged != 0)
+        values = logged[shows][:SAMPLE]
         short = np.array([float(f"{value:.{DIGITS}g}") for value in values.tolist()])
-        is_float64 = (values != short) & (values != values.astype(np.float32))
-        return cls(relative=FLOAT64_ERROR) if len(values) and is_float64.mean() > FAR else cls()
+        has_all = (values != short) & (values != values.astype(np.float32))
+        is_float64 = len(values) and has_all.mean() > FAR
+        return cls(relative=FLOAT64_ERROR) if is_float64 else cls()
 
     def of(self, logged: Vector) -> Vector:
         """The tolerance of each row."""
-        allowed = self.absolute + self.relative * np.maximum(0.0 if self.bits else 1.0, np.abs(logged))
-        return allowed + np.ldexp(0.5, np.frexp(logged)[1] - self.bits) if self.bits else allowed
+        least = 0.0 if self.bits else 1.0
+        allowed = self.absolute + self.relative * np.maximum(least, np.abs(logged))
+        if not self.bits:
+            return allowed
+        _, exponents = np.frexp(logged)
+        return np.asarray(allowed + np.ldexp(0.5, exponents - self.bits))
 
     @property
     def is_coarse(self) -> bool:
@@ -85,7 +91,8 @@ class Tolerance:
             return self
         finite = logged[np.isfinite(logged)]
         is_float32 = bool((finite.astype(np.float32).astype(np.float64) == finite).all())
-        return Tolerance(EXACT[is_float32] * float(np.abs(finite).max(initial=0.0)), 0.0)
+        largest = float(np.abs(finite).max(initial=0.0))
+        return Tolerance(EXACT[is_float32] * largest, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +180,8 @@ class Log:
         _, first, number = np.unique(of_group, return_index=True, return_counts=True)
         counts = np.zeros(len(of_group))
         # Every k-th kind of group, so that the part covers the whole file.
-        stride = max(int(np.bincount(codes)[first].sum()) // SAMPLE, 1)
+        of_kinds = np.bincount(codes)[first]
+        stride = max(int(of_kinds.sum()) // SAMPLE, 1)
         order = np.argsort(first)[::stride]
         counts[first[order]] = number[order]
         rows = np.flatnonzero(counts[codes])
@@ -198,11 +206,14 @@ class Log:
     def beyond_two_values(self) -> float:
         """The share of the rows that differs at least from every formula that gives the rows of a group two values."""
         order = np.lexsort((self.logged, self.codes))
-        logged, codes, allowed = self.logged[order], self.codes[order], self.tolerance.of(self.logged[order])
-        rises = (np.diff(logged) > allowed[1:] + allowed[:-1]) & (codes[1:] == codes[:-1])
+        logged, codes = self.logged[order], self.codes[order]
+        allowed = self.tolerance.of(logged)
+        is_same_group = codes[1:] == codes[:-1]
+        rises = is_same_group & (np.diff(logged) > allowed[1:] + allowed[:-1])
         size = int(codes.max(initial=0)) + 1
         missed = np.maximum(np.bincount(codes[1:], rises, size) - 1, 0)
-        alike = np.bincount(self.codes, self.counts, size) / np.maximum(np.bincount(self.codes, minlength=size), 1)
+        sizes = np.bincount(codes, minlength=size)
+        alike = np.bincount(self.codes, self.counts, size) / np.maximum(sizes, 1)
         return float(missed @ alike) / self.size
 
     def may_be_near(self, plan: Plan) -> bool:
@@ -241,20 +252,22 @@ class Log:
 
         A zero in a group of equal rewards does not count: nearly every formula gives it.
         """
-        read = pl.col([name for name in self.table.columns if name.startswith("reward.") or name in plan.needs])
-        numbers = read.cast(pl.Float64, strict=False)
+        read = [name for name in self.table.columns if name.startswith("reward.") or name in plan.needs]
+        numbers = pl.col(read).cast(pl.Float64, strict=False)
         row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
         batch = "batch" if plan.uses_batch else 0
-        given = self.table.select(
-            "group", row=row, batch=batch, logged=pl.Series(self.logged), count=pl.Series(self.counts)
-        )
+        logged, count = pl.Series(self.logged), pl.Series(self.counts)
+        given = self.table.select("group", row=row, batch=batch, logged=logged, count=count)
+        row = pl.col("row")
         rows = given.with_columns(
-            rewards=pl.col("row").sum().over("group"),  # the same for a group's rewards in any order
-            varies=(pl.col("row").min() != pl.col("row").max()).over("group"),
+            rewards=row.sum().over("group"),  # the same for a group's rewards in any order
+            varies=(row.min() != row.max()).over("group"),
         )
-        telling = rows.filter(pl.col("logged").is_finite() & (pl.col("varies") | (pl.col("logged") != 0)))
+        is_telling = pl.col("varies") | (pl.col("logged") != 0)
+        telling = rows.filter(pl.col("logged").is_finite() & is_telling)
         equations = telling.select("rewards", "row", "batch").n_unique()
-        return Evidence(equations, int(telling.unique("group")["count"].sum()), self.tolerance.is_coarse)
+        groups = telling.unique("group")["count"].sum()
+        return Evidence(equations, int(groups), self.tolerance.is_coarse)
 
 
 @dataclass(frozen=True)
@@ -297,16 +310,19 @@ class Judged:
         """The rows that differ, and the error of the others, so that a few odd rows do not decide between two epsilons."""
         size, counts, error = self.log.size, self.log.counts, self.error
         mismatched = int(counts[self.wrong].sum())
-        counted = np.isfinite(error) & (~self.wrong if mismatched <= FAR * size else True)
-        counts = counts[counted]
-        typical = float(np.sqrt(np.average(error[counted] ** 2, weights=counts))) if counts.any() else np.inf
+        counted = np.isfinite(error)
+        if mismatched <= FAR * size:
+            counted &= ~self.wrong
+        counts, squares = counts[counted], error[counted] ** 2
+        typical = float(np.sqrt(np.average(squares, weights=counts))) if counts.any() else np.inf
         return Fit(self.candidate, mismatched, typical, size)
 
 
 def equal(values: Vector, logged: Vector, allowed: Vector) -> Mask:
     """Which values differ by no more than is allowed, or are NaN in both."""
+    both_missing = np.isnan(values) & np.isnan(logged)
     with np.errstate(invalid="ignore"):
-        return (np.abs(values - logged) <= allowed) | (np.isnan(values) & np.isnan(logged))
+        return both_missing | (np.abs(values - logged) <= allowed)
 
 
 def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vector]:
@@ -317,7 +333,8 @@ def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vec
     mean_x, mean_y = group_means(at, x, size), group_means(at, y, size)
     dx, dy = x - mean_x[at], y - mean_y[at]
     square = np.bincount(at, dx * dx, size)
-    slope = np.where(square > 0, np.bincount(at, dx * dy, size) / np.where(square > 0, square, 1.0), 0.0)
+    along = np.bincount(at, dx * dy, size)
+    slope = np.where(square > 0, along / np.where(square > 0, square, 1.0), 0.0)
     return slope, mean_y - slope * mean_x
 
 
@@ -337,16 +354,18 @@ class Intervals:
     def divisors(self, undivided: Vector) -> Intervals:
         """The positive divisors with which each undivided value is in its interval."""
         size, positive = np.abs(undivided), undivided > 0
-        least, most = np.where(positive, self.low, -self.high), np.where(positive, self.high, -self.low)
+        least = np.where(positive, self.low, -self.high)
+        most = np.where(positive, self.high, -self.low)
         with np.errstate(all="ignore"):
-            low, high = np.where(most > 0, size / most, np.inf), np.where(least > 0, size / least, np.inf)
+            low = np.where(most > 0, size / most, np.inf)
+            high = np.where(least > 0, size / least, np.inf)
         # A zero is zero whatever divides it, and a row without an advantage has none.
-        missing = np.isnan(undivided)
-        fixed = missing | (size <= ROUNDING) | np.isnan(self.low)
-        free = fixed & np.where(missing, np.isnan(self.low), (self.low <= 0) & (self.high >= 0))
-        return Intervals(
-            np.where(fixed, np.where(free, 0.0, np.inf), low), np.where(fixed, np.where(free, np.inf, 0.0), high)
-        )
+        missing, not_logged = np.isnan(undivided), np.isnan(self.low)
+        fixed = missing | (size <= ROUNDING) | not_logged
+        has_zero = (self.low <= 0) & (self.high >= 0)
+        free = np.where(missing, not_logged, has_zero)
+        lowest, highest = np.where(free, 0.0, np.inf), np.where(free, np.inf, 0.0)
+        return Intervals(np.where(fixed, lowest, low), np.where(fixed, highest, high))
 
     def beside(self, spread: Vector, *, squared: bool) -> Intervals:
         """What is added to a spread; `squared`: under the root."""
@@ -358,7 +377,8 @@ class Intervals:
     def agreeing(self, codes: AnyCodes) -> int:
         """The number of rows whose group has a number that all of its rows share."""
         size = int(codes.max(initial=0)) + 1
-        low, high = group_extremes(codes, self.low, size)[1], group_extremes(codes, self.high, size)[0]
+        _, low = group_extremes(codes, self.low, size)
+        high, _ = group_extremes(codes, self.high, size)
         return int((low <= high)[codes].sum())
 
     def holding(self, value: float) -> int:

@@ -60,6 +60,14 @@ def test_what_would_tell_formulas_apart_is_found_by_computing_both() -> None:
     assert "grpo" not in told
 
 
+def test_what_would_tell_formulas_apart_lies_between_the_rewards_of_the_log() -> None:
+    """A threshold and a factor of four do the same to rewards of -1 and 1."""
+    rewards = 2 * REWARDS - 1
+    facts = grpo_cli.audit(log(2 * centred(rewards), rewards), group="prompt_id")
+    told = {tie["names"][0]: tie["told_apart_by"] for tie in facts["ties"]}
+    assert told["4 x --method dr-grpo"] == "rewards between the lowest and the highest"
+
+
 def test_steps_that_are_divided_by_the_std_of_more_rows_are_a_part_of_a_batch() -> None:
     steps = np.repeat([0, 1, 2], 16 * 8)
     stds = [np.r_[REWARDS[16 * at : 16 * at + 16].ravel(), np.arange(40) % (at + 2) == 0].std() for at in range(3)]
