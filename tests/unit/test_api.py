@@ -26,7 +26,8 @@ from tests.support import keywords
 from tests.support.jobs import NAN, frame
 from tests.support.schema_files import WRITERS, Written
 
-REWARDS, KEYS = [0.0, 2.0, 5.0, 5.0], ["a", "a", "b", "b"]
+REWARDS = [0.0, 2.0, 5.0, 5.0]
+KEYS = ["a", "a", "b", "b"]
 CENTRED = [-1.0, 1.0, 0.0, 0.0]
 FRAME = frame(REWARDS, KEYS)
 LISTS = pl.DataFrame(
@@ -57,7 +58,9 @@ if TYPE_CHECKING:  # checked by mypy: an editor knows what comes back
 @pytest.mark.parametrize("data", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])
 def test_polars_comes_back_as_a_polars_series(data: Any) -> None:
     got = grpo_cli.advantages(data, method="dr-grpo")
-    assert isinstance(got, pl.Series) and got.name == "advantage" and got.dtype == pl.Float64
+    assert isinstance(got, pl.Series)
+    assert got.name == "advantage"
+    assert got.dtype == pl.Float64
     assert got.to_list() == CENTRED
 
 
@@ -72,13 +75,16 @@ def test_pandas_keeps_its_index(index: list[Any]) -> None:
     data = FRAME.to_pandas().set_index(pd.Index(index))
     result = grpo_cli.compute(data, method="dr-grpo")
     for series, values, name in ((result.advantages, CENTRED, "advantage"), (result.status, ["scored"] * 4, "status")):
-        assert isinstance(series, pd.Series) and series.name == name
-        assert series.index.equals(data.index) and series.tolist() == values
+        assert isinstance(series, pd.Series)
+        assert series.name == name
+        assert series.index.equals(data.index)
+        assert series.tolist() == values
 
 
 def test_pandas_rows_without_an_advantage_are_nan_of_a_float_column() -> None:
     got = grpo_cli.advantages(FRAME.to_pandas(), method="dr-grpo", zero_variance="drop")
-    assert got.dtype == "float64" and got.isna().tolist() == [False, False, True, True]
+    assert got.dtype == "float64"
+    assert got.isna().tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("dtype", ["Float64", "float32", "object", "float64[pyarrow]"])
@@ -128,8 +134,10 @@ WHOLE = FRAME.to_arrow()
 )
 def test_pyarrow_comes_back_as_an_array(data: Any) -> None:
     result = grpo_cli.compute(data, method="dr-grpo")
-    assert isinstance(result.advantages, pa.Array) and result.advantages.type == pa.float64()
-    assert result.advantages.to_pylist() == CENTRED and result.status.to_pylist() == ["scored"] * 4
+    assert isinstance(result.advantages, pa.Array)
+    assert result.advantages.type == pa.float64()
+    assert result.advantages.to_pylist() == CENTRED
+    assert result.status.to_pylist() == ["scored"] * 4
 
 
 class Dataset:
@@ -170,9 +178,11 @@ Dataset.__module__, DatasetDict.__module__ = "datasets.arrow_dataset", "datasets
 def test_a_dataset_is_read_through_arrow_with_the_rows_that_were_chosen_of_it() -> None:
     data = Dataset(WHOLE).select([3, 2, 1, 0])
     got = grpo_cli.advantages(data, method="dr-grpo")
-    assert isinstance(got, pa.Array) and got.to_pylist() == CENTRED[::-1]
+    assert isinstance(got, pa.Array)
+    assert got.to_pylist() == CENTRED[::-1]
     kept = grpo_cli.select(data, where="std > 0").frame
-    assert isinstance(kept, Dataset) and kept.rows == [1, 0]
+    assert isinstance(kept, Dataset)
+    assert kept.rows == [1, 0]
     assert grpo_cli.inspect(data).facts["rows"] == 4
 
 
@@ -207,7 +217,8 @@ def test_a_path_is_taken_where_a_frame_is(suffix: str, kind: Any, tmp_path: Path
     kept = grpo_cli.select(path, where="std > 0").frame  # cells of CSV are texts
     assert kept.cast({"reward": pl.Float64}).rows() == FRAME[:2].rows()
     look = grpo_cli.inspect(path)
-    assert look.facts["inputs"] == [str(path)] and look.facts["rows"] == 4
+    assert look.facts["inputs"] == [str(path)]
+    assert look.facts["rows"] == 4
     assert grpo_cli.compare(path, {"a": Plan(), "b": Plan.of({"divisor.level": "none"})}).facts["rows"] == 4
     assert grpo_cli.compare(path, {"a": Plan(), "b": Plan()}, group="prompt_id").facts["groups"] == 2
 
@@ -309,7 +320,8 @@ TEXTS = FRAME.with_columns(
 def test_a_frame_is_exported_to_a_frame(data: Any) -> None:
     pairs = grpo_cli.export(data, "pairs")
     assert pairs.frame.select("prompt", "chosen", "rejected", "margin").rows() == [("p", "x", "w", 2.0), ("q", "z", "y", 1.0)]  # fmt: skip
-    assert pairs.facts["records"] == 2 and pairs.facts["inputs"] == ["frame"]
+    assert pairs.facts["records"] == 2
+    assert pairs.facts["inputs"] == ["frame"]
     best = grpo_cli.export(data, to="sft", pick="all-above").frame
     assert best["completion"].to_list() == ["x", "z"]
 
@@ -329,12 +341,14 @@ def test_an_error_of_an_export_names_the_frame_and_the_keywords() -> None:
     tokens = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "tokens": [[1], [1]], "mask": [[1], [1, 0]]})
     with pytest.raises(DataError) as raised:
         grpo_cli.export(tokens, "tokens", tokens="tokens", mask="mask")
-    assert raised.value.place == "frame row 2" and raised.value.message.startswith("frame row 2: mask has 2 entries")
+    assert raised.value.place == "frame row 2"
+    assert raised.value.message.startswith("frame row 2: mask has 2 entries")
 
 
 def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -> None:
     made = grpo_cli.report(TEXTS, tmp_path / "report.html", method="rloo")
-    assert made == tmp_path / "report.html" and "<html" in made.read_text(encoding="utf-8")
+    assert made == tmp_path / "report.html"
+    assert "<html" in made.read_text(encoding="utf-8")
     with pytest.raises(UsageError, match="exists; add force to replace it"):
         grpo_cli.report(TEXTS, made)
     assert grpo_cli.report(TEXTS.lazy(), str(made), force=True) == made
@@ -357,7 +371,8 @@ def test_a_report_of_a_frame_has_the_trend_over_its_steps_as_that_of_the_command
 def test_the_repr_of_a_look_is_what_it_means_in_thirty_lines(width: int) -> None:
     look = grpo_cli.inspect(frame([*REWARDS, *[0.5] * width], [*KEYS, *map(str, range(width))]))
     lines = repr(look).splitlines()
-    assert len(lines) <= 30 and max(map(len, lines)) <= 100
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 100
     assert lines[0] == f"{4 + width} rows in {2 + width} groups by prompt_id"
     assert look.verdicts[0].split()[0] in lines[1]
     assert len(str(look).splitlines()) > len(lines)
@@ -509,7 +524,8 @@ def test_rows_of_dropped_groups_and_blocks_have_null_and_keep_their_place() -> N
     assert got.advantages.to_list() == [-1.0, 1.0, None, None]
     assert got.status.to_list() == ["scored", "scored", "zero-variance", "zero-variance"]
     cut = grpo_cli.compute(frame([0.0, 2.0, 9.0]), method="dr-grpo", group_size=2, partial="drop")
-    assert cut.advantages.to_list() == [-1.0, 1.0, None] and cut.status.to_list() == ["scored", "scored", None]
+    assert cut.advantages.to_list() == [-1.0, 1.0, None]
+    assert cut.status.to_list() == ["scored", "scored", None]
 
 
 def test_there_is_one_line_of_facts_for_every_group_with_its_key() -> None:
@@ -530,7 +546,8 @@ def test_the_facts_of_a_composite_key_have_a_column_for_each_part() -> None:
 
 def test_nan_and_null_are_shown_apart() -> None:
     got = grpo_cli.advantages(frame([0.0, NAN, 1.0, None], [0, 0, 1, 1]), missing="propagate")
-    assert got.null_count() == 0 and got.is_nan().all()
+    assert got.null_count() == 0
+    assert got.is_nan().all()
     assert grpo_cli.advantages(frame([0.0, 1.0, None]), missing="exclude").null_count() == 1
 
 

@@ -65,7 +65,8 @@ def names_in_variables(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
-        method, owner = node.func.attr, ast.unparse(node.func.value)
+        method = node.func.attr
+        owner = ast.unparse(node.func.value)
         if (method in OF_FRAMES and owner != "np") or (
             method in OF_POLARS and (owner == "pl" or owner.endswith("struct"))
         ):

@@ -33,7 +33,8 @@ def test_a_release_runs_the_commands_of_the_readme_as_they_stand_there() -> None
 
 def test_nothing_but_publishing_may_ask_for_an_identity_and_no_token_is_kept() -> None:
     assert RELEASE.count("id-token: write") == 2  # PyPI and the site
-    assert "secrets." not in RELEASE and "password" not in RELEASE
+    assert "secrets." not in RELEASE
+    assert "password" not in RELEASE
     assert re.search(r"publish:\n    needs: \[tests, archives\]", RELEASE)
 
 

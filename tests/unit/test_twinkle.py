@@ -19,7 +19,9 @@ from grpo_cli.errors import UsageError
 from grpo_cli.twinkle import GRPOAdvantage, ReinforcePlusPlusAdvantage, RLOOAdvantage
 from tests.unit.test_rooms import loaded_by
 
-grpo, rloo, plus = GRPOAdvantage(), RLOOAdvantage(), ReinforcePlusPlusAdvantage()
+grpo = GRPOAdvantage()
+rloo = RLOOAdvantage()
+plus = ReinforcePlusPlusAdvantage()
 
 DOCUMENTED = [0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
 CENTRED = [-0.5, 0.5, -0.5, 0.5, 0.75, -0.25, -0.25, -0.25]

@@ -164,7 +164,8 @@ def test_columns_are_chosen_and_renamed() -> None:
 
 @pytest.mark.parametrize("name", TYPED)
 def test_a_name_that_is_taken_is_refused_and_replaced_on_demand(name: str) -> None:
-    source, out = TYPED[name](), Path(f"o{''.join(TYPED[name]().suffixes)}")
+    source = TYPED[name]()
+    out = Path(f"o{''.join(TYPED[name]().suffixes)}")
     reward = pl.DataFrame({"reward": [k / 2 for k in range(6)]})
     with pytest.raises(DataError, match="already has a column 'reward'; replace overwrites it; column=NAME gives"):
         grpo_cli.add_columns(source, reward, out)
@@ -288,7 +289,8 @@ def test_one_file_is_taken_at_a_time() -> None:
     for name in ("a", "b"):
         lines(f"d/{name}.jsonl", [{"x": 1}])
     done = adv("add d --from d/a.jsonl")
-    assert (done.status, done.err) == (2, "error: d matches 2 files; name one of them\n")
+    assert done.status == 2
+    assert done.err == "error: d matches 2 files; name one of them\n"
 
 
 def test_a_folder_is_made_for_the_output_and_empty_lists_are_lists() -> None:
@@ -344,15 +346,19 @@ def test_ids_that_differ_row_by_row_are_refused_with_both_cures(suffix: str, the
     words = f"add a.jsonl --from {path.name} --column new --in-place --json"
     done = adv(words)
     if not wrong:
-        assert (done.status, json.loads(done.out)["warnings"]) == (0, [])
+        assert done.status == 0
+        assert json.loads(done.out)["warnings"] == []
         return
     cures = "--on 'id' matches rows by it; --by-position adds row i to row i"
     said = f"error: {path.name}: id differs from a.jsonl in {wrong} of 3 rows; {cures}\n"
-    assert (done.status, done.err, Path("a.jsonl").read_text()) == (1, said, before)
+    assert done.status == 1
+    assert done.err == said
+    assert Path("a.jsonl").read_text() == before
     with pytest.raises(DataError, match="on='id' matches rows by it; by_position adds row i to row i"):
         grpo_cli.add_columns("a.jsonl", frame, column="new")
     done = adv(f"{words} --by-position")
-    assert (done.status, [row["new"] for row in rows_of("a.jsonl")]) == (0, [0, 1, 2])
+    assert done.status == 0
+    assert [row["new"] for row in rows_of("a.jsonl")] == [0, 1, 2]
 
 
 def test_ids_of_prompts_are_compared_where_both_files_have_some_of_them() -> None:
@@ -376,7 +382,8 @@ def test_an_id_of_its_own_that_is_the_same_in_both_outweighs_numbers_of_rows() -
     write("b.jsonl", [{"uuid": 0, "index": 9 - k, "new": k} for k in range(4)])
     write("a.jsonl", [{"uuid": 0, "index": k, "reward": 1} for k in range(4)])
     done = adv("add a.jsonl --from b.jsonl --column new -o d.jsonl")
-    assert (done.status, "index differs from a.jsonl in 4 of 4 rows" in done.err) == (1, True)
+    assert done.status == 1
+    assert "index differs from a.jsonl in 4 of 4 rows" in done.err
 
 
 def test_an_id_that_a_schema_declares_is_compared_wherever_it_is() -> None:

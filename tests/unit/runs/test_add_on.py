@@ -94,8 +94,10 @@ def test_rows_get_what_a_join_of_dictionaries_gives_them(mine: str, theirs: str)
     for seed in range(40 if is_nightly() else 5):
         draw = random.Random(f"{mine} {theirs} {seed}")  # noqa: S311 - tables, not secrets
         kind = draw.choice([*IDS])
-        here, there = drawn(draw, kind, draw.randrange(1, 12), "reward"), drawn(draw, kind, draw.randrange(1, 12), "v")
-        both, take = draw.random() < 0.5, draw.choice(["first", "last", "mean"])
+        here = drawn(draw, kind, draw.randrange(1, 12), "reward")
+        there = drawn(draw, kind, draw.randrange(1, 12), "v")
+        both = draw.random() < 0.5
+        take = draw.choice(["first", "last", "mean"])
         sides = []
         for name, suffix, rows in (("a", mine, here), ("b", theirs, there)):
             write(f"{name}.{suffix}", rows)
@@ -112,8 +114,11 @@ def test_rows_get_what_a_join_of_dictionaries_gives_them(mine: str, theirs: str)
         assert done.status == 0, (done, here, there)
         found = [row["v"] if row["v"] is not None else None for row in rows_of(f"o.{mine}")]
         assert found == [value if value is None else pytest.approx(value) for value in wanted], (here, there)
-        said, matched = json.loads(done.out)["joined"], sum(value is not None for value in wanted)
-        assert (said["matched"], said["unmatched"], said["unused"]) == (matched, len(here) - matched, unused)
+        said = json.loads(done.out)["joined"]
+        matched = sum(value is not None for value in wanted)
+        assert said["matched"] == matched
+        assert said["unmatched"] == len(here) - matched
+        assert said["unused"] == unused
         assert verify(f"o.{mine}", f"a.{mine}").added == ("v",)
 
 
@@ -138,9 +143,11 @@ def test_a_number_and_its_text_are_different_keys() -> None:
     done = added("--on id")
     cures = "--on takes both names if they differ (HERE=THERE); a number and a text are different keys"
     said = f"error: no row of a.jsonl is in b.jsonl (by id); {cures}\n"
-    assert (done.status, done.err) == (1, said)
+    assert done.status == 1
+    assert done.err == said
     files([{"id": 1, "reward": 0}, {"id": "1", "reward": 0}], [{"id": "1", "v": 5}, {"id": 1.0, "v": 6}])
-    assert (added("--on id").status, values()) == (0, [6, 5])
+    assert added("--on id").status == 0
+    assert values() == [6, 5]
 
 
 def test_cells_count_as_what_they_are_written_as() -> None:
@@ -154,12 +161,11 @@ def test_a_number_and_a_text_of_one_column_are_not_told_apart_by_csv() -> None:
     write("a.jsonl", [{"id": 1, "reward": 0}, {"id": "1", "reward": 0}])
     Path("b.csv").write_text("id,v\n1,5\n")
     done = added("--on id", other="b.csv")
-    assert (
-        done.status,
-        done.err.startswith("error: 1 is of several types in one input, and the other has none; convert"),
-    ) == (1, True)
+    assert done.status == 1
+    assert done.err.startswith("error: 1 is of several types in one input, and the other has none; convert")
     write("a.jsonl", [{"id": 1, "reward": 0}, {"id": "x", "reward": 0}])
-    assert (added("--on id", other="b.csv").status, values()) == (0, [5, None])
+    assert added("--on id", other="b.csv").status == 0
+    assert values() == [5, None]
 
 
 def test_keys_are_paths_and_may_have_other_names_there() -> None:
@@ -169,7 +175,8 @@ def test_keys_are_paths_and_may_have_other_names_there() -> None:
         assert added(f"--on {on} --column v").status == 0
         assert values() == [2, 1, 0]
     files([{"id": k, "reward": 0} for k in range(3)], [{"rid": 2 - k, "v": k} for k in range(3)])
-    assert (added("--on id=rid").status, values()) == (0, [2, 1, 0])
+    assert added("--on id=rid").status == 0
+    assert values() == [2, 1, 0]
     assert list(rows_of("o.jsonl")[0]) == ["id", "reward", "v"]
 
 
@@ -223,7 +230,8 @@ def test_several_columns_are_one_key() -> None:
 def test_two_columns_may_have_to_equal_one_of_the_other_file() -> None:
     here: list[Any] = [{"a": k, "b": 2, "reward": 0} for k in range(3)]
     files(here, [{"x": k, "v": k} for k in range(3)])
-    assert (added("--on a=x,b=x").status, values()) == (0, [None, None, 2])
+    assert added("--on a=x,b=x").status == 0
+    assert values() == [None, None, 2]
 
 
 # --- several for one row -----------------------------------------------------------------------------------------
@@ -234,7 +242,8 @@ def test_several_rows_for_one_are_an_error_with_three() -> None:
     done = added("--on id")
     three = "r0 (3 rows, b.jsonl:1 and b.jsonl:6), r1 (2 rows, b.jsonl:2 and b.jsonl:7), r2 (2 rows, b.jsonl:3 and b.jsonl:8)"
     cures = "--take first|last|mean takes one value of each; more columns in --on tell them apart"
-    assert (done.status, done.err) == (1, f"error: id is the same in several rows of b.jsonl: {three}; {cures}\n")
+    assert done.status == 1
+    assert done.err == f"error: id is the same in several rows of b.jsonl: {three}; {cures}\n"
     for take, wanted in (("first", [0, 1, 2, 3, 4]), ("last", [10, 6, 7, 8, 9]), ("mean", [5, 3.5, 4.5, 5.5, 6.5])):
         done = added(f"--on id --take {take} --json")
         assert values() == [*wanted, None, None, None, None]
@@ -246,7 +255,8 @@ def test_several_rows_for_one_are_an_error_with_three() -> None:
 
 def test_rows_that_repeat_but_belong_to_none_are_no_error() -> None:
     files([{"id": "a", "reward": 0}], [{"id": "b", "v": 1}, {"id": "b", "v": 2}, {"id": "a", "v": 3}])
-    assert (added("--on id").status, values()) == (0, [3])
+    assert added("--on id").status == 0
+    assert values() == [3]
 
 
 @pytest.mark.parametrize(
@@ -260,8 +270,11 @@ def test_rows_that_repeat_but_belong_to_none_are_no_error() -> None:
 def test_what_has_no_mean_is_refused(value: Any, words: str) -> None:
     files([{"id": 1, "reward": 0}], [{"id": 1, "v": value}] * 2)
     done = added("--on id --take mean")
-    assert (done.status, words in done.err, "--take first|last" in done.err) == (1, True, True)
-    assert (added("--on id --take last").status, values()) == (0, [value])
+    assert done.status == 1
+    assert words in done.err
+    assert "--take first|last" in done.err
+    assert added("--on id --take last").status == 0
+    assert values() == [value]
 
 
 # --- what is said and refused ------------------------------------------------------------------------------------
@@ -316,7 +329,8 @@ def test_a_misspelt_key_is_named_before_an_existing_output(on: str, file: str) -
 def test_a_key_that_only_later_lines_have_is_read() -> None:
     write("a.jsonl", [*({"reward": 0} for _ in range(3000)), {"late": 1, "reward": 0}])
     write("b.jsonl", [{"late": 1, "v": 2}])
-    assert (added("--on late --column v").status, values()) == (0, [None] * 3000 + [2])
+    assert added("--on late --column v").status == 0
+    assert values() == [None] * 3000 + [2]
     assert "a.jsonl: no column 'lat'" in added("--on lat=late").err
 
 
@@ -335,7 +349,8 @@ def test_a_file_that_changes_between_its_two_readings_is_refused(monkeypatch: py
     files([{"id": 1, "reward": 0}], [{"id": 1, "v": 2}])
     meanwhile(monkeypatch, lambda: write("b.jsonl", [{"id": 1, "v": 2}]), add, "joined")
     done = added("--on id")
-    assert (done.status, "b.jsonl: the file changed while it was being read" in done.err) == (1, True)
+    assert done.status == 1
+    assert "b.jsonl: the file changed while it was being read" in done.err
     assert not Path("o.jsonl").exists()
 
 

@@ -26,8 +26,10 @@ from tests.support.jobs import rows_of as rows_in
 from tests.support.jobs import write
 from tests.support.schema_files import lines
 
-OUT, HIDDEN = "failed", "masked"
-LEFT_OUT, MASKED = f"mark={OUT}", f"mark={HIDDEN}"
+OUT = "failed"
+HIDDEN = "masked"
+LEFT_OUT = f"mark={OUT}"
+MASKED = f"mark={HIDDEN}"
 MARKS = st.sampled_from(["", "", OUT, HIDDEN])
 
 # --- every method and preset -----------------------------------------------------------------------------------------
@@ -88,7 +90,8 @@ def number(text: str) -> float:
 def test_a_plan_gives_rows_what_they_get_in_a_file_without_those_that_are_left_out(
     name: str, data: st.DataObject
 ) -> None:
-    table, options = data.draw(tables(name)), options_of(name)
+    table = data.draw(tables(name))
+    options = options_of(name)
     counts = table["mark"] != OUT
     alone = bits(table.filter(counts), options)
     found = bits(table, options, left_out_column=LEFT_OUT)
@@ -116,7 +119,8 @@ VOTING = [
 @given(data=st.data())
 @examples(3)
 def test_a_plan_gives_rows_the_same_where_masked_rows_vote_and_are_not_marked(name: str, data: st.DataObject) -> None:
-    table, options = data.draw(tables(name)), options_of(name)
+    table = data.draw(tables(name))
+    options = options_of(name)
     assert bits(table, options, masked_column=MASKED) == bits(table, options)
 
 
@@ -196,7 +200,8 @@ def apart(found: Any, rows: Rows) -> tuple[Any, list[Any]]:
 def test_a_file_gives_rows_what_they_get_without_marks(
     suffix: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder, several = tmp_path_factory.mktemp("files"), data.draw(st.booleans())
+    folder = tmp_path_factory.mktemp("files")
+    several = data.draw(st.booleans())
     rows = data.draw(rollouts(several=several))
     options = f"--group key {data.draw(st.sampled_from(RULES))} {'--rollout run' if several else ''}"
     wanted = expected(rows, folder / f"alone{suffix}", f"{options} --reward reward")
@@ -329,7 +334,8 @@ def test_judges_are_in_no_group_and_failed_traces_leave_theirs(
 
 def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count() -> None:
     def trace(at: int, *, ok: bool, trainable: bool) -> Any:
-        agent, rewards = {"name": "a", "trainable": trainable}, {"r": {"score": float(at % 2), "weight": 1.0}}
+        agent = {"name": "a", "trainable": trainable}
+        rewards = {"r": {"score": float(at % 2), "weight": 1.0}}
         return {"id": str(at), "agent": agent, "nodes": [], "rewards": rewards, "metrics": {}, "info": {}, "ok": ok}
 
     about = {"group": {"id": "a"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}

@@ -38,7 +38,8 @@ ROWS: list[Any] = [
 
 def drift(rows: Sequence[Any], *, masked: bool = False) -> dict[str, float]:
     """The facts in loops; the advantage of GRPO is positive for a reward of 1 and negative for 0."""
-    tokens, weights = [], []
+    tokens = []
+    weights = []
     for row in rows:
         counts = [bool(one) and one != -100 for one in row["mask"]] if masked else [True] * len(row["new"])
         kept = [at for at, one in enumerate(counts) if one]
@@ -105,7 +106,8 @@ def test_a_mask_leaves_the_tokens_that_count(path: Path) -> None:
 
 def test_steps_and_versions_of_the_policy_have_lines(path: Path) -> None:
     steps, versions = found(path, "--token-entropy entropy --by step")["by"]
-    assert (steps["column"], versions["column"]) == ("step", "policy_version")
+    assert steps["column"] == "step"
+    assert versions["column"] == "policy_version"
     assert [line["value"] for line in steps["lines"]] == [0, 1]
     assert [line["value"] for line in versions["lines"]] == [0, 1, 2]
     for lines in (steps, versions):
@@ -136,7 +138,8 @@ def test_a_condition_names_the_quantities(path: Path) -> None:
     assert adv(f"inspect {path} {NEW} --fail-on 'ratio_above_2 > 0.01'").status == 3
     assert adv(f"inspect {path} {NEW} --fail-on 'token_ess < 0.1'").status == 0
     lost = adv(f"inspect {path} --fail-on 'token_ess < 0.1'")
-    assert (lost.status, "token_ess" in lost.err) == (2, True)
+    assert lost.status == 2
+    assert "token_ess" in lost.err
 
 
 def test_the_text_says_it_in_a_few_lines(path: Path) -> None:
@@ -230,7 +233,8 @@ def test_lists_that_nobody_asked_for_do_not_stop_an_inspection(generated: list[f
 def test_a_schema_names_the_columns() -> None:
     facts = dumped([0.0, -1.0])["off_policy"]
     assert facts["columns"]["mask"] == "token_loss_mask"
-    assert (facts["all"]["tokens"], facts["all"]["k1"]) == (4, -0.5)
+    assert facts["all"]["tokens"] == 4
+    assert facts["all"]["k1"] == -0.5
 
 
 def test_log_probs_that_were_not_computed_are_zeros() -> None:
@@ -268,7 +272,8 @@ def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row(path: Path) ->
 def test_where_no_row_is_left_there_is_no_ratio(path: Path) -> None:
     write(path, [{**row, "prompt": "q", "completion": "a"} for row in ROWS])
     done = adv(f"export {path} --to weights -o b.jsonl --ratio-cap 2 {NEW} --where 'mean > 99'")
-    assert (done.status, Path("b.jsonl").read_text()) == (0, "")
+    assert done.status == 0
+    assert Path("b.jsonl").read_text() == ""
     assert "no record is left" in done.out
 
 
@@ -282,4 +287,5 @@ def test_where_no_row_is_left_there_is_no_ratio(path: Path) -> None:
 )
 def test_a_ratio_needs_a_cap_and_both_policies(path: Path, options: str, said: str) -> None:
     done = adv(f"export {path} --to weights -o - {options}")
-    assert (done.status, said in done.err) == (2, True)
+    assert done.status == 2
+    assert said in done.err

@@ -76,7 +76,8 @@ def values_of(path: Path) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 def test_each_part_has_the_bits_of_its_own_run(suffix: str) -> None:
     rows = rollouts()
-    whole, config = write(f"all.{suffix}", rows), toml()
+    whole = write(f"all.{suffix}", rows)
+    config = toml()
     ran(f"compute {whole.name} --config {config} {SHARED}")
     together = values_of(Path(f"all.advantages.{suffix}"))
     expected = []
@@ -92,7 +93,8 @@ def test_each_part_has_the_bits_of_its_own_run(suffix: str) -> None:
 
 
 def test_a_folder_is_one_input_whichever_values_its_files_have() -> None:
-    first, second = rollouts(1), [row for row in rollouts(2, step=1) if row["env_name"] != "chat"]
+    first = rollouts(1)
+    second = [row for row in rollouts(2, step=1) if row["env_name"] != "chat"]
     write("in/a.parquet", first)
     write("in/b.parquet", second)
     write("all.parquet", first + second)
@@ -188,7 +190,8 @@ OF_ALL = {"inputs", "outputs", "advantage_column", "more_columns", "seconds", "c
 
 
 def test_each_part_says_what_its_own_run_says() -> None:
-    rows, config = rollouts(), toml()
+    rows = rollouts()
+    config = toml()
     write("all.jsonl", rows)
     facts = facts_of(f"compute all.jsonl --config {config} {SHARED}")
     assert facts["plan_by"] == "env_name"

@@ -79,8 +79,10 @@ def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(
     shares = [done for _, done, total, *_ in known if total == 100]
     sizes = [size for text, _, _, size in (words for words in said if len(words) == 4) if text == "reading"]
     read = sum(file.stat().st_size for file in tmp_path.iterdir() if file.name in {"in.jsonl", "more.jsonl"})
-    assert sizes == sorted(sizes) and 0.9 * read < sizes[-1] <= read
-    assert len(shares) == len(known) and shares == sorted(shares)
+    assert sizes == sorted(sizes)
+    assert 0.9 * read < sizes[-1] <= read
+    assert len(shares) == len(known)
+    assert shares == sorted(shares)
     assert len([text for text, *_ in known if text == "reading"]) > 3
     assert len([text for text, *_ in known if text == "writing"]) >= written
     assert shares[-1] == (100 if written else 70)
@@ -111,7 +113,8 @@ def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_wor
         for done in (10, 20, 30):
             now[0] += 1
             name("reading", done, 100)
-        assert line().startswith("30 %, 0:00:") and line().endswith(" left")
+        assert line().startswith("30 %, 0:00:")
+        assert line().endswith(" left")
         name("computing")
         assert line() == "30 %"
 

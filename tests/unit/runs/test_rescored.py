@@ -47,7 +47,8 @@ LINE = "inspect new.jsonl --rescored old.jsonl"
 
 
 def found(done: Done) -> Any:
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     return json.loads(done.out)
 
 
@@ -71,7 +72,8 @@ def flips(said: Any) -> dict[tuple[float, float], int]:
 
 def test_agreement_is_that_of_plain_formulas() -> None:
     rows = rollouts(3, groups=30)
-    old, new = [row["old"] for row in rows], [row["reward"] for row in rows]
+    old = [row["old"] for row in rows]
+    new = [row["reward"] for row in rows]
     said = agreement(count_pairs(pl.Series(old), pl.Series(new)))
     assert said.same == sum(one == other for one, other in zip(old, new, strict=True))
     assert said.share == said.same / len(rows)
@@ -112,7 +114,8 @@ def test_two_files_are_paired_and_compared_row_by_row(left_out: tuple[str, ...])
     assert flips(said) == Counter(pairs)
     assert said["reward"]["up"] == sum(new > old for old, new in pairs)
     assert said["reward"]["down"] == sum(new < old for old, new in pairs)
-    old, new = [], []
+    old = []
+    new = []
     for start in range(0, len(rows), 4):
         old += grpo([row["old"] for row in rows[start : start + 4]])
         new += grpo([row["reward"] for row in rows[start : start + 4]])
@@ -140,8 +143,11 @@ def test_rows_of_one_input_and_missing_rewards_are_in_no_number(seed: int) -> No
     said = compared()
     shared = [row for row in rows if row["uuid"] in kept]
     both = [row for row in shared if None not in {row["old"], row["reward"]}]
-    old, new = [row["old"] for row in both], [row["reward"] for row in both]
-    assert (said["rows"], said["compared"], said["paired"]["only"]) == (45, len(both), {"now": 3, "before": 0})
+    old = [row["old"] for row in both]
+    new = [row["reward"] for row in both]
+    assert said["rows"] == 45
+    assert said["compared"] == len(both)
+    assert said["paired"]["only"] == {"now": 3, "before": 0}
     assert said["warnings"] == []
     shown = " ".join(adv(LINE).out.split())
     assert f"new new.jsonl: reward, mean of the pairs {number(fmean(new))} " in shown
@@ -176,9 +182,11 @@ def test_two_columns_of_one_file_say_the_same_as_two_files() -> None:
     named = adv("inspect new.jsonl --rescored both.jsonl --rescored-column old --json")
     assert found(named)["flips"] == two["flips"]
     same = adv("inspect both.jsonl --rescored-column reward")
-    assert (same.status, same.err) == (
-        2, "error: the reward and --old-rewards-column are the same column, reward; name the new reward with --reward\n",
-    )  # fmt: skip
+    assert same.status == 2
+    assert (
+        same.err
+        == "error: the reward and --old-rewards-column are the same column, reward; name the new reward with --reward\n"
+    )
 
 
 def test_a_column_of_texts_that_has_the_name_of_a_length_is_no_reward() -> None:
@@ -225,7 +233,8 @@ def test_repeated_texts_pair_where_it_is_all_one_and_stop_where_it_is_not() -> N
 def test_a_warning_says_that_most_rollouts_are_in_one_input_only(first: int, warned: bool) -> None:  # noqa: FBT001 - a case is a pair
     rows = [{"prompt_id": "p", "uuid": k, "reward": float(k % 2)} for k in range(48)]
     said = found(adv(both(rows[first:], rows[:30])))
-    assert (said["rows"], said["paired"]["only"]) == (30 - first, {"now": 18, "before": first})
+    assert said["rows"] == 30 - first
+    assert said["paired"]["only"] == {"now": 18, "before": first}
     says = "only 40% of the rollouts are in both inputs: --against compares different rollouts of the same prompts"
     assert said["warnings"] == [says] * warned
 
@@ -237,7 +246,8 @@ def test_a_row_without_one_of_the_rewards_is_in_none_of_the_numbers(suffix: str)
     write(f"in.{suffix}", rows)
     said = found(adv(f"inspect in.{suffix} --rescored-column old --json"))
     both = [row for row in rows if None not in {row["old"], row["reward"]}]
-    assert (said["compared"], said["unscored"]) == (46, {"now": 1, "before": 1})
+    assert said["compared"] == 46
+    assert said["unscored"] == {"now": 1, "before": 1}
     means = [said["reward"][side]["mean"] for side in ("now", "before")]
     assert means == pytest.approx([fmean(row[name] for row in both) for name in ("reward", "old")])
     assert said["reward"]["mean_change"] == pytest.approx(means[0] - means[1])
@@ -252,7 +262,8 @@ def test_groups_are_chosen_by_the_new_reward_and_gates_hold() -> None:
     said = compared("--where 'std > 0'")
     assert flips(said) == pairs
     done = adv(f"{LINE} --fail-on 'groups > 3'")
-    assert done.status == 3 and done.err.endswith("the --fail-on condition 'groups > 3' holds; groups is 12\n")
+    assert done.status == 3
+    assert done.err.endswith("the --fail-on condition 'groups > 3' holds; groups is 12\n")
 
 
 # --- the other option is named where it was meant --------------------------------------------------------------
@@ -264,17 +275,21 @@ def test_other_rollouts_are_sent_to_against() -> None:
     other = [{**row, "completion": f"quite another {row['completion']}"} for row in rows]
     write("other.jsonl", other)
     done = adv("inspect new.jsonl --rescored other.jsonl")
-    assert (done.status, done.err) == (
-        1, "error: no rollout is in both inputs (by completion within prompt_id); --against compares different rollouts of the same prompts\n",
-    )  # fmt: skip
+    assert done.status == 1
+    assert (
+        done.err
+        == "error: no rollout is in both inputs (by completion within prompt_id); --against compares different rollouts of the same prompts\n"
+    )
     for name in ("new", "other"):  # numbers of samples are the same in every run
         numbered = enumerate(rows_of(f"{name}.jsonl"))
         again = [{**row, "sample": k % 4, "reward": float(k % 2) if name == "new" else 0.5} for k, row in numbered]
         write(f"{name}.jsonl", again)
     done = adv("inspect new.jsonl --rescored other.jsonl")
-    assert (done.status, done.err) == (
-        1, "error: the rows with the same sample have different texts in completion (10 of 10 that were compared); they are different rollouts: --against compares different rollouts of the same prompts\n",
-    )  # fmt: skip
+    assert done.status == 1
+    assert (
+        done.err
+        == "error: the rows with the same sample have different texts in completion (10 of 10 that were compared); they are different rollouts: --against compares different rollouts of the same prompts\n"
+    )
 
 
 def test_rows_that_nothing_pairs_are_sent_to_a_column_beside_the_other() -> None:
@@ -297,13 +312,17 @@ def test_options_that_say_nothing_here_are_refused() -> None:
         ("--against old.jsonl", "--old-rewards"),
     ):
         done = adv(f"{LINE} {more}")
-        assert done.status == 2 and f"and {other} cannot be combined" in done.err
+        assert done.status == 2
+        assert f"and {other} cannot be combined" in done.err
     done = adv(f"{LINE} --format csv")
-    assert (done.status, done.err) == (
-        2, "error: --old-rewards has several tables, and CSV has one; --format md and --json have all of them\n",
-    )  # fmt: skip
+    assert done.status == 2
+    assert (
+        done.err
+        == "error: --old-rewards has several tables, and CSV has one; --format md and --json have all of them\n"
+    )
     missing = adv("inspect new.jsonl --rescored gone.jsonl")
-    assert missing.status == 1 and "gone.jsonl" in missing.err
+    assert missing.status == 1
+    assert "gone.jsonl" in missing.err
 
 
 # --- what is shown ------------------------------------------------------------------------------------------------
@@ -312,7 +331,8 @@ def test_options_that_say_nothing_here_are_refused() -> None:
 def test_one_screen_and_markdown_have_the_same_numbers() -> None:
     files(rollouts())
     screen = adv(LINE)
-    assert screen.status == 0 and len(screen.out.splitlines()) <= 42
+    assert screen.status == 0
+    assert len(screen.out.splitlines()) <= 42
     assert all(len(line) <= 80 for line in screen.out.splitlines())
     page = adv(f"{LINE} --format md")
     assert page.status == 0
@@ -342,7 +362,9 @@ def test_small_shares_are_not_shown_as_nothing() -> None:
     write("in.jsonl", rows)
     done = adv("inspect in.jsonl --reward reward --rescored-column old")
     words = " ".join(done.out.split())
-    assert "(-0.0%)" not in words and "(+0.0%)" not in words and "(0.0%" not in words
+    assert "(-0.0%)" not in words
+    assert "(+0.0%)" not in words
+    assert "(0.0%" not in words
     assert "(<0.1% of the total |A|)" in words
 
 
@@ -355,7 +377,8 @@ def test_the_report_draws_both_rewards() -> None:
     assert 'id="figure-rescored"' in page
     assert "Rewards of new.jsonl re-scored from old.jsonl" in page
     refused = adv("report new.jsonl --rescored old.jsonl --against old.jsonl -o b.html")
-    assert (refused.status, Path("b.html").exists()) == (2, False)
+    assert refused.status == 2
+    assert not Path("b.html").exists()
 
 
 # --- files as tools write them ---------------------------------------------------------------------------------
@@ -373,7 +396,8 @@ def test_replay_of_verifiers_is_paired_by_the_id_of_the_trace() -> None:
     assert flips(said) == Counter((old[trace], new[trace]) for _, trace in named)
     lines("replay/traces.jsonl", [row for row in again for _ in range(2)])  # --num-rescores 2
     twice = adv("inspect replay/traces.jsonl --rescored run/traces.jsonl")
-    assert twice.status == 1 and "id is the same in several rows of a group" in twice.err
+    assert twice.status == 1
+    assert "id is the same in several rows of a group" in twice.err
 
 
 def gym_row(task: int, index: int, reward: float) -> Any:
@@ -429,7 +453,8 @@ def test_regraded_trials_of_harbor_are_paired_with_those_that_they_name(files: s
         result["config"]["source_trial"] = source
         (again / "result.json").write_text(json.dumps(result))
     said = found(adv(f"inspect regraded{files} --rescored job{files} {words} --json"))
-    assert (said["paired"]["by"], said["compared"]) == ([by], 8)
+    assert said["paired"]["by"] == [by]
+    assert said["compared"] == 8
     assert flips(said) == Counter((float(k % 2 == 0), float(k % 3 == 0)) for _, k in named)
 
 
@@ -449,27 +474,33 @@ def test_a_prompt_that_comes_back_in_another_step_is_paired_within_each_step() -
     ]
     line = both(rows, rows[8:] + rows[:8])
     for way in ("--group-within step", "--group step,prompt_id"):
-        said, key = found(adv(f"{line} {way}")), ["step", "prompt_id"]
-        assert (said["reward"]["changed"], said["paired"]["key"], said["paired"]["by"]) == (0, key, ["sample"])
+        said = found(adv(f"{line} {way}"))
+        key = ["step", "prompt_id"]
+        assert said["reward"]["changed"] == 0
+        assert said["paired"]["key"] == key
+        assert said["paired"]["by"] == ["sample"]
     texts = [{**row, "completion": f"{row['sample']}"} for row in rows]
     for row in texts:
         del row["sample"]
     said = found(adv(both(texts, texts[8:] + texts[:8]), "--group-within", "step"))
-    assert (said["reward"]["changed"], said["paired"]["by"]) == (0, ["completion"])
+    assert said["reward"]["changed"] == 0
+    assert said["paired"]["by"] == ["completion"]
 
 
 def test_blocks_of_a_prompt_are_paired_across_their_ends() -> None:
     rows = rollouts(11, groups=3, size=8)
     line = both(rows, rows[::-1])
     said = found(adv(f"{line} --group prompt_id --group-size 4"))
-    assert (said["compared"], said["reward"]["changed"]) == (24, 0)
+    assert said["compared"] == 24
+    assert said["reward"]["changed"] == 0
 
 
 def test_equal_texts_are_exchanged_only_where_every_reward_is_equal() -> None:
     rows = [{"prompt_id": "p", "completion": "same", "a": 1.0, "b": float(k)} for k in range(3)]
     line = both(rows, rows[::-1])
     done = adv(f"{line} --reward a=1 --reward b=1")
-    assert done.status == 1 and "completion is the same in several rollouts" in done.err
+    assert done.status == 1
+    assert "completion is the same in several rollouts" in done.err
     assert found(adv(f"{line} --reward a"))["reward"]["changed"] == 0
 
 
@@ -480,23 +511,28 @@ def test_keys_and_ids_pair_across_files_with_and_without_types() -> None:
     flags = "--group prompt --group-within step --rollout trajectory_id --json"
     for new, old in (("a.jsonl", "b.csv"), ("b.csv", "a.jsonl")):
         facts = found(adv(f"inspect {new} --rescored {old} {flags}"))
-        assert (facts["paired"]["rows"], facts["paired"]["by"]) == (32, ["trajectory_id"])
+        assert facts["paired"]["rows"] == 32
+        assert facts["paired"]["by"] == ["trajectory_id"]
 
 
 def test_a_number_and_its_text_are_different_ids() -> None:
     rows = [{**row, "uuid": k} for k, row in enumerate(rollouts(12))]
     line = both(rows, [{**row, "uuid": str(row["uuid"])} for row in rows])
     said = found(adv(line))
-    assert (said["paired"]["by"], said["compared"]) == (["completion"], len(rows))
+    assert said["paired"]["by"] == ["completion"]
+    assert said["compared"] == len(rows)
     done = adv(f"{line} --rollout uuid")
-    assert (done.status, "no rollout is in both inputs (by uuid within prompt_id)" in done.err) == (1, True)
+    assert done.status == 1
+    assert "no rollout is in both inputs (by uuid within prompt_id)" in done.err
 
 
 def test_ids_that_do_not_pair_are_named_and_texts_are_used() -> None:
     rows = rollouts(12)
     said = found(adv(both(rows, [*rows[::-1], rows[0]])))
     paired = said["paired"]
-    assert (said["compared"], paired["by"], paired["only"]) == (48, ["completion"], {"now": 0, "before": 1})
+    assert said["compared"] == 48
+    assert paired["by"] == ["completion"]
+    assert paired["only"] == {"now": 0, "before": 1}
     assert said["warnings"] == ["uuid pairs no rollouts (null, repeated or other values): their texts do"]
     assert found(adv(both(rows, rows[::-1])))["warnings"] == []
 
@@ -509,16 +545,20 @@ def test_ids_of_the_whole_input_pair_only_rows_of_one_group(kind: str) -> None:
         row["prompt_id"] = int(row["prompt_id"][1:]) * (10**18 if kind == "wide numbers" else 1)
     moved = [{**row, "prompt_id": rows[k + 4 * (k < 6)]["prompt_id"]} for k, row in enumerate(rows)]
     said = found(adv(both(rows, moved[::-1])))
-    assert (said["compared"], said["paired"]["by"], said["paired"]["only"]) == (42, ["uuid"], {"now": 6, "before": 6})
+    assert said["compared"] == 42
+    assert said["paired"]["by"] == ["uuid"]
+    assert said["paired"]["only"] == {"now": 6, "before": 6}
     assert said["reward"]["changed"] == 0
 
 
 def test_inputs_without_a_common_group_name_a_key_of_each() -> None:
     rows = rollouts(15, groups=2)
     done = adv(both(rows, [{**row, "prompt_id": f"q{row['prompt_id']}"} for row in rows]))
-    assert (done.status, done.err) == (
-        1, "error: no group is in both inputs (prompt_id is p0 and qp0); --old-rewards takes the same rollouts with another reward; name their key with --group\n",
-    )  # fmt: skip
+    assert done.status == 1
+    assert (
+        done.err
+        == "error: no group is in both inputs (prompt_id is p0 and qp0); --old-rewards takes the same rollouts with another reward; name their key with --group\n"
+    )
 
 
 def test_ids_of_64_unsigned_bits_pair() -> None:
@@ -526,13 +566,16 @@ def test_ids_of_64_unsigned_bits_pair() -> None:
     frame.drop("uuid", "old").write_parquet("now.parquet")
     frame.drop("uuid", "old").reverse().write_parquet("before.parquet")
     said = found(adv("inspect now.parquet --rescored before.parquet --json"))
-    assert (said["paired"]["by"], said["reward"]["changed"], said["compared"]) == (["completion_id"], 0, len(frame))
+    assert said["paired"]["by"] == ["completion_id"]
+    assert said["reward"]["changed"] == 0
+    assert said["compared"] == len(frame)
 
 
 def test_texts_inside_of_structs_pair_in_frames() -> None:
     frame = pl.DataFrame([{"prompt_id": k // 4, "r": {"text": f"t{k}"}, "reward": float(k % 2)} for k in range(8)])
     look = grpo_cli.inspect(frame, rescored=frame.reverse(), text_column="r.text")
-    assert (look.facts["rescored"]["compared"], look.facts["rescored"]["reward"]["changed"]) == (8, 0)
+    assert look.facts["rescored"]["compared"] == 8
+    assert look.facts["rescored"]["reward"]["changed"] == 0
 
 
 def test_lists_that_are_numbered_in_several_files_are_not_paired_by_their_numbers(tmp_path: Path) -> None:
@@ -544,6 +587,7 @@ def test_lists_that_are_numbered_in_several_files_are_not_paired_by_their_number
     line = "inspect now --rescored then --text-column completions"
     done = adv(line)
     said = "no group is in both inputs (file, record is now/0.jsonl, 0 and then/0.jsonl, 0)"
-    assert done.status == 1 and said in done.err
+    assert done.status == 1
+    assert said in done.err
     by_prompt = adv(f"{line} --group prompt --json")
     assert json.loads(by_prompt.out)["agreement"]["share"] == 1.0

@@ -33,7 +33,8 @@ ROWS = [{"prompt_id": key, "i": i, "reward": r} for key, rewards in GROUPS.items
 
 def selected(rows: list[Any] = ROWS, **options: Any) -> tuple[list[Any], Any]:
     """The rows that are left of a file, and what was said."""
-    source, target = write("in.jsonl", rows), Path("out.jsonl")
+    source = write("in.jsonl", rows)
+    target = Path("out.jsonl")
     facts = jobs.selected(source, output=str(target), **options)
     return rows_of(target), facts
 
@@ -72,7 +73,8 @@ def test_the_groups_that_stay_are_those_for_which_the_condition_holds(where: str
     rows, facts = selected(where=where)
     wanted = [key for key, rewards in GROUPS.items() if holds(where, quantities(key, [float(r) for r in rewards]))]
     assert rows == [row for row in ROWS if row["prompt_id"] in wanted]
-    assert (facts["kept_groups"], facts["kept_rows"]) == (len(wanted), len(rows))
+    assert facts["kept_groups"] == len(wanted)
+    assert facts["kept_rows"] == len(rows)
     assert sum(one["groups"] for one in facts["dropped"]) == len(GROUPS) - len(wanted)
     assert sum(one["rows"] for one in facts["dropped"]) == len(ROWS) - len(rows)
 
@@ -85,7 +87,8 @@ def test_each_group_is_dropped_for_the_first_reason_that_applies() -> None:
         ("mean <= 0.9 is false", 2, 4, ["always", "alone"]),
         ("std > 0.5 is false", 1, 5, ["rare"]),
     ]
-    assert (facts["zero_variance_share"], facts["kept_zero_variance_share"]) == (0.5, 0.0)
+    assert facts["zero_variance_share"] == 0.5
+    assert facts["kept_zero_variance_share"] == 0.0
 
 
 def test_a_limit_keeps_the_first_groups_or_with_a_seed_a_random_sample() -> None:
@@ -146,7 +149,8 @@ def test_a_random_choice_keeps_that_many_rows_and_depends_only_on_the_seed(
 
 
 def test_every_row_has_the_same_chance() -> None:
-    codes, values = np.zeros(4, dtype=np.uint32), np.arange(4.0)
+    codes = np.zeros(4, dtype=np.uint32)
+    values = np.arange(4.0)
     times = sum(pick_rows(codes, values, 2, "random", seed).astype(int) for seed in range(400))
     assert np.abs(np.asarray(times) - 200).max() < 60
 
@@ -201,7 +205,8 @@ def test_a_record_of_csv_keeps_its_quotes() -> None:
 def test_the_rows_of_a_table_keep_their_values_and_types(suffix: str) -> None:
     more = {"tags": pl.lit(["a", None]), "kind": pl.lit("x").cast(pl.Categorical), "raw": pl.lit(b"\x00")}
     frame = pl.DataFrame(ROWS).with_columns(pl.col("reward").cast(pl.Float32), **more)
-    source, target = Path(f"in.{suffix}"), Path(f"out.{suffix}")
+    source = Path(f"in.{suffix}")
+    target = Path(f"out.{suffix}")
     (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(source)
     facts = jobs.selected(source, where="std > 0", output=str(target))
     assert facts["warnings"] == []  # rows that are left out were meant to be
@@ -219,12 +224,14 @@ def test_shards_stay_shards_and_one_may_be_left_empty() -> None:
     where = "prompt_id == '0half' or prompt_id == '2half'"
     facts = jobs.selected("in", where=where, output="out/")
     sizes = [len(rows_of(f"out/{shard}.jsonl")) for shard in range(3)]
-    assert (sizes, facts["kept_rows"]) == ([4, 0, 4], 8)
+    assert sizes == [4, 0, 4]
+    assert facts["kept_rows"] == 8
 
 
 def test_a_warning_says_that_no_row_is_left() -> None:
     rows, facts = selected(where="mean > 7")
-    assert (rows, facts["warnings"]) == ([], ["no row is left"])
+    assert rows == []
+    assert facts["warnings"] == ["no row is left"]
 
 
 def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one() -> None:
@@ -272,7 +279,8 @@ def wide() -> tuple[Path, list[bytes]]:
 def test_a_line_with_a_whole_group_stays_as_it_is() -> None:
     source, lines = wide()
     facts = jobs.selected(source, where="std > 0", output="out.jsonl")
-    assert (facts["rows"], facts["kept_rows"]) == (6, 4)
+    assert facts["rows"] == 6
+    assert facts["kept_rows"] == 4
     assert Path("out.jsonl").read_bytes() == lines[0] + lines[2]
 
 
@@ -291,7 +299,8 @@ def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) 
     target.parent.mkdir()
     flags = dict(normalized(flag, value) for flag, value in written.flags.items())
     facts = jobs.selected(source, **flags, limit=1, output=f"{target}/" if source.is_dir() else str(target))
-    assert (facts["kept_groups"], facts["kept_rows"]) == (1, written.sizes[0])
+    assert facts["kept_groups"] == 1
+    assert facts["kept_rows"] == written.sizes[0]
     assert facts["groups"] == len(written.sizes)
 
 
@@ -301,7 +310,8 @@ def test_runs_of_the_same_prompts_are_pooled() -> None:
         rows = [{"prompt_id": f"p{p}", "reward": int(p > 0 and k < solved)} for p in range(3) for k in range(4)]
         write(f"{name}.jsonl", rows)
     done = adv("select a.jsonl b.jsonl --group-within input --where 'pass@8 >= 0.5' -o out/ -q")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     assert {row["prompt_id"] for name in "ab" for row in rows_of(f"out/{name}.jsonl")} == {"p1", "p2"}
 
 
@@ -327,7 +337,8 @@ JOINED = [
 def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str) -> None:
     _folder()
     done = adv("select run --where 'std > 0' -o", to, "-q")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     written = done.out.encode() if to == "-" else Path(to).read_bytes()
     if to.endswith(".gz"):
         written = gzip.decompress(written)
@@ -338,7 +349,8 @@ def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str) -> None:
 def test_other_formats_have_the_columns_of_all_files_with_their_types(suffix: str) -> None:
     _folder()
     done = adv(f"select run --where 'std > 0' -o one.{suffix} --json")
-    assert (done.status, json.loads(done.out)["outputs"]) == (0, [f"one.{suffix}"])
+    assert done.status == 0
+    assert json.loads(done.out)["outputs"] == [f"one.{suffix}"]
     back = adv(f"select one.{suffix} --limit 9 -o back.jsonl -q")
     assert back.status == 0, back.err
     assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows_of("back.jsonl")] == [
@@ -351,7 +363,8 @@ def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_wr
         frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": value})
         frame.write_parquet(f"{step}.parquet")
     done = adv("select 1.parquet 2.parquet --limit 9 -o one.parquet")
-    assert (done.status, Path("one.parquet").exists()) == (1, False)
+    assert done.status == 1
+    assert not Path("one.parquet").exists()
     assert "x is Int64 and Struct({'a': Int64}) in different inputs; give -o FILE.jsonl" in done.err
     assert adv("select 1.parquet 2.parquet --limit 9 -o one.jsonl -q").status == 0
 
@@ -375,7 +388,8 @@ def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
         frame.write_ipc(f"{step}.arrow")
     done = adv("select . --limit 9 -o one.arrow -q")
     if kept is None:
-        assert (done.status, Path("one.arrow").exists()) == (1, False)
+        assert done.status == 1
+        assert not Path("one.arrow").exists()
         assert "in different inputs, and no type of number holds all its values; give -o FILE.jsonl" in done.err
         if one.dtype.is_integer() and other.dtype.is_integer():  # a frame has integers of 128 bits
             assert grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list() == [*one, *other]
@@ -383,7 +397,8 @@ def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
         with pytest.raises(DataError, match="no type of number holds all its values"):
             grpo_cli.select(tmp_path, limit=9)
         return
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     whole = pl.read_ipc("one.arrow")["x"]
     assert whole.dtype == kept
     assert whole.to_list() == [*one, *other] == grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list()
@@ -403,7 +418,8 @@ def test_other_types_of_lines_become_one_frame_in_python(one: Any, other: Any, b
 def test_one_of_the_inputs_is_not_the_output() -> None:
     _folder()
     done = adv("select run --limit 9 -o run/step_1.jsonl --force")
-    assert done.status == 2 and "input" in done.err
+    assert done.status == 2
+    assert "input" in done.err
 
 
 def test_a_column_of_steps_is_a_fact_of_a_group_whose_rows_agree_on_it() -> None:

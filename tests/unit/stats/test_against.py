@@ -42,18 +42,24 @@ def changed(folder: Path, now: dict[str, list[Any]], before: dict[str, list[Any]
 
 def test_prompts_are_compared_one_by_one(tmp_path: Path) -> None:
     found = changed(tmp_path, NOW, BEFORE)
-    assert (found["prompts"], found["only_here"], found["only_base"]) == (5, 1, 1)
+    assert found["prompts"] == 5
+    assert found["only_here"] == 1
+    assert found["only_base"] == 1
     # The rates of a to e: now 0.75, 0, 0.5, 1, 0.5; before 0.25, 0.5, 0, 1, 0.5.
     assert found["change"]["mean"] == pytest.approx(0.1)
-    assert (found["better"], found["worse"], found["same"]) == (2, 1, 2)
+    assert found["better"] == 2
+    assert found["worse"] == 1
+    assert found["same"] == 2
     assert found["gained"] == found["lost"] == []
 
 
 def test_prompts_with_equal_changes_have_no_interval_of_width_0(tmp_path: Path) -> None:
-    half, most = [1, 1, 0, 0], [1, 1, 1, 0]
+    half = [1, 1, 0, 0]
+    most = [1, 1, 1, 0]
     for now, change in ((most, 0.25), (half, 0)):
         seen = changed(tmp_path, dict.fromkeys("abcd", now), dict.fromkeys("abcd", half))["change"]
-        assert seen["mean"] == change and seen["low"] < change < seen["high"]
+        assert seen["mean"] == change
+        assert seen["low"] < change < seen["high"]
 
 
 def test_one_prompt_has_no_interval(tmp_path: Path) -> None:
@@ -73,7 +79,8 @@ def test_counts_by_chance_are_those_of_all_ways_to_deal_the_rows(rewards: list[f
     wanted = Counter[str]()
     ways = [*permutations(rewards)]
     for way in ways:
-        now, before = fmean(way[:2]), fmean(way[2:])
+        now = fmean(way[:2])
+        before = fmean(way[2:])
         wanted.update(better=now > before, worse=now < before)
     for name, count in wanted.items():
         assert found[f"{name}_by_chance"] == pytest.approx(2 * count / len(ways), abs=0.15), name
@@ -96,7 +103,8 @@ def test_prompts_that_changed_by_more_than_chance_are_listed_with_the_change_wit
 
 def test_rewards_outside_0_to_1_are_scaled_by_the_extremes_of_both_runs(tmp_path: Path) -> None:
     found = changed(tmp_path, {"a": [3.0, 5.0]}, {"a": [-1.0, 1.0]})
-    assert (found["worst"], found["best"]) == (-1.0, 5.0)
+    assert found["worst"] == -1.0
+    assert found["best"] == 5.0
     assert found["change"]["mean"] == pytest.approx(4 / 6)
     shown = adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path).out
     assert "scaled from -1 (0) to 5 (1)" in shown
@@ -107,7 +115,8 @@ def test_groups_of_several_steps_are_one_prompt(tmp_path: Path) -> None:
     path = write(tmp_path / "steps.jsonl", rows)
     one = inspected(path, group=["prompt_id", "step"])
     found = against(one, one)
-    assert found["key"] == ["prompt_id"] and found["prompts"] == 2
+    assert found["key"] == ["prompt_id"]
+    assert found["prompts"] == 2
     assert [run["solve_rate"]["mean"] for run in found["runs"]] == [0.25, 0.25]
     assert found["change"] == {"mean": 0, "low": -1, "high": 1}
 
@@ -148,9 +157,11 @@ def test_an_error_of_the_run_before_says_so(tmp_path: Path) -> None:
     runs(tmp_path, NOW, BEFORE)
     write(tmp_path / "other.jsonl", [{"prompt_id": "a", "result": "pass"}])
     other = adv("inspect now.jsonl --against other.jsonl", cwd=tmp_path)
-    assert other.status == 1 and "--against other.jsonl: no column looks like the reward" in other.err
+    assert other.status == 1
+    assert "--against other.jsonl: no column looks like the reward" in other.err
     twice = adv("inspect - --against -", cwd=tmp_path)
-    assert twice.status == 2 and "both runs are read from standard input" in twice.err
+    assert twice.status == 2
+    assert "both runs are read from standard input" in twice.err
 
 
 def test_a_column_of_the_key_in_which_it_is_unique_is_still_a_part_of_the_prompt(tmp_path: Path) -> None:
@@ -162,7 +173,9 @@ def test_a_column_of_the_key_in_which_it_is_unique_is_still_a_part_of_the_prompt
         write(tmp_path / f"{name}.jsonl", rows)
     options = {"group": "env,task", "group_within": "env"}
     facts = against(*(inspected(tmp_path / f"{name}.jsonl", **options) for name in ("now", "before")))
-    assert (facts["key"], facts["prompts"], facts["better"]) == (["env", "task"], 4, 2)
+    assert facts["key"] == ["env", "task"]
+    assert facts["prompts"] == 4
+    assert facts["better"] == 2
 
 
 def test_the_prompts_that_changed_most_are_shown_on_a_terminal_a_page_and_in_python(tmp_path: Path) -> None:
@@ -182,13 +195,15 @@ def test_the_prompts_that_changed_most_are_shown_on_a_terminal_a_page_and_in_pyt
     text = " ".join(adv("inspect now.jsonl --against before.jsonl", cwd=tmp_path).out.split())
     shrunken = change["gained"][0]["shrunken"]
     assert "gained most now.jsonl: the change without noise, of the change seen" in text
-    assert f"{shrunken:+.2f} of +1.00 0 to 1 #1 p00" in text and "of -1.00 1 to 0 #11 p10" in text
+    assert f"{shrunken:+.2f} of +1.00 0 to 1 #1 p00" in text
+    assert "of -1.00 1 to 0 #11 p10" in text
     assert text.index("gained most") < text.index("lost most") < text.index("verdict")
     look = grpo_cli.inspect(paths[0], against={"before": paths[1]})
     assert look.runs["differences"][0]["gained"] == change["gained"]
     assert adv("report now.jsonl --against before.jsonl -o a.html", cwd=tmp_path).status == 0
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert f"now.jsonl gained most on p00 ({shrunken:+.2f}), " in page and "now.jsonl lost most on p10 (-" in page
+    assert f"now.jsonl gained most on p00 ({shrunken:+.2f}), " in page
+    assert "now.jsonl lost most on p10 (-" in page
 
 
 def test_warnings_on_reading_are_those_of_all_runs(tmp_path: Path) -> None:
@@ -197,4 +212,5 @@ def test_warnings_on_reading_are_those_of_all_runs(tmp_path: Path) -> None:
     write(tmp_path / "before.jsonl", rows[8:])
     found = json.loads(adv("inspect now.jsonl --against before.jsonl -r a -r b --json", cwd=tmp_path).out)
     now, before = found["warnings"]
-    assert now.startswith("rows with only some of the rewards: 1") and before == f"before.jsonl: {now}"
+    assert now.startswith("rows with only some of the rewards: 1")
+    assert before == f"before.jsonl: {now}"

@@ -35,7 +35,8 @@ def test_under_gdpo_a_group_is_constant_where_all_components_are(tmp_path: Path)
     path = rows(tmp_path)
     assert look(path).facts.zero_variance.groups == 2
     found = look(path, combine="normalize").facts
-    assert found.zero_variance.groups == 1 and found.zero_variance.nearly == 0
+    assert found.zero_variance.groups == 1
+    assert found.zero_variance.nearly == 0
     assert found.live_rows == 4
 
 
@@ -123,7 +124,8 @@ def test_the_text_has_weights_and_says_which_component_decides(
     path = write(tmp_path / "a.jsonl", rows)
     line = f"inspect {path} -g uid -r {' -r '.join(weights)}"
     text = " ".join(adv(line).out.split())
-    assert f"rewards {name} mean" in text and decides in text
+    assert f"rewards {name} mean" in text
+    assert decides in text
     assert "correlation within groups with length +1.00, advantage" in text
     assert "each column separately" not in text
     gdpo = " ".join(adv(f"{line} --combine normalize").out.split())
@@ -138,7 +140,8 @@ def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> No
     flags = "".join(f" -r a_long_name_{n}" for n in range(1, 6))
     lines = adv(f"inspect {path} -g uid{flags}").out.splitlines()
     at = next(place for place, line in enumerate(lines) if line.startswith("together"))
-    assert lines[at + 1].split() == [*"12345"] and lines[at + 2].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
+    assert lines[at + 1].split() == [*"12345"]
+    assert lines[at + 2].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
     assert max(len(line) for line in lines if not line.startswith("to read their texts:")) <= 80
 
 

@@ -31,9 +31,11 @@ def test_a_distribution_is_that_of_the_values(values: list[float]) -> None:
     assert found.count == len(values)
     assert found.mean == pytest.approx(statistics.fmean(values))
     assert found.std == (pytest.approx(statistics.stdev(values)) if len(values) > 1 else None)
-    assert (found.min, found.max) == (min(values), max(values))
+    assert found.min == min(values)
+    assert found.max == max(values)
     assert found.quartiles == pytest.approx(np.quantile(values, [0.25, 0.5, 0.75]).tolist())
-    assert found.histogram is not None and sum(found.histogram.counts) == len(values)
+    assert found.histogram is not None
+    assert sum(found.histogram.counts) == len(values)
 
 
 @given(size=st.integers(1, 200), data=st.data())
@@ -54,14 +56,17 @@ def test_a_bin_counts_the_values_between_its_edges(values: list[float]) -> None:
 
 def test_what_is_not_finite_is_left_out() -> None:
     found = distribution(pl.Series([1.0, None, float("nan"), float("inf")]))
-    assert (found.count, found.mean) == (1, 1.0)
+    assert found.count == 1
+    assert found.mean == 1.0
     assert distribution(pl.Series([None], dtype=pl.Float64)).histogram is None
 
 
 @given(numbers=st.lists(st.integers(1, 9), min_size=1, max_size=30))
 def test_sizes_are_those_of_the_groups(numbers: list[int]) -> None:
     found = sizes(Counter(numbers))
-    assert (found.min, found.median, found.max) == (min(numbers), statistics.median(numbers), max(numbers))
+    assert found.min == min(numbers)
+    assert found.median == statistics.median(numbers)
+    assert found.max == max(numbers)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +85,14 @@ def test_constant_groups_are_split_by_what_they_are(tmp_path: Any) -> None:
     rows = [{"prompt_id": name, "reward": reward} for name, rewards in groups.items() for reward in rewards]
     found = look(write(tmp_path / "a.jsonl", rows)).facts
     seen = found["zero_variance"]
-    assert (seen["groups"], seen["all_best"], seen["all_worst"], seen["other"], seen["nearly"]) == (3, 1, 1, 1, 1)
-    assert (seen["rows"], seen["share"], found["singletons"]) == (7, 3 / 5, 1)
+    assert seen["groups"] == 3
+    assert seen["all_best"] == 1
+    assert seen["all_worst"] == 1
+    assert seen["other"] == 1
+    assert seen["nearly"] == 1
+    assert seen["rows"] == 7
+    assert seen["share"] == 3 / 5
+    assert found["singletons"] == 1
 
 
 @pytest.mark.parametrize(
@@ -115,7 +126,8 @@ def test_facts_that_are_not_shown_are_not_computed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("grpo_cli.stats.facts.summarize", lambda *_: pytest.fail("somebody summed up"))
     silent = run(replace(job(source, output=str(tmp_path / "silent.jsonl")), silent=True))
     assert (tmp_path / "silent.jsonl").read_bytes() == (tmp_path / "loud.jsonl").read_bytes()
-    assert silent.facts is None and loud.facts is not None
+    assert silent.facts is None
+    assert loud.facts is not None
 
 
 def test_a_gate_applies_to_silent_runs_too(tmp_path: Path) -> None:
@@ -160,4 +172,6 @@ def test_the_advantages_are_those_of_the_rows_that_are_written(tmp_path: Path) -
     rows = [("a", 0.0), ("a", 1.0), ("b", 0.5), ("b", None), ("b", None)]
     path = write(tmp_path / "in.jsonl", [{"prompt_id": name, "reward": reward} for name, reward in rows])
     facts = compute(path, missing="zero", singleton="drop").facts
-    assert (facts["dropped_rows"], facts["advantage"]["zero"], facts["advantage"]["null"]) == (3, 0, 0)
+    assert facts["dropped_rows"] == 3
+    assert facts["advantage"]["zero"] == 0
+    assert facts["advantage"]["null"] == 0

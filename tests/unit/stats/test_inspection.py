@@ -71,7 +71,8 @@ def compared(groups: list[list[float]]) -> list[list[float]]:
 def test_nan_advantages_of_rows_without_a_reward_change_no_other_fact() -> None:
     plan = Plan.of({"rewards.missing": "propagate"})
     groups: list[list[Any]] = [[1.0, 0.0, None], [1.0, 1.0], [None, None]]
-    found, left_out = looked(groups, plan=plan), looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
+    found = looked(groups, plan=plan)
+    left_out = looked(groups, plan=Plan.of({"rewards.missing": "exclude"}))
     names = ("zero_variance", "difficulty", "spread", "at_size", "reward", "listed", "singletons")
     for name in names:
         assert getattr(found.facts, name) == getattr(left_out.facts, name), name
@@ -89,11 +90,13 @@ def test_lengths_that_are_all_equal_are_no_fact_of_an_inspection() -> None:
 
 @given(groups=st.lists(BINARY, min_size=1, max_size=12))
 def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[float]]) -> None:
-    found, rates = seen(groups)["difficulty"], [statistics.fmean(rewards) for rewards in compared(groups)]
+    found = seen(groups)["difficulty"]
+    rates = [statistics.fmean(rewards) for rewards in compared(groups)]
     if not rates:
         assert found is None
         return
-    assert (found["never"], found["always"]) == (rates.count(0), rates.count(1))
+    assert found["never"] == rates.count(0)
+    assert found["always"] == rates.count(1)
     assert found["groups"] == len(rates) == found["never"] + found["always"] + sum(found["between"]["counts"])
     assert found["mean"] == pytest.approx(statistics.fmean(rates))
     assert found["alive"] == sum(min(rewards) < max(rewards) for rewards in compared(groups))
@@ -101,7 +104,8 @@ def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[floa
     sizes = {*map(len, compared(groups))}
     if len(sizes) == 1:
         (n,) = sizes
-        solved, rows = Counter(sum(rewards) for rewards in compared(groups)), range(1, n)
+        solved = Counter(sum(rewards) for rewards in compared(groups))
+        rows = range(1, n)
         assert found["between"] == {"values": [k / n for k in rows], "counts": [solved[k] for k in rows]}
 
 
@@ -109,8 +113,11 @@ def test_the_difficulty_counts_groups_by_their_solve_rate(groups: list[list[floa
 def test_equally_many_groups_at_every_rate_have_bars_of_one_height(sizes: list[int]) -> None:
     """As many groups for each number of solved rows, of every size: no bar is higher than another, none is missing."""
     found = seen([[1.0] * k + [0.0] * (n - k) for n in sizes for k in range(n + 1) for _ in range(60)])["difficulty"]
-    counts, ends = found["between"]["counts"], 60 * len(sizes)
-    assert (found["never"], found["always"], sum(counts)) == (ends, ends, 60 * sum(n - 1 for n in sizes))
+    counts = found["between"]["counts"]
+    ends = 60 * len(sizes)
+    assert found["never"] == ends
+    assert found["always"] == ends
+    assert sum(counts) == 60 * sum(n - 1 for n in sizes)
     assert max(counts) - min(counts) <= 1
     assert len(counts) == (sizes[0] - 1 if len(sizes) == 1 else 10)
 
@@ -120,14 +127,18 @@ def test_rates_of_graded_rewards_have_a_bar_each_too() -> None:
     assert found["between"] == {"values": [0.25, 0.5, 0.75], "counts": [1, 2, 1]}
     some = np.random.default_rng(1).random((40, 3)).tolist()
     rates = [statistics.fmean(rewards) for rewards in some]
-    tenths, edges = Counter(int(rate * 10) for rate in rates), [k / 10 for k in range(11)]
+    tenths = Counter(int(rate * 10) for rate in rates)
+    edges = [k / 10 for k in range(11)]
     assert seen(some)["difficulty"]["between"] == {"edges": edges, "counts": [tenths[i] for i in range(10)]}
 
 
 def test_outside_0_to_1_the_solve_rate_is_scaled_from_the_worst_to_the_best_reward() -> None:
     found = seen([[-1, 1, 1, 1], [-1, -1], [1, 1]])["difficulty"]
-    assert (found["worst"], found["best"]) == (-1, 1)
-    assert (found["never"], found["always"], found["mean"]) == (1, 1, pytest.approx(1.75 / 3))
+    assert found["worst"] == -1
+    assert found["best"] == 1
+    assert found["never"] == 1
+    assert found["always"] == 1
+    assert found["mean"] == pytest.approx(1.75 / 3)
 
 
 def test_where_all_rewards_are_equal_there_is_no_solve_rate() -> None:
@@ -174,7 +185,8 @@ def test_a_smaller_size_is_judged_by_all_the_ways_to_draw_it(groups: list[list[f
     )
 )
 def test_equal_rewards_of_a_group_are_counted_for_few_values_and_for_many(groups: list[list[float]]) -> None:
-    made, wanted = looked(groups), Counter[tuple[int, int]]()
+    made = looked(groups)
+    wanted = Counter[tuple[int, int]]()
     for rewards in groups:
         times = Counter(rewards)
         if len(times) > 1:
@@ -188,9 +200,12 @@ def test_half_impossible_prompts_stay_without_a_gradient_at_every_size() -> None
     solved = {0: 106, 1: 25, 2: 38, 3: 25, 4: 6}
     groups = [[1.0] * k + [0.0] * (4 - k) for k, times in solved.items() for _ in range(times)]
     at = sizes_of(groups)
-    assert at[4].found == "sample" and at[4].alive == pytest.approx(0.44)
+    assert at[4].found == "sample"
+    assert at[4].alive == pytest.approx(0.44)
     larger = at[8]
-    assert larger.found == "model" and larger.low is not None and larger.high is not None
+    assert larger.found == "model"
+    assert larger.low is not None
+    assert larger.high is not None
     assert larger.low < 0.5 < larger.high
     assert larger.alive == pytest.approx(0.5 * (1 - 2 * 0.5**8), abs=0.03)
     assert [*at] == [2, 4, 8]  # no promise beyond twice the size
@@ -273,8 +288,12 @@ def test_where_all_rewards_are_equal_none_is_the_best_or_the_worst() -> None:
     made = looked([[3.0, 3.0]], View(by="part"), part=[1, 1], length=[1, 2])
     length, (line,) = made.facts.length, trend_of(made)
     assert length is not None
-    assert (length.mean, length.best, length.worst) == (1.5, None, None)
-    assert (line.zero_variance, line.all_best, line.all_worst) == (1, 0, 0)
+    assert length.mean == 1.5
+    assert length.best is None
+    assert length.worst is None
+    assert line.zero_variance == 1
+    assert line.all_best == 0
+    assert line.all_worst == 0
 
 
 def test_a_length_is_found_by_its_name_and_text_is_no_length() -> None:
@@ -315,8 +334,12 @@ def test_a_trend_has_the_facts_of_each_part(groups: list[list[float]], steps: li
     for line in lines:
         mine = [rewards for key, rewards in enumerate(groups) if steps[key] == line.value]
         known = [[reward for reward in rewards if reward is not None] for rewards in mine]
-        rows, two, size = [reward for rewards in known for reward in rewards], compared(known), sum(map(len, mine))
-        assert (line.groups, line.rows, line.unscorable) == (len(mine), size, size - len(rows))
+        rows = [reward for rewards in known for reward in rewards]
+        two = compared(known)
+        size = sum(map(len, mine))
+        assert line.groups == len(mine)
+        assert line.rows == size
+        assert line.unscorable == size - len(rows)
         assert line.mean == mean(rows)
         assert line.length == mean([at for at, step in enumerate(column) if step == line.value])
         assert line.std == (pytest.approx(statistics.stdev(rows)) if len(rows) > 1 else None)
@@ -351,7 +374,10 @@ def test_files_can_be_compared(tmp_path: Path) -> None:
 
 def test_rows_without_a_reward_are_counted_and_left_out() -> None:
     found = looked([[1.0, None, math.nan], [0.0, math.inf]]).facts
-    assert (found.rows, found.unscorable, found.reward.count, found.singletons) == (5, 3, 2, 2)
+    assert found.rows == 5
+    assert found.unscorable == 3
+    assert found.reward.count == 2
+    assert found.singletons == 2
     assert any("3 rows (60%) have no finite reward. compute stops at them" in line for line in verdicts(found))
     known = replace(found, declared_unscorable=3)
     assert any("compute leaves them out, as the schema says" in line for line in verdicts(known))
@@ -359,7 +385,9 @@ def test_rows_without_a_reward_are_counted_and_left_out() -> None:
 
 def test_groups_of_one_row_are_inspected_and_another_key_is_asked_for() -> None:
     found = looked([[1.0], [0.0], [1.0]]).facts
-    assert (found.singletons, found.zero_variance.share, found.at_size) == (3, None, [])
+    assert found.singletons == 3
+    assert found.zero_variance.share is None
+    assert found.at_size == []
     assert "name the prompt's id with --group" in verdicts(found)[0]
 
 
@@ -373,8 +401,12 @@ def test_every_reward_column_is_shown_by_itself() -> None:
     frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1], "a": [1.0, 1.0, 0.0, 1.0], "b": [None, 2.0, 2.0, 2.0]})
     made = grpo_cli.inspect(frame, reward=["a", "b"]).inspection
     facts = made.facts.rewards
-    assert (facts["a"].mean, facts["a"].zero_variance_share, facts["a"].unscorable) == (0.75, 0.5, 0)
-    assert (facts["b"].count, facts["b"].zero_variance_share, facts["b"].unscorable) == (3, 1.0, 1)
+    assert facts["a"].mean == 0.75
+    assert facts["a"].zero_variance_share == 0.5
+    assert facts["a"].unscorable == 0
+    assert facts["b"].count == 3
+    assert facts["b"].zero_variance_share == 1.0
+    assert facts["b"].unscorable == 1
     assert any(line.startswith("b does not vary within 100% of the groups") for line in verdicts(made.facts))
 
 
@@ -393,7 +425,8 @@ def test_groups_are_listed_from_both_ends() -> None:
     assert [one.key for one in made.facts.listed.most] == ["0"]
     assert [one.key for one in made.facts.listed.least] == ["1"]
     by_mean = looked([[0, 1], [1, 1], [0, 0.5]], View(top=5, sort="mean")).facts.listed
-    assert ([one.key for one in by_mean.most], by_mean.least) == (["1", "0", "2"], [])
+    assert [one.key for one in by_mean.most] == ["1", "0", "2"]
+    assert by_mean.least == []
 
 
 def test_of_many_groups_without_a_gradient_the_longest_never_solved_and_one_always_solved_are_listed() -> None:
@@ -459,11 +492,13 @@ def test_a_key_that_is_unique_within_something_is_shown_with_it(
     write(tmp_path / "b.jsonl", rows)
     line = f"inspect {'a.jsonl b.jsonl --group prompt_id' if within == 'file' else 'a.jsonl'} --group-within {within}"
     found = json.loads(adv(f"{line} --json", cwd=tmp_path).out)
-    assert (found["group_key"], f"by {words}" in adv(line, cwd=tmp_path).out) == (group, True)
+    assert found["group_key"] == group
+    assert f"by {words}" in adv(line, cwd=tmp_path).out
     listed = [group["key"] for end in ("most", "least") for group in found["listed"][end]]
     assert len({*listed}) == len(listed)
     table = pl.read_csv(adv(f"{line} --format csv", cwd=tmp_path).out.encode())
-    assert table.columns[:2] == group and not table.select(group).is_duplicated().any()
+    assert table.columns[:2] == group
+    assert not table.select(group).is_duplicated().any()
 
 
 def test_a_key_that_is_called_file_is_no_name_of_a_file(tmp_path: Path) -> None:
@@ -519,13 +554,16 @@ def test_texts_are_compared_where_that_is_cheap_or_asked_for(tmp_path: Path) -> 
     path = write(tmp_path / "a.jsonl", ROWS)
     assert inspected(path, group=["prompt_id,step"], duplicates=False).facts.duplicates is None
     found = inspected(path, group=["prompt_id,step"]).facts.duplicates
-    assert found is not None and found.rows == 0
+    assert found is not None
+    assert found.rows == 0
 
 
 def test_another_method_changes_the_advantages_and_not_the_facts() -> None:
     groups = [[0, 1, 1], [0, 0, 1]]
-    plain, other = looked(groups), looked(groups, plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
-    one, two = document(plain.facts), document(other.facts)
+    plain = looked(groups)
+    other = looked(groups, plan=plan_of({"method": "rloo", "reward_clip": "0:0.5"}))
+    one = document(plain.facts)
+    two = document(other.facts)
     assert {name for name in one if one[name] != two[name]} <= {"method", "effective_rows"}
     assert other.scored.frame[".advantage"].to_list() != plain.scored.frame[".advantage"].to_list()
 

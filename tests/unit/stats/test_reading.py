@@ -88,7 +88,8 @@ def test_facts_are_unbiased(sizes: Any) -> None:
     found = [facts(p, sizes, seed) for seed in range(RUNS)]
     assert close([one["difficulty"]["mean"] for one in found], p.mean())
     assert close([one["reward"]["mean"] for one in found], (p * n).sum() / n.sum())
-    never, always = (1 - p) ** n, p**n
+    never = (1 - p) ** n
+    always = p**n
     assert close([one["difficulty"]["never"] for one in found], never.sum())
     assert close([one["difficulty"]["always"] for one in found], always.sum())
     assert close([one["difficulty"]["alive"] for one in found], (1 - never - always).sum())
@@ -153,7 +154,8 @@ def test_difficulty_makes_no_correlation_inside_groups() -> None:
 @pytest.mark.parametrize("taught", [False, True])
 def test_chance_does_not_raise_the_verdict_on_length(*, taught: bool) -> None:
     """Many files of a few groups have a correlation of 0.3 by chance."""
-    said, large = 0, 0
+    said = 0
+    large = 0
     for seed in range(60):
         rows = drawn(np.full(8, 0.5), 4, seed)
         noise = np.random.default_rng(seed + 500).normal(size=len(rows))
@@ -175,7 +177,9 @@ def test_two_samples_of_one_policy_are_no_change(
     monkeypatch.setattr(changes, "DEALS", (60, 60))
     monkeypatch.setattr(intervals, "DEALS", 999)
     monkeypatch.setattr(intervals, "AT_ONCE", 999 * 60)
-    times, seen, listed = 60 if is_nightly() else 30, list[dict[str, Any]](), 0
+    times = 60 if is_nightly() else 30
+    seen = list[dict[str, Any]]()
+    listed = 0
     for seed in range(times):
         p = policy(100 + seed, 60, 0.5, 0.5)
         runs = [drawn(p, size, 1000 * k + seed) for k, size in ((1, now), (2, before))]
@@ -209,7 +213,8 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
         assert f"verdict {found['verdict']}" in text
         said["no clear difference" in found["verdict"]] += 1
         (change,) = found["differences"]
-        assert ("gained most" in text, "lost most" in text) == (bool(change["gained"]), bool(change["lost"]))
+        assert ("gained most" in text) == bool(change["gained"])
+        assert ("lost most" in text) == bool(change["lost"])
         assert adv("report now.jsonl --against before.jsonl -o a.html --force", cwd=tmp_path).status == 0
         assert html.escape(found["verdict"]) in (tmp_path / "a.html").read_text(encoding="utf-8")
     assert said[True] >= 5
@@ -218,7 +223,8 @@ def test_text_page_and_json_of_two_samples_say_no_change(tmp_path: Path) -> None
 def test_a_shrunken_change_is_what_a_third_run_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the listed prompts, a third run shows the shrunken change on average."""
     monkeypatch.setattr(changes, "DEALS", (40, 40))
-    promised, came = [], []
+    promised = []
+    came = []
     for seed in range(8):
         random = np.random.default_rng(seed)
         p = random.beta(1, 1, 200)

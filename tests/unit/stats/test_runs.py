@@ -67,7 +67,8 @@ def test_one_prompt_has_no_interval() -> None:
 def test_one_rollout_a_prompt_is_mcnemars_test_the_binomial_of_changed_prompts(up: int, down: int) -> None:
     changed = up + down
     tail = sum(Fraction(comb(changed, k), 2**changed) for k in range(min(up, down) + 1))
-    before, now = np.array([0.0] * up + [1.0] * down + [1.0]), np.array([1.0] * up + [0.0] * down + [1.0])
+    before = np.array([0.0] * up + [1.0] * down + [1.0])
+    now = np.array([1.0] * up + [0.0] * down + [1.0])
     prompts = np.arange(changed + 1)
     found = p_value(*(Rewards.of(prompts, run, changed + 1) for run in (now, before)))
     assert found == pytest.approx(float(min(Fraction(1), 2 * tail)))
@@ -101,7 +102,9 @@ def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws(tmp_path: Path) -> Non
     now, base = (grpo_cli.inspect(run(tmp_path, name, prompts)).inspection for name in ("now.jsonl", "base.jsonl"))
     (found,) = compared({"base": base, "now": now}, [2]).runs[0].passes
     draws = [[*itertools.combinations(rewards, 2)] for rewards in prompts.values() if len(rewards) > 1]
-    assert found.left_out == 1 and found.pass_at is not None and found.pass_all is not None
+    assert found.left_out == 1
+    assert found.pass_at is not None
+    assert found.pass_all is not None
     assert found.pass_at.mean == pytest.approx(fmean(fmean(max(pair) for pair in pairs) for pairs in draws))
     assert found.pass_all.mean == pytest.approx(fmean(fmean(min(pair) for pair in pairs) for pairs in draws))
 
@@ -123,7 +126,8 @@ LEAST = 0.93 - 2 * (0.05 * 0.95 / TIMES) ** 0.5  # of the intervals
 
 
 def holds(found: Estimate, truth: float) -> bool:
-    assert found.low is not None and found.high is not None
+    assert found.low is not None
+    assert found.high is not None
     return found.low - 1e-9 <= truth <= found.high + 1e-9
 
 
@@ -154,7 +158,8 @@ def test_two_draws_of_one_policy_raise_no_alarm(
 ) -> None:
     monkeypatch.setattr(intervals, "DEALS", 499)  # of 500 p values that are equally likely, 5 % are at most 0.05
     monkeypatch.setattr(intervals, "AT_ONCE", 499 * prompts)
-    alarms, times = 0, TIMES // 2
+    alarms = 0
+    times = TIMES // 2
     for policy, _ in (POLICIES["broad"], POLICIES["extreme"]):
         random = np.random.default_rng(prompts)
         rates: Any = policy(random, (times, prompts))
@@ -198,19 +203,23 @@ def test_several_runs_are_compared_with_the_first(place: Path) -> None:
         assert one["passes"][0]["pass_at"] == pytest.approx(one["solve_rate"])
     both = frames["200"].join(frames["400"], on="prompt_id")
     first = found["differences"][0]
-    assert first["prompts"] == 39 and (first["only_here"], first["only_base"]) == (0, 1)
+    assert first["prompts"] == 39
+    assert first["only_here"] == 0
+    assert first["only_base"] == 1
     assert first["change"]["mean"] == pytest.approx((both["reward_right"] - both["reward"]).mean())
     assert first["p"] <= first["p_holm"] <= 0.001
     text = " ".join(adv(SEVERAL, cwd=place).out.split())
     assert f"step400 solves more of these prompts than step200: {100 * first['change']['mean']:+.1f} points" in text
     assert "600.jsonl shows no clear difference from step200 on 40 prompts" in text
-    assert "prompts only in step400 0, only in step200 1" in text and "80% power step400: to detect a change of" in text
+    assert "prompts only in step400 0, only in step200 1" in text
+    assert "80% power step400: to detect a change of" in text
 
 
 def test_a_table_of_runs_is_csv_or_markdown(place: Path) -> None:
     lines = [*csv.DictReader(io.StringIO(adv(f"{SEVERAL} --format csv", cwd=place).out))]
     assert [line["run"] for line in lines] == ["step200", "step400", "600.jsonl"]
-    assert lines[0]["change"] == "" and float(lines[1]["change"]) > 0.3
+    assert lines[0]["change"] == ""
+    assert float(lines[1]["change"]) > 0.3
     assert adv(f"{SEVERAL} --format md", cwd=place).out.startswith("| run | prompts | rollouts | solve_rate |")
 
 
@@ -224,7 +233,8 @@ def test_a_gate_asks_for_the_difference_of_the_newest_run(condition: str, status
 
 def test_one_earlier_run_can_be_a_gate_too(place: Path) -> None:
     done = adv("inspect 200.jsonl --against 400.jsonl --fail-on 'change_high < 0'", cwd=place)
-    assert done.status == 3 and "change_high is -0." in done.err
+    assert done.status == 3
+    assert "change_high is -0." in done.err
 
 
 def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:

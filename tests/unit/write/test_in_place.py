@@ -78,7 +78,9 @@ def test_mode_owner_and_group_stay(path: Path) -> None:
     before = path.stat()
     assert compute(path, in_place=True).facts["warnings"] == []
     after = path.stat()
-    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert after.st_mode == before.st_mode
+    assert after.st_uid == before.st_uid
+    assert after.st_gid == before.st_gid
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
@@ -132,7 +134,8 @@ def test_a_file_that_another_process_has_locked_is_not_replaced(path: Path) -> N
 
 
 def test_a_file_that_may_not_be_written_is_not_replaced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, opened = path.read_bytes(), os.open
+    before = path.read_bytes()
+    opened = os.open
 
     def only_read(name: Any, flags: int, *mode: int) -> int:
         return denied() if str(name) == str(path) and flags & os.O_RDWR else opened(name, flags, *mode)

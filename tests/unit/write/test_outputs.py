@@ -182,7 +182,8 @@ def test_an_output_may_not_be_another_input(source: Path) -> None:
     other = write(Path("out/in.jsonl"), ROWS)
     with pytest.raises(UsageError, match="is an input"):
         compute(source, other, output="out/", force=True, group_within="file")
-    assert len(rows_of(other)) == 4 and "advantage" not in rows_of(other)[0]
+    assert len(rows_of(other)) == 4
+    assert "advantage" not in rows_of(other)[0]
 
 
 def test_a_link_that_is_replaced_by_force_stays_a_link(source: Path) -> None:
@@ -191,7 +192,8 @@ def test_a_link_that_is_replaced_by_force_stays_a_link(source: Path) -> None:
     with pytest.raises(UsageError, match="exists"):
         compute(source, output="link.jsonl")
     compute(source, output="link.jsonl", force=True)
-    assert Path("link.jsonl").is_symlink() and len(rows_of(target)) == 4
+    assert Path("link.jsonl").is_symlink()
+    assert len(rows_of(target)) == 4
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_ours(source: Path) -> None:
@@ -227,7 +229,8 @@ def test_a_column_that_exists_is_an_error_with_both_ways_out(suffix: str, here: 
     assert raised.value.hint == "--replace overwrites it; --column NAME gives another name"
     assert outputs(path, output=f"named.{suffix}", column="adv2", scale="none") == [f"named.{suffix}"]
     assert read(f"named.{suffix}").columns == ["advantage", "prompt_id", "reward", "text", "adv2"]
-    assert values(f"named.{suffix}", "adv2") == CENTRED and values(f"named.{suffix}") == [9.0] * 4
+    assert values(f"named.{suffix}", "adv2") == CENTRED
+    assert values(f"named.{suffix}") == [9.0] * 4
     compute(path, output=f"anew.{suffix}", replace=True, scale="none")
     assert sorted(read(f"anew.{suffix}").columns) == ["advantage", "prompt_id", "reward", "text"]
     assert values(f"anew.{suffix}") == CENTRED
@@ -258,7 +261,8 @@ def test_facts_describe_the_group_of_every_row(suffix: str, here: Path) -> None:
     assert data.columns[-5:] == ["adv", "adv_mean", "adv_std", "adv_size", "adv_status"]
     assert data["adv_mean"].to_list() == [1.0, 1.0, 5.0, 5.0]
     assert data["adv_std"].to_list() == pytest.approx([2**0.5] * 2 + [0.0] * 2)
-    assert data["adv_size"].to_list() == [2] * 4 and data["adv_status"].to_list() == ["scored"] * 4
+    assert data["adv_size"].to_list() == [2] * 4
+    assert data["adv_status"].to_list() == ["scored"] * 4
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -266,7 +270,8 @@ def test_only_writes_the_key_the_rewards_and_what_was_computed(suffix: str, here
     (out,) = outputs(made(suffix), only=True, scale="none")
     data = read(out)
     assert data.columns == ["prompt_id", "reward", "advantage"]
-    assert data["prompt_id"].to_list() == list("aabb") and data["advantage"].to_list() == CENTRED
+    assert data["prompt_id"].to_list() == list("aabb")
+    assert data["advantage"].to_list() == CENTRED
 
 
 def test_only_ignores_a_column_of_the_input_and_keeps_the_facts(here: Path) -> None:
@@ -296,7 +301,8 @@ def test_an_advantage_that_is_too_large_for_its_type_is_an_error(to: str, here: 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_the_type_of_the_column(suffix: str, dtype: str, wanted: Any, here: Path) -> None:
     (out,) = outputs(made(suffix), dtype=dtype, facts=True)
-    assert read(out)["advantage"].dtype == wanted and read(out)["advantage_mean"].dtype == pl.Float64
+    assert read(out)["advantage"].dtype == wanted
+    assert read(out)["advantage_mean"].dtype == pl.Float64
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -310,7 +316,8 @@ def test_the_suffix_of_the_output_converts(suffix: str, to: str, here: Path) -> 
     data = read(out)
     assert data.columns == ["prompt_id", "reward", "text", "advantage"]
     assert data["advantage"].cast(pl.Float64).to_list() == CENTRED
-    assert data["prompt_id"].to_list() == list("aabb") and data["text"].to_list()[:3] == ["no", "yes", "é"]
+    assert data["prompt_id"].to_list() == list("aabb")
+    assert data["text"].to_list()[:3] == ["no", "yes", "é"]
 
 
 @pytest.mark.parametrize("to", [None, "csv", "parquet"])
@@ -319,8 +326,10 @@ def test_rows_of_dropped_groups_are_left_out(suffix: str, to: str | None, here: 
     path = made(suffix)
     target = f"out.{to or suffix}"
     done = compute(path, output=target, zero_variance="drop", scale="none")
-    assert read(target)["text"].to_list() == ["no", "yes"] and values(target) == [-1.0, 1.0]
-    assert done.facts["dropped_rows"] == 2 and done.facts["rows"] == 4
+    assert read(target)["text"].to_list() == ["no", "yes"]
+    assert values(target) == [-1.0, 1.0]
+    assert done.facts["dropped_rows"] == 2
+    assert done.facts["rows"] == 4
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -329,14 +338,16 @@ def test_when_nothing_is_kept_a_file_without_rows_is_left(suffix: str, here: Pat
     if suffix == "jsonl":
         assert Path("out.jsonl").read_bytes() == b""
     else:
-        assert read(f"out.{suffix}").height == 0 and "advantage" in read(f"out.{suffix}").columns
+        assert read(f"out.{suffix}").height == 0
+        assert "advantage" in read(f"out.{suffix}").columns
 
 
 def test_dropped_rows_of_several_files_leave_each_its_own(here: Path) -> None:
     a = write(Path("a.jsonl"), ROWS[2:])
     b = write(Path("b.jsonl"), [{**row, "prompt_id": "z"} for row in ROWS[:2]])
     compute(a, b, zero_variance="drop", scale="none", output="out/")
-    assert Path("out/a.jsonl").read_bytes() == b"" and values("out/b.jsonl") == [-1.0, 1.0]
+    assert Path("out/a.jsonl").read_bytes() == b""
+    assert values("out/b.jsonl") == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow"])
@@ -350,7 +361,8 @@ def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix
     compute(full, short, zero_variance="drop", scale="none", output="out/")
     assert len(read(Path("out") / short.name)) == 2
     assert verify(Path("out") / full.name, full).added == ("advantage",)
-    old, new = full.read_bytes(), (Path("out") / full.name).read_bytes()
+    old = full.read_bytes()
+    new = (Path("out") / full.name).read_bytes()
     if suffix in {"jsonl", "csv"}:
         assert not new.endswith(b"\n")
     elif suffix == "parquet":
@@ -373,7 +385,8 @@ def test_dropped_groups_are_refilled_with_marked_copies(suffix: str, to: str | N
     target = f"out.{to or suffix}"
     compute(made(suffix), output=target, zero_variance="drop", duplicate=True, scale="none", column="adv")
     data = read(target)
-    assert data["text"].to_list() == ["no", "yes", "no", "yes"] and data["adv"].to_list() == [-1.0, 1.0, -1.0, 1.0]
+    assert data["text"].to_list() == ["no", "yes", "no", "yes"]
+    assert data["adv"].to_list() == [-1.0, 1.0, -1.0, 1.0]
     assert data["adv_copy"].cast(pl.String).to_list() == ["false", "false", "true", "true"]
 
 
@@ -385,7 +398,9 @@ def test_the_seed_chooses_the_copies_and_the_same_seed_the_same(here: Path) -> N
         compute(path, output=f"{seed}.jsonl", zero_variance="drop", duplicate=True, seed=seed, force=True)
         return [row["prompt_id"] for row in rows_of(Path(f"{seed}.jsonl")) if row["advantage_copy"]]
 
-    assert len(copies(0)) == 24 and copies(0) == copies(0) and copies(0) != copies(1)
+    assert len(copies(0)) == 24
+    assert copies(0) == copies(0)
+    assert copies(0) != copies(1)
 
 
 def test_when_nothing_was_dropped_nothing_is_copied(here: Path) -> None:
@@ -423,7 +438,8 @@ def test_a_gate_that_holds_leaves_nothing_behind(gate: str, source: Path, here: 
     with pytest.raises(GateError, match="holds, nothing was written") as raised:
         compute(source, gate=gate, output="out.jsonl")
     assert raised.value.status == 3
-    assert tree(here) == before and not Path("new").exists()
+    assert tree(here) == before
+    assert not Path("new").exists()
 
 
 @pytest.mark.parametrize("gate", ["zero_variance_share > 0.5", "rows != 4", "unscorable > 0", "reward_std < 0"])
@@ -514,7 +530,8 @@ def test_the_phases_of_a_run_come_in_order(source: Path) -> None:
     compute(source, phase=phase)
     assert list(dict(seen)) == ["reading", "grouping and computing", "computing", "writing"]
     known = [done for text, done in seen if text in {"reading", "grouping and computing"}]
-    assert known == sorted(known) and known[-1] == 70
+    assert known == sorted(known)
+    assert known[-1] == 70
 
 
 def test_a_file_that_changes_after_others_were_written_says_how_many(
@@ -538,5 +555,6 @@ def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists(
     (tmp_path / "in.jsonl").write_text('{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n')
     (tmp_path / "out.jsonl").write_text("mine")
     done = adv("compute", "in.jsonl", "--expr", "reward - meann", "-o", "out.jsonl", cwd=tmp_path)
-    assert (done.status, done.err) == (2, "error: no quantity named 'meann'; did you mean 'mean'?\n")
+    assert done.status == 2
+    assert done.err == "error: no quantity named 'meann'; did you mean 'mean'?\n"
     assert (tmp_path / "out.jsonl").read_text() == "mine"

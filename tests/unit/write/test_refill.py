@@ -49,7 +49,8 @@ def test_every_survivor_is_equally_likely() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30), st.integers(0, 9))
 def test_the_number_of_groups_stays_whatever_was_lost(rows: list[tuple[int, bool]], seed: int) -> None:
-    codes, kept = (_codes(*(code for code, _ in rows)), _mask(*(keep for _, keep in rows)))
+    codes = _codes(*(code for code, _ in rows))
+    kept = _mask(*(keep for _, keep in rows))
     source = refill(codes, kept, seed)
     survivors = np.unique(codes[kept])
     lost = len(np.unique(codes)) - len(survivors)

@@ -38,7 +38,8 @@ def place(tmp_path: Path) -> Path:
 
 def computed(place: Path, suffix: str, **options: Any) -> tuple[Path, Path]:
     """The sample rewards, and what `compute` makes of them."""
-    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    source = place / f"rewards.{suffix}"
+    out = place / f"out.{suffix}"
     compute(source, output=str(out), **options)
     return source, out
 
@@ -61,7 +62,8 @@ def test_what_writes_files_is_not_what_verifies_them(
 ) -> None:
     rows = pl.read_parquet(place / "rewards.parquet").with_columns(advantage=7.5)
     write(place / "rewards.json", rows.to_dicts())
-    source, out = place / f"rewards.{suffix}", place / f"out.{suffix}"
+    source = place / f"rewards.{suffix}"
+    out = place / f"out.{suffix}"
     if replace and suffix != "json":
         compute(source, output=str(place / f"first.{suffix}"))
         source = place / f"first.{suffix}"
@@ -101,7 +103,8 @@ def test_a_field_that_the_writer_inserted_into_an_inner_object_is_found(
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_replaced_column_has_to_be_named(suffix: str, place: Path) -> None:
-    first, second = place / f"first.{suffix}", place / f"second.{suffix}"
+    first = place / f"first.{suffix}"
+    second = place / f"second.{suffix}"
     compute(place / f"rewards.{suffix}", output=str(first))
     compute(first, output=str(second), replace=True, method="rloo")
     assert verify(second, first, ["advantage"]).added == ("advantage",)
@@ -254,7 +257,8 @@ def test_a_column_that_cannot_be_read_is_not_verified(place: Path) -> None:
 
 
 def test_a_replaced_column_of_another_type_has_to_be_named(tmp_path: Path) -> None:
-    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    source = tmp_path / "in.parquet"
+    out = tmp_path / "out.parquet"
     nested = [{"a": 1, "b": 2}] * 4
     pl.DataFrame({"prompt_id": [1, 1, 2, 2], "reward": [0, 1, 0, 1], "advantage": nested}).write_parquet(source)
     compute(source, output=str(out), replace=True)
