@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from collections.abc import Callable
@@ -15,58 +14,47 @@ import pytest
 from grpo_cli.errors import DataError, GateError, InputChanged, UnknownName, UsageError
 from grpo_cli.write import write_outputs
 from grpo_cli.write.verify import verify
-from tests.support.command import adv
+from tests.support.command import adv, files
 from tests.support.jobs import compute, look, rows_of, write
 
-ROWS = [
-    {"prompt_id": "a", "reward": 0.0, "text": "no"},
-    {"prompt_id": "a", "reward": 2.0, "text": "yes"},
-    {"prompt_id": "b", "reward": 5.0, "text": "é"},
-    {"prompt_id": "b", "reward": 5.0, "text": None},
-]
+LINES = """\
+{"prompt_id": "a", "reward": 0.0, "text": "no"}
+{"prompt_id": "a", "reward": 2.0, "text": "yes"}
+{"prompt_id": "b", "reward": 5.0, "text": "é"}
+{"prompt_id": "b", "reward": 5.0, "text": null}
+"""
+ROWS = [json.loads(line) for line in LINES.splitlines()]
 CENTRED = [-1.0, 1.0, 0.0, 0.0]
 SUFFIXES = ["jsonl", "csv", "tsv", "parquet", "arrow"]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def made(name: str, text: str = LINES) -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
 
 
-@pytest.fixture
-def source(here: Path) -> Path:
-    return write(here / "in.jsonl", ROWS)
+@pytest.fixture(autouse=True)
+def source(here: None) -> Path:
+    return made("in.jsonl")
 
 
 def outputs(*inputs: Path | str, **options: Any) -> list[str]:
     return [str(name) for name in compute(*inputs, **options).facts["outputs"]]
 
 
+def columns(path: Path | str) -> list[str]:
+    return [*rows_of(path)[0]]
+
+
 def values(path: Path | str, column: str = "advantage") -> list[Any]:
-    return list(read(path)[column])
-
-
-def read(path: Path | str) -> pl.DataFrame:
-    readers: dict[str, Callable[..., pl.DataFrame]] = {
-        ".jsonl": pl.read_ndjson, ".csv": pl.read_csv, ".parquet": pl.read_parquet, ".arrow": pl.read_ipc,
-        ".tsv": lambda p: pl.read_csv(p, separator="\t"),
-    }  # fmt: skip
-    path = Path(path)
-    return readers[path.suffix](io.BytesIO(path.read_bytes()))
-
-
-def made(suffix: str) -> Path:
-    return write(Path(f"in.{suffix}"), ROWS)
+    return [row[column] for row in rows_of(path)]
 
 
 def own(*names: str) -> list[Path]:
     """Files with these names, each with keys of its own."""
-    return [write(Path(name), [{**row, "prompt_id": name} for row in ROWS]) for name in names]
-
-
-def tree(top: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
+    return [made(name, LINES.replace('_id": "', f'_id": "{name} ')) for name in names]
 
 
 # --- names -------------------------------------------------------------------------------------------------
@@ -74,66 +62,61 @@ def tree(top: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("name", "wanted"),
-    [
-        ("in.jsonl", "in.advantages.jsonl"),
-        ("run.step_1.jsonl", "run.step_1.advantages.jsonl"),
-        ("deep/er/x.ndjson", "deep/er/x.advantages.ndjson"),
-    ],
+    [("run.step_1.jsonl", "run.step_1.advantages.jsonl"), ("deep/er/x.ndjson", "deep/er/x.advantages.ndjson")],
 )
-def test_without_a_name_the_output_is_written_beside_the_input(name: str, wanted: str, here: Path) -> None:
-    assert outputs(write(Path(name), ROWS)) == [wanted]
-    assert [row["advantage"] for row in rows_of(here / wanted)][2:] == [0.0, 0.0]
+def test_without_a_name_the_output_is_written_beside_the_input(name: str, wanted: str) -> None:
+    assert outputs(made(name), scale="none") == [wanted]
+    assert values(wanted) == CENTRED
 
 
-def test_a_file_name_is_taken_as_it_is_and_its_folder_must_be_there(source: Path, here: Path) -> None:
+def test_a_file_name_is_taken_as_it_is_and_its_folder_must_be_there(source: Path) -> None:
     with pytest.raises(UsageError, match="mkdir -p new/deep"):
         outputs(source, output="new/deep/out.jsonl", scale="none")
     Path("new/deep").mkdir(parents=True)
     assert outputs(source, output="new/deep/out.jsonl", scale="none") == ["new/deep/out.jsonl"]
-    assert values(here / "new/deep/out.jsonl") == CENTRED
+    assert values("new/deep/out.jsonl") == CENTRED
 
 
-@pytest.mark.parametrize(("to", "exists"), [("out/", False), ("out/", True), ("out", True), ("more/out/", False)])
-def test_into_a_directory_names_are_kept(to: str, *, exists: bool, source: Path) -> None:
-    if exists:
-        Path(to).mkdir()
+@pytest.mark.parametrize("to", ["out/", "there/", "there", "more/out/"])
+def test_into_a_directory_names_are_kept(to: str, source: Path) -> None:
+    Path("there").mkdir()
     assert outputs(source, output=to) == [str(Path(to) / "in.jsonl")]
 
 
-def test_into_a_directory_the_tree_below_the_common_parent_is_kept(here: Path) -> None:
+def test_into_a_directory_the_tree_below_the_common_parent_is_kept() -> None:
     paths = own("r/1/a.jsonl", "r/2/a.jsonl", "r/b.jsonl")
     assert outputs(*paths, output="out/") == ["out/1/a.jsonl", "out/2/a.jsonl", "out/b.jsonl"]
-    assert set(tree(here / "out")) == {"1/a.jsonl", "2/a.jsonl", "b.jsonl"}
+    assert {*files(Path("out"))} == {"1/a.jsonl", "2/a.jsonl", "b.jsonl"}
     assert outputs(*paths[:2], output="flat/") == ["flat/1/a.jsonl", "flat/2/a.jsonl"]
 
 
-def test_each_of_several_files_gets_an_output_beside_it_with_its_rows(here: Path) -> None:
-    a = write(Path("a.jsonl"), ROWS[:3])
-    b = write(Path("b.jsonl"), [{"prompt_id": "b", "reward": 1.0}, {"prompt_id": "c", "reward": 1.0}])
-    assert outputs(a, b, group_within="input", method="dr-grpo") == ["a.advantages.jsonl", "b.advantages.jsonl"]
-    assert values("a.advantages.jsonl") == [-1.0, 1.0, 2.0]
-    assert values("b.advantages.jsonl") == [-2.0, 0.0]
+def test_each_of_several_files_gets_an_output_beside_it_with_its_rows() -> None:
+    a = made("a.csv", "prompt_id,reward\na,0\na,2\nb,5\n")
+    b = made("b.csv", "prompt_id,reward\nb,1\nc,1\n")
+    assert outputs(a, b, group_within="input", method="dr-grpo") == ["a.advantages.csv", "b.advantages.csv"]
+    assert values("a.advantages.csv") == [-1.0, 1.0, 2.0]
+    assert values("b.advantages.csv") == [-2.0, 0.0]
 
 
-def test_a_dash_writes_to_standard_output(source: Path, here: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_a_dash_writes_to_standard_output(source: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert outputs(source, output="-", scale="none") == ["stdout"]
-    assert [json.loads(line)["advantage"] for line in capfdbinary.readouterr().out.splitlines()] == CENTRED
-    assert set(tree(here)) == {"in.jsonl"}
+    lines = capfdbinary.readouterr().out.splitlines()
+    assert [json.loads(line)["advantage"] for line in lines] == CENTRED
+    assert [*files()] == ["in.jsonl"]
 
 
 @pytest.mark.parametrize("to", ["-", "one.jsonl"])
 def test_several_inputs_do_not_share_one_output(to: str, source: Path) -> None:
-    other = write(Path("b.jsonl"), ROWS)
     with pytest.raises(UsageError, match=r"2 inputs cannot share.*-o DIRECTORY/"):
-        compute(source, other, output=to, group_within="file")
+        compute(source, made("b.jsonl"), output=to, group_within="file")
     assert not Path("one.jsonl").exists()
 
 
-@pytest.mark.parametrize("to", ["out.txt", "out", "out.xlsx"])
-def test_a_name_without_a_known_suffix_is_refused(to: str, source: Path, here: Path) -> None:
+@pytest.mark.parametrize("to", ["out.txt", "out"])
+def test_a_name_without_a_known_suffix_is_refused(to: str, source: Path) -> None:
     with pytest.raises(UsageError, match="unknown file format"):
         compute(source, output=to)
-    assert set(tree(here)) == {"in.jsonl"}
+    assert [*files()] == ["in.jsonl"]
 
 
 def test_standard_input_is_the_only_input(source: Path) -> None:
@@ -148,17 +131,17 @@ def test_standard_input_is_the_only_input(source: Path) -> None:
     "options", [{}, {"output": "in.advantages.jsonl"}, {"output": "in.advantages.jsonl", "dtype": "f32"}]
 )
 def test_an_output_that_exists_is_refused_without_force(options: dict[str, Any], source: Path) -> None:
-    Path("in.advantages.jsonl").write_text("precious\n")
+    out = made("in.advantages.jsonl", "precious\n")
     with pytest.raises(UsageError, match=r"in\.advantages\.jsonl exists; add --force"):
         compute(source, **options)
-    assert Path("in.advantages.jsonl").read_text() == "precious\n"
+    assert out.read_text() == "precious\n"
     compute(source, **options, force=True)
-    assert len(rows_of(Path("in.advantages.jsonl"))) == 4
+    assert len(rows_of(out)) == 4
 
 
-def test_one_of_several_outputs_that_exists_stops_the_run(here: Path) -> None:
+def test_one_of_several_outputs_that_exists_stops_the_run() -> None:
     paths = own("a.jsonl", "b.jsonl")
-    write(Path("b.advantages.jsonl"), [])
+    made("b.advantages.jsonl", "")
     with pytest.raises(UsageError, match=r"b\.advantages\.jsonl exists"):
         compute(*paths)
     assert not Path("a.advantages.jsonl").exists()
@@ -170,29 +153,28 @@ def test_an_input_is_never_overwritten(name: str, *, force: bool, source: Path) 
     Path("x").mkdir()
     Path("symlink.jsonl").symlink_to(source)
     Path("hard.jsonl").hardlink_to(source)
-    Path("link").symlink_to(source.parent, target_is_directory=True)
-    before = source.read_bytes()
+    Path("link").symlink_to(Path.cwd(), target_is_directory=True)
     with pytest.raises(UsageError, match="is an input: it is never overwritten") as raised:
         compute(source, output=name, force=force)
     assert raised.value.hint == "give another name with -o"
-    assert source.read_bytes() == before
+    assert source.read_text() == LINES
 
 
 def test_an_output_may_not_be_another_input(source: Path) -> None:
-    other = write(Path("out/in.jsonl"), ROWS)
+    other = made("out/in.jsonl")
     with pytest.raises(UsageError, match="is an input"):
         compute(source, other, output="out/", force=True, group_within="file")
-    assert len(rows_of(other)) == 4
-    assert "advantage" not in rows_of(other)[0]
+    assert other.read_text() == LINES
 
 
 def test_a_link_that_is_replaced_by_force_stays_a_link(source: Path) -> None:
-    target = write(Path("old.jsonl"), [])
-    Path("link.jsonl").symlink_to(target)
+    target = made("old.jsonl", "")
+    link = Path("link.jsonl")
+    link.symlink_to(target)
     with pytest.raises(UsageError, match="exists"):
         compute(source, output="link.jsonl")
     compute(source, output="link.jsonl", force=True)
-    assert Path("link.jsonl").is_symlink()
+    assert link.is_symlink()
     assert len(rows_of(target)) == 4
 
 
@@ -201,50 +183,54 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_ours(source: Path) -> None:
         compute(source, output="in.jsonl/out.jsonl")
 
 
-def test_a_dry_run_writes_nothing_and_needs_no_name(source: Path, here: Path) -> None:
-    write(Path("in.advantages.jsonl"), [])
-    before = tree(here)
+def test_a_dry_run_writes_nothing_and_needs_no_name(source: Path) -> None:
+    made("in.advantages.jsonl", "")
+    before = files()
     assert look(source).facts["outputs"] == []
-    assert tree(here) == before
+    assert files() == before
 
 
 # --- columns -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_every_column_stays_and_one_is_added_at_the_end(suffix: str, here: Path) -> None:
-    path = made(suffix)
-    (out,) = outputs(path, scale="none")
-    assert read(out).columns == ["prompt_id", "reward", "text", "advantage"]
-    assert read(out).drop("advantage").equals(read(path))
+@pytest.mark.parametrize("to", SUFFIXES)
+def test_every_column_stays_in_any_format_and_one_is_added_at_the_end(suffix: str, to: str) -> None:
+    (out,) = outputs(write(f"in.{suffix}", ROWS), output=f"out.{to}", scale="none")
+    assert columns(out) == ["prompt_id", "reward", "text", "advantage"]
+    assert values(out, "prompt_id") == ["a", "a", "b", "b"]
+    assert [*map(float, values(out, "reward"))] == [0, 2, 5, 5]
+    assert values(out, "text") == ["no", "yes", "é", None]
     assert values(out) == CENTRED
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_column_that_exists_is_an_error_with_both_ways_out(suffix: str, here: Path) -> None:
-    path = write(Path(f"in.{suffix}"), [{"advantage": 9.0, **row} for row in ROWS])
+def test_a_column_that_exists_is_an_error_with_both_ways_out(suffix: str) -> None:
+    path = write(f"in.{suffix}", [{"advantage": 9.0, **row} for row in ROWS])
     with pytest.raises(DataError) as raised:
         compute(path)
     assert "already has a column 'advantage'" in raised.value.message
     assert raised.value.hint == "--replace overwrites it; --column NAME gives another name"
-    assert outputs(path, output=f"named.{suffix}", column="adv2", scale="none") == [f"named.{suffix}"]
-    assert read(f"named.{suffix}").columns == ["advantage", "prompt_id", "reward", "text", "adv2"]
-    assert values(f"named.{suffix}", "adv2") == CENTRED
-    assert values(f"named.{suffix}") == [9.0] * 4
-    compute(path, output=f"anew.{suffix}", replace=True, scale="none")
-    assert sorted(read(f"anew.{suffix}").columns) == ["advantage", "prompt_id", "reward", "text"]
-    assert values(f"anew.{suffix}") == CENTRED
+    named = f"named.{suffix}"
+    assert outputs(path, output=named, column="adv2", scale="none") == [named]
+    assert columns(named) == ["advantage", "prompt_id", "reward", "text", "adv2"]
+    assert values(named, "adv2") == CENTRED
+    assert values(named) == [9.0] * 4
+    anew = f"anew.{suffix}"
+    compute(path, output=anew, replace=True, scale="none")
+    assert sorted(columns(anew)) == ["advantage", "prompt_id", "reward", "text"]
+    assert values(anew) == CENTRED
 
 
-def test_the_columns_of_facts_must_be_free_too(source: Path) -> None:
-    path = write(Path("f.jsonl"), [{**row, "advantage_std": 1} for row in ROWS])
+def test_the_columns_of_facts_must_be_free_too() -> None:
+    path = made("f.csv", "prompt_id,reward,advantage_std\na,1,1\na,0,1\n")
     with pytest.raises(DataError, match="already has a column 'advantage_std'"):
         compute(path, facts=True)
-    assert outputs(path) == ["f.advantages.jsonl"]
+    assert outputs(path) == ["f.advantages.csv"]
 
 
 def test_a_column_that_exists_in_any_of_several_files_is_an_error(source: Path) -> None:
-    other = write(Path("b.jsonl"), [{"prompt_id": "z", "reward": 1, "advantage": 1}])
+    other = made("b.jsonl", '{"prompt_id": "z", "reward": 1, "advantage": 1}')
     with pytest.raises(DataError, match=r"b\.jsonl already has a column"):
         compute(source, other)
 
@@ -255,41 +241,39 @@ def test_a_column_has_a_name(source: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_facts_describe_the_group_of_every_row(suffix: str, here: Path) -> None:
-    (out,) = outputs(made(suffix), facts=True, column="adv", scale="none")
-    data = read(out)
-    assert data.columns[-5:] == ["adv", "adv_mean", "adv_std", "adv_size", "adv_status"]
-    assert data["adv_mean"].to_list() == [1.0, 1.0, 5.0, 5.0]
-    assert data["adv_std"].to_list() == pytest.approx([2**0.5] * 2 + [0.0] * 2)
-    assert data["adv_size"].to_list() == [2] * 4
-    assert data["adv_status"].to_list() == ["scored"] * 4
+def test_facts_describe_the_group_of_every_row(suffix: str) -> None:
+    (out,) = outputs(write(f"in.{suffix}", ROWS), facts=True, column="adv", scale="none")
+    assert columns(out)[-5:] == ["adv", "adv_mean", "adv_std", "adv_size", "adv_status"]
+    assert values(out, "adv_mean") == [1.0, 1.0, 5.0, 5.0]
+    assert values(out, "adv_std") == pytest.approx([2**0.5, 2**0.5, 0.0, 0.0])
+    assert values(out, "adv_size") == [2] * 4
+    assert values(out, "adv_status") == ["scored"] * 4
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_only_writes_the_key_the_rewards_and_what_was_computed(suffix: str, here: Path) -> None:
-    (out,) = outputs(made(suffix), only=True, scale="none")
-    data = read(out)
-    assert data.columns == ["prompt_id", "reward", "advantage"]
-    assert data["prompt_id"].to_list() == list("aabb")
-    assert data["advantage"].to_list() == CENTRED
+def test_only_writes_the_key_the_rewards_and_what_was_computed(suffix: str) -> None:
+    (out,) = outputs(write(f"in.{suffix}", ROWS), only=True, scale="none")
+    assert columns(out) == ["prompt_id", "reward", "advantage"]
+    assert values(out, "prompt_id") == ["a", "a", "b", "b"]
+    assert values(out) == CENTRED
 
 
-def test_only_ignores_a_column_of_the_input_and_keeps_the_facts(here: Path) -> None:
-    path = write(Path("a.jsonl"), [{**row, "advantage": 7} for row in ROWS])
+def test_only_ignores_a_column_of_the_input_and_keeps_the_facts() -> None:
+    path = made("a.jsonl", LINES.replace("}", ', "advantage": 7}'))
     (out,) = outputs(path, only=True, facts=True, scale="none")
-    facts = [f"advantage_{fact}" for fact in ("mean", "std", "size", "status")]
-    assert read(out).columns == ["prompt_id", "reward", "advantage", *facts]
+    facts = ["advantage_mean", "advantage_std", "advantage_size", "advantage_status"]
+    assert columns(out) == ["prompt_id", "reward", "advantage", *facts]
     assert values(out) == CENTRED
 
 
 def test_only_without_a_key_has_no_key(source: Path) -> None:
     (out,) = outputs(source, only=True, group_size=2)
-    assert read(out).columns == ["reward", "advantage"]
+    assert columns(out) == ["reward", "advantage"]
 
 
 @pytest.mark.parametrize("to", ["out.jsonl", "out.parquet"])
-def test_an_advantage_that_is_too_large_for_its_type_is_an_error(to: str, here: Path) -> None:
-    path = write(Path("in.jsonl"), [{"prompt_id": 1, "reward": reward} for reward in (1e50, 0.0)])
+def test_an_advantage_that_is_too_large_for_its_type_is_an_error(to: str) -> None:
+    path = made("in.csv", "prompt_id,reward\n1,1e50\n1,0\n")
     said = r"the advantage 5e\+49 .of the reward 1e\+50. does not fit in 32 bits; use --dtype f64"
     with pytest.raises(DataError, match=said):
         compute(path, dtype="f32", method="dr-grpo", output=to)
@@ -298,82 +282,72 @@ def test_an_advantage_that_is_too_large_for_its_type_is_an_error(to: str, here: 
 
 
 @pytest.mark.parametrize(("dtype", "wanted"), [("f64", pl.Float64), ("f32", pl.Float32)])
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_the_type_of_the_column(suffix: str, dtype: str, wanted: Any, here: Path) -> None:
-    (out,) = outputs(made(suffix), dtype=dtype, facts=True)
-    assert read(out)["advantage"].dtype == wanted
-    assert read(out)["advantage_mean"].dtype == pl.Float64
+@pytest.mark.parametrize(("suffix", "read"), [("parquet", pl.read_parquet), ("arrow", pl.read_ipc)])
+def test_the_type_of_the_column(suffix: str, read: Callable[..., pl.DataFrame], dtype: str, wanted: Any) -> None:
+    (out,) = outputs(write(f"in.{suffix}", ROWS), dtype=dtype, facts=True)
+    schema = read(out).schema
+    assert schema["advantage"] == wanted
+    assert schema["advantage_mean"] == pl.Float64
 
 
 # --- rows --------------------------------------------------------------------------------------------------
 
-PAIRS = [(a, b) for a in SUFFIXES for b in SUFFIXES if a != b]
-
-
-@pytest.mark.parametrize(("suffix", "to"), PAIRS)
-def test_the_suffix_of_the_output_converts(suffix: str, to: str, here: Path) -> None:
-    (out,) = outputs(made(suffix), output=f"out.{to}", scale="none")
-    data = read(out)
-    assert data.columns == ["prompt_id", "reward", "text", "advantage"]
-    assert data["advantage"].cast(pl.Float64).to_list() == CENTRED
-    assert data["prompt_id"].to_list() == list("aabb")
-    assert data["text"].to_list()[:3] == ["no", "yes", "é"]
-
 
 @pytest.mark.parametrize("to", [None, "csv", "parquet"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_rows_of_dropped_groups_are_left_out(suffix: str, to: str | None, here: Path) -> None:
-    path = made(suffix)
-    target = f"out.{to or suffix}"
-    done = compute(path, output=target, zero_variance="drop", scale="none")
-    assert read(target)["text"].to_list() == ["no", "yes"]
-    assert values(target) == [-1.0, 1.0]
+def test_rows_of_dropped_groups_are_left_out(suffix: str, to: str | None) -> None:
+    out = f"out.{to or suffix}"
+    done = compute(write(f"in.{suffix}", ROWS), output=out, zero_variance="drop", scale="none")
+    assert values(out, "text") == ["no", "yes"]
+    assert values(out) == [-1.0, 1.0]
     assert done.facts["dropped_rows"] == 2
     assert done.facts["rows"] == 4
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_when_nothing_is_kept_a_file_without_rows_is_left(suffix: str, here: Path) -> None:
-    compute(made(suffix), output=f"out.{suffix}", zero_variance="drop", std_threshold=100)
-    if suffix == "jsonl":
-        assert Path("out.jsonl").read_bytes() == b""
-    else:
-        assert read(f"out.{suffix}").height == 0
-        assert "advantage" in read(f"out.{suffix}").columns
+def test_when_nothing_is_kept_a_file_without_rows_is_left() -> None:
+    for suffix in SUFFIXES:
+        compute(write(f"in.{suffix}", ROWS), output=f"out.{suffix}", zero_variance="drop", std_threshold=100)
+    assert Path("out.jsonl").read_bytes() == b""
+    assert Path("out.csv").read_text() == "prompt_id,reward,text,advantage\n"
+    assert Path("out.tsv").read_text() == "prompt_id\treward\ttext\tadvantage\n"
+    for frame in (pl.read_parquet("out.parquet"), pl.read_ipc("out.arrow")):
+        assert frame.height == 0
+        assert "advantage" in frame.columns
 
 
-def test_dropped_rows_of_several_files_leave_each_its_own(here: Path) -> None:
-    a = write(Path("a.jsonl"), ROWS[2:])
-    b = write(Path("b.jsonl"), [{**row, "prompt_id": "z"} for row in ROWS[:2]])
+def test_dropped_rows_of_several_files_leave_each_its_own() -> None:
+    a = made("a.jsonl", '{"prompt_id": "b", "reward": 5}\n{"prompt_id": "b", "reward": 5}\n')
+    b = made("b.jsonl", '{"prompt_id": "z", "reward": 0}\n{"prompt_id": "z", "reward": 2}\n')
     compute(a, b, zero_variance="drop", scale="none", output="out/")
     assert Path("out/a.jsonl").read_bytes() == b""
     assert values("out/b.jsonl") == [-1.0, 1.0]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet", "arrow"])
-def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix: str, here: Path) -> None:
-    full, short = (
-        write(Path(f"{name}.{suffix}"), [{"prompt_id": key, "reward": reward} for key, reward in rows])
-        for name, rows in (("a", [("a", 0), ("a", 1)]), ("b", [("b", 1), ("b", 1), ("c", 0), ("c", 1)]))
-    )
-    if suffix in {"jsonl", "csv"}:
+def test_a_file_that_loses_no_row_keeps_every_byte_where_another_one_does(suffix: str) -> None:
+    full = write(f"a.{suffix}", pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1]}).to_dicts())
+    rows = pl.DataFrame({"prompt_id": ["b", "b", "c", "c"], "reward": [1, 1, 0, 1]}).to_dicts()
+    short = write(f"b.{suffix}", rows)
+    text = suffix in {"jsonl", "csv"}
+    if text:
         full.write_bytes(full.read_bytes().removesuffix(b"\n"))  # no last line feed
     compute(full, short, zero_variance="drop", scale="none", output="out/")
-    assert len(read(Path("out") / short.name)) == 2
-    assert verify(Path("out") / full.name, full).added == ("advantage",)
+    assert len(rows_of(Path("out") / short)) == 2
+    out = Path("out") / full
+    assert verify(out, full).added == ("advantage",)
     old = full.read_bytes()
-    new = (Path("out") / full.name).read_bytes()
-    if suffix in {"jsonl", "csv"}:
+    new = out.read_bytes()
+    if text:
         assert not new.endswith(b"\n")
     elif suffix == "parquet":
         footer = len(old) - 8 - int.from_bytes(old[-8:-4], "little")
         assert new[:footer] == old[:footer]
 
 
-def test_a_remainder_that_is_dropped_is_left_out_of_the_right_places(here: Path) -> None:
-    path = write(Path("a.jsonl"), [{"k": key, "reward": r} for key, r in zip("xxxyy", (0, 2, 9, 1, 5), strict=True)])
+def test_a_remainder_that_is_dropped_is_left_out_of_the_right_places() -> None:
+    path = made("a.csv", "k,reward\nx,0\nx,2\nx,9\ny,1\ny,5\n")
     (out,) = outputs(path, group="k", group_size=2, partial="drop", method="dr-grpo")
-    assert [(row["k"], row["advantage"]) for row in rows_of(Path(out))] == [("x", -1), ("x", 1), ("y", -2), ("y", 2)]
+    assert Path(out).read_text() == "k,reward,advantage\nx,0,-1.0\nx,2,1.0\ny,1,-2.0\ny,5,2.0\n"
 
 
 # --- copies ------------------------------------------------------------------------------------------------
@@ -381,48 +355,46 @@ def test_a_remainder_that_is_dropped_is_left_out_of_the_right_places(here: Path)
 
 @pytest.mark.parametrize("to", [None, "csv"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_dropped_groups_are_refilled_with_marked_copies(suffix: str, to: str | None, here: Path) -> None:
-    target = f"out.{to or suffix}"
-    compute(made(suffix), output=target, zero_variance="drop", duplicate=True, scale="none", column="adv")
-    data = read(target)
-    assert data["text"].to_list() == ["no", "yes", "no", "yes"]
-    assert data["adv"].to_list() == [-1.0, 1.0, -1.0, 1.0]
-    assert data["adv_copy"].cast(pl.String).to_list() == ["false", "false", "true", "true"]
+def test_dropped_groups_are_refilled_with_marked_copies(suffix: str, to: str | None) -> None:
+    out = f"out.{to or suffix}"
+    path = write(f"in.{suffix}", ROWS)
+    compute(path, output=out, zero_variance="drop", duplicate=True, scale="none", column="adv")
+    assert values(out, "text") == ["no", "yes", "no", "yes"]
+    assert values(out, "adv") == [-1.0, 1.0, -1.0, 1.0]
+    assert values(out, "adv_copy") == [False, False, True, True]
 
 
-def test_the_seed_chooses_the_copies_and_the_same_seed_the_same(here: Path) -> None:
-    data = [{"prompt_id": k // 2, "reward": float(k % 2) * (k < 24)} for k in range(48)]
-    path = write(Path("a.jsonl"), data)
+def test_the_seed_chooses_the_copies_and_the_same_seed_the_same() -> None:
+    path = write("a.jsonl", [{"prompt_id": k // 2, "reward": float(k % 2) * (k < 24)} for k in range(48)])
 
     def copies(seed: int) -> list[int]:
-        compute(path, output=f"{seed}.jsonl", zero_variance="drop", duplicate=True, seed=seed, force=True)
-        return [row["prompt_id"] for row in rows_of(Path(f"{seed}.jsonl")) if row["advantage_copy"]]
+        compute(path, output="out.jsonl", zero_variance="drop", duplicate=True, seed=seed, force=True)
+        return [row["prompt_id"] for row in rows_of("out.jsonl") if row["advantage_copy"]]
 
-    assert len(copies(0)) == 24
-    assert copies(0) == copies(0)
-    assert copies(0) != copies(1)
+    first = copies(0)
+    assert len(first) == 24
+    assert copies(0) == first
+    assert copies(1) != first
 
 
-def test_when_nothing_was_dropped_nothing_is_copied(here: Path) -> None:
-    (out,) = outputs(write(Path("a.jsonl"), ROWS[:2]), zero_variance="drop", duplicate=True)
+def test_when_nothing_was_dropped_nothing_is_copied() -> None:
+    path = made("a.csv", "prompt_id,reward\na,0\na,2\n")
+    (out,) = outputs(path, zero_variance="drop", duplicate=True)
     assert values(out, "advantage_copy") == [False, False]
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"zero_variance": "keep"}, {"zero_variance": "null"}, {"set": "groups.small=drop", "min_group_size": 3}],
-    ids=str,
+    "options", [{}, {"zero_variance": "null"}, {"set": "groups.small=drop", "min_group_size": 3}], ids=str
 )
 def test_copies_are_refused_where_constant_groups_are_not_dropped(options: dict[str, Any], source: Path) -> None:
     with pytest.raises(UsageError, match="add --zero-variance drop"):
         compute(source, duplicate=True, **options)
 
 
-def test_copies_are_refused_for_several_files_and_where_the_mark_exists(source: Path) -> None:
-    (other,) = own("b.jsonl")
+def test_copies_are_refused_for_several_files_and_where_the_mark_exists() -> None:
     with pytest.raises(UsageError, match="run it on one file at a time"):
-        compute(source, other, duplicate=True, zero_variance="drop", output="out/")
-    marked = write(Path("m.jsonl"), [{**row, "advantage_copy": 1} for row in ROWS])
+        compute(*own("a.jsonl", "b.jsonl"), duplicate=True, zero_variance="drop", output="out/")
+    marked = made("m.jsonl", LINES.replace("}", ', "advantage_copy": 1}'))
     with pytest.raises(DataError, match="already has a column 'advantage_copy'"):
         compute(marked, duplicate=True, zero_variance="drop")
 
@@ -431,39 +403,29 @@ def test_copies_are_refused_for_several_files_and_where_the_mark_exists(source: 
 
 
 @pytest.mark.parametrize(
-    "gate", ["zero_variance_share > 0.4", "rows == 4 and groups == 2", "reward_max >= 5", "not dropped_rows > 0"]
-)
-def test_a_gate_that_holds_leaves_nothing_behind(gate: str, source: Path, here: Path) -> None:
-    before = tree(here)
-    with pytest.raises(GateError, match="holds, nothing was written") as raised:
-        compute(source, gate=gate, output="out.jsonl")
-    assert raised.value.status == 3
-    assert tree(here) == before
-    assert not Path("new").exists()
-
-
-@pytest.mark.parametrize("gate", ["zero_variance_share > 0.5", "rows != 4", "unscorable > 0", "reward_std < 0"])
-def test_a_gate_that_does_not_hold_lets_the_run_pass(gate: str, source: Path) -> None:
-    assert outputs(source.name, gate=gate) == ["in.advantages.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("gate", "options", "seen"),
+    ("gate", "seen"),
     [
-        ("zero_variance_share >= 0.5 and rows > 1", {}, "zero_variance_share is 0.5, rows is 4"),
-        ("dropped_rows >= 2", {"zero_variance": "drop"}, "dropped_rows is 2"),
+        ("zero_variance_share >= 0.5 and rows == 4", "zero_variance_share is 0.5, rows is 4"),
+        ("dropped_rows >= 2", "dropped_rows is 2"),
+        ("not reward_max < 5", "reward_max is 5"),
     ],
 )
-def test_a_gate_says_what_it_saw_in_its_own_order(gate: str, options: dict[str, Any], seen: str, source: Path) -> None:
-    with pytest.raises(GateError) as raised:
-        compute(source, gate=gate, **options)
+def test_a_gate_that_holds_says_what_it_saw_and_leaves_nothing_behind(gate: str, seen: str, source: Path) -> None:
+    with pytest.raises(GateError, match="holds, nothing was written") as raised:
+        compute(source, gate=gate, zero_variance="drop", output="out.jsonl")
     assert raised.value.hint == seen
+    assert raised.value.status == 3
+    assert files() == {"in.jsonl": LINES.encode()}
 
 
-def test_a_gate_on_an_unknown_quantity_is_a_usage_error_and_writes_nothing(source: Path, here: Path) -> None:
+def test_a_gate_that_does_not_hold_lets_the_run_pass(source: Path) -> None:
+    assert outputs(source, gate="reward_std < 0 or unscorable > 0") == ["in.advantages.jsonl"]
+
+
+def test_a_gate_on_an_unknown_quantity_is_a_usage_error_and_writes_nothing(source: Path) -> None:
     with pytest.raises(UnknownName, match="did you mean 'zero_variance_share'"):
         compute(source, gate="zero_varianc_share > 0")
-    assert set(tree(here)) == {"in.jsonl"}
+    assert [*files()] == ["in.jsonl"]
 
 
 # --- a file that changes -----------------------------------------------------------------------------------
@@ -471,30 +433,24 @@ def test_a_gate_on_an_unknown_quantity_is_a_usage_error_and_writes_nothing(sourc
 
 def appended(path: Path) -> None:
     with path.open("a") as handle:
-        handle.write(json.dumps(ROWS[0]) + "\n")
+        handle.write(LINES)
 
 
 def replaced(path: Path) -> None:
-    content = path.read_bytes()
-    path.rename(path.with_suffix(".old"))
-    path.write_bytes(content)
+    path.rename("in.old")
+    path.write_text(LINES)
 
 
 def rewritten(path: Path) -> None:
-    content = path.read_bytes().replace(b"yes", b"YES")
-    path.write_bytes(content)
+    path.write_text(LINES.replace("yes", "YES"))
     os.utime(path, ns=(1, 1))
 
 
-def removed(path: Path) -> None:
-    path.unlink()
-
-
-@pytest.mark.parametrize("change", [appended, replaced, rewritten, removed])
+@pytest.mark.parametrize("change", [appended, replaced, rewritten, Path.unlink])
 @pytest.mark.parametrize("when", ["computing", "writing"])
 @pytest.mark.parametrize("options", [{}, {"only": True}, {"output": "out.csv"}], ids=str)
 def test_a_file_that_changes_between_the_readings_stops_the_run(
-    change: Callable[[Path], None], when: str, options: dict[str, Any], source: Path, here: Path
+    change: Callable[[Path], None], when: str, options: dict[str, Any], source: Path
 ) -> None:
     def meanwhile(phase: str, *_: object) -> None:
         if phase == when:
@@ -503,22 +459,28 @@ def test_a_file_that_changes_between_the_readings_stops_the_run(
     with pytest.raises(InputChanged, match=r"in\.jsonl: the file changed .* nothing was written") as raised:
         compute(source, phase=meanwhile, **options)
     assert raised.value.status == 1
-    assert set(tree(here)) <= {"in.jsonl", "in.old"}
+    assert {*files()} <= {"in.jsonl", "in.old"}
 
 
-def test_two_names_of_one_file_are_changed_in_place_one_after_the_other(here: Path) -> None:
-    write(Path("a.jsonl"), ROWS)
-    Path("b.jsonl").hardlink_to("a.jsonl")
-    compute("a.jsonl", "b.jsonl", in_place=True, group_within="file")
-    assert [len(rows_of(Path(name))) for name in ("a.jsonl", "b.jsonl")] == [len(ROWS)] * 2
+def test_two_names_of_one_file_are_changed_in_place_one_after_the_other(source: Path) -> None:
+    other = Path("b.jsonl")
+    other.hardlink_to(source)
+    compute(source, other, in_place=True, group_within="file")
+    assert len(rows_of(source)) == 4
+    assert len(rows_of(other)) == 4
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_of_several_files_one_that_changes_stops_all(victim: int, here: Path) -> None:
+def test_of_several_files_one_that_changes_stops_all(victim: int) -> None:
     paths = own("a.jsonl", "b.jsonl")
+
+    def meanwhile(phase: str, *_: object) -> None:
+        if phase == "writing":
+            appended(paths[victim])
+
     with pytest.raises(InputChanged, match="nothing was written"):
-        compute(*paths, output="out/", phase=lambda phase, *_: appended(paths[victim]) if phase == "writing" else None)
-    assert tree(here / "out") == {}
+        compute(*paths, output="out/", phase=meanwhile)
+    assert files(Path("out")) == {}
 
 
 def test_the_phases_of_a_run_come_in_order(source: Path) -> None:
@@ -534,9 +496,7 @@ def test_the_phases_of_a_run_come_in_order(source: Path) -> None:
     assert known[-1] == 70
 
 
-def test_a_file_that_changes_after_others_were_written_says_how_many(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changes_after_others_were_written_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     paths = own("a.jsonl", "b.jsonl", "c.jsonl")
     actual = write_outputs.write_one
 
@@ -548,13 +508,12 @@ def test_a_file_that_changes_after_others_were_written_says_how_many(
     monkeypatch.setattr(write_outputs, "write_one", write_one)
     with pytest.raises(InputChanged, match=r"b\.jsonl: .* 1 of 3 outputs had been written, the others were not"):
         compute(*paths, output="out/")
-    assert [*tree(here / "out")] == ["a.jsonl"]
+    assert [*files(Path("out"))] == ["a.jsonl"]
 
 
-def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists(tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n')
-    (tmp_path / "out.jsonl").write_text("mine")
-    done = adv("compute", "in.jsonl", "--expr", "reward - meann", "-o", "out.jsonl", cwd=tmp_path)
+def test_a_misspelt_quantity_of_a_formula_is_named_before_an_output_that_exists() -> None:
+    made("out.jsonl", "mine")
+    done = adv("compute in.jsonl --expr 'reward - meann' -o out.jsonl")
     assert done.status == 2
     assert done.err == "error: no quantity named 'meann'; did you mean 'mean'?\n"
-    assert (tmp_path / "out.jsonl").read_text() == "mine"
+    assert Path("out.jsonl").read_text() == "mine"
