@@ -6,8 +6,9 @@ import inspect
 import pickle
 import pydoc
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_type, cast
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pandas as pd
 import polars as pl
@@ -23,7 +24,7 @@ from grpo_cli.read.groups import group
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, whole
 from tests.support import keywords
-from tests.support.jobs import NAN, frame
+from tests.support.jobs import NAN, frame, write
 from tests.support.schema_files import WRITERS, Written
 
 REWARDS = [0.0, 2.0, 5.0, 5.0]
@@ -35,13 +36,13 @@ LISTS = pl.DataFrame(
 )
 
 
-def boom(_: pl.Series, **_given: Any) -> pl.Series:
-    raise AssertionError("a column that is not needed was collected")
-
-
-def refused() -> pl.LazyFrame:
+def refused(frame: pl.DataFrame, name: str) -> pl.LazyFrame:
     """A lazy frame with a column that must not be computed."""
-    return FRAME.lazy().with_columns(completion=pl.col("reward").map_batches(boom, return_dtype=pl.Float64))
+
+    def boom(_: pl.Series) -> pl.Series:
+        raise AssertionError("a column that is not needed was collected")
+
+    return frame.lazy().with_columns(pl.lit("text").map_batches(boom, return_dtype=pl.String).alias(name))
 
 
 # --- kinds of frames ---------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ if TYPE_CHECKING:  # checked by mypy: an editor knows what comes back
     assert_type(grpo_cli.select(FRAME.to_pandas()), grpo_cli.Selection[pd.DataFrame])
 
 
-@pytest.mark.parametrize("data", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])
+@pytest.mark.parametrize("data", [FRAME, FRAME.lazy(), refused(FRAME, "completion")], ids=["eager", "lazy", "unread"])
 def test_polars_comes_back_as_a_polars_series(data: Any) -> None:
     got = grpo_cli.advantages(data, method="dr-grpo")
     assert isinstance(got, pl.Series)
@@ -64,21 +65,17 @@ def test_polars_comes_back_as_a_polars_series(data: Any) -> None:
     assert got.to_list() == CENTRED
 
 
-def test_of_a_lazy_frame_only_the_needed_columns_are_collected() -> None:
-    assert grpo_cli.advantages(refused(), method="dr-grpo").to_list() == CENTRED
-    with pytest.raises(AssertionError, match="was collected"):
-        grpo_cli.advantages(refused(), method="remax", baseline_column="completion")
-
-
 @pytest.mark.parametrize("index", [[9, 7, 5, 3], ["w", "x", "y", "z"], [0, 0, 1, 1]])
 def test_pandas_keeps_its_index(index: list[Any]) -> None:
     data = FRAME.to_pandas().set_index(pd.Index(index))
     result = grpo_cli.compute(data, method="dr-grpo")
-    for series, values, name in ((result.advantages, CENTRED, "advantage"), (result.status, ["scored"] * 4, "status")):
+    assert result.advantages.name == "advantage"
+    assert result.advantages.tolist() == CENTRED
+    assert result.status.name == "status"
+    assert result.status.tolist() == ["scored"] * 4
+    for series in (result.advantages, result.status):
         assert isinstance(series, pd.Series)
-        assert series.name == name
         assert series.index.equals(data.index)
-        assert series.tolist() == values
 
 
 def test_pandas_rows_without_an_advantage_are_nan_of_a_float_column() -> None:
@@ -94,27 +91,25 @@ def test_pandas_rewards_of_any_dtype(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["model", "env", "rollout"])
-@pytest.mark.parametrize("kind", ["pandas", "polars"])
-def test_python_objects_in_columns_that_only_checks_read_are_left_alone(kind: str, name: str) -> None:
+def test_python_objects_in_columns_that_only_checks_read_are_left_alone(name: str) -> None:
     columns = {"prompt_id": [1, 1], "turn": [0, 0], "reward": [1.0, 0.0]}
-    objects = [{"a": 1}, "x"] if kind == "pandas" else [object(), object()]
-    made: Any = pd.DataFrame(columns | {name: objects})
-    if kind == "polars":
-        made = pl.DataFrame(columns).with_columns(pl.Series(name, objects, dtype=pl.Object))
-    assert [*grpo_cli.advantages(made, method="dr-grpo")] == [0.5, -0.5]
+    data = pd.DataFrame({**columns, name: [{"a": 1}, "x"]})
+    assert grpo_cli.advantages(data, method="dr-grpo").tolist() == [0.5, -0.5]
+    objects = pl.Series(name, [object(), object()], dtype=pl.Object)
+    frame = pl.DataFrame(columns).with_columns(objects)
+    assert grpo_cli.advantages(frame, method="dr-grpo").to_list() == [0.5, -0.5]
 
 
-@pytest.mark.parametrize("kind", ["pandas", "pyarrow"])
-def test_columns_of_one_name_are_refused_if_they_are_read(kind: str) -> None:
-    def frame(*names: str) -> Any:
-        columns = [["a", "a"], [1.0, 0.0], [0.0, 1.0], [2.0, 1.0]]
-        if kind == "pyarrow":
-            return pa.table(columns, names=list(names))
-        return pd.DataFrame(list(zip(*columns, strict=True)), columns=list(names))
+COLUMNS = [["a", "a"], [1.0, 0.0], [0.0, 1.0], [2.0, 1.0]]
 
+
+@pytest.mark.parametrize(
+    "frame", [pa.table, lambda columns, names: pd.DataFrame([*zip(*columns, strict=True)], columns=names)]
+)
+def test_columns_of_one_name_are_refused_if_they_are_read(frame: Any) -> None:
     with pytest.raises(DataError, match="frame: columns 2 and 4 are named 'reward'"):
-        grpo_cli.compute(frame("prompt_id", "reward", "other", "reward"))
-    assert len(grpo_cli.advantages(frame("prompt_id", "reward", "other", "other"))) == 2
+        grpo_cli.compute(frame(COLUMNS, names=["prompt_id", "reward", "other", "reward"]))
+    assert len(grpo_cli.advantages(frame(COLUMNS, names=["prompt_id", "reward", "other", "other"]))) == 2
 
 
 def test_pandas_columns_need_not_be_named_by_text() -> None:
@@ -124,14 +119,13 @@ def test_pandas_columns_need_not_be_named_by_text() -> None:
         grpo_cli.advantages(data)
 
 
-WHOLE = FRAME.to_arrow()
+ARROW = FRAME.to_arrow()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [WHOLE, pa.concat_tables([WHOLE.slice(0, 3), WHOLE.slice(3)]), WHOLE.to_batches()[0]],
-    ids=["table", "chunks", "batch"],
-)
+CHUNKS = pa.concat_tables([ARROW.slice(0, 3), ARROW.slice(3)])
+
+
+@pytest.mark.parametrize("data", [CHUNKS, ARROW.to_batches()[0]], ids=["chunks", "batch"])
 def test_pyarrow_comes_back_as_an_array(data: Any) -> None:
     result = grpo_cli.compute(data, method="dr-grpo")
     assert isinstance(result.advantages, pa.Array)
@@ -143,8 +137,10 @@ def test_pyarrow_comes_back_as_an_array(data: Any) -> None:
 class Dataset:
     """What a Dataset of Hugging Face has of names and rows: a table, and indices of the rows that were chosen."""
 
-    def __init__(self, table: pa.Table, rows: list[int] | None = None, *, arrow: bool = False) -> None:
-        self.table, self.rows, self.arrow = table, list(range(len(table))) if rows is None else rows, arrow
+    def __init__(self, table: pa.Table, rows: Sequence[int], *, arrow: bool = False) -> None:
+        self.table = table
+        self.rows = rows
+        self.arrow = arrow
 
     @property
     def column_names(self) -> list[str]:
@@ -168,15 +164,8 @@ class Dataset:
         return self.table.take(self.rows[key])
 
 
-class DatasetDict(dict[str, Dataset]):
-    """Several splits by their names."""
-
-
-Dataset.__module__, DatasetDict.__module__ = "datasets.arrow_dataset", "datasets.dataset_dict"
-
-
 def test_a_dataset_is_read_through_arrow_with_the_rows_that_were_chosen_of_it() -> None:
-    data = Dataset(WHOLE).select([3, 2, 1, 0])
+    data = Dataset(ARROW, [3, 2, 1, 0])
     got = grpo_cli.advantages(data, method="dr-grpo")
     assert isinstance(got, pa.Array)
     assert got.to_pylist() == CENTRED[::-1]
@@ -186,9 +175,20 @@ def test_a_dataset_is_read_through_arrow_with_the_rows_that_were_chosen_of_it() 
     assert grpo_cli.inspect(data).facts["rows"] == 4
 
 
+class DatasetDict(dict[str, Dataset]):
+    """Several splits by their names."""
+
+
+Dataset.__module__ = "datasets.arrow_dataset"
+
+
+DatasetDict.__module__ = "datasets.dataset_dict"
+
+
 def test_of_a_dataset_with_splits_one_has_to_be_given() -> None:
+    splits = DatasetDict(train=Dataset(ARROW, [0]), test=Dataset(ARROW, [1]))
     with pytest.raises(UsageError, match="has several splits; give one of them: train, test"):
-        grpo_cli.advantages(DatasetDict(train=Dataset(WHOLE), test=Dataset(WHOLE)))
+        grpo_cli.advantages(splits)
 
 
 @pytest.mark.parametrize("data", [{"prompt_id": KEYS, "reward": REWARDS}, REWARDS, None, FRAME["reward"]], ids=type)
@@ -210,24 +210,22 @@ def test_the_frame_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_path_is_taken_where_a_frame_is(suffix: str, kind: Any, tmp_path: Path) -> None:
-    write: Any = {"jsonl": FRAME.write_ndjson, "parquet": FRAME.write_parquet, "csv": FRAME.write_csv}[suffix]
-    write(tmp_path / f"rewards.{suffix}")
-    path = kind(tmp_path / f"rewards.{suffix}")
+    path = kind(write(tmp_path / f"rewards.{suffix}", FRAME.to_dicts()))
     assert grpo_cli.advantages(path, method="dr-grpo").to_list() == CENTRED
-    kept = grpo_cli.select(path, where="std > 0").frame  # cells of CSV are texts
-    assert kept.cast({"reward": pl.Float64}).rows() == FRAME[:2].rows()
+    kept = grpo_cli.select(path, where="std > 0").frame
+    assert kept["prompt_id"].to_list() == ["a", "a"]
+    assert [*map(float, kept["reward"])] == [0.0, 2.0]  # cells of CSV are texts
     look = grpo_cli.inspect(path)
     assert look.facts["inputs"] == [str(path)]
     assert look.facts["rows"] == 4
-    assert grpo_cli.compare(path, {"a": Plan(), "b": Plan.of({"divisor.level": "none"})}).facts["rows"] == 4
-    assert grpo_cli.compare(path, {"a": Plan(), "b": Plan()}, group="prompt_id").facts["groups"] == 2
+    plans = {"a": Plan(), "b": Plan.of({"divisor.level": "none"})}
+    assert grpo_cli.compare(path, plans, group="prompt_id").facts["groups"] == 2
 
 
 def test_a_keyword_that_there_is_not_is_answered_with_those_that_there_are() -> None:
-    for name in ("output", "most"):  # `top` is known as `most` inside
-        with pytest.raises(UnknownName, match=r"where, solved_at, top, by, .*against") as error:
-            grpo_cli.select(FRAME, **cast("Any", {name: 2}))
-        assert f"no option named {name!r}" in str(error.value)
+    unknown: dict[str, Any] = {"most": 2}  # `top` is known as `most` inside
+    with pytest.raises(UnknownName, match=r"no option named 'most'.*where, solved_at, top, by, .*against"):
+        grpo_cli.select(FRAME, **unknown)
 
 
 @pytest.mark.parametrize(
@@ -282,26 +280,27 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize("kind", ["eager", "lazy", "pandas", "arrow"])
 def test_a_frame_is_grouped_as_the_file_that_it_was_read_from(log: tuple[Written, Any, str], kind: str) -> None:
     written, data, schema = log
-    data = {"eager": data, "lazy": data.lazy(), "pandas": data.to_pandas(), "arrow": data.to_arrow()}[kind]
-    look = grpo_cli.inspect(data)
-    assert look.facts["schema"] == schema is not None
+    frames = {"eager": data, "lazy": data.lazy(), "pandas": data.to_pandas(), "arrow": data.to_arrow()}
+    look = grpo_cli.inspect(frames[kind])
+    assert schema is not None
+    assert look.facts["schema"] == schema
     assert sorted(look.groups["size"].to_list()) == sorted(written.sizes)
 
 
 VERL = pl.DataFrame({"step": [1, 1, 2, 2], "input": ["q"] * 4, "output": [*"abcd"], "score": [0.0, 2.0, 5.0, 9.0]})
 
 
-def test_a_frame_with_the_columns_of_verl_is_divided_by_the_step() -> None:
-    assert grpo_cli.advantages(VERL, method="dr-grpo").to_list() == [-1.0, 1.0, -2.0, 2.0]
-    assert grpo_cli.advantages(VERL, group="input", group_within="input", method="dr-grpo").sum() == 0
-    assert grpo_cli.compute(VERL, group="input", group_within="input").groups["size"].to_list() == [4]
+@pytest.mark.parametrize("data", [VERL, refused(VERL, "output")], ids=["read", "no value is read to know the schema"])
+def test_a_frame_with_the_columns_of_verl_is_divided_by_the_step(data: Any) -> None:
+    assert grpo_cli.advantages(data, method="dr-grpo").to_list() == [-1.0, 1.0, -2.0, 2.0]
+
+
+def test_another_key_than_that_of_the_schema_is_taken() -> None:
+    result = grpo_cli.compute(VERL, group="input", group_within="input", method="dr-grpo")
+    assert result.groups["size"].to_list() == [4]
+    assert result.advantages.sum() == 0
     with pytest.raises(DataError, match="several values of 'step'"):
         grpo_cli.advantages(VERL, schema="none")
-
-
-def test_of_a_lazy_frame_no_value_is_read_to_know_its_schema() -> None:
-    lazy = VERL.lazy().with_columns(output=pl.col("output").map_batches(boom, return_dtype=pl.String))
-    assert grpo_cli.advantages(lazy, method="dr-grpo").to_list() == [-1.0, 1.0, -2.0, 2.0]
 
 
 def test_a_schema_of_records_with_several_rollouts_is_refused_for_a_frame() -> None:
@@ -316,10 +315,13 @@ TEXTS = FRAME.with_columns(
 )
 
 
-@pytest.mark.parametrize("data", [TEXTS, TEXTS.lazy(), TEXTS.to_pandas(), TEXTS.to_arrow()], ids=["eager", "lazy", "pandas", "arrow"])  # fmt: skip
+@pytest.mark.parametrize(
+    "data", [TEXTS, TEXTS.lazy(), TEXTS.to_pandas(), TEXTS.to_arrow()], ids=["eager", "lazy", "pandas", "arrow"]
+)
 def test_a_frame_is_exported_to_a_frame(data: Any) -> None:
     pairs = grpo_cli.export(data, "pairs")
-    assert pairs.frame.select("prompt", "chosen", "rejected", "margin").rows() == [("p", "x", "w", 2.0), ("q", "z", "y", 1.0)]  # fmt: skip
+    rows = pairs.frame.select("prompt", "chosen", "rejected", "margin").rows()
+    assert rows == [("p", "x", "w", 2.0), ("q", "z", "y", 1.0)]
     assert pairs.facts["records"] == 2
     assert pairs.facts["inputs"] == ["frame"]
     best = grpo_cli.export(data, to="sft", pick="all-above").frame
@@ -333,16 +335,13 @@ def test_an_export_of_a_path_is_that_of_its_frame(tmp_path: Path) -> None:
 
 
 def test_an_error_of_an_export_names_the_frame_and_the_keywords() -> None:
-    with pytest.raises(DataError) as error:
+    said = "columns: prompt_id, reward.; give prompt=NAME and response=NAME"
+    with pytest.raises(DataError, match=rf"^frame: no column looks like the prompt .{said}"):
         grpo_cli.export(FRAME, "sft")
-    assert str(error.value).startswith(
-        "frame: no column looks like the prompt (columns: prompt_id, reward); give prompt=NAME and response=NAME"
-    )
     tokens = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [0, 1], "tokens": [[1], [1]], "mask": [[1], [1, 0]]})
-    with pytest.raises(DataError) as raised:
+    with pytest.raises(DataError, match=r"^frame row 2: mask has 2 entries") as raised:
         grpo_cli.export(tokens, "tokens", tokens="tokens", mask="mask")
     assert raised.value.place == "frame row 2"
-    assert raised.value.message.startswith("frame row 2: mask has 2 entries")
 
 
 def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -> None:
@@ -358,18 +357,21 @@ def test_a_report_is_drawn_of_a_frame_and_replaced_when_it_may(tmp_path: Path) -
 
 def test_a_report_of_a_frame_has_the_trend_over_its_steps_as_that_of_the_command_line_has(tmp_path: Path) -> None:
     frame = pl.DataFrame({"prompt_id": [1, 1, 2, 2], "step": [1, 1, 2, 2], "reward": [0.0, 1.0, 0.0, 1.0]})
-    frame.write_ndjson(tmp_path / "rows.jsonl")
-    for given in (frame, tmp_path / "rows.jsonl"):
+    path = tmp_path / "rows.jsonl"
+    frame.write_ndjson(path)
+    for given in (frame, path):
         page = grpo_cli.report(given, tmp_path / "report.html", force=True)
         assert "Mean reward over step" in page.read_text(encoding="utf-8")
-        assert [line["value"] for line in grpo_cli.inspect(given).facts["by"]["lines"]] == [1, 2]
+        lines = grpo_cli.inspect(given).facts["by"]["lines"]
+        assert [line["value"] for line in lines] == [1, 2]
     turns = frame.with_columns(step=pl.Series([1, 2, 1, 2]))  # steps inside of a rollout
     assert grpo_cli.inspect(turns, group="prompt_id", group_within="input").facts["by"] is None
 
 
 @pytest.mark.parametrize("width", [0, 300])
 def test_the_repr_of_a_look_is_what_it_means_in_thirty_lines(width: int) -> None:
-    look = grpo_cli.inspect(frame([*REWARDS, *[0.5] * width], [*KEYS, *map(str, range(width))]))
+    keys = [*KEYS, *map(str, range(width))]
+    look = grpo_cli.inspect(frame([*REWARDS, *[0.5] * width], keys))
     lines = repr(look).splitlines()
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 100
@@ -408,18 +410,17 @@ def test_options_about_files_and_messages_are_refused_on_frames(name: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"metod": "rloo"}, UnknownName, "no option named 'metod'; did you mean 'method'"),
-        ({"epsilon": "small"}, UsageError, "epsilon cannot be 'small'"),
-        ({"clip": 5}, UsageError, "is not two bounds"),
-        ({"param": "k"}, UsageError, "param='k' sets nothing; write param k=VALUE"),
+        ({"metod": "rloo"}, "no option named 'metod'; did you mean 'method'"),
+        ({"epsilon": "small"}, "epsilon cannot be 'small'"),
+        ({"clip": 5}, "is not two bounds"),
+        ({"param": "k"}, "param='k' sets nothing; write param k=VALUE"),
     ],
 )
-def test_a_wrong_option_is_a_usage_error(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error) as raised:
+def test_a_wrong_option_is_a_usage_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         grpo_cli.advantages(FRAME, **options)
-    assert message in str(raised.value)
 
 
 def test_the_types_of_the_keywords_are_those_of_the_table() -> None:
@@ -431,39 +432,37 @@ def test_our_errors_are_value_errors_too() -> None:
         grpo_cli.advantages(FRAME.drop("reward"))
 
 
-def test_lists_are_computed_as_the_refusal_says() -> None:
-    rows = LISTS.explode("rewards")
-    assert grpo_cli.advantages(rows, reward="rewards", group="prompt_id", method="dr-grpo").to_list() == CENTRED
-
-
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("function", "data", "options", "message"),
     [
-        (lambda: grpo_cli.advantages(FRAME.rename({"prompt_id": "x"})), "name it with group=NAME"),
-        (lambda: grpo_cli.advantages(FRAME, method="opo"), "name the column with length_column=COLUMN; length_column equal counts"),
-        (lambda: grpo_cli.advantages(FRAME, method="mt-grpo"), "name the columns with rollout=COLUMN and state_column=COLUMN"),
-        (lambda: grpo_cli.compute(LISTS, reward="rollouts[].r"), "is a path into lists, and a frame has one reward per row; make a row of each item"),
-        (lambda: grpo_cli.inspect(LISTS, group="rollouts[].r"), "is a path into lists"),
-        (lambda: grpo_cli.compute(LISTS, reward="rewards", group="prompt_id"), "rewards has lists, but a frame needs one number per row; make a row"),
-        (lambda: grpo_cli.compute(LISTS.to_pandas(), reward="rewards", group="prompt_id"), "rewards has lists"),
-        (lambda: grpo_cli.compute(LISTS.to_arrow(), reward="rewards", group="prompt_id"), "rewards has lists"),
-        (lambda: grpo_cli.advantages(frame([1.0, None])), "missing exclude leaves such rows out"),
-        (lambda: grpo_cli.advantages(FRAME, group_size=3), "partial keep takes it as a group; partial drop leaves it out"),
-        (lambda: grpo_cli.advantages(FRAME, method="rloo", epsilon=1.0), "epsilon has no effect with scale none"),
-        (lambda: grpo_cli.compare(FRAME, {"one": Plan()}), "needs two plans; give plans by their names"),
-        (lambda: grpo_cli.inspect(FRAME, top=-1), "top cannot be -1"),
-        (lambda: grpo_cli.select(FRAME), "give where=CONDITION, top=N, top_p=P, per_group=N or limit=N"),
-        (lambda: grpo_cli.inspect(FRAME).show("z"), "no group has the key 'z'"),
-        (lambda: grpo_cli.export(FRAME, "pairs", pick="best"), "pick does not apply to to pairs; it is for to sft"),
-        (lambda: grpo_cli.export(FRAME, "pairs", min_margin=cast("Any", "wide")), "min_margin cannot be 'wide'"),
+        ("advantages", FRAME.rename({"prompt_id": "x"}), {}, "name it with group=NAME"),
+        ("advantages", FRAME, {"method": "opo"}, "name the column with length_column=COLUMN; length_column equal counts"),
+        ("advantages", FRAME, {"method": "mt-grpo"}, "name the columns with rollout=COLUMN and state_column=COLUMN"),
+        ("advantages", frame([1.0, None]), {}, "missing exclude leaves such rows out"),
+        ("advantages", FRAME, {"group_size": 3}, "partial keep takes it as a group; partial drop leaves it out"),
+        ("advantages", FRAME, {"method": "rloo", "epsilon": 1.0}, "epsilon has no effect with scale none"),
+        ("compute", LISTS, {"reward": "rollouts[].r"}, "is a path into lists, and a frame has one reward per row; make a row of each item"),
+        ("compute", LISTS, {"reward": "rewards"}, "rewards has lists, but a frame needs one number per row; make a row"),
+        ("inspect", LISTS, {"group": "rollouts[].r"}, "is a path into lists"),
+        ("inspect", FRAME, {"top": -1}, "top cannot be -1"),
+        ("compare", FRAME, {"plans": {"one": Plan()}}, "needs two plans; give plans by their names"),
+        ("select", FRAME, {}, "give where=CONDITION, top=N, top_p=P, per_group=N or limit=N"),
+        ("export", FRAME, {"to": "pairs", "pick": "best"}, "pick does not apply to to pairs; it is for to sft"),
     ],
 )  # fmt: skip
-def test_errors_name_the_keywords_and_not_the_flags(call: Any, message: str) -> None:
+def test_errors_name_the_keywords_and_not_the_flags(function: str, data: Any, options: Any, message: str) -> None:
     with pytest.raises(grpo_cli.GrpoError) as error:
-        call()
-    assert message in str(error.value)
+        getattr(grpo_cli, function)(data, **options)
+    said = str(error.value)
+    assert message in said
+    assert "--" not in said
+    assert str(pickle.loads(pickle.dumps(error.value))) == said  # noqa: S301
+
+
+def test_a_group_that_there_is_not_cannot_be_shown() -> None:
+    with pytest.raises(DataError, match="no group has the key 'z'") as error:
+        grpo_cli.inspect(FRAME).show("z")
     assert "--" not in str(error.value)
-    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # noqa: S301
 
 
 @pytest.mark.parametrize("plans", [["a", "b"], {"a": "grpo", "b": "rloo"}, None])
@@ -472,18 +471,18 @@ def test_plans_that_are_no_plans_are_a_usage_error(plans: Any) -> None:
         grpo_cli.compare(FRAME, plans)
 
 
-def test_the_old_names_of_the_classes_for_twinkle_work() -> None:
-    assert grpo_cli.GRPOAdvantage is grpo_cli.twinkle.GRPOAdvantage
-    assert grpo_cli.RLOOAdvantage is grpo_cli.twinkle.RLOOAdvantage
+NAMES = """\
+DataError Estimator GateError GrpoError Look Page Param Plan Result Selection Terms UnknownName UsageError __version__ \
+add_columns advantages audit compare compute export inspect report select"""
 
 
 def test_dir_and_help_list_the_public_names() -> None:
-    names = ["DataError", "Estimator", "GateError", "GrpoError", "Look", "Page", "Param", "Plan", "Result", "Selection", "Terms",
-             "UnknownName", "UsageError", "__version__", "add_columns", "advantages", "audit", "compare", "compute", "export", "inspect", "report", "select"]  # fmt: skip
-    assert dir(grpo_cli) == names
+    assert dir(grpo_cli) == NAMES.split()
+    assert grpo_cli.GRPOAdvantage is grpo_cli.twinkle.GRPOAdvantage  # the old names still work
+    assert grpo_cli.RLOOAdvantage is grpo_cli.twinkle.RLOOAdvantage
     page = pydoc.plain(pydoc.render_doc(grpo_cli))
-    for name in names:
-        assert name == "__version__" or re.search(rf"\b{name}\b", page), name
+    for name in {*NAMES.split()} - {"__version__"}:
+        assert re.search(rf"\b{name}\b", page), name
 
 
 # --- a plan ------------------------------------------------------------------------------------------------
@@ -531,11 +530,14 @@ def test_rows_of_dropped_groups_and_blocks_have_null_and_keep_their_place() -> N
 def test_there_is_one_line_of_facts_for_every_group_with_its_key() -> None:
     data = frame([0.0, 2.0, 5.0, 5.0, None, 7.0], [*KEYS, "c", "c"])
     groups = grpo_cli.compute(data, missing="exclude", zero_variance="drop").groups
-    assert groups.select("prompt_id", "size", "scored", "mean", "min", "max", "constant", "kept").rows() == [
-        ("a", 2, 2, 1.0, 0.0, 2.0, False, True),
-        ("b", 2, 2, 5.0, 5.0, 5.0, True, False),
-        ("c", 2, 1, 7.0, 7.0, 7.0, False, True),
-    ]
+    facts = groups.select("prompt_id", "size", "scored", "mean", "min", "max", "constant", "kept")
+    said = """\
+prompt_id,size,scored,mean,min,max,constant,kept
+a,2,2,1.0,0.0,2.0,false,true
+b,2,2,5.0,5.0,5.0,true,false
+c,2,1,7.0,7.0,7.0,false,true
+"""
+    assert facts.write_csv() == said
     assert groups["std"].to_list()[:2] == pytest.approx([2**0.5, 0.0])
 
 
@@ -566,6 +568,8 @@ FUNCTIONS = [name for name in grpo_cli.__all__ if inspect.isfunction(getattr(grp
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_says_what_it_takes_with_an_example(name: str) -> None:
     function = getattr(grpo_cli, name)
-    parameters, _, example = (inspect.getdoc(function) or "").partition("Example\n-------\n")
+    doc = inspect.getdoc(function) or ""
+    parameters, _, example = doc.partition("Example\n-------\n")
     assert f"grpo_cli.{name}(" in example
-    assert [each for each in inspect.signature(function).parameters if f"\n{each}:\n" not in parameters] == []
+    for each in inspect.signature(function).parameters:
+        assert f"\n{each}:\n" in parameters
