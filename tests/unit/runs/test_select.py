@@ -21,14 +21,31 @@ from grpo_cli.choosing.groups import Pick, pick_rows
 from grpo_cli.errors import DataError, UnknownName, UsageError
 from grpo_cli.options.resolve import normalized
 from tests.support import jobs
-from tests.support.command import adv
-from tests.support.conditions import holds
+from tests.support.command import adv, facts_of, files, ran
 from tests.support.drawn import some
 from tests.support.jobs import rows_of, write
 from tests.support.schema_files import WRITERS
 
-GROUPS = {"half": [0, 1, 0, 1], "never": [0, 0], "always": [1, 1, 1], "rare": [0, 0, 0, 0, 1], "alone": [1]}
-ROWS = [{"prompt_id": key, "i": i, "reward": r} for key, rewards in GROUPS.items() for i, r in enumerate(rewards)]
+LINES = """\
+{"prompt_id": "half", "i": 0, "reward": 0}
+{"prompt_id": "half", "i": 1, "reward": 1}
+{"prompt_id": "half", "i": 2, "reward": 0}
+{"prompt_id": "half", "i": 3, "reward": 1}
+{"prompt_id": "never", "i": 0, "reward": 0}
+{"prompt_id": "never", "i": 1, "reward": 0}
+{"prompt_id": "always", "i": 0, "reward": 1}
+{"prompt_id": "always", "i": 1, "reward": 1}
+{"prompt_id": "always", "i": 2, "reward": 1}
+{"prompt_id": "rare", "i": 0, "reward": 0}
+{"prompt_id": "rare", "i": 1, "reward": 0}
+{"prompt_id": "rare", "i": 2, "reward": 0}
+{"prompt_id": "rare", "i": 3, "reward": 0}
+{"prompt_id": "rare", "i": 4, "reward": 1}
+{"prompt_id": "alone", "i": 0, "reward": 1}
+"""
+
+
+ROWS = [json.loads(line) for line in LINES.splitlines()]
 
 
 def selected(rows: list[Any] = ROWS, **options: Any) -> tuple[list[Any], Any]:
@@ -43,73 +60,68 @@ def keys(rows: list[Any]) -> list[str]:
     return list(dict.fromkeys(row["prompt_id"] for row in rows))
 
 
+def kept_keys(rows: list[Any] = ROWS, **options: Any) -> list[str]:
+    return keys(selected(rows, force=True, **options)[0])
+
+
 # --- groups ------------------------------------------------------------------------------------------------
 
 
-def quantities(key: str, rewards: list[float]) -> Any:
-    return {
-        "prompt_id": key,
-        "size": len(rewards),
-        "scored": len(rewards),
-        "mean": statistics.fmean(rewards),
-        "solve_rate": statistics.fmean(rewards),
-        "std": statistics.stdev(rewards) if len(rewards) > 1 else 0.0,
-        "min": min(rewards),
-        "max": max(rewards),
-        "spread": max(rewards) - min(rewards),
-        "constant": len(rewards) > 1 and len(set(rewards)) == 1,
-    }
-
-
 @pytest.mark.parametrize(
-    "where",
+    ("where", "wanted"),
     [
-        "0.1 <= mean <= 0.9 and std > 0", "mean == 1 or size > 4", "not constant == 1",
-        "constant == 0 and solve_rate < 0.5", "prompt_id == 'rare'", "prompt_id != 'rare' and spread > 0.2",
-        "max == spread", "size > 100",
+        ("0.1 <= mean <= 0.9 and std > 0", ["half", "rare"]),
+        ("mean == 1 or size > 4", ["always", "rare", "alone"]),
+        ("not constant == 1", ["half", "rare", "alone"]),
+        ("constant == 0 and solve_rate < 0.5", ["rare"]),
+        ("prompt_id == 'rare'", ["rare"]),
+        ("prompt_id != 'rare' and spread > 0.2", ["half"]),
+        ("max == spread", ["half", "never", "rare"]),
+        ("size > 100", []),
     ],
-)  # fmt: skip
-def test_the_groups_that_stay_are_those_for_which_the_condition_holds(where: str) -> None:
+)
+def test_the_groups_that_stay_are_those_for_which_the_condition_holds(where: str, wanted: list[str]) -> None:
     rows, facts = selected(where=where)
-    wanted = [key for key, rewards in GROUPS.items() if holds(where, quantities(key, [float(r) for r in rewards]))]
     assert rows == [row for row in ROWS if row["prompt_id"] in wanted]
     assert facts["kept_groups"] == len(wanted)
     assert facts["kept_rows"] == len(rows)
-    assert sum(one["groups"] for one in facts["dropped"]) == len(GROUPS) - len(wanted)
-    assert sum(one["rows"] for one in facts["dropped"]) == len(ROWS) - len(rows)
+    assert sum(one["groups"] for one in facts["dropped"]) == 5 - len(wanted)
+    assert sum(one["rows"] for one in facts["dropped"]) == 15 - len(rows)
 
 
 def test_each_group_is_dropped_for_the_first_reason_that_applies() -> None:
     _, facts = selected(where="0.1 <= mean <= 0.9 and std > 0.5", limit=1)
-    shown = [(one["reason"], one["groups"], one["rows"], one["keys"]) for one in facts["dropped"]]
-    assert shown == [
-        ("0.1 <= mean is false", 1, 2, ["never"]),
-        ("mean <= 0.9 is false", 2, 4, ["always", "alone"]),
-        ("std > 0.5 is false", 1, 5, ["rare"]),
+    assert facts["dropped"] == [
+        {"reason": "0.1 <= mean is false", "groups": 1, "rows": 2, "keys": ["never"]},
+        {"reason": "mean <= 0.9 is false", "groups": 2, "rows": 4, "keys": ["always", "alone"]},
+        {"reason": "std > 0.5 is false", "groups": 1, "rows": 5, "keys": ["rare"]},
     ]
     assert facts["zero_variance_share"] == 0.5
     assert facts["kept_zero_variance_share"] == 0.0
 
 
 def test_a_limit_keeps_the_first_groups_or_with_a_seed_a_random_sample() -> None:
-    assert keys(selected(limit=2)[0]) == ["half", "never"]
-    drawn = {tuple(keys(selected(limit=2, seed=seed, force=True)[0])) for seed in range(12)}
-    assert len(drawn) > 3
-    order = list(GROUPS)
-    assert all(order.index(one) < order.index(other) for one, other in drawn)
-    assert selected(limit=2, seed=5, force=True)[0] == selected(limit=2, seed=5, force=True)[0]
+    assert kept_keys(limit=2) == ["half", "never"]
+    drawn = [kept_keys(limit=2, seed=seed) for seed in range(12)]
+    assert len({*map(tuple, drawn)}) > 3
+    order = ["half", "never", "always", "rare", "alone"]
+    for pair in drawn:
+        assert pair == sorted(pair, key=order.index)
+    assert kept_keys(limit=2, seed=5) == drawn[5]
 
 
 def test_rows_without_a_reward_stay_with_their_group() -> None:
-    rows = [{"prompt_id": "a", "reward": r} for r in (0, None, 1)] + [{"prompt_id": "b", "reward": None}] * 2
-    kept, _ = selected(rows, where="unscorable > 0 and scored == 2")
-    assert kept == rows[:3]
-    assert selected(rows, where="mean <= 1", force=True)[0] == rows[:3]  # no mean is in no range
+    rows = [{"prompt_id": "a", "reward": reward} for reward in (0, None, 1)]
+    others = [{"prompt_id": "b", "reward": None}] * 2
+    kept, _ = selected(rows + others, where="unscorable > 0 and scored == 2")
+    assert kept == rows
+    assert kept_keys(rows + others, where="mean <= 1") == ["a"]  # no mean is in no range
 
 
 def test_the_length_is_a_fact_too() -> None:
-    rows = [{"prompt_id": k, "reward": 1, "tokens": n} for k, n in (("a", 1), ("a", 3), ("b", 9), ("b", 9))]
-    assert keys(selected(rows, where="length < 3", length_column="tokens")[0]) == ["a"]
+    Path("a.csv").write_text("prompt_id,reward,tokens\na,1,1\na,1,3\nb,1,9\nb,1,9\n")
+    jobs.selected("a.csv", where="length < 3", length_column="tokens", output="out.csv")
+    assert Path("out.csv").read_text() == "prompt_id,reward,tokens\na,1,1\na,1,3\n"
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -139,33 +151,27 @@ def test_spread_keeps_the_rows_with_the_largest_variance(groups: list[list[float
         assert statistics.pvariance(kept) == pytest.approx(best)
 
 
-@given(groups=REWARDS, most=st.integers(1, 5), seed=st.integers(0, 9))
-def test_a_random_choice_keeps_that_many_rows_and_depends_only_on_the_seed(
-    groups: list[list[float]], most: int, seed: int
-) -> None:
-    kept = chosen(groups, most, "random", seed)
-    assert [len(some) for some in kept] == [min(most, len(rewards)) for rewards in groups]
-    assert kept == chosen(groups, most, "random", seed)
-
-
-def test_every_row_has_the_same_chance() -> None:
+def test_every_row_has_the_same_chance_and_the_seed_decides() -> None:
     codes = np.zeros(4, dtype=np.uint32)
     values = np.arange(4.0)
-    times = sum(pick_rows(codes, values, 2, "random", seed).astype(int) for seed in range(400))
-    assert np.abs(np.asarray(times) - 200).max() < 60
+    drawn = [pick_rows(codes, values, 2, "random", seed) for seed in range(400)]
+    assert {int(mask.sum()) for mask in drawn} == {2}
+    times = np.sum(drawn, axis=0)
+    assert np.abs(times - 200).max() < 60
+    assert np.array_equal(pick_rows(codes, values, 2, "random", 7), drawn[7])
 
 
 def test_rows_without_a_reward_are_never_picked() -> None:
-    rows = [{"prompt_id": "a", "reward": r} for r in (None, 0.5, None, 0.25)]
+    rows = [{"prompt_id": "a", "reward": reward} for reward in (None, 0.5, None, 0.25)]
     kept, facts = selected(rows, per_group=3, pick="best")
     assert [row["reward"] for row in kept] == [0.5, 0.25]
     assert facts["dropped"] == [{"reason": "--per-group 3 (best)", "rows": 2}]
 
 
-def test_of_equal_rewards_the_earlier_row_stays() -> None:
-    for pick in ("best", "worst"):
-        rows, _ = selected(where="constant == 1", per_group=1, pick=pick, force=True)
-        assert [(row["prompt_id"], row["i"]) for row in rows] == [("never", 0), ("always", 0)]
+@pytest.mark.parametrize("pick", ["best", "worst"])
+def test_of_equal_rewards_the_earlier_row_stays(pick: str) -> None:
+    rows, _ = selected(where="constant == 1", per_group=1, pick=pick)
+    assert rows == [ROWS[4], ROWS[6]]
 
 
 # --- what is written ---------------------------------------------------------------------------------------
@@ -188,7 +194,7 @@ def test_a_line_of_json_keeps_every_byte() -> None:
 
 def test_if_all_rows_are_kept_the_file_is_the_same() -> None:
     csv = b'prompt_id,"reward"\r\na, 1.0\r\n'
-    for name, data in (("in.jsonl", ODD), ("in.csv", csv), ("in.jsonl.gz", gzip.compress(ODD, mtime=0))):
+    for name, data in {"in.jsonl": ODD, "in.csv": csv, "in.jsonl.gz": gzip.compress(ODD, mtime=0)}.items():
         Path(name).write_bytes(data)
         jobs.selected(name, limit=9, output=f"out.{name}")
         assert Path(f"out.{name}").read_bytes() == data
@@ -205,26 +211,26 @@ def test_a_record_of_csv_keeps_its_quotes() -> None:
 def test_the_rows_of_a_table_keep_their_values_and_types(suffix: str) -> None:
     more = {"tags": pl.lit(["a", None]), "kind": pl.lit("x").cast(pl.Categorical), "raw": pl.lit(b"\x00")}
     frame = pl.DataFrame(ROWS).with_columns(pl.col("reward").cast(pl.Float32), **more)
-    source = Path(f"in.{suffix}")
-    target = Path(f"out.{suffix}")
-    (frame.write_parquet if suffix == "parquet" else frame.write_ipc)(source)
-    facts = jobs.selected(source, where="std > 0", output=str(target))
+    write = frame.write_parquet if suffix == "parquet" else frame.write_ipc
+    read = pl.read_parquet if suffix == "parquet" else pl.read_ipc
+    source = f"in.{suffix}"
+    write(source)
+    facts = jobs.selected(source, where="std > 0", output=f"out.{suffix}")
     assert facts["warnings"] == []  # rows that are left out were meant to be
     kept = frame.filter(pl.col("prompt_id").is_in(["half", "rare"]))
-    found = (pl.read_parquet if suffix == "parquet" else pl.read_ipc)(target)
+    found = read(f"out.{suffix}")
     assert found.equals(kept)
     assert found.schema == kept.schema
     if suffix == "parquet":
-        assert pq.read_schema(target).equals(pq.read_schema(source))
+        assert pq.read_schema("out.parquet").equals(pq.read_schema(source))
 
 
 def test_shards_stay_shards_and_one_may_be_left_empty() -> None:
-    for shard in range(3):
-        write(f"in/{shard}.jsonl", [{**row, "prompt_id": f"{shard}{row['prompt_id']}"} for row in ROWS])
-    where = "prompt_id == '0half' or prompt_id == '2half'"
-    facts = jobs.selected("in", where=where, output="out/")
-    sizes = [len(rows_of(f"out/{shard}.jsonl")) for shard in range(3)]
-    assert sizes == [4, 0, 4]
+    Path("in").mkdir()
+    for shard in ("0", "1", "2"):
+        Path(f"in/{shard}.jsonl").write_text(LINES.replace('_id": "', f'_id": "{shard}'))
+    facts = jobs.selected("in", where="prompt_id == '0half' or prompt_id == '2half'", output="out/")
+    assert [len(rows_of(f"out/{shard}.jsonl")) for shard in range(3)] == [4, 0, 4]
     assert facts["kept_rows"] == 8
 
 
@@ -235,58 +241,55 @@ def test_a_warning_says_that_no_row_is_left() -> None:
 
 
 def test_without_a_name_the_output_is_beside_the_input_and_is_not_read_as_one() -> None:
-    source = write("in.jsonl", ROWS)
-    facts = jobs.selected(source, limit=1)
-    assert facts["outputs"] == ["in.selected.jsonl"]
+    Path("in.jsonl").write_text(LINES)
+    assert jobs.selected("in.jsonl", limit=1)["outputs"] == ["in.selected.jsonl"]
     again = jobs.selected(".", limit=1, force=True)
-    assert again["inputs"] == [str(source)]
-    assert any("skipped 1 file" in warning for warning in again["warnings"])
+    assert again["inputs"] == ["in.jsonl"]
+    assert "skipped 1 file" in " ".join(again["warnings"])
 
 
-def test_meaningless_options_are_refused(tmp_path: Path) -> None:
-    source = write("in.jsonl", ROWS)
-    for options, facts in (
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
         ({}, "nothing says what to keep"),
         ({"limit": 0}, "--limit cannot be 0"),
         ({"per_group": -1}, "--per-group cannot be -1"),
         ({"where": "mean"}, "compares nothing; a condition compares facts of a group with numbers, as in '0.1 <= mean"),
         ({"where": "prompt_id > 3"}, "compares values of different types; prompt_id is a text"),
         ({"limit": 1, "seed": -1}, "--seed cannot be -1"),
-    ):
-        with pytest.raises(UsageError, match=facts):
-            jobs.selected(source, **options)
-    for unknown in ({"where": "sdt > 0"}, {"most": 99, "most_by": "sdt"}):  # there are fewer groups than 99
-        with pytest.raises(UnknownName, match="did you mean 'std'"):
-            jobs.selected(source, **unknown)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl"]
+        ({"where": "sdt > 0"}, "did you mean 'std'"),
+        ({"most": 99, "most_by": "sdt"}, "did you mean 'std'"),  # there are fewer groups than 99
+    ],
+)
+def test_meaningless_options_are_refused(options: dict[str, Any], says: str) -> None:
+    Path("in.jsonl").write_text(LINES)
+    with pytest.raises(UsageError, match=says):
+        jobs.selected("in.jsonl", **options)
+    assert [*files()] == ["in.jsonl"]
 
 
 # --- layouts of other tools --------------------------------------------------------------------------------
 
 
-def wide() -> tuple[Path, list[bytes]]:
-    """A prompt a line, its rollouts in lists; the second prompt is always solved."""
-    lines = [
-        json.dumps({"uuid": key, "problem": f"what is {key}?", "generations": [f"{key} one", f"{key} two"],
-                    "correctness_math_verify": list(solved), "is_reasoning_complete": [True, True]}).encode() + b"\n"
-        for key, solved in (("a", (True, False)), ("b", (True, True)), ("c", (False, True)))
-    ]  # fmt: skip
-    path = Path("wide.jsonl")
-    path.write_bytes(b"".join(lines))
-    return path, lines
+WIDE = """\
+{"uuid": "a", "problem": "a?", "generations": ["a one", "a two"], "correctness_math_verify": [true, false], "is_reasoning_complete": [true, true]}
+{"uuid": "b", "problem": "b?", "generations": ["b one", "b two"], "correctness_math_verify": [true, true], "is_reasoning_complete": [true, true]}
+{"uuid": "c", "problem": "c?", "generations": ["c one", "c two"], "correctness_math_verify": [false, true], "is_reasoning_complete": [true, true]}
+"""
 
 
 def test_a_line_with_a_whole_group_stays_as_it_is() -> None:
-    source, lines = wide()
-    facts = jobs.selected(source, where="std > 0", output="out.jsonl")
+    Path("wide.jsonl").write_text(WIDE)
+    facts = jobs.selected("wide.jsonl", where="std > 0", output="out.jsonl")
     assert facts["rows"] == 6
     assert facts["kept_rows"] == 4
-    assert Path("out.jsonl").read_bytes() == lines[0] + lines[2]
+    a, _, c = WIDE.splitlines(keepends=True)
+    assert Path("out.jsonl").read_text() == a + c
 
 
 def test_a_line_that_loses_some_of_its_rows_becomes_rows() -> None:
-    source, _ = wide()
-    facts = jobs.selected(source, per_group=1, pick="best", output="out.jsonl")
+    Path("wide.jsonl").write_text(WIDE)
+    facts = jobs.selected("wide.jsonl", per_group=1, pick="best", output="out.jsonl")
     assert [row["generations"] for row in rows_of("out.jsonl")] == ["a one", "b one", "c two"]
     assert "written as one line per row" in facts["warnings"][-1]
 
@@ -306,13 +309,12 @@ def test_a_group_of_every_known_layout_can_be_chosen(name: str, tmp_path: Path) 
 
 def test_runs_of_the_same_prompts_are_pooled() -> None:
     """pass@8 is a fact of eight rows, and each run has four."""
-    for name, solved in (("a", 0), ("b", 2)):
-        rows = [{"prompt_id": f"p{p}", "reward": int(p > 0 and k < solved)} for p in range(3) for k in range(4)]
-        write(f"{name}.jsonl", rows)
-    done = adv("select a.jsonl b.jsonl --group-within input --where 'pass@8 >= 0.5' -o out/ -q")
-    assert done.status == 0
+    Path("a.csv").write_text("prompt_id,reward\n0,0\n0,0\n0,0\n0,0\n1,0\n1,0\n1,0\n1,0\n")
+    Path("b.csv").write_text("prompt_id,reward\n0,0\n0,0\n0,0\n0,0\n1,1\n1,1\n1,0\n1,0\n")
+    done = ran("select a.csv b.csv --group-within input --where 'pass@8 >= 0.5' -o out/ -q")
     assert done.err == ""
-    assert {row["prompt_id"] for name in "ab" for row in rows_of(f"out/{name}.jsonl")} == {"p1", "p2"}
+    assert Path("out/a.csv").read_text() == "prompt_id,reward\n1,0\n1,0\n1,0\n1,0\n"
+    assert Path("out/b.csv").read_text() == "prompt_id,reward\n1,1\n1,1\n1,0\n1,0\n"
 
 
 # --- several inputs, one file ------------------------------------------------------------------------------------
@@ -327,92 +329,101 @@ def _folder() -> None:
     Path("run/step_2.jsonl.gz").write_bytes(gzip.compress(lines))
 
 
-JOINED = [
-    '{"prompt_id":"a",  "reward":0}', '{"reward":1.0, "prompt_id":"a"}',
-    '{"prompt_id":"c","reward":0,"text":"x"}', '{"prompt_id":"c","reward":3}',
-]  # fmt: skip
-
-
 @pytest.mark.parametrize("to", ["-", "one.jsonl", "one.jsonl.gz"])
 def test_the_lines_of_a_folder_go_into_one_file_unchanged(to: str) -> None:
     _folder()
-    done = adv("select run --where 'std > 0' -o", to, "-q")
-    assert done.status == 0
+    done = ran(f"select run --where 'std > 0' -o {to} -q")
     assert done.err == ""
     written = done.out.encode() if to == "-" else Path(to).read_bytes()
     if to.endswith(".gz"):
         written = gzip.decompress(written)
-    assert written.decode() == "\n".join(JOINED) + "\n"
+    assert (
+        written.decode()
+        == """\
+{"prompt_id":"a",  "reward":0}
+{"reward":1.0, "prompt_id":"a"}
+{"prompt_id":"c","reward":0,"text":"x"}
+{"prompt_id":"c","reward":3}
+"""
+    )
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow", "json"])
 def test_other_formats_have_the_columns_of_all_files_with_their_types(suffix: str) -> None:
     _folder()
-    done = adv(f"select run --where 'std > 0' -o one.{suffix} --json")
-    assert done.status == 0
-    assert json.loads(done.out)["outputs"] == [f"one.{suffix}"]
-    back = adv(f"select one.{suffix} --limit 9 -o back.jsonl -q")
-    assert back.status == 0, back.err
-    assert [(row["prompt_id"], float(row["reward"]), row.get("text") or None) for row in rows_of("back.jsonl")] == [
-        ("a", 0, None), ("a", 1, None), ("c", 0, "x"), ("c", 3, None),
-    ]  # fmt: skip
+    assert facts_of(f"select run --where 'std > 0' -o one.{suffix}")["outputs"] == [f"one.{suffix}"]
+    ran(f"select one.{suffix} --limit 9 -o back.jsonl -q")
+    rows = rows_of("back.jsonl")
+    assert [row["prompt_id"] for row in rows] == ["a", "a", "c", "c"]
+    assert [float(row["reward"]) for row in rows] == [0, 1, 0, 3]
+    assert [row.get("text") or None for row in rows] == [None, None, "x", None]
 
 
 def test_columns_of_types_that_do_not_go_together_are_an_error_and_nothing_is_written() -> None:
-    for step, value in ((1, [1, 2]), (2, [{"a": 1}, None])):
-        frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": value})
-        frame.write_parquet(f"{step}.parquet")
+    pl.DataFrame({"prompt_id": [1, 1], "reward": [0.0, 1.0], "x": [1, 2]}).write_parquet("1.parquet")
+    pl.DataFrame({"prompt_id": [2, 2], "reward": [0.0, 1.0], "x": [{"a": 1}, None]}).write_parquet("2.parquet")
     done = adv("select 1.parquet 2.parquet --limit 9 -o one.parquet")
     assert done.status == 1
     assert not Path("one.parquet").exists()
     assert "x is Int64 and Struct({'a': Int64}) in different inputs; give -o FILE.jsonl" in done.err
-    assert adv("select 1.parquet 2.parquet --limit 9 -o one.jsonl -q").status == 0
+    ran("select 1.parquet 2.parquet --limit 9 -o one.jsonl -q")
+
+
+def in_two_files(one: pl.Series, other: pl.Series) -> list[Any]:
+    for step, values in enumerate((one, other)):
+        pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": values}).write_ipc(f"{step}.arrow")
+    return [*one, *other]
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "kept"),
+    ("one", "other"),
     [
-        (pl.Series([1, 2**53]), pl.Series([0.5, None]), pl.Float64),
-        (pl.Series([1, 2**53 + 1]), pl.Series([0.5, None]), None),
-        (pl.Series([1, 2**63 - 1]), pl.Series([0.5, None]), None),
-        (pl.Series([1, -1]), pl.Series([1, 2**64 - 1], dtype=pl.UInt64), None),
-        (pl.Series([None, 0.1], dtype=pl.Float32), pl.Series([0.1, 1e300]), pl.Float64),
-        (pl.Series([1, 2**40]), pl.Series([0.5, 2.0], dtype=pl.Float32), pl.Float64),
+        (pl.Series([1, 2**53]), pl.Series([0.5, None])),
+        (pl.Series([None, 0.1], dtype=pl.Float32), pl.Series([0.1, 1e300])),
+        (pl.Series([1, 2**40]), pl.Series([0.5, 2.0], dtype=pl.Float32)),
     ],
 )
-def test_numbers_of_two_types_keep_their_values_in_one_file_or_are_an_error(
-    one: pl.Series, other: pl.Series, kept: type[pl.DataType] | None, tmp_path: Path
-) -> None:
-    for step, values in enumerate((one, other)):
-        frame = pl.DataFrame({"prompt_id": [step] * 2, "reward": [0.0, 1.0], "x": values})
-        frame.write_ipc(f"{step}.arrow")
+def test_numbers_of_two_types_keep_their_values_in_one_file(one: pl.Series, other: pl.Series) -> None:
+    both = in_two_files(one, other)
+    assert ran("select . --limit 9 -o one.arrow -q").err == ""
+    whole = pl.read_ipc("one.arrow")["x"]
+    assert whole.dtype == pl.Float64
+    assert whole.to_list() == both
+    assert grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list() == both
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pl.Series([1, 2**53 + 1]), pl.Series([0.5, None])),
+        (pl.Series([1, 2**63 - 1]), pl.Series([0.5, None])),
+        (pl.Series([1, -1]), pl.Series([1, 2**64 - 1], dtype=pl.UInt64)),
+    ],
+)
+def test_numbers_that_no_type_holds_are_an_error(one: pl.Series, other: pl.Series, tmp_path: Path) -> None:
+    both = in_two_files(one, other)
     done = adv("select . --limit 9 -o one.arrow -q")
-    if kept is None:
-        assert done.status == 1
-        assert not Path("one.arrow").exists()
-        assert "in different inputs, and no type of number holds all its values; give -o FILE.jsonl" in done.err
-        if one.dtype.is_integer() and other.dtype.is_integer():  # a frame has integers of 128 bits
-            assert grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list() == [*one, *other]
-            return
+    assert done.status == 1
+    assert not Path("one.arrow").exists()
+    assert "in different inputs, and no type of number holds all its values; give -o FILE.jsonl" in done.err
+    if other.dtype == pl.UInt64:  # a frame has integers of 128 bits
+        assert grpo_cli.select(tmp_path, limit=9).frame["x"].to_list() == both
+    else:
         with pytest.raises(DataError, match="no type of number holds all its values"):
             grpo_cli.select(tmp_path, limit=9)
-        return
-    assert done.status == 0
-    assert done.err == ""
-    whole = pl.read_ipc("one.arrow")["x"]
-    assert whole.dtype == kept
-    assert whole.to_list() == [*one, *other] == grpo_cli.select(Path("[01].arrow"), limit=9).frame["x"].to_list()
 
 
 @pytest.mark.parametrize(
     ("one", "other", "both"),
-    [({"a": 1}, {"b": 1}, [{"a": 1, "b": None}, {"a": None, "b": 1}]), ([1], [1.5], [[1.0], [1.5]])],
+    [
+        ('{"a": 1}', '{"b": 1}', [{"a": 1, "b": None}, {"a": None, "b": 1}]),
+        ("[1]", "[1.5]", [[1.0], [1.5]]),
+    ],
 )
-def test_other_types_of_lines_become_one_frame_in_python(one: Any, other: Any, both: list[Any], tmp_path: Path) -> None:
-    for name, value in (("a", one), ("b", other)):
-        write(f"{name}.jsonl", [{"prompt_id": name, "reward": k, "x": value} for k in range(2)])
-    found = grpo_cli.select(tmp_path, limit=9).frame["x"]
-    assert found.to_list() == [both[0]] * 2 + [both[1]] * 2
+def test_other_types_of_lines_become_one_frame_in_python(one: str, other: str, both: Any, tmp_path: Path) -> None:
+    Path("a.jsonl").write_text(f'{{"prompt_id": "a", "reward": 1, "x": {one}}}\n')
+    Path("b.jsonl").write_text(f'{{"prompt_id": "b", "reward": 0, "x": {other}}}\n')
+    assert grpo_cli.select(tmp_path, limit=9).frame["x"].to_list() == both
 
 
 def test_one_of_the_inputs_is_not_the_output() -> None:
@@ -423,14 +434,12 @@ def test_one_of_the_inputs_is_not_the_output() -> None:
 
 
 def test_a_column_of_steps_is_a_fact_of_a_group_whose_rows_agree_on_it() -> None:
-    rows = [
-        {"prompt_id": key, "step": step, "reward": at % 2}
-        for key, steps in {"a": (1, 1), "b": (2, 2), "c": (2, 3), "d": (3, 3)}.items()
-        for at, step in enumerate(steps)
-    ]
+    columns = {"prompt_id": [*"aabbccdd"], "step": [1, 1, 2, 2, 2, 3, 3, 3], "reward": [0, 1] * 4}
+    source = write("in.jsonl", pl.DataFrame(columns).to_dicts())
 
     def kept(**options: Any) -> list[str]:
-        return keys(selected(rows, group_within="input", force=True, **options)[0])
+        jobs.selected(source, group_within="input", force=True, output="out.jsonl", **options)
+        return keys(rows_of("out.jsonl"))
 
     assert kept(where="step == 2") == ["b"]
     assert kept(where="step >= 2 and mean > 0") == ["b", "d"]
