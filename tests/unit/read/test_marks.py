@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,69 +11,58 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from grpo_cli.errors import DataError, UsageError
+from grpo_cli.errors import UsageError
 from tests.support.command import adv
-from tests.support.drawn import paired
-from tests.support.jobs import look, refused, write
-from tests.support.schema_files import WRITERS, chat, lines
-
-MASKED = "masked"
+from tests.support.jobs import look, near, refused, write
+from tests.support.schema_files import WRITERS
 
 
-def frame(marks: Sequence[Any], name: str = "mark", **options: Any) -> pl.DataFrame:
+def frame(marks: Sequence[Any], **options: Any) -> pl.DataFrame:
     """Rows of one group, none of which is like another."""
-    values = pl.Series(name, marks, strict=False, **options)
-    return pl.DataFrame(
-        {"prompt_id": ["a"] * len(marks), "reward": [float(i) for i in range(len(marks))], name: values}
-    )
+    rewards = [*map(float, range(len(marks)))]
+    return pl.DataFrame({"prompt_id": "a", "reward": rewards, "mark": pl.Series(marks, strict=False, **options)})
 
 
-def in_file(marks: Sequence[Any], name: str = "mark") -> Path:
-    return write("x.jsonl", [{"prompt_id": "a", "reward": i, name: mark} for i, mark in enumerate(marks)])
+def in_file(marks: str, name: str = "mark") -> Path:
+    """A list of JSON as a column of a file."""
+    rows = [{"prompt_id": "a", "reward": at, name: mark} for at, mark in enumerate(json.loads(marks))]
+    return write("x.jsonl", rows)
 
 
 def marked(statuses: Iterable[Any]) -> list[int]:
     """The places of the rows that are masked."""
-    return [at for at, status in enumerate(statuses) if status == MASKED]
+    return [at for at, status in enumerate(statuses) if status == "masked"]
 
 
 # --- what marks a row ----------------------------------------------------------------------------------------------
 
 # Without a value, a word for true or something that is not empty marks a row; a value those that equal it.
-MARKS: list[tuple[list[Any], str, list[int]]] = [
-    ([True, False, None, True], "", [0, 3]),
-    ([1, 0, 0, 1], "", [0, 3]),
-    (["404", "timed out", None, ""], "", [0, 1]),
-    ([1.0, 0.0, float("nan"), -0.0], "", [0]),
-    (["true", "false", "", "True"], "", [0, 3]),
-    (["YES", "no", None, "y"], "", [0, 3]),
-    (["on", "off", "T", "F"], "", [0, 2]),
-    (["1", "0", "1.0", "0.0"], "", [0, 2]),
-    ([" true", "false ", "no ", "no"], "", [0]),
-    (["timed out after 60 s", "", None, "out of memory"], "", [0, 3]),
-    (["nan", "None", "null", "x"], "", [3]),
-    ([["boom"], [], None, ["a", "b"]], "", [0, 3]),
-    (["[]", '["boom"]', "{}", ""], "", [1]),
-    ([{"type": "Timeout"}, None, None, None], "", [0]),
-    ([0.0, 1.0, 0.0, 1.0], "=0", [0, 2]),
-    ([0, 1, 0, 1], "=0.0", [0, 2]),
-    (["0", "1", "00", "x"], "=0", [0, 2]),
-    ([True, False, False, False], "=true", [0]),
-    ([True, False, False, False], "=True", [0]),
-    ([True, False, False, False], "=1", [0]),
-    ([True, False, True, True], "=0", [1]),
-    ([1, 0, 0, 0], "=true", [0]),
-    (["timeout", "oom", None, "Timeout"], "=timeout", [0]),
-    (["timeout", "oom", None, ""], "=", [2, 3]),
-    (["a=b", "a", "b", ""], "=a=b", [0]),
-    ([["oom"], [], ["oom", "x"], None], '=["oom"]', [0]),
-    ([1.0, float("nan"), 2.0, 3.0], "=nan", [1]),
-]
+MARKS: list[tuple[str, str, list[int]]] = [
+    ("[true, false, null, true]", "", [0, 3]),
+    ("[1, 0, 0, 1]", "", [0, 3]),
+    ("[1.0, 0.0, NaN, -0.0]", "", [0]),
+    ('["true", "YES", "y", "on", "T", "1", "1.0", " True", "False", "no", "n", "off", "f", "0", "0.0", "no ", "", null]', "", [*range(8)]),
+    ('["timed out after 60 s", "404", "", null, "nan", "None", "null"]', "", [0, 1]),
+    ('[["boom"], [], null, ["a", "b"]]', "", [0, 3]),
+    (r'["[]", "[\"boom\"]", "{}", ""]', "", [1]),
+    ('[{"type": "Timeout"}, null, null, null]', "", [0]),
+    ("[0.0, 1.0, 0.0, 1.0]", "=0", [0, 2]),
+    ("[0, 1, 0, 1]", "=0.0", [0, 2]),
+    ('["0", "1", "00", "x"]', "=0", [0, 2]),
+    ("[true, false, false, false]", "=True", [0]),
+    ("[true, false, true, true]", "=0", [1]),
+    ("[1, 0, 0, 0]", "=true", [0]),
+    ('["timeout", "oom", null, "Timeout"]', "=timeout", [0]),
+    ('["timeout", "oom", null, ""]', "=", [2, 3]),
+    ('["a=b", "a", "b", ""]', "=a=b", [0]),
+    ('[["oom"], [], ["oom", "x"], null]', '=["oom"]', [0]),
+    ("[1.0, NaN, 2.0, 3.0]", "=nan", [1]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("marks", "value", "places"), MARKS)
-def test_a_mark_is_read_however_it_is_written(marks: list[Any], value: str, places: list[int]) -> None:
-    of_frame = grpo_cli.compute(frame(marks), masked_column=f"mark{value}").status
+def test_a_mark_is_read_however_it_is_written(marks: str, value: str, places: list[int]) -> None:
+    of_frame = grpo_cli.compute(frame(json.loads(marks)), masked_column=f"mark{value}").status
     of_file = look(in_file(marks), masked_column=f"mark{value}").scored.rows[".status"]
     assert marked(of_frame) == marked(of_file) == places
 
@@ -84,16 +74,17 @@ def test_a_mark_may_be_a_category(kind: Any) -> None:
 
 
 def test_a_mark_may_be_inside_of_an_object() -> None:
-    path = in_file([{"bad": True}, {"bad": False}, {}, None], "info")
+    path = in_file('[{"bad": true}, {"bad": false}, {}, null]', "info")
     assert marked(look(path, masked_column="info.bad").scored.rows[".status"]) == [0]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_in_a_record_with_lists_a_mark_is_a_list_or_a_value_for_all(suffix: str) -> None:
-    rows = [
-        {"prompt": "a", "rewards": [1.0, 0.0, 0.5], "completions": ["x", "y", "z"], "cut": [0, 1, 0], "failed": False},
-        {"prompt": "b", "rewards": [1.0, 0.0], "completions": ["x", "y"], "cut": [0, 0], "failed": True},
-    ]
+    text = """[
+        {"prompt": "a", "rewards": [1.0, 0.0, 0.5], "completions": ["x", "y", "z"], "cut": [0, 1, 0], "failed": false},
+        {"prompt": "b", "rewards": [1.0, 0.0], "completions": ["x", "y"], "cut": [0, 0], "failed": true}
+    ]"""
+    rows = json.loads(text)
     path = write(f"x{suffix}", rows)
     seen = look(path, masked_column="cut", left_out_column="failed")
     assert [*seen.scored.rows[".status"]] == ["scored", "masked", "scored", "left-out", "left-out"]
@@ -113,25 +104,21 @@ def test_a_row_with_two_marks_is_left_out() -> None:
 
 
 def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote() -> None:
-    def trace(reward: float, *, ok: bool, trainable: bool) -> Any:
-        scored = {"correct": {"score": reward, "weight": 1.0}}
-        return {"agent": {"name": "a", "trainable": trainable}, "nodes": [], "rewards": scored, "ok": ok, "errors": []}
-
-    about = {"group": {"id": "g"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}
-    episodes = [
-        {**about, "traces": [trace(1.0, ok=True, trainable=True), trace(0.5, ok=False, trainable=False)]},
-        {**about, "traces": [trace(0.0, ok=False, trainable=True), trace(0.5, ok=True, trainable=False)]},
-        {**about, "traces": [trace(0.0, ok=True, trainable=True)]},
-    ]
-    path = lines("step_1/train/effective/traces.jsonl", episodes)
+    path = Path("traces.jsonl")
+    path.write_text("""\
+{"group": {"id": "g"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}, "traces": [\
+{"agent": {"name": "a", "trainable": true}, "nodes": [], "rewards": {"correct": {"score": 1.0, "weight": 1.0}}, "ok": true, "errors": []}, \
+{"agent": {"name": "a", "trainable": false}, "nodes": [], "rewards": {"correct": {"score": 0.5, "weight": 1.0}}, "ok": false, "errors": []}]}
+{"group": {"id": "g"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}, "traces": [\
+{"agent": {"name": "a", "trainable": true}, "nodes": [], "rewards": {"correct": {"score": 0.0, "weight": 1.0}}, "ok": false, "errors": []}, \
+{"agent": {"name": "a", "trainable": false}, "nodes": [], "rewards": {"correct": {"score": 0.5, "weight": 1.0}}, "ok": true, "errors": []}]}
+{"group": {"id": "g"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}, "traces": [\
+{"agent": {"name": "a", "trainable": true}, "nodes": [], "rewards": {"correct": {"score": 0.0, "weight": 1.0}}, "ok": true, "errors": []}]}
+""")
     done = adv(f"compute {path} -o - --long --facts --masked-rows vote --scale none")
-    assert [(row["advantage"], row["advantage_status"]) for row in done.rows] == [
-        (pytest.approx(2 / 3), "scored"),
-        (None, "not-a-rollout"),
-        (pytest.approx(-1 / 3), "masked"),
-        (None, "not-a-rollout"),
-        (pytest.approx(-1 / 3), "scored"),
-    ]
+    statuses = [row["advantage_status"] for row in done.rows]
+    assert statuses == ["scored", "not-a-rollout", "masked", "not-a-rollout", "scored"]
+    assert [row["advantage"] for row in done.rows] == near([2 / 3, None, -1 / 3, None, -1 / 3])
 
 
 # --- marks that say nothing ----------------------------------------------------------------------------------------
@@ -140,17 +127,14 @@ def test_a_judge_that_failed_is_no_rollout_even_where_failed_rows_vote() -> None
 @pytest.mark.parametrize(
     ("marks", "shown"),
     [
-        (["timeout", "true", "", "x"], "timeout, true, empty, ..."),
-        ([2, 0, 1, 0], "2, 0, 1"),
-        ([0.5, 0.0, 0.0, 0.0], "0.5, 0"),
-        ([2, None, 3, None], "2, empty, 3"),
-        (["1", "0", "2", ""], "1, 0, 2, ..."),
+        ('["timeout", "true", "", "x"]', "timeout, true, empty, ..."),
+        ("[2, 0, 1, 0]", "2, 0, 1"),
+        ("[0.5, 0.0, 0.0, 0.0]", "0.5, 0"),
+        ("[2, null, 3, null]", "2, empty, 3"),
     ],
 )
-def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: list[Any], shown: str) -> None:
-    with pytest.raises(DataError) as caught:
-        look(in_file(marks), left_out_column="mark")
-    assert str(caught.value) == (
+def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: str, shown: str) -> None:
+    assert refused(in_file(marks), left_out_column="mark") == (
         f"mark is neither true nor false in every row ({shown}); "
         "--left-out-column mark=VALUE names the value that marks a row"
     )
@@ -159,46 +143,48 @@ def test_what_is_neither_true_nor_false_is_refused_with_three_values(marks: list
 @pytest.mark.parametrize(
     ("marks", "flag", "said"),
     [
-        ([1, 1], "mark", "mark in every row (1)"),
-        (["a", "b"], "mark", "mark in every row (a, b)"),
-        ([0, 0], "mark=0", "mark is 0 in every row (0)"),
+        ("[1, 1]", "mark", "mark in every row (1)"),
+        ('["a", "b"]', "mark", "mark in every row (a, b)"),
+        ("[0, 0]", "mark=0", "mark is 0 in every row (0)"),
     ],
 )
-def test_a_mark_of_every_row_is_refused(marks: list[Any], flag: str, said: str) -> None:
-    with pytest.raises(DataError) as caught:
-        look(in_file(marks), masked_column=flag)
-    assert str(caught.value) == (
+def test_a_mark_of_every_row_is_refused(marks: str, flag: str, said: str) -> None:
+    assert refused(in_file(marks), masked_column=flag) == (
         f"--masked-column: {said}; --masked-column mark=VALUE names the value that marks a row"
     )
 
 
 def test_in_a_stream_all_rows_of_a_block_may_be_marked() -> None:
-    rows = "".join(f'{{"prompt_id":"{key}","reward":{i},"bad":{int(key == "a")}}}\n' for key in "ab" for i in range(2))
-    options = ["--group", "prompt_id", "--left-out-column", "bad"]
-    done = adv("compute - --stream --facts", *options, stdin=rows)
+    rows = """\
+{"prompt_id":"a","reward":0,"bad":1}
+{"prompt_id":"a","reward":1,"bad":1}
+{"prompt_id":"b","reward":0,"bad":0}
+{"prompt_id":"b","reward":1,"bad":0}
+"""
+    done = adv("compute - --stream --facts --group prompt_id --left-out-column bad", stdin=rows)
     assert [row["advantage_status"] for row in done.rows] == ["left-out", "left-out", "scored", "scored"]
 
 
 def test_a_value_that_no_row_has_is_named() -> None:
-    seen = look(in_file(["timeout", None, "oom", None]), left_out_column="mark=timout")
+    seen = look(in_file('["timeout", null, "oom", null]'), left_out_column="mark=timout")
     assert seen.facts["warnings"] == ["--left-out-column: mark is timout in no row (timeout, empty, oom)"]
     assert marked(seen.scored.rows[".status"]) == []
 
 
 def test_a_mark_that_is_false_in_every_row_is_no_mistake() -> None:
-    assert look(in_file([False, False]), masked_column="mark").facts["warnings"] == []
+    assert look(in_file("[false, false]"), masked_column="mark").facts["warnings"] == []
 
 
 @pytest.mark.parametrize("rule", ["vote", "exclude"])
 def test_how_masked_rows_count_says_nothing_where_none_are_masked(rule: str) -> None:
     with pytest.raises(UsageError, match="--masked-rows says how masked rows count, and nothing marks any"):
-        look(in_file([1, 0]), masked_rows=rule)
+        look(in_file("[1, 0]"), masked_rows=rule)
 
 
 def test_a_mark_needs_a_column_that_is_there() -> None:
-    assert "no column 'marks'; did you mean 'mark'" in refused(in_file([1, 0]), masked_column="marks")
+    assert "no column 'marks'; did you mean 'mark'" in refused(in_file("[1, 0]"), masked_column="marks")
     with pytest.raises(UsageError, match="--masked-column '=1' names no column"):
-        look(in_file([1, 0]), masked_column="=1")
+        look(in_file("[1, 0]"), masked_column="=1")
 
 
 # --- flags and schemas ---------------------------------------------------------------------------------------------
@@ -222,81 +208,91 @@ def test_a_flag_replaces_what_the_schema_says_of_its_column(tmp_path: Path) -> N
 
 # --- columns that look like marks, and are not read ----------------------------------------------------------------
 
-UNREAD: dict[str, tuple[list[Any], str, str]] = {
-    "mask_sample": ([True, False, None], "mask_sample", "mask_sample"),
-    "remove_sample": ([1, 0, 0], "remove_sample", "remove_sample"),
-    "is_masked": (["yes", "no", "no"], "is_masked", "is_masked"),
-    "sample_loss_mask": ([0.0, 1.0, 1.0], "sample_loss_mask is 0", "sample_loss_mask=0"),
-    "failure_kind": (["oom", None, None], "failure_kind", "failure_kind"),
-    "failure_reason": (["oom", "", ""], "failure_reason", "failure_reason"),
-    "error": ([{"type": "Timeout"}, None, None], "error", "error"),
-    "errors": ([["boom"], [], []], "errors", "errors"),
-    "has_error": ([True, False, False], "has_error", "has_error"),
-    "is_truncated": (["true", "false", "false"], "is_truncated", "is_truncated"),
-    "finish_reason": (["ABORT", "stop", "length"], "finish_reason is ABORT", "finish_reason=ABORT"),
-}
+UNREAD = [
+    ("mask_sample", "[true, false, null]", "mask_sample"),
+    ("remove_sample", "[1, 0, 0]", "remove_sample"),
+    ("is_masked", '["yes", "no", "no"]', "is_masked"),
+    ("sample_loss_mask", "[0.0, 1.0, 1.0]", "sample_loss_mask=0"),
+    ("failure_kind", '["oom", null, null]', "failure_kind"),
+    ("failure_reason", '["oom", "", ""]', "failure_reason"),
+    ("error", '[{"type": "Timeout"}, null, null]', "error"),
+    ("errors", '[["boom"], [], []]', "errors"),
+    ("has_error", "[true, false, false]", "has_error"),
+    ("is_truncated", '["true", "false", "false"]', "is_truncated"),
+    ("finish_reason", '["ABORT", "stop", "length"]', "finish_reason=ABORT"),
+]
 
 
-@pytest.mark.parametrize("name", UNREAD)
-def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: str) -> None:
-    marks, words, flag = UNREAD[name]
+@pytest.mark.parametrize(("name", "marks", "flag"), UNREAD)
+def test_a_column_that_looks_like_a_mark_is_named_with_flags_that_read_it(name: str, marks: str, flag: str) -> None:
     path = in_file(marks, name)
     cures = (
         f"--left-out-column {flag} leaves them out of their groups; --masked-column {flag} marks them as not trained on"
     )
+    words = flag.replace("=", " is ")
     assert look(path).facts["warnings"] == [f"{words} in 1 of 3 rows, which count like all others: {cures}"]
-    for kind in ("masked_column", "left_out_column"):
-        read = look(path, **{kind: flag})
+    for read in (look(path, masked_column=flag), look(path, left_out_column=flag)):
         assert read.facts["warnings"] == []
         assert [line["rows"] for line in read.facts["marks"]] == [1]
+
+
+@pytest.mark.parametrize("nothing", [None, False, ""])
+def test_nothing_is_said_where_no_such_column_marks_anything(nothing: Any) -> None:
+    row = dict.fromkeys([name for name, *_ in UNREAD], nothing)
+    path = write("x.jsonl", [{"prompt_id": "a", "reward": at, **row} for at in range(3)])
+    assert look(path).facts["warnings"] == []
 
 
 @pytest.mark.parametrize(
     ("name", "marks"),
     [
-        *paired(UNREAD, [[None] * 3, [False] * 3, [""] * 3]),
-        ("finish_reason", ["stop", "length", "stop"]),
-        ("finish_reason", ["stop", "tool_calls", None]),
-        ("sample_loss_mask", [1.0, 1.0, 1.0]),
-        ("error", [0.25, 0.5, 0.0]),
-        ("error", [0.25, None, 0.5]),
-        ("errors", [0, 3, 1]),
-        ("failure_reason", ["none", None, ""]),
-        ("is_masked", ["maybe", "no", "yes"]),
+        ("finish_reason", '["stop", "length", "stop"]'),
+        ("finish_reason", '["stop", "tool_calls", null]'),
+        ("sample_loss_mask", "[1.0, 1.0, 1.0]"),
+        ("error", "[0.25, 0.5, 0.0]"),
+        ("error", "[0.25, null, 0.5]"),
+        ("errors", "[0, 3, 1]"),
+        ("failure_reason", '["none", null, ""]'),
+        ("is_masked", '["maybe", "no", "yes"]'),
     ],
 )
-def test_nothing_is_said_of_a_column_that_marks_nothing(name: str, marks: list[Any]) -> None:
+def test_nothing_is_said_of_a_column_that_marks_nothing(name: str, marks: str) -> None:
     assert look(in_file(marks, name)).facts["warnings"] == []
 
 
 def test_of_several_failed_ends_the_first_is_counted_and_named() -> None:
-    path = in_file(["stop", "error", "abort", "error"], "finish_reason")
+    path = in_file('["stop", "error", "abort", "error"]', "finish_reason")
     assert look(path).facts["warnings"][0].startswith("finish_reason is error in 2 of 4 rows")
 
 
 def test_nothing_is_said_of_a_column_that_is_read_for_something_else() -> None:
-    rows: list[Any] = [
-        {"prompt_id": "a", "reward": i, "is_truncated": i == 1, "errors": [i], "has_error": i % 2} for i in range(4)
-    ]
-    path = write("x.jsonl", rows)
-    found = look(
-        path, group=["prompt_id", "has_error"], set=["shape.truncated.factor=0.5"], truncated_column="is_truncated"
-    )
+    path = Path("x.jsonl")
+    path.write_text("""\
+{"prompt_id": "a", "reward": 0, "is_truncated": false, "errors": [0], "has_error": 0}
+{"prompt_id": "a", "reward": 1, "is_truncated": true, "errors": [1], "has_error": 1}
+{"prompt_id": "a", "reward": 2, "is_truncated": false, "errors": [2], "has_error": 0}
+{"prompt_id": "a", "reward": 3, "is_truncated": false, "errors": [3], "has_error": 1}
+""")
+    factor = ["shape.truncated.factor=0.5"]
+    found = look(path, group=["prompt_id", "has_error"], set=factor, truncated_column="is_truncated")
     assert found.facts["warnings"] == []
 
 
 def test_nothing_is_said_of_a_reason_that_a_known_tool_gives_of_real_zeros() -> None:
-    rows: list[Any] = [
-        {"responses_create_params": {}, "response": {}, "reward": float(k), "_ng_task_index": t, "_ng_rollout_index": k,
-         "failure_reason": "none" if k else "no_sql_extracted"}
-        for k in (0, 1) for t in range(3)
-    ]  # fmt: skip
-    assert look(write("out.jsonl", rows)).facts["warnings"] == []
+    path = Path("out.jsonl")
+    path.write_text("""\
+{"responses_create_params": {}, "response": {}, "reward": 0.0, "_ng_task_index": 0, "_ng_rollout_index": 0, "failure_reason": "no_sql_extracted"}
+{"responses_create_params": {}, "response": {}, "reward": 0.0, "_ng_task_index": 1, "_ng_rollout_index": 0, "failure_reason": "no_sql_extracted"}
+{"responses_create_params": {}, "response": {}, "reward": 1.0, "_ng_task_index": 0, "_ng_rollout_index": 1, "failure_reason": "none"}
+{"responses_create_params": {}, "response": {}, "reward": 1.0, "_ng_task_index": 1, "_ng_rollout_index": 1, "failure_reason": "none"}
+""")
+    assert look(path).facts["warnings"] == []
 
 
 def test_nothing_is_said_of_responses_that_a_known_tool_cut_off() -> None:
-    rows = [
-        {"example_id": e, "prompt": chat("q"), "completion": chat("c"), "answer": "4", "reward": float(k), "is_truncated": k == 1}
-        for e in (0, 1) for k in (0, 1)
-    ]  # fmt: skip
-    assert look(write("results.jsonl", rows)).facts["warnings"] == []
+    path = Path("results.jsonl")
+    path.write_text("""\
+{"example_id": 0, "prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "c"}], "answer": "4", "reward": 0.0, "is_truncated": false}
+{"example_id": 0, "prompt": [{"role": "user", "content": "q"}], "completion": [{"role": "assistant", "content": "c"}], "answer": "4", "reward": 1.0, "is_truncated": true}
+""")
+    assert look(path).facts["warnings"] == []
