@@ -14,56 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.errors import DataError
-from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.parquet import footer, splice, thrift
 from grpo_cli.formats.parquet.footer import Unspliceable
 from grpo_cli.formats.parquet.thrift import BINARY, DOUBLE, FALSE, I16, I32, I64, LIST, MAP, SET, STRUCT, TRUE, UUID
 from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import in_memory, inserting
 
-# --- an oracle: the protocol decoded into plain values, and encoded from them ------------------------------
+# --- structs of plain values ---------------------------------------------------------------------------------
 
-FIXED = {thrift.BYTE: 1, DOUBLE: 8, UUID: 16}
-
-
-def varint(raw: bytes, at: int) -> tuple[int, int]:
-    size = next(k for k in range(at, len(raw)) if raw[k] < 128) + 1
-    return sum((raw[k] & 127) << 7 * (k - at) for k in range(at, size)), size
-
-
-def decode(raw: bytes, at: int, kind: int) -> tuple[Any, int]:
-    if kind in FIXED:
-        return raw[at : at + FIXED[kind]], at + FIXED[kind]
-    if kind in {I16, I32, I64}:
-        return varint(raw, at)
-    if kind == BINARY:
-        size, at = varint(raw, at)
-        return raw[at : at + size], at + size
-    return decode_struct(raw, at) if kind == STRUCT else decode_list(raw, at)
-
-
-def decode_list(raw: bytes, at: int) -> tuple[Any, int]:
-    kind, size = raw[at] & 15, raw[at] >> 4
-    size, at = varint(raw, at + 1) if size == 15 else (size, at + 1)
-    found = []
-    for _ in range(size):
-        value, at = decode(raw, at, thrift.BYTE if kind in {TRUE, FALSE} else kind)
-        found.append(value)
-    return (kind, found), at
-
-
-def decode_struct(raw: bytes, at: int) -> tuple[Any, int]:
-    found, last = [], 0
-    while raw[at]:
-        step, kind, at = raw[at] >> 4, raw[at] & 15, at + 1
-        if step:
-            last += step
-        else:
-            last, at = varint(raw, at)
-            last = (last >> 1) ^ -(last & 1)
-        value, at = (None, at) if kind in {TRUE, FALSE} else decode(raw, at, kind)
-        found.append((last, kind, value))
-    return found, at + 1
+FIXED = (thrift.BYTE, DOUBLE, UUID)
 
 
 def encode(kind: int, value: Any) -> bytes:
@@ -168,37 +127,38 @@ def ended(body: bytes, raw: bytes) -> bytes:
 
 def spliced(data: bytes) -> bytes:
     sink = io.BytesIO()
-    added = pl.DataFrame({"advantage": [0.5, 1.5, 2.5]})
-    weaving = Weaving(added=added, take=None, replace=False, metadata={"grpo_adv": "{}"})
-    splice.weave(in_memory(data), sink, weaving)
+    splice.weave(in_memory(data), sink, inserting({"advantage": [0.5, 1.5, 2.5]}))
     return sink.getvalue()
 
 
 # No map: polars 2.1 refuses to step over one.
 STRANGE = [
-    (900, BINARY, b"unknown"), (901, TRUE, None), (902, LIST, (STRUCT, [[(1, BINARY, b"unknown")]])),
-    (950, DOUBLE, b"unknown!"),
+    (900, BINARY, b"\x07unknown"), (901, TRUE, b""), (902, LIST, b"\x1c\x18\x07unknown\0"), (950, DOUBLE, b"unknown!"),
 ]  # fmt: skip
 
 
-def strange(kind: int, value: Any) -> Any:
-    """Add fields that no reader knows to every struct."""
+def strange(raw: bytes, at: int, kind: int) -> bytes:
+    """A value with fields that no reader knows in every struct of it."""
     if kind == STRUCT:
-        return [(name, inner, strange(inner, item)) for name, inner, item in value] + STRANGE
+        found, _ = thrift.fields(raw, at)
+        known = [(field.id, field.kind, strange(raw, field.start, field.kind)) for field in found]
+        return thrift.struct([*known, *STRANGE])
     if kind == LIST:
-        return value[0], [strange(value[0], item) for item in value[1]]
-    return value
+        inner, count, _ = thrift.opened(raw, at)
+        *items, _ = thrift.items(raw, at)
+        return thrift.listed(inner, count, b"".join(strange(raw, item, inner) for item in items))
+    return raw[at : thrift.skip(raw, at, kind)]
 
 
 @pytest.mark.parametrize("options", [{}, {"sorting_columns": [pq.SortingColumn(0)]}])
 def test_fields_that_nobody_knows_survive_in_every_struct(options: Any) -> None:
     body, raw = cut(wrote(**options))
-    tree, _ = decode(raw, 0, STRUCT)
-    odd = ended(body, encode(STRUCT, strange(STRUCT, tree)))
+    odd = ended(body, strange(raw, 0, STRUCT))
+    assert odd.count(b"unknown") > 100
     assert pq.read_table(io.BytesIO(odd)).equals(TABLE)
     out = spliced(odd)
     assert out[: len(body)] == body
-    # What decodes to the same values has the same fields; only what the splice says itself has none of them.
+    # Only what the splice says itself has none of them.
     assert out.count(b"unknown") == odd.count(b"unknown")
     assert pq.read_table(io.BytesIO(out)).equals(TABLE.append_column("advantage", pa.array([0.5, 1.5, 2.5])))
     assert pl.read_parquet(out)["advantage"].to_list() == [0.5, 1.5, 2.5]
@@ -246,15 +206,14 @@ def test_what_cannot_be_spliced_says_why(change: Any, why: str) -> None:
 def test_what_is_no_footer_at_all_is_refused(data: bytes) -> None:
     with pytest.raises(Unspliceable):
         spliced(data)
-    weaving = inserting({"advantage": [0.5]})
     with pytest.raises(DataError, match=r"not readable as Parquet|is encrypted"):
-        FORMATS["parquet"].weave(in_memory(data), None, io.BytesIO(), weaving)
+        FORMATS["parquet"].weave(in_memory(data), None, io.BytesIO(), inserting({"advantage": [0.5]}))
 
 
 @given(st.data())
 def test_a_broken_footer_is_never_followed_into_a_crash(data: st.DataObject) -> None:
     body, raw = cut(wrote())
-    at = data.draw(st.integers(0, len(raw) - 1))
-    broken = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + data.draw(st.integers(0, 3)) :]
+    at, gone = data.draw(st.integers(0, len(raw) - 1)), data.draw(st.integers(0, 3))
+    broken = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + gone :]
     with suppress(Unspliceable):
         footer.parse(broken, len(body))
