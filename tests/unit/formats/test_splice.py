@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,14 +34,24 @@ from tests.support.weaving import NOTE, in_memory, inserting, woven_with_notes
 
 ROWS = 7
 CODECS = ["none", "snappy", "gzip", "brotli", "lz4", "zstd"]
-TABLE = pa.table({
-    "k": ["a", "b", None, "c", "c", "é", "x" * 200],
-    "s": [{"x": 1, "deep": {"y": [1, None]}}, {"x": 2, "deep": None}, None, *[{"x": 4, "deep": {"y": []}}] * 4],
-    "l": [[1.0], None, [], [2.0], [3.0], [None], [1.0, 2.0]],
-    "m": pa.array([[("a", 1)], [], None, [("b", 2)], [], [], []], pa.map_(pa.string(), pa.int32())),
-    "r": [1.5, None, math.nan, 1.0, 2.0, 0.0, -0.0],
-    "b": [True, None, False, True, True, True, True],
-})  # fmt: skip
+LINES = """\
+{"k": "a", "s": {"x": 1, "deep": {"y": [1, null]}}, "l": [1.0], "m": {"a": 1}, "r": 1.5, "b": true}
+{"k": "b", "s": {"x": 2, "deep": null}, "l": null, "m": {}, "r": null, "b": null}
+{"k": null, "s": null, "l": [], "m": null, "r": NaN, "b": false}
+{"k": "c", "s": {"x": 4, "deep": {"y": []}}, "l": [2.0], "m": {"b": 2}, "r": 1.0, "b": true}
+{"k": "c", "s": {"x": 4, "deep": {"y": []}}, "l": [3.0], "m": {}, "r": 2.0, "b": true}
+{"k": "é", "s": {"x": 4, "deep": {"y": []}}, "l": [null], "m": {}, "r": 0.0, "b": true}
+{"k": "a longer text, a longer text, a longer text", "s": {"x": 4, "deep": {"y": []}}, "l": [1.0, 2.0], "m": {}, "r": -0.0, "b": true}
+"""
+TYPES = {
+    "k": pa.string(),
+    "s": pa.struct([("x", pa.int64()), ("deep", pa.struct([("y", pa.list_(pa.int64()))]))]),
+    "l": pa.list_(pa.float64()),
+    "m": pa.map_(pa.string(), pa.int32()),
+    "r": pa.float64(),
+    "b": pa.bool_(),
+}
+TABLE = pa.Table.from_pylist([json.loads(line) for line in LINES.splitlines()], pa.schema(TYPES))
 
 
 def wrote(table: pa.Table, **options: Any) -> bytes:
@@ -104,9 +113,10 @@ def check(data: bytes, rows: int, folder: Path) -> bytes:
     assert new.num_columns == old.num_columns + 1
     at = 0
     for k in range(old.num_row_groups):
-        group, chunk = new.row_group(k), new.row_group(k).column(old.num_columns)
-        assert group.num_rows == old.row_group(k).num_rows == chunk.num_values
-        assert group.total_byte_size == old.row_group(k).total_byte_size + chunk.total_uncompressed_size
+        before_it, group = old.row_group(k), new.row_group(k)
+        chunk = group.column(old.num_columns)
+        assert group.num_rows == before_it.num_rows == chunk.num_values
+        assert group.total_byte_size == before_it.total_byte_size + chunk.total_uncompressed_size
         if group.num_rows:
             here = values(rows)[at : at + group.num_rows]
             assert (chunk.statistics.min, chunk.statistics.max) == (min(here), max(here))
@@ -130,16 +140,15 @@ def is_spliced(old: bytes, new: bytes, *added: str) -> bool:
 @pytest.mark.parametrize(("codec", "pages"), paired(CODECS, ["1.0", "2.0"]))
 def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
     data = wrote(TABLE, compression=codec, data_page_version=pages, row_group_size=3, write_page_index=True)
-    old, new = (metadata(file).row_group(0) for file in (data, check(data, ROWS, tmp_path)))
-    assert {new.column(k).compression for k in range(new.num_columns)} == {old.column(0).compression}
+    new = metadata(check(data, ROWS, tmp_path)).row_group(0)
+    assert new.column(new.num_columns - 1).compression == new.column(0).compression
 
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"compression": "uncompressed"}, {"statistics": False}])
 def test_files_by_polars(options: Any, tmp_path: Path) -> None:
-    sink = io.BytesIO()
+    sink, words = io.BytesIO(), pl.Series(["x", "y", "x", None])
     frame = pl.DataFrame({
-        "k": ["a", "b", None, "c"], "c": pl.Series(["x", "y", "x", None], dtype=pl.Categorical),
-        "e": pl.Series(["x", "y", "x", None], dtype=pl.Enum(["x", "y"])), "l": [[1], None, [], [2, None]],
+        "k": words, "c": words.cast(pl.Categorical), "e": words.cast(pl.Enum(["x", "y"])), "l": [[1], None, [], [2, None]],
         "s": [{"a": 1}] * 4, "d": pl.Series([1, 2, 3, None], dtype=pl.Decimal(10, 2)),
     })  # fmt: skip
     frame.write_parquet(sink, **options)
@@ -177,8 +186,8 @@ def test_files_by_duckdb(tmp_path: Path) -> None:
 )
 def test_rarer_options(options: Any, tmp_path: Path) -> None:
     data = wrote(TABLE, **options)
-    old, new = (metadata(file).row_group(0) for file in (data, check(data, ROWS, tmp_path)))
-    assert new.sorting_columns == old.sorting_columns
+    new = metadata(check(data, ROWS, tmp_path)).row_group(0)
+    assert new.sorting_columns == metadata(data).row_group(0).sorting_columns
 
 
 @pytest.mark.parametrize("groups", [[], [0], [0, 0, 0], [0, 2, 0, 0, 4, 1]])
@@ -203,30 +212,35 @@ column_types = st.sampled_from([
 ])  # fmt: skip
 
 
-@given(st.data())
-def test_any_schema_and_any_row_groups(data: st.DataObject) -> None:
-    dtypes = data.draw(st.lists(column_types, min_size=1, max_size=5))
-    sizes = data.draw(st.lists(st.integers(0, 400), max_size=6))
+@given(
+    dtypes=st.lists(column_types, min_size=1, max_size=5),
+    sizes=st.lists(st.integers(0, 400), max_size=6),
+    codec=st.sampled_from(CODECS),
+    pages=st.sampled_from(["1.0", "2.0"]),
+    same=st.booleans(),
+    replaced=st.booleans(),
+)
+def test_any_schema_and_any_row_groups(
+    dtypes: list[pa.DataType], sizes: list[int], codec: str, pages: Any, *, same: bool, replaced: bool
+) -> None:
     schema = pa.schema([(f"c{k}", dtype) for k, dtype in enumerate(dtypes)])
-    codec, pages = data.draw(st.sampled_from(CODECS)), data.draw(st.sampled_from(["1.0", "2.0"]))
-    sink, written = io.BytesIO(), []
+    sink, written = io.BytesIO(), [schema.empty_table()]
     with pq.ParquetWriter(sink, schema, compression=codec, data_page_version=pages) as writer:
         for size in sizes:
             written.append(pa.table([pa.nulls(size, dtype) for dtype in dtypes], schema=schema))
             writer.write_table(written[-1], row_group_size=max(size, 1))
-    rows = sum(sizes)
-    status = data.draw(st.sampled_from([["ok"] * rows, [f"{k}" for k in range(rows)]]))
-    replaced = data.draw(st.booleans())
-    more = {"c0" if replaced else "status": pl.Series(status, dtype=pl.String)}
-    out, _ = woven(sink.getvalue(), adding(rows, replace=replaced, **more))
-    assert out[: start(sink.getvalue())] == sink.getvalue()[: start(sink.getvalue())]
+    data, rows = sink.getvalue(), sum(sizes)
+    status = ["ok" if same else f"{k}" for k in range(rows)]
+    name = "c0" if replaced else "status"
+    out, _ = woven(data, adding(rows, replace=replaced, **{name: pl.Series(status, dtype=pl.String)}))
+    assert out[: start(data)] == data[: start(data)]
     table = pq.read_table(io.BytesIO(out))
-    assert table.column_names == [*schema.names, *(["advantage"] if replaced else ["advantage", "status"])]
-    assert table[next(iter(more))].to_pylist() == status
+    assert table.column_names == [*schema.names, "advantage"] + ["status"] * (not replaced)
+    assert table[name].to_pylist() == status
     assert table["advantage"].to_pylist() == values(rows)
-    kept = schema.names[1:] if replaced else schema.names
-    assert table.select(kept).equals(pa.concat_tables([schema.empty_table(), *written]).select(kept))
-    assert is_spliced(sink.getvalue(), out, "advantage", *more)
+    kept = [column for column in schema.names if column != name]
+    assert table.select(kept).equals(pa.concat_tables(written).select(kept))
+    assert is_spliced(data, out, "advantage", name)
 
 
 def test_filters_that_use_statistics_and_indexes_find_the_same_rows() -> None:
@@ -237,12 +251,10 @@ def test_filters_that_use_statistics_and_indexes_find_the_same_rows() -> None:
     path = Path("a.parquet")
     path.write_bytes(woven(data, adding(rows))[0])
     for column, value in {"k": 1234, "t": "01234", "advantage": 1232.75}.items():
-        found = [
-            pq.read_table(path, filters=[(column, "=", value)])["k"].to_pylist(),
-            pl.scan_parquet(path).filter(pl.col(column) == value).collect()["k"].to_list(),
-            [one for (one,) in duckdb.execute(f"select k from '{path}' where {column} = $1", [value]).fetchall()],  # noqa: S608
-        ]
-        assert found == [[1234]] * 3
+        assert pq.read_table(path, filters=[(column, "=", value)])["k"].to_pylist() == [1234]
+        assert pl.scan_parquet(path).filter(pl.col(column) == value).collect()["k"].to_list() == [1234]
+        found = duckdb.execute(f"select k from '{path}' where {column} = $1", [value])  # noqa: S608
+        assert found.fetchall() == [(1234,)]
 
 
 def test_columns_with_odd_names_and_of_nested_types() -> None:
@@ -252,11 +264,11 @@ def test_columns_with_odd_names_and_of_nested_types() -> None:
     data = wrote(pa.table({"a": [{"b": 1}, {"b": 2}], "a.c": [1, 2]}), row_group_size=1)
     out, notes = woven(data, adding(2, **more))
     assert notes == []
-    assert pl.read_parquet(out).to_dict(as_series=False) | more == pl.read_parquet(out).to_dict(as_series=False)
-    assert pq.read_schema(io.BytesIO(out)).names == ["a", "a.c", "advantage", *more]
+    read = pl.read_parquet(out)
+    assert read.columns == ["a", "a.c", "advantage", *more]
+    assert read.select(*more).to_dict(as_series=False) == more
     again, _ = woven(out, inserting({"a": [0.5, 1.5]}, replace=True))
-    assert pl.read_parquet(again)["a"].to_list() == [0.5, 1.5]
-    assert pl.read_parquet(again).drop("a").equals(pl.read_parquet(out).drop("a"))
+    assert pl.read_parquet(again).equals(read.with_columns(a=pl.Series([0.5, 1.5])))
 
 
 # --- columns of the same name ------------------------------------------------------------------------------
@@ -265,25 +277,24 @@ def test_columns_with_odd_names_and_of_nested_types() -> None:
 @pytest.mark.parametrize("name", ["k", "s", "l", "m", "b"])
 def test_a_replaced_column_keeps_its_place_and_leaves_dead_bytes(name: str, tmp_path: Path) -> None:
     table = TABLE.rename_columns(["advantage" if column == name else column for column in TABLE.column_names])
-    data = wrote(
-        table, row_group_size=3, write_page_index=True, sorting_columns=[pq.SortingColumn(0), pq.SortingColumn(6)]
-    )
+    sorting = [pq.SortingColumn(0), pq.SortingColumn(6)]
+    data = wrote(table, row_group_size=3, write_page_index=True, sorting_columns=sorting)
     out, notes = woven(data, adding(ROWS, replace=True))
-    old, new = metadata(data), metadata(out)
-    gone = [k for k in range(old.num_columns) if old.schema.column(k).path.split(".")[0] == "advantage"]
-    chunks = [old.row_group(group).column(k) for group in range(old.num_row_groups) for k in gone]
-    dead = int(notes[0].split()[1].replace(",", ""))
-    assert dead == sum(chunk.total_compressed_size for chunk in chunks)
+    dead = 0
+    for group in metadata(data).to_dict()["row_groups"]:
+        gone = [chunk for chunk in group["columns"] if chunk["path_in_schema"].split(".")[0] == "advantage"]
+        dead += sum(chunk["total_compressed_size"] for chunk in gone)
     assert notes == [f"in: {dead:,} bytes of the replaced column stay in the file unread"]
-    for group in map(new.row_group, range(new.num_row_groups)):
-        assert group.total_byte_size == sum(group.column(k).total_uncompressed_size for k in range(group.num_columns))
-    assert new.num_columns == old.num_columns - len(gone) + 1
+    new = metadata(out).to_dict()
+    for group in new["row_groups"]:
+        assert group["total_byte_size"] == sum(chunk["total_uncompressed_size"] for chunk in group["columns"])
+        assert len(group["columns"]) == metadata(data).num_columns - len(gone) + 1
     for frame in read_by_all(out, tmp_path).values():
         assert list(frame.columns) == table.column_names
         assert frame["advantage"].tolist() == values(ROWS)
-    kept = [column for column in table.column_names if column != "advantage"]
-    assert repr(pq.read_table(io.BytesIO(out), columns=kept).to_pylist()) == repr(table.select(kept).to_pylist())
-    assert new.row_group(0).sorting_columns == ()
+    kept = table.drop_columns("advantage")
+    assert repr(pq.read_table(io.BytesIO(out), columns=kept.column_names).to_pylist()) == repr(kept.to_pylist())
+    assert metadata(out).row_group(0).sorting_columns == ()
     again, _ = woven(out, adding(ROWS, replace=True))
     assert pq.read_schema(io.BytesIO(again)).equals(pq.read_schema(io.BytesIO(out)), check_metadata=True)
 
@@ -312,18 +323,17 @@ def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> N
     """Also where the footer can be read: asked about a column without its key, pyarrow aborts the process."""
     keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["r"]}, plaintext_footer=plaintext_footer)
     locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
-    data = wrote(TABLE, encryption_properties=locks)
+    data, known = wrote(TABLE, encryption_properties=locks), FORMATS["parquet"]
     for attempt in (
-        lambda: FORMATS["parquet"].columns(in_memory(data)),
-        lambda: FORMATS["parquet"].scan(in_memory(data), [Field("k", "key")]),
-        lambda: FORMATS["parquet"].read(in_memory(data)),
+        lambda: known.columns(in_memory(data)),
+        lambda: known.scan(in_memory(data), [Field("k", "key")]),
+        lambda: known.read(in_memory(data)),
         lambda: woven(data, adding(ROWS)),
         lambda: woven(data, adding(1, take=np.array([0]))),
-        lambda: FORMATS["parquet"].compared(in_memory(data), in_memory(data), {"advantage"}),
+        lambda: known.compared(in_memory(data), in_memory(data), {"advantage"}),
     ):
-        with pytest.raises(DataError, match=r"^in: .* encrypted") as raised:
+        with pytest.raises(DataError, match=r"^in: .* encrypted[^\n]*$"):
             attempt()
-        assert "\n" not in str(raised.value)
     with pytest.raises(DataError, match="decrypt it with the tool that wrote it, or with pyarrow, and run again"):
         FORMATS["parquet"].columns(in_memory(data))
 
@@ -347,15 +357,13 @@ def test_another_number_of_rows_than_before_is_a_changed_input(rows: int) -> Non
 
 
 def test_a_dictionary_is_made_only_where_values_repeat() -> None:
-    rows = 50_000
-    few, many = [float(k % 5) for k in range(rows)], [k / 3 for k in range(rows)]
-    for new, there in ((few, True), (many, False)):
-        data = wrote(pa.table({"k": range(len(new))}), row_group_size=20_000)
+    numbers = np.arange(50_000)
+    data = wrote(pa.table({"k": numbers}), row_group_size=20_000)
+    for new, there in ((numbers % 5 / 2, True), (numbers / 3, False)):
         out, _ = woven(data, inserting({"a": new}))
-        groups = metadata(out)
-        chunks = [groups.row_group(k).column(1) for k in range(groups.num_row_groups)]
-        assert [chunk.has_dictionary_page for chunk in chunks] == [there] * len(chunks)
-        assert pl.read_parquet(out)["a"].to_list() == new
+        groups = metadata(out).to_dict()["row_groups"]
+        assert [group["columns"][1]["has_dictionary_page"] for group in groups] == [there] * 3
+        assert pl.read_parquet(out)["a"].to_list() == new.tolist()
 
 
 # --- where it goes -----------------------------------------------------------------------------------------
@@ -408,9 +416,11 @@ def test_any_difference_in_what_was_there_is_seen() -> None:
         "type": wrote(cast, row_group_size=3),
     }
 
-    assert is_spliced(data, out, "advantage") and not is_spliced(data, out)
-    assert is_spliced(data, wrote(TABLE, row_group_size=3, write_page_index=True))
-    assert [what for what, new in others.items() if is_spliced(data, new, "advantage")] == []
+    assert is_spliced(data, out, "advantage")
+    assert not is_spliced(data, out)
+    assert is_spliced(data, data)
+    for what, new in others.items():
+        assert not is_spliced(data, new, "advantage"), what
 
 
 def test_every_byte_before_the_old_footer_counts() -> None:
