@@ -19,16 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli import parallel
-from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files.atomic import replacing
 from grpo_cli.files.compression import packing
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats import blocks, registry
-from grpo_cli.formats.interface import Weaving
 from grpo_cli.formats.jsonl import lines, reading, weaving
-from grpo_cli.read import build_table
-from grpo_cli.read.layout import layout
 from grpo_cli.read.open_tables import find_inputs, open_tables
 from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values import json_text, slices
@@ -61,18 +57,12 @@ def test_plain_lines_are_read_fast(size: int) -> None:
 def test_an_odd_line_costs_the_piece_around_it() -> None:
     plain = b'{"k":"p","reward":0.5,"a":{"b":2},"l":[1,2],"s":null}\n'
     data = plain * 20_000 + b'{"k":"p","reward":NaN,"a":{"b":1},"l":[],"s":"7"}\n' + plain * 20_000
-    seen: list[int] = []
-    exact: Callable[..., Any] = reading.Reader.exact
-
-    def counting(self: Any, piece: bytes, *rest: Any) -> Any:
-        seen.append(len(piece))
-        return exact(self, piece, *rest)
-
-    with mock.patch.object(reading.Reader, "exact", counting):
+    with mock.patch.object(reading.Reader, "exact", autospec=True, side_effect=reading.Reader.exact) as exact:
         facts, _ = outcome(data, [Field("reward", "number"), Field("k", "key")])
     assert facts[0][2][20_000] == "nan"
-    assert len(seen) == 1
-    assert seen[0] <= reading.PIECE
+    _, piece, *_ = exact.call_args.args
+    assert len(piece) <= reading.PIECE
+    exact.assert_called_once()
 
 
 @pytest.mark.parametrize("line", [b'{"advantage":1}', b'{"adv\\u0061ntage":null}', b'{"x":1,"advantage" : null}'])
@@ -85,27 +75,24 @@ def test_a_late_name_is_found_in_any_line(line: bytes) -> None:
 
 
 def test_names_come_from_the_first_lines_and_from_all_over_the_file() -> None:
-    rows = [b'{"a":1}\n'] * 5000 + [b'{"a":1,"late":2}\n'] * 5000
-    assert LINES.columns(in_memory(b"".join(rows))) == ["a", "late"]
+    source = in_memory(b'{"a":1}\n' * 5000 + b'{"a":1,"late":2}\n' * 5000)
+    assert LINES.columns(source) == ["a", "late"]
 
 
 def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
-    plain = '{"reward":1}\n\n'
-    for bad, facts in (('{"reward":"good"}', "reward is 'good'"), ('{"reward":', "not JSON")):
-        data = (plain * 60_000 + bad + "\n" + plain * 60_000).encode()
-        with pytest.raises(DataError, match=f"in:120001: {facts}"):
-            dataclasses.replace(LINES, block_size=1 << 18).scan(in_memory(data), [Field("reward", "number")])
+    plain, blocks_of_256_kb = b'{"reward":1}\n\n' * 60_000, dataclasses.replace(LINES, block_size=1 << 18)
+    for bad, said in ((b'{"reward":"good"}\n', "reward is 'good'"), (b'{"reward":\n', "not JSON")):
+        with pytest.raises(DataError, match=f"in:120001: {said}"):
+            blocks_of_256_kb.scan(in_memory(plain + bad + plain), [Field("reward", "number")])
 
 
 def test_places_of_several_rows_are_found_in_one_reading() -> None:
     """Blank lines are no rows; the file has several blocks, and the rows come in any order, also twice."""
-    some = [7 * at % 400_000 for at in range(0, 400_000, 9_001)]
-    data = b"".join((b"\n \r\n" if at % 1000 == 3 else b"") + b'{"a":12}\n' for at in range(400_000))
-    numbers = [number for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-    source = in_memory(data, "x.jsonl")
+    data = (b'{"a":12}\n' * 1000 + b"\n \r\n") * 400
+    rows = [399_999, 0, 999, 1000, 123_456, 0]
     with mock.patch("grpo_cli.formats.jsonl.lines.raw_lines", wraps=blocks.raw_lines) as read:
-        found = LINES.places(source, [*some, 0, some[0]])
-    assert found == [f"x.jsonl:{numbers[row]}" for row in (*some, 0, some[0])]
+        found = LINES.places(in_memory(data, "x.jsonl"), rows)
+    assert found == ["x.jsonl:400798", "x.jsonl:1", "x.jsonl:1000", "x.jsonl:1003", "x.jsonl:123703", "x.jsonl:1"]
     read.assert_called_once()
 
 
@@ -118,13 +105,20 @@ def test_what_is_no_json_is_shown_before_a_word_that_stands_earlier() -> None:
 # --- the weave -----------------------------------------------------------------------------------------
 
 
-def by_line(data: bytes, added: pl.DataFrame) -> bytes:
+def put_by_line(data: bytes, added: pl.DataFrame, put: Callable[[bytes, list[str]], bytes]) -> bytes:
     """What the weave by lines makes of it: the specification."""
-    keys, values = list(map(json.dumps, added.columns)), iter(added.rows())
-    return b"".join(
-        line if lines.is_blank(line) else weaving.inserted(line, keys, list(map(json_text.cell_text, next(values))))
-        for line in io.BytesIO(data)
-    )
+    rows = iter(added.rows())
+    out = b""
+    for line in io.BytesIO(data):
+        if not lines.is_blank(line):
+            line = put(line, [json_text.cell_text(cell) for cell in next(rows)])  # noqa: PLW2901
+        out += line
+    return out
+
+
+def by_line(data: bytes, added: pl.DataFrame) -> bytes:
+    names = [json.dumps(name) for name in added.columns]
+    return put_by_line(data, added, lambda line, texts: weaving.inserted(line, names, texts))
 
 
 def at_once(data: bytes, added: pl.DataFrame) -> bytes:
@@ -145,12 +139,13 @@ def test_the_fast_weave_puts_what_the_weave_by_lines_puts(data: bytes, several: 
     data += b"{}"
     height = sum(not lines.is_blank(line) for line in io.BytesIO(data))
     floats = draw.draw(st.lists(st.floats() | st.none(), min_size=height, max_size=height))
-    more = {"n": range(height), "t": ['\u00e9"'] * height, "b": [None] * height} if several else {}
-    added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64), **more})
-    for size in (48, 1 << 20):
-        found = woven(dataclasses.replace(LINES, block_size=size), data, inserting(added))
-        assert found == by_line(data, added)
-    assert at_once(data, added) == by_line(data, added)
+    added = pl.DataFrame({"advantage": pl.Series(floats, dtype=pl.Float64)})
+    if several:
+        added = added.with_columns(n=pl.int_range(height), t=pl.lit('\u00e9"'), b=None)
+    wanted = by_line(data, added)
+    assert woven(LINES, data, inserting(added)) == wanted
+    assert woven(dataclasses.replace(LINES, block_size=48), data, inserting(added)) == wanted
+    assert at_once(data, added) == wanted
 
 
 def is_object(line: str) -> bool:
@@ -174,45 +169,41 @@ def old_fields(draw: st.DrawFn) -> str:
     return body[: body.rindex("}")] + more.removeprefix("," if body.strip(" \t\r{}") == "" else "") + "}"
 
 
-@given(file_of(st.one_of(old_fields(), old_fields(), st.sampled_from(["", " ", "{}", "{ }"]))), st.data())
-def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(data: bytes, draw: st.DataObject) -> None:
+@given(
+    file_of(old_fields() | st.sampled_from(["", " ", "{}", "{ }"])),
+    st.sampled_from([["advantage"], ["step"], ["advantage", "step"]]),
+    st.booleans(),
+    st.none() | st.lists(st.integers(0, 7), unique=True, max_size=8).map(sorted),
+)
+def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(
+    data: bytes,
+    names: list[str],
+    replace: bool,
+    take: list[int] | None,  # noqa: FBT001 - drawn
+) -> None:
     data += b"{}" if data[-1:] in {b"", b"\n"} else b"\n{}"  # on a line of its own
-    found = [line for line in io.BytesIO(data) if not lines.is_blank(line)]
-    take = None
-    if draw.draw(st.booleans()):
-        take = np.flatnonzero(draw.draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))))
-    names = draw.draw(st.sampled_from([["advantage"], ["step"], ["advantage", "step"]]))
-    replace = draw.draw(st.booleans())
+    found = [line for line in io.BytesIO(data.removeprefix(blocks.BOM)) if not lines.is_blank(line)]
+    wanted_of = data
+    if take is not None:
+        take = [row for row in take if row < len(found)]
+        newline = blocks.ending(next(io.BytesIO(data), b"")) or b"\n"
+        kept = [found[row] + (b"" if blocks.ending(found[row]) else newline) for row in take]
+        wanted_of = data[: len(data) - len(data.removeprefix(blocks.BOM))] + b"".join(kept)
     height = len(found) if take is None else len(take)
     added = pl.DataFrame({name: np.arange(height) / 7 for name in names}, schema=dict.fromkeys(names, pl.Float64))
     spot = dataclasses.replace(weaving.Spot.of(names), plain=None)
-    keys, rows = list(map(json.dumps, names)), iter(added.rows())
-
-    def put(line: bytes) -> bytes:
-        texts = list(map(json_text.cell_text, next(rows)))
-        return spot.put(line, texts) if replace else weaving.inserted(line, keys, texts)
-
-    def by_lines() -> bytes:
-        if take is None:
-            return b"".join(line if lines.is_blank(line) else put(line) for line in io.BytesIO(data))
-        newline = blocks.ending(next(io.BytesIO(data), b"")) or b"\n"
-        kept = [found[at].removeprefix(blocks.BOM) for at in take.tolist()]
-        wanted = b"".join(put(line if blocks.ending(line) else line + newline) for line in kept)
-        return (blocks.BOM if data.startswith(blocks.BOM) else b"") + wanted
-
-    def by_blocks(size: int) -> bytes:
-        small = dataclasses.replace(LINES, block_size=size)
-        return woven(small, data, inserting(added, take=take, replace=replace))
-
-    wanted = None
-    with suppress(DataError):  # a row names a field twice
-        wanted = by_lines()
+    weave = inserting(added, take=take, replace=replace)
+    try:
+        wanted = put_by_line(wanted_of, added, spot.put) if replace else by_line(wanted_of, added)
+    except DataError:  # a row names a field twice
+        wanted = None
     for size in (48, 1 << 20):
+        small = dataclasses.replace(LINES, block_size=size)
         if wanted is not None:
-            assert by_blocks(size) == wanted
+            assert woven(small, data, weave) == wanted
             continue
         with pytest.raises(DataError, match="named twice in one object"):
-            by_blocks(size)
+            woven(small, data, weave)
 
 
 @given(file_of(any_line), file_of(braced), st.integers(1, 8))
@@ -226,42 +217,34 @@ def test_few_rows_are_read_and_woven_like_many(data: bytes, objects_alone: bytes
 
 
 def test_fields_at_the_end_are_replaced_without_looking_at_single_lines() -> None:
-    rows = b"".join(b'{"t":"a","r":%d,"advantage":%d.5,"advantage_status":"ok"}\n' % (at, at) for at in range(3000))
-    added = pl.DataFrame({"advantage": np.arange(3000) / 7, "advantage_status": ["zero"] * 3000})
-    sink = io.BytesIO()
+    rows = b'{"t":"a","r":1,"advantage":7.5,"advantage_status":"ok"}\n' * 3000
+    added = pl.DataFrame({"advantage": np.arange(3000) / 8, "advantage_status": ["zero"] * 3000})
     with mock.patch.object(weaving, "_line_by_line", side_effect=AssertionError):
-        LINES.weave(in_memory(rows), None, sink, inserting(added, replace=True))
-    assert [json.loads(line)["advantage"] for line in sink.getvalue().splitlines()] == added["advantage"].to_list()
-    assert sink.getvalue().count(b"advantage_status") == 3000
-
-
-@given(
-    st.lists(st.floats() | st.floats(-1e-3, 1e-3) | st.none(), max_size=30), st.sampled_from([pl.Float64, pl.Float32])
-)
-def test_a_column_is_written_as_its_values_are(floats: list[float | None], dtype: Any) -> None:
-    series = pl.Series("x", floats, dtype=pl.Float64).cast(dtype)
-    assert json_text.column_texts(series, small=0).to_list() == list(map(json_text.cell_text, series.to_list()))
+        out = woven(LINES, rows, inserting(added, replace=True))
+    wanted = [b'{"t":"a","r":1,"advantage":%a,"advantage_status":"zero"}\n' % (at / 8) for at in range(3000)]
+    assert out == b"".join(wanted)
 
 
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Float16])
 def test_numbers_around_the_change_of_notation_have_one_spelling(dtype: Any) -> None:
-    edges = pl.Series("x", [1e-4, 1e-5, 1e-7, 1e16, 3e7]).cast(dtype).to_numpy()
-    near = np.concatenate([edges, np.nextafter(edges, edges.dtype.type(0)), np.nextafter(edges, edges.dtype.type(1))])
-    series = pl.Series("x", np.concatenate([near, -near]))
+    edges = pl.Series([1e-4, 1e-5, 1e-7, 1e16, 3e7]).cast(dtype).to_numpy()
+    below, above = np.nextafter(edges, edges.dtype.type(0)), np.nextafter(edges, edges.dtype.type(1))
+    near = np.concatenate([edges, below, above])
+    series = pl.Series(np.concatenate([near, -near]))
     assert series.dtype == dtype
     texts = json_text.column_texts(series, small=0).to_list()
-    assert texts == list(map(json_text.cell_text, series.to_list()))
+    assert texts == [json_text.cell_text(number) for number in series]
     finite = series.filter(series.is_finite()).to_list()
     assert [float(text) for text in texts if text != "null"] == finite
 
 
 def test_the_digits_of_polars_are_those_of_python() -> None:
     rng = np.random.default_rng(0)
-    found = np.concatenate(
-        [rng.normal(size=50_000) * 10.0 ** rng.integers(-20, 25, 50_000), np.frombuffer(rng.bytes(400_000))]
-    )
-    series = pl.Series(found)
-    assert json_text.column_texts(series).to_list() == [repr(x) if math.isfinite(x) else "null" for x in found.tolist()]
+    usual = rng.normal(size=50_000) * 10.0 ** rng.integers(-20, 25, 50_000)
+    any_bits = np.frombuffer(rng.bytes(400_000))
+    series = pl.Series([*usual.tolist(), None, *any_bits.tolist()])
+    wanted = [repr(x) if x is not None and math.isfinite(x) else "null" for x in series]
+    assert json_text.column_texts(series).to_list() == wanted
 
 
 @pytest.mark.parametrize(("data", "rows"), [(b"{}\n{}\n", 1), (b"{}\n", 2), (b"\n", 1), (b"no brace\n", 1)])
@@ -271,7 +254,7 @@ def test_another_number_of_rows_is_a_changed_input(data: bytes, rows: int) -> No
 
 
 def test_work_ahead_keeps_the_order_and_gives_errors_in_their_place() -> None:
-    assert list(parallel.ahead(lambda n: n * n, range(50))) == [n * n for n in range(50)]
+    assert [*parallel.ahead(float, range(50))] == [*range(50)]
     found = parallel.ahead(lambda n: 6 // (3 - n), range(50))
     assert [next(found) for _ in range(3)] == [2, 3, 6]
     with pytest.raises(ZeroDivisionError):
@@ -281,29 +264,12 @@ def test_work_ahead_keeps_the_order_and_gives_errors_in_their_place() -> None:
 # --- whole runs ----------------------------------------------------------------------------------------
 
 
-def rows_of(count: int, late: str = "") -> bytes:
-    plain = [f'{{"prompt_id":"p{at // 2}","reward":{at % 2}}}\n' for at in range(count)]
-    if late:
-        plain[count // 2 + 7] = plain[count // 2 + 7].replace("}", f",{late}}}")
-    return "".join(plain).encode()
-
-
 def test_a_column_of_the_output_in_one_late_line_is_refused() -> None:
-    table = FileTable(in_memory(rows_of(5000, '"advantage":null')), LINES)
-    table = table.refusing(["advantage"])
+    plain = b'{"prompt_id":"p","reward":1}\n' * 2500
+    source = in_memory(plain + b'{"prompt_id":"p","reward":1,"advantage":null}\n' + plain)
+    table = FileTable(source, LINES).refusing(["advantage"])
     with pytest.raises(DataError, match="in already has a column 'advantage'"):
         table.scan([Field("reward", "number")])
-
-
-def test_a_step_that_only_a_late_line_holds_still_tells_groups_apart() -> None:
-    data = rows_of(5000, '"step":1') + b'{"prompt_id":"p2503","reward":1,"step":2}\n'
-    table = FileTable(in_memory(data), LINES)
-    with pytest.raises(DataError, match="step"):
-        build_table.read(layout([table], Binding()), Plan.of({"estimator.name": "grpo"}))
-    found = table.scan([Field("reward", "number")])
-    assert "step" in found.late_names
-    assert "step" in table.knowing(found.late_names).columns()
-    assert "step" not in table.columns()
 
 
 # --- the pieces of the fast weave ----------------------------------------------------------------------
@@ -346,56 +312,46 @@ def test_packed_lines_are_woven_where_their_reading_found_them(suffix: str) -> N
 
 
 @pytest.mark.parametrize("take", [None, np.arange(0, 3000, 2)], ids=["all", "some"])
-def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any) -> None:
-    Path("a.jsonl").write_bytes(NUMBERED)
-    found = []
+@pytest.mark.parametrize("known", [True, False])
+def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any, *, known: bool) -> None:
+    source, sink = in_memory(NUMBERED), io.BytesIO()
     added = pl.DataFrame({"advantage": np.arange(3000 if take is None else len(take)) / 7})
-    for known in (True, False):
-        source, sink = Input.at(Path("a.jsonl")), io.BytesIO()
-        index = SMALL.scan(source, [Field("r", "key")]).index if known else None
-        with opening() as opened:
-            SMALL.weave(source, index, sink, Weaving(added=added, take=take, replace=False, metadata={}))
-        found.append(sink.getvalue())
-        starts = [start for (_, start), _ in opened.call_args_list]
-        assert len(starts) == len({*starts}) > 5
-        for short in (added[1:], added[:0], pl.concat([added, added[:1]])) if take is None else ():
+    index = SMALL.scan(source, [Field("r", "key")]).index if known else None
+    with mock.patch.object(blocks, "_opened_at", wraps=blocks._opened_at) as opened:
+        SMALL.weave(source, index, sink, inserting(added, take=take))
+    starts = [start for (_, start), _ in opened.call_args_list]
+    assert len(starts) == len({*starts}) > 5
+    if take is None:
+        assert sink.getvalue() == by_line(NUMBERED, added)
+        for other in (added[1:], added[:0], pl.concat([added, added[:1]])):
             with pytest.raises(InputChanged):
-                SMALL.weave(source, index, io.BytesIO(), inserting(short))
-    assert found[0] == found[1]
-
-
-def opening() -> Any:
-    """Note where blocks of the file are opened."""
-    return mock.patch.object(blocks, "_opened_at", wraps=blocks._opened_at)
+                SMALL.weave(source, index, io.BytesIO(), inserting(other))
+    else:
+        assert sink.getvalue() == by_line(b"".join(NUMBERED.splitlines(keepends=True)[::2]), added)
 
 
 def test_a_file_takes_many_pieces_as_it_takes_one() -> None:
     parts = [bytes([at % 251]) * (at % 90) for at in range(5000)]
+    whole = b"".join([b"head", *parts, b"between", *parts[:1500], b"tail"])
     with replacing(Path("a"), force=False) as sink:
         sink.write(b"head")
         sink.writelines(memoryview(part) for part in parts)
         sink.write(b"between")
         sink.writelines(parts[:1500])
-        assert sink.tell() == len(b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]))
+        assert sink.tell() == len(whole) - 4
         sink.write(b"tail")
-    whole = b"head" + b"".join(parts) + b"between" + b"".join(parts[:1500]) + b"tail"
     assert Path("a").read_bytes() == whole
 
 
-def test_a_column_that_is_in_no_line_is_refused_without_parsing_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_that_is_in_no_line_is_refused_without_parsing_the_lines() -> None:
     """3 million lines took 20 s to be refused."""
     path = Path("a.jsonl")
     path.write_text('{"prompt_id": 1, "reward": 1.0, "response": "a scoer of text"}\n' * 20_000)
     (table,) = open_tables(find_inputs([str(path)])[0], Binding())
-    read: list[bytes] = []
-    exact = lines.parsed
-
-    def parsed(line: bytes) -> Any:
-        read.append(line)
-        return exact(line)
-
     table.columns()
-    monkeypatch.setattr(lines, "parsed", parsed)
-    with pytest.raises(DataError, match="no column 'scoer'"):
+    with (
+        mock.patch.object(lines, "parsed", wraps=lines.parsed) as read,
+        pytest.raises(DataError, match="no column 'scoer'"),
+    ):
         table.scan([Field("scoer", "number")])
-    assert len(read) < 2_000, "the head of the file, for the names in the message"
+    assert read.call_count < 2_000, "the head of the file, for the names in the message"
