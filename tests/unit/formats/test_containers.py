@@ -26,39 +26,43 @@ import pytest
 
 from grpo_cli.errors import DataError, UsageError
 from tests.support.bad_files import torch_zip, zipped
-from tests.support.jobs import compute, look, rows_of, write
+from tests.support.command import files
+from tests.support.jobs import compute, look, near, refused, rows_of
 
-ROWS: list[Any] = [{"prompt_id": k // 2, "reward": float(k % 2), "text": f"é {k}\n"} for k in range(6)]
 RLOO = [-1.0, 1.0] * 3
 
 
 # --- tables of W&B and MLflow -------------------------------------------------------------------------------------
 
 
-def table(path: Path, **more: Any) -> Path:
-    found = {"columns": list(ROWS[0]), **more, "data": [list(row.values()) for row in ROWS], "ncols": 3}
-    path.write_text(json.dumps(found))
-    return path
+TABLE = """{"columns": ["prompt_id", "reward", "text"], "index": [0, 1, 2], "data": [
+    [0, 0.0, "é 0"], [0, 1.0, "é 1"], [1, 0.5, "é 2"]
+], "ncols": 3}"""
+WITH_ADVANTAGES = r"""{"prompt_id": 0, "reward": 0.0, "text": "\u00e9 0","advantage":-1.0}
+{"prompt_id": 0, "reward": 1.0, "text": "\u00e9 1","advantage":1.0}
+{"prompt_id": 1, "reward": 0.5, "text": "\u00e9 2","advantage":0.0}
+"""
 
 
-@pytest.mark.parametrize("more", [{}, {"index": list(range(6))}])
-def test_a_table_of_columns_and_data_is_read(more: Any) -> None:
-    path = table(Path("eval.table.json"), **more)
-    before = path.read_bytes()
-    (out,) = compute(path, method="rloo").facts["outputs"]
-    assert Path(out) == Path("eval.table.advantages.jsonl")
-    assert rows_of(Path(out)) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
+@pytest.mark.parametrize("text", [TABLE, TABLE.replace('"index": [0, 1, 2], ', "")])
+def test_a_table_of_columns_and_data_is_read(text: str) -> None:
+    path = Path("eval.table.json")
+    path.write_text(text)
+    assert compute(path, method="rloo").facts["outputs"] == ["eval.table.advantages.jsonl"]
+    assert Path("eval.table.advantages.jsonl").read_text() == WITH_ADVANTAGES
     compute(path, method="rloo", output="o.parquet")
-    assert pl.read_parquet("o.parquet")["advantage"].to_list() == RLOO
+    assert pl.read_parquet("o.parquet")["advantage"].to_list() == [-1, 1, 0]
     compute(path, method="rloo", output="out/")
-    assert rows_of("out/eval.table.jsonl") == rows_of(Path(out))
-    assert path.read_bytes() == before
+    assert Path("out/eval.table.jsonl").read_text() == WITH_ADVANTAGES
+    assert path.read_text() == text
 
 
 @pytest.mark.parametrize("to", [None, "out/", "s3://bucket/out/"])
 @pytest.mark.parametrize("force", [False, True])
 def test_two_inputs_whose_outputs_would_have_one_name_are_refused(to: str | None, *, force: bool) -> None:
-    paths = [table(Path("x.json")), write("x.jsonl", ROWS)]
+    paths = Path("x.json"), Path("x.jsonl")
+    paths[0].write_text(TABLE)
+    paths[1].write_text(WITH_ADVANTAGES)
     options: Any = {"output": to} if to else {}
     written = f"{to}x.jsonl" if to else "x.advantages.jsonl"
     with pytest.raises(UsageError, match=f"two inputs would be written to {re.escape(written)}; run them separately"):
@@ -67,7 +71,8 @@ def test_two_inputs_whose_outputs_would_have_one_name_are_refused(to: str | None
 
 
 def test_a_table_is_never_written_into() -> None:
-    path = table(Path("eval.table.json"))
+    path = Path("eval.table.json")
+    path.write_text(TABLE)
     with pytest.raises(UsageError, match=r"eval\.table\.json cannot be changed in place: its format is read-only"):
         compute(path, in_place=True)
     with pytest.raises(UsageError, match="is an input: it is never overwritten"):
@@ -77,36 +82,38 @@ def test_a_table_is_never_written_into() -> None:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        ({"columns": ["a", "a"], "data": [[1, 2]]}, "columns 1 and 2 are named 'a'"),
-        ({"columns": ["a", "b"], "data": [[1, 2], [1]]}, r"t\.json row 2: 1 values for 2 columns"),
-        ({"columns": ["a", "b"], "data": [{"a": 1}]}, r"t\.json row 1: no values for 2 columns"),
-        ({"columns": ["reward"], "data": []}, r"t\.json: no rows"),
+        ('{"columns": ["a", "a"], "data": [[1, 2]]}', "columns 1 and 2 are named 'a'"),
+        ('{"columns": ["a", "b"], "data": [[1, 2], [1]]}', "t.json row 2: 1 values for 2 columns"),
+        ('{"columns": ["a", "b"], "data": [{"a": 1}]}', "t.json row 1: no values for 2 columns"),
+        ('{"columns": ["reward"], "data": []}', "t.json: no rows"),
     ],
 )
-def test_a_table_that_is_none_says_where(found: Any, message: str) -> None:
-    Path("t.json").write_text(json.dumps(found))
-    with pytest.raises(DataError, match=message):
-        look("t.json")
+def test_a_table_that_is_none_says_where(found: str, message: str) -> None:
+    Path("t.json").write_text(found)
+    assert message in refused("t.json")
 
 
 # --- Inspect archives -----------------------------------------------------------------------------------------------
 
 
+SAMPLE = """{
+  "id": "NAME", "epoch": EPOCH, "input": "what is NAME?", "error": null, "messages": [],
+  "scores": {"match": {"value": "VALUE"}}
+}"""
+VALUES = {1: "IC", 2: "CI", 10: "IC"}  # of the samples a and b in each epoch
+
+
 def inspect_archive(path: Path, *, started: bool = False) -> Path:
     """An archive as Inspect writes it: its parts, and a member for each sample."""
-    head = {"version": 2, "status": "success", "eval": {"task": "t"}, "plan": {}}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("_journal/start.json", json.dumps({"version": 2, "eval": {"task": "t"}, "plan": {}}))
-        for epoch in (1, 2, 10):
-            for name in ("a", "b"):
-                sample: Any = {
-                    "id": name, "epoch": epoch, "input": f"what is {name}?", "error": None, "messages": [],
-                    "scores": {"match": {"value": "C" if (epoch == 2) == (name == "a") else "I"}},
-                }  # fmt: skip
-                archive.writestr(f"samples/{name}_epoch_{epoch}.json", json.dumps(sample, indent=2))
+        archive.writestr("_journal/start.json", '{"version": 2, "eval": {"task": "t"}, "plan": {}}')
+        for epoch, values in VALUES.items():
+            for name, value in zip("ab", values, strict=True):
+                sample = SAMPLE.replace("NAME", name).replace("EPOCH", f"{epoch}").replace("VALUE", value)
+                archive.writestr(f"samples/{name}_epoch_{epoch}.json", sample)
         archive.writestr("summaries.json", "[]")
         if not started:
-            archive.writestr("header.json", json.dumps(head))
+            archive.writestr("header.json", '{"version": 2, "status": "success", "eval": {"task": "t"}, "plan": {}}')
     return path
 
 
@@ -116,10 +123,10 @@ def test_an_inspect_archive_is_read_as_its_log(started: str, tmp_path: Path) -> 
     found = compute(path, method="dr-grpo")
     assert "read as Inspect log" in found.narrow.notes[0]
     made = json.loads(Path("log.advantages.json").read_text())
-    assert [(one["id"], one["epoch"]) for one in made["samples"]] == [(n, e) for n in "ab" for e in (1, 2, 10)]
-    third = 1 / 3
-    wanted = [-third, 2 * third, -third, third, -2 * third, third]
-    assert [one["advantage"] for one in made["samples"]] == pytest.approx(wanted)
+    samples = pl.DataFrame(made["samples"])
+    assert samples["id"].to_list() == ["a", "a", "a", "b", "b", "b"]
+    assert samples["epoch"].to_list() == [1, 2, 10, 1, 2, 10]
+    assert samples["advantage"].to_list() == near([-1 / 3, 2 / 3, -1 / 3, 1 / 3, -2 / 3, 1 / 3])
     assert made["eval"] == {"task": "t"}
     assert look(tmp_path).facts["rows"] == 6  # found in a directory, and what was made of it is not
 
@@ -145,11 +152,10 @@ def with_zstandard(path: Path) -> Path:
 
 
 def test_members_packed_by_zstandard_are_read() -> None:
-    plain, packed = (inspect_archive(Path(f"{name}.eval")) for name in ("plain", "packed"))
-    compute(with_zstandard(packed))
-    compute(plain)
-    made = [Path(f"{name}.advantages.json").read_bytes() for name in ("plain", "packed")]
-    assert made[0] == made[1]
+    packed = with_zstandard(inspect_archive(Path("packed.eval")))
+    compute(inspect_archive(Path("plain.eval")))
+    compute(packed)
+    assert Path("packed.advantages.json").read_bytes() == Path("plain.advantages.json").read_bytes()
     data = packed.read_bytes()
     for broken in (data.replace(b"\x28\xb5\x2f\xfd", b"\0\0\0\0"), data[:20] + bytes(20) + data[40:]):
         packed.write_bytes(broken)
@@ -168,7 +174,8 @@ def test_a_container_that_is_broken_is_one_line(suffix: str, content: bytes) -> 
 
 
 def with_zeros(data: bytes) -> bytes:
-    return data[:400] + bytes(20) + data[420:]
+    at = data.index(b"samples/a_epoch_2.json") + 30  # in what is packed behind its name
+    return data[:at] + bytes(20) + data[at + 20 :]
 
 
 def with_a_late_list(data: bytes) -> bytes:
@@ -212,32 +219,42 @@ def trackio(path: Path, logs: list[tuple[str, int, Any]]) -> Path:
 
 
 def completions(step: int) -> Any:
-    rows = [{"step": step, "prompt": p, "completion": c, "acc": float(c == "x"), "advantage": 0.0} for p in "ab" for c in "xy"]  # fmt: skip
-    return {"loss": 0.5, "completions": {"_type": "trackio.table", "_value": rows}}
+    table = f"""{{"loss": 0.5, "completions": {{"_type": "trackio.table", "_value": [
+        {{"step": {step}, "prompt": "a", "completion": "x", "acc": 1.0, "advantage": 0.0}},
+        {{"step": {step}, "prompt": "a", "completion": "y", "acc": 0.0, "advantage": 0.0}},
+        {{"step": {step}, "prompt": "b", "completion": "x", "acc": 1.0, "advantage": 0.0}},
+        {{"step": {step}, "prompt": "b", "completion": "y", "acc": 0.0, "advantage": 0.0}}
+    ]}}}}"""
+    return json.loads(table)
 
 
-def test_tables_that_trackio_logged_are_rows_with_their_run(tmp_path: Path) -> None:
+def test_tables_that_trackio_logged_are_rows_with_their_run() -> None:
     logs = [("one", 1, {"loss": 1.0}), ("one", 1, completions(1)), ("one", 2, completions(2))]
     path = trackio(Path("project.db"), logs)
     before = path.read_bytes()
     found = compute(path, method="rloo", column="mine")
-    made = rows_of("project.advantages.jsonl")
-    assert [row["mine"] for row in made] == [1, -1] * 4
-    assert made[5] == {
-        "run_name": "one", "step": 2, "table": "completions", "prompt": "a", "completion": "y", "acc": 0.0, "advantage": 0.0, "mine": -1.0,
-    }  # fmt: skip
+    made = Path("project.advantages.jsonl").read_text().splitlines()
+    assert len(made) == 8
+    assert made[5] == (
+        '{"run_name": "one", "step": 2, "table": "completions", "prompt": "a", "completion": "y", "acc": 0.0, "advantage": 0.0,"mine":-1.0}'
+    )
+    assert [line.partition('"mine":')[2] for line in made] == ["1.0}", "-1.0}"] * 4
     assert found.facts["groups"] == 4
-    assert path.read_bytes() == before and {one.name for one in tmp_path.iterdir()} == {"project.db", "project.advantages.jsonl"}  # fmt: skip
+    assert files().keys() == {"project.db", "project.advantages.jsonl"}
+    assert path.read_bytes() == before
 
 
 def test_the_same_prompts_of_two_runs_are_never_merged() -> None:
-    logs = [(run, 1, completions(1)) for run in ("one", "two")]
-    assert look(trackio(Path("project.db"), logs), column="mine").facts["groups"] == 4
-    traces = [{"_type": "trackio.trace", "messages": [], "metadata": {"uid": 1, "reward": r}} for r in (0, 1)]
-    path = trackio(Path("traces.db"), [(run, 1, {"traces": traces}) for run in ("one", "two")])
-    with pytest.raises(DataError, match="several values of 'run_name'"):
-        look(path)
-    assert look(path, group=["uid", "run_name"], method="rloo").scored.rows[".advantage"].to_list() == [-1, 1] * 2
+    path = trackio(Path("project.db"), [("one", 1, completions(1)), ("two", 1, completions(1))])
+    assert look(path, column="mine").facts["groups"] == 4
+    traces = json.loads("""{"traces": [
+        {"_type": "trackio.trace", "messages": [], "metadata": {"uid": 1, "reward": 0}},
+        {"_type": "trackio.trace", "messages": [], "metadata": {"uid": 1, "reward": 1}}
+    ]}""")
+    path = trackio(Path("traces.db"), [("one", 1, traces), ("two", 1, traces)])
+    assert "several values of 'run_name'" in refused(path)
+    found = look(path, group=["uid", "run_name"], method="rloo")
+    assert found.scored.rows[".advantage"].to_list() == [-1, 1, -1, 1]
 
 
 def test_what_a_writer_has_not_put_into_the_database_yet_is_read_as_well() -> None:
@@ -248,8 +265,13 @@ def test_what_a_writer_has_not_put_into_the_database_yet_is_read_as_well() -> No
         writer.executemany('INSERT INTO "my rows" VALUES (?, ?, ?)', [(0, 0.0, b"\0"), (0, 1.0, b"\1")])
         writer.commit()
         compute(path, method="rloo", output="o.jsonl")
-    assert [row["advantage"] for row in rows_of("o.jsonl")] == [-1, 1]
-    assert [row["raw"] for row in rows_of("o.jsonl")] == ["AA==", "AQ=="]
+    assert (
+        Path("o.jsonl").read_text()
+        == """\
+{"prompt_id": 0, "reward": 0.0, "raw": "AA==","advantage":-1.0}
+{"prompt_id": 0, "reward": 1.0, "raw": "AQ==","advantage":1.0}
+"""
+    )
 
 
 WRITER = """
@@ -272,7 +294,7 @@ os._exit(0)
 def test_rewards_that_were_never_committed_are_not_read(mode: str, name: str) -> None:
     path = Path("rows.sqlite")
     subprocess.run([sys.executable, "-c", WRITER, str(path), mode], check=True)
-    before = {one.name: one.read_bytes() for one in Path().iterdir()}
+    before = files()
     assert len(before) > 1  # what the writer left beside it
     if mode != "WAL":
         assert struct.pack(">d", 7.0)[:2] in before["rows.sqlite"] or b"x" * 500 in before["rows.sqlite"]
@@ -293,8 +315,7 @@ def test_several_tables_are_a_question() -> None:
     with closing(sqlite3.connect(Path("a.db"))) as opened:
         opened.execute("CREATE TABLE a (x)")
         opened.execute("CREATE TABLE b (x)")
-    with pytest.raises(DataError, match="has 2 tables: a, b; export one of them as JSON lines"):
-        look("a.db")
+    assert "has 2 tables: a, b; export one of them as JSON lines" in refused("a.db")
 
 
 # --- files of torch.save --------------------------------------------------------------------------------------------
@@ -329,10 +350,13 @@ def torch_save(
     return path
 
 
-SAMPLES = [
-    {"group_index": k // 2, "index": k, "prompt": "p", "response": "é", "response_length": 3, "reward": float(k % 2), "status": "completed", "tokens": [1, 2], "remove_sample": False}
-    for k in range(6)
-]  # fmt: skip
+SAMPLE_LINES = """\
+{"group_index": 0, "index": 0, "prompt": "p", "response": "é", "response_length": 3, "reward": 0.0, "status": "completed", "tokens": [1, 2], "remove_sample": false}
+{"group_index": 0, "index": 1, "prompt": "p", "response": "é", "response_length": 3, "reward": 1.0, "status": "completed", "tokens": [1, 2], "remove_sample": false}
+{"group_index": 1, "index": 2, "prompt": "p", "response": "é", "response_length": 3, "reward": 0.0, "status": "completed", "tokens": [1, 2], "remove_sample": false}
+{"group_index": 1, "index": 3, "prompt": "p", "response": "é", "response_length": 3, "reward": 1.0, "status": "completed", "tokens": [1, 2], "remove_sample": false}
+"""
+SAMPLES = [json.loads(line) for line in SAMPLE_LINES.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -340,16 +364,17 @@ SAMPLES = [
     [
         {"rollout_id": 7, "samples": SAMPLES, "metadata": {"a": (1, None)}},
         SAMPLES,
-        {"rollout_id": 7, "samples": [SAMPLES[k : k + 2] for k in (0, 2, 4)]},
-        {name: [one[name] for one in SAMPLES] for name in SAMPLES[0]},
+        {"rollout_id": 7, "samples": [SAMPLES[:2], SAMPLES[2:]]},
+        pl.DataFrame(SAMPLES).to_dict(as_series=False),
     ],
 )
 def test_a_dump_of_samples_is_read(content: Any) -> None:
     path = torch_save(Path("rollout_7.pt"), content)
     found = compute(path, method="rloo")
     made = rows_of("rollout_7.advantages.jsonl")
-    assert [row["advantage"] for row in made] == RLOO
-    assert all(one.items() <= row.items() for one, row in zip(SAMPLES, made, strict=True))
+    assert [row.pop("advantage") for row in made] == [-1, 1, -1, 1]
+    for row, sample in zip(made, SAMPLES, strict=True):
+        assert sample.items() <= row.items()
     assert "read as slime samples" in found.narrow.notes[0]
 
 
@@ -382,20 +407,22 @@ REWARDS = np.array([0.0, 1.0] * 3)
 
 
 def test_tensors_are_lists_of_their_numbers() -> None:
-    wide = np.arange(12, dtype=np.int64).reshape(6, 2)
     arrays = {
-        "prompt_id": ("LongStorage", np.repeat(np.arange(3), 2)),
-        "reward": ("FloatStorage", REWARDS.astype(np.float32)),
-        "tokens": ("LongStorage", wide),
-        "mask": ("BoolStorage", wide % 2 == 0),
-        "half": ("HalfStorage", np.array([0.5] * 6, np.float16)),
-        "brain": ("BFloat16Storage", (np.array([1.5] * 6, np.float32).view(np.uint32) >> 16).astype(np.uint16)),
+        "prompt_id": ("LongStorage", np.array([5, 5])),
+        "reward": ("FloatStorage", np.array([0.0, 1.0], np.float32)),
+        "tokens": ("LongStorage", np.array([[1, 2], [3, 4]])),
+        "mask": ("BoolStorage", np.array([[True, False], [False, True]])),
+        "half": ("HalfStorage", np.array([0.5, 2.5], np.float16)),
+        "brain": ("BFloat16Storage", np.array([0x3FC0, 0xBFC0], np.uint16)),
     }
     compute(torch_columns(Path("batch.pt"), arrays), method="rloo", output="o.jsonl")
-    found = pl.DataFrame(rows_of("o.jsonl")).to_dict(as_series=False)
-    assert found["advantage"] == RLOO
-    assert (found["tokens"], found["mask"]) == (wide.tolist(), (wide % 2 == 0).tolist())
-    assert (found["half"], found["brain"]) == ([0.5] * 6, [1.5] * 6)
+    assert (
+        Path("o.jsonl").read_text()
+        == """\
+{"prompt_id": 5, "reward": 0.0, "tokens": [1, 2], "mask": [true, false], "half": 0.5, "brain": 1.5,"advantage":-1.0}
+{"prompt_id": 5, "reward": 1.0, "tokens": [3, 4], "mask": [false, true], "half": 2.5, "brain": -1.5,"advantage":1.0}
+"""
+    )
 
 
 CALLED: list[str] = []
@@ -478,13 +505,11 @@ def test_a_pickle_without_samples_is_one_line(data: bytes) -> None:
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
 def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol: int) -> None:
-    rows = [
-        {
-            "prompt_id": k // 2, "reward": float(k % 2), "text": "]}" * 500, "tokens": [93] * 500,
-            "logs": [[] for _ in range(100)], "pairs": [(k, 93) for _ in range(100)], "calls": [{} for _ in range(100)],
-        }
-        for k in range(6)
-    ]  # fmt: skip
+    row = {
+        "text": "]}" * 500, "tokens": [93] * 500, "logs": [[] for _ in range(100)], "pairs": [(at, 93) for at in range(100)],
+        "calls": [{} for _ in range(100)],
+    }  # fmt: skip
+    rows = [{"prompt_id": k // 2, "reward": float(k % 2), **row} for k in range(6)]
     Path("a.pt").write_bytes(torch_zip(pickle.dumps(rows, protocol)))
     assert look("a.pt", method="rloo").scored.rows[".advantage"].to_list() == RLOO
 
@@ -492,14 +517,12 @@ def test_brackets_in_texts_and_numbers_and_many_small_lists_are_no_bomb(protocol
 @pytest.mark.parametrize(("size", "stride"), [((7,), (1,)), ((10**9,), (0,)), ((6,), (2,)), ((6,), (-1,)), ((3, 3), (1, 1))])  # fmt: skip
 def test_a_tensor_beyond_its_storage_is_refused(size: Any, stride: Any) -> None:
     path = torch_columns(Path("a.pt"), {"reward": ("DoubleStorage", REWARDS)}, size, stride)
-    with pytest.raises(DataError, match="a tensor beyond its storage"):
-        look(path)
+    assert "a tensor beyond its storage" in refused(path)
 
 
 def test_a_member_that_is_compressed_is_refused() -> None:
     Path("a.pt").write_bytes(zipped({"archive/data.pkl": bytes(10_000)}))
-    with pytest.raises(DataError, match=r"archive/data\.pkl is compressed"):
-        look("a.pt")
+    assert "archive/data.pkl is compressed" in refused("a.pt")
 
 
 @pytest.mark.parametrize("kind", ["eval", "pt", "db"])
@@ -512,7 +535,7 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str)
         torch_columns(path, {"prompt_id": ("LongStorage", prompts), "reward": ("DoubleStorage", REWARDS)})
     else:
         trackio(path, [("one", 1, completions(1))])
-    data, random, refused = path.read_bytes(), Random(28), list[str]()  # noqa: S311 - the same bytes each time
+    data, random, messages = path.read_bytes(), Random(28), list[str]()  # noqa: S311 - the same bytes each time
     for _ in range(50):
         changed = bytearray(data)
         changed[random.randrange(len(data))] ^= 1 << random.randrange(8)
@@ -520,5 +543,6 @@ def test_a_container_with_a_wrong_byte_is_read_or_refused_in_one_line(kind: str)
         try:
             look(path, column="mine", group="prompt" if kind == "db" else [])
         except (DataError, UsageError) as error:
-            refused.append(error.message)
-    assert refused and not any("\n" in message for message in refused)
+            messages.append(error.message)
+    assert messages
+    assert "\n" not in "".join(messages)

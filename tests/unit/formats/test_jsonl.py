@@ -178,8 +178,8 @@ def old_fields(draw: st.DrawFn) -> str:
 def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(
     data: bytes,
     names: list[str],
-    replace: bool,
-    take: list[int] | None,  # noqa: FBT001 - drawn
+    replace: bool,  # noqa: FBT001 - drawn
+    take: list[int] | None,
 ) -> None:
     data += b"{}" if data[-1:] in {b"", b"\n"} else b"\n{}"  # on a line of its own
     found = [line for line in io.BytesIO(data.removeprefix(blocks.BOM)) if not lines.is_blank(line)]
