@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import ipc
 
-from tests.support.command import adv, facts_of
+from tests.support.command import adv, facts_of, ran
 
 Table = list[tuple[str, list[Any]]]  # names and values of the columns, in order
 
@@ -69,33 +69,28 @@ def test_a_field_that_is_read_or_replaced_occurs_once_in_an_object(kind: str, na
     write(f"in.{kind}", with_second(name))
     done = adv(f"compute in.{kind} --replace -o out.{kind}")
     where = "in.jsonl:1" if kind == "jsonl" else "in.json row 1"
-    assert (done.status, done.err) == (
-        1,
-        f"error: {where}: {name} is named twice in one object; write each field once\n",
-    )
+    assert done.status == 1
+    assert done.err == f"error: {where}: {name} is named twice in one object; write each field once\n"
     assert not Path(f"out.{kind}").exists()
 
 
 def test_a_replaced_field_that_only_a_late_line_names_twice_is_refused_with_its_line() -> None:
-    lines = [json.dumps({"prompt_id": at // 2, "reward": at % 2, "advantage": 0.5}) for at in range(3000)]
-    lines[2345] = '{"prompt_id": 1172, "advantage": 1, "reward": 1, "advantage": 2}'
-    Path("in.jsonl").write_text("\n".join(lines))
+    plain = '{"prompt_id": 1, "reward": 1, "advantage": 0.5}\n' * 2345
+    Path("in.jsonl").write_text(plain + '{"prompt_id": 1, "advantage": 1, "reward": 1, "advantage": 2}\n' + plain)
     done = adv("compute in.jsonl --replace -o out.jsonl")
-    assert (done.status, done.err) == (
-        1, "error: in.jsonl:2346: advantage is named twice in one object; write each field once\n",
-    )  # fmt: skip
+    assert done.status == 1
+    assert done.err == "error: in.jsonl:2346: advantage is named twice in one object; write each field once\n"
 
 
 @pytest.mark.parametrize("kind", [*TABLES, *TEXT])
 def test_other_columns_may_have_one_name_and_keep_it(kind: str) -> None:
     write(f"in.{kind}", with_second("note"))
     write(f"once.{kind}", PLAIN)
-    twice, once = (
-        facts_of(f"compute {name}.{kind} --column new --facts -o {name}.out.{kind}") for name in ("in", "once")
-    )
-    assert (twice["advantage"], twice["reward"]) == (once["advantage"], once["reward"])
-    done = adv(f"verify in.out.{kind} --against in.{kind}")
-    assert done.status == 0, done.err
+    twice = facts_of(f"compute in.{kind} --column new --facts -o in.out.{kind}")
+    once = facts_of(f"compute once.{kind} --column new --facts -o once.out.{kind}")
+    assert twice["advantage"] == once["advantage"]
+    assert twice["reward"] == once["reward"]
+    ran(f"verify in.out.{kind} --against in.{kind}")
 
 
 @pytest.mark.parametrize("kind", TABLES)

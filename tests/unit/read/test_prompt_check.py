@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -103,6 +104,15 @@ def test_frames_are_checked_as_files_are(made: Callable[[pl.DataFrame], Any]) ->
     assert error.value.hint.startswith(
         "group=prompt makes a group of each prompt; group=task_id,prompt makes one inside"
     )
+
+
+def test_the_last_rows_of_a_file_are_compared_with_the_first() -> None:
+    """Ids that restart in the middle of a file of lines."""
+    with Path("x.jsonl").open("w") as lines:
+        lines.writelines(
+            f'{{"prompt_id": {at % 5000}, "prompt": "prompt {at}", "reward": 1}}\n' * 4 for at in range(10_000)
+        )
+    assert re.search(r"prompt differs inside (\d\d+) of \1 groups that were compared", refused("x.jsonl"))
 
 
 ONE = '{"prompt_id": 0, "step": 0, "prompt": "say 0", "reward": 0}\n'
