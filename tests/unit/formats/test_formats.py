@@ -53,16 +53,22 @@ def scanned(known: Any, data: bytes | str, name: str, kind: Any = "number") -> l
 
 
 @pytest.mark.parametrize(
-    ("value", "number"),
+    ("values", "number"),
     [
-        (1, 1.0), (True, 1.0), (0.5, 0.5), (None, None), ("", None), ("  ", None), (" 1e3 ", 1000.0),
-        ("True", 1.0), ([1], 1.0), ("7/8", 0.875),
-        ("false", 0.0), ("-inf", -math.inf), ("Infinity", math.inf), (10**30, 1e30),
-        (10**400, math.inf), ("+.5", 0.5),
+        ('[1, 1.0, true, "True", [1]]', 1.0),
+        ('[null, "", "  "]', None),
+        ('[" 1e3 "]', 1000.0),
+        ('["7/8"]', 0.875),
+        ('["false"]', 0.0),
+        ('[0.5, "+.5"]', 0.5),
+        ('["-inf"]', -math.inf),
+        ('["Infinity", 1%s]' % ("0" * 400), math.inf),
+        ("[1000000000000000000000000000000]", 1e30),
     ],
 )  # fmt: skip
-def test_a_number_is_read_from_whatever_writes_one(value: object, number: float | None) -> None:
-    assert cells.as_number(value) == number
+def test_a_number_is_read_from_whatever_writes_one(values: str, number: float | None) -> None:
+    for value in json.loads(values):
+        assert cells.as_number(value) == number
 
 
 @pytest.mark.parametrize("value", ["good", "1_000", "0x10", "1,5", "\u0661", [1, 2], [], {"a": 1}, b"1", "7/0", "7/-8"])
@@ -93,19 +99,30 @@ def test_columns_of_text_are_read_as_their_values_are(texts: list[str | None]) -
 
 
 @pytest.mark.parametrize(
-    ("values", "dtypes"),
+    "dtype",
     [
-        ([1, 0, None], [pl.Int8, pl.Int64, pl.Int128, pl.UInt8, pl.UInt64, pl.UInt128, pl.Float32, pl.Decimal(10, 2)]),
-        ([True, False, None], [pl.Boolean]),
-        (["1", "0", None], [pl.String, pl.Categorical]),
-        (["True", "False", ""], [pl.Enum(["True", "False", ""])]),
+        pl.Int8,
+        pl.Int64,
+        pl.Int128,
+        pl.UInt8,
+        pl.UInt64,
+        pl.UInt128,
+        pl.Float32,
+        pl.Decimal(10, 2),
+        pl.Boolean,
+        pl.String,
     ],
 )
-def test_numbers_of_any_dtype_become_floats(values: list[Any], dtypes: list[Any]) -> None:
-    for dtype in dtypes:
-        found = cells.typed(Field("r", "number"), pl.Series(values, dtype=dtype), str)
-        assert found.dtype == pl.Float64
-        assert found.to_list() == [1.0, 0.0, None]
+def test_numbers_of_any_dtype_become_floats(dtype: Any) -> None:
+    found = cells.typed(Field("r", "number"), pl.Series([1, 0, None]).cast(dtype), str)
+    assert found.dtype == pl.Float64
+    assert found.to_list() == [1.0, 0.0, None]
+
+
+@pytest.mark.parametrize("dtype", [pl.Categorical, pl.Enum(["True", "False", ""])])
+def test_words_of_any_dtype_become_floats(dtype: Any) -> None:
+    found = cells.typed(Field("r", "number"), pl.Series(["True", "False", ""], dtype=dtype), str)
+    assert found.to_list() == [1.0, 0.0, None]
 
 
 @pytest.mark.parametrize(
@@ -125,31 +142,31 @@ def test_a_plain_number_is_a_list_of_one(series: pl.Series, lists: str) -> None:
     assert repr(found.to_list()) == lists
 
 
-def test_keys_that_are_not_equal_never_share_a_text() -> None:
-    values = [1, "1", 1.5, "1.0", True, "true", [1], ["1"], "[1]", {"b": 1, "a": 2}]
-    keys = cells.key_series("k", values)
-    assert keys.n_unique() == len(values)
-    assert cells.key_series("k", [1.0, *values])[0] == keys[0]
-    assert cells.key_series("k", [{"a": 2, "b": 1}])[0] == keys[-1]
-
-
 @pytest.mark.parametrize(
     ("values", "dtype"),
     [
-        (["a", None], pl.String), ([1, None], pl.Int64), ([True], pl.Boolean), ([None], pl.String),
-        ([1, "1"], cells.JSON_TEXT), ([0.5], cells.JSON_TEXT), ([10**30], cells.JSON_TEXT),
-        (["\ud800"], cells.JSON_TEXT),
+        ('["a", null]', pl.String),
+        ("[1, null]", pl.Int64),
+        ("[true]", pl.Boolean),
+        ("[null]", pl.String),
+        ('[1, "1"]', cells.JSON_TEXT),
+        ("[0.5]", cells.JSON_TEXT),
+        ("[10000000000000000000]", cells.JSON_TEXT),
+        (r'["\ud800"]', cells.JSON_TEXT),
     ],
-)  # fmt: skip
-def test_keys_of_one_type_keep_it(values: list[Any], dtype: pl.DataType) -> None:
-    assert cells.key_series("k", values).dtype == dtype
+)
+def test_keys_of_one_type_keep_it(values: str, dtype: pl.DataType) -> None:
+    assert cells.key_series("k", json.loads(values)).dtype == dtype
 
 
-def test_typed_and_mixed_keys_have_the_same_canonical_text() -> None:
-    for values in (["a", 'q"\\\n\x01é', "1", None], [1, -5, None], [True, None]):
-        texts = cells.canonical(cells.key_series("k", values)).to_list()
-        mixed = cells.canonical(cells.key_series("k", [*values, {}])).to_list()
-        assert texts == mixed[:-1]
+@pytest.mark.parametrize("keys", [["a", 'q"\\\n\x01é', "1", None], [1, -5, None], [True, None]])
+def test_typed_and_mixed_keys_have_the_same_canonical_text(keys: list[Any]) -> None:
+    texts = cells.canonical(cells.key_series("k", keys)).to_list()
+    *mixed, _ = cells.canonical(cells.key_series("k", [*keys, {}]))
+    assert texts == mixed
+
+
+def test_the_fields_of_a_key_have_an_order() -> None:
     assert cells.canonical(pl.Series([[{"b": 1, "a": "x"}]])).to_list() == ['[{"a":"x","b":1}]']
     assert cells.canonical(pl.Series(["a"], dtype=pl.Categorical)).to_list() == ['"a"']
 

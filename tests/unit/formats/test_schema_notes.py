@@ -14,6 +14,13 @@ from grpo_cli.formats.registry import FORMATS
 from tests.support.weaving import NOTE, inserting, woven_with_notes
 
 SPARK = "org.apache.spark.sql.parquet.row.metadata"
+SPARK_NOTE = """{"type": "struct", "fields": [
+    {"name": "k", "type": "long", "nullable": true, "metadata": {}},
+    {"name": "r", "type": "double", "nullable": true, "metadata": {}}
+]}"""
+HUGGINGFACE_NOTE = """{"info": {"x": 1, "features": {
+    "k": {"dtype": "int64", "_type": "Value"}, "r": {"dtype": "int64", "_type": "Value"}
+}}}"""
 
 
 def woven(data: bytes, **added: list[Any]) -> tuple[bytes, list[str]]:
@@ -28,10 +35,6 @@ def parquet_of(table: pa.Table, notes: dict[str, str], **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def spark_fields(**types: str) -> list[Any]:
-    return [{"name": name, "type": dtype, "nullable": True, "metadata": {}} for name, dtype in types.items()]
-
-
 def described(notes: dict[str, str]) -> tuple[Any, list[str]]:
     data = parquet_of(pa.table({"k": [1, 2], "r": [0.5, 1.0]}), notes, store_schema=False)
     out, told_of = woven(data, advantage=[0.5, 1.5], status=["a", "b"], n=[1, 2], t=[[0.5], [0.0, 1.5]])
@@ -40,25 +43,28 @@ def described(notes: dict[str, str]) -> tuple[Any, list[str]]:
 
 
 def test_other_tools_schemas_gain_the_columns() -> None:
-    fields = spark_fields(k="long", r="double")
-    avro = json.dumps({"type": "record", "name": "t", "fields": fields})
-    value = {"dtype": "int64", "_type": "Value"}
+    avro = '{"type": "record", "name": "t", "fields": []}'
     found, left = described({
-        SPARK: json.dumps({"type": "struct", "fields": fields}), "parquet.avro.schema": avro, "avro.schema": avro,
-        "huggingface": json.dumps({"info": {"features": {"k": value, "r": value}, "x": 1}}), "mine": "{}",
+        SPARK: SPARK_NOTE, "parquet.avro.schema": avro, "avro.schema": avro, "huggingface": HUGGINGFACE_NOTE, "mine": "{}",
     })  # fmt: skip
     unknown = "is left without the new column: its format is unknown"
     assert left == [f"in: the metadata entry {key!r} {unknown}" for key in ("parquet.avro.schema", "avro.schema")]
+    assert found["avro.schema"] == found["parquet.avro.schema"] == avro
     spark = json.loads(found[SPARK])["fields"]
-    array: Any = {"type": "array", "elementType": "double", "containsNull": True}
-    assert spark == fields + spark_fields(advantage="double", status="string", n="long", t=array)
-    for key in ("avro.schema", "parquet.avro.schema"):
-        assert found[key] == avro
-    info = json.loads(found["huggingface"])["info"]
-    assert list(info["features"]) == ["k", "r", "advantage", "status", "n", "t"]
-    assert info["features"]["status"] == {"dtype": "string", "_type": "Value"} and info["x"] == 1
-    number = {"dtype": "float64", "_type": "Value"}
-    assert info["features"]["t"] == {"feature": number, "_type": "Sequence"}
+    assert spark[:2] == json.loads(SPARK_NOTE)["fields"]
+    assert spark[2:] == json.loads("""[
+        {"name": "advantage", "type": "double", "nullable": true, "metadata": {}},
+        {"name": "status", "type": "string", "nullable": true, "metadata": {}},
+        {"name": "n", "type": "long", "nullable": true, "metadata": {}},
+        {"name": "t", "type": {"type": "array", "elementType": "double", "containsNull": true}, "nullable": true, "metadata": {}}
+    ]""")
+    assert json.loads(found["huggingface"]) == json.loads("""{"info": {"x": 1, "features": {
+        "k": {"dtype": "int64", "_type": "Value"}, "r": {"dtype": "int64", "_type": "Value"},
+        "advantage": {"dtype": "float64", "_type": "Value"}, "status": {"dtype": "string", "_type": "Value"},
+        "n": {"dtype": "int64", "_type": "Value"},
+        "t": {"feature": {"dtype": "float64", "_type": "Value"}, "_type": "Sequence"}
+    }}}""")
+    assert [*json.loads(found["huggingface"])["info"]["features"]] == ["k", "r", "advantage", "status", "n", "t"]
     assert found["mine"] == "{}"
 
 
@@ -82,16 +88,13 @@ def test_our_own_entry_is_replaced_and_not_doubled() -> None:
 
 
 def test_a_replaced_column_gets_a_new_description_in_its_place() -> None:
-    value = {"dtype": "int64", "_type": "Value"}
-    notes = {
-        SPARK: json.dumps({"type": "struct", "fields": spark_fields(k="long", r="long")}),
-        "huggingface": json.dumps({"info": {"features": {"k": value, "r": value}}}),
-    }
+    notes = {SPARK: SPARK_NOTE.replace("double", "long"), "huggingface": HUGGINGFACE_NOTE}
     table = pa.table({"k": [1, 2], "r": [1, 2]}, metadata={"pandas": '{"columns":[{"field_name":"k"}]}'})
     out, _ = woven(parquet_of(table, notes), k=[0.5, 1.5])
     found = pq.read_metadata(io.BytesIO(out)).metadata
     assert [field["type"] for field in json.loads(found[SPARK.encode()])["fields"]] == ["double", "long"]
     features = json.loads(found[b"huggingface"])["info"]["features"]
     assert [(name, feature["dtype"]) for name, feature in features.items()] == [("k", "float64"), ("r", "int64")]
-    assert [column["pandas_type"] for column in json.loads(found[b"pandas"])["columns"]] == ["float64"]
+    (column,) = json.loads(found[b"pandas"])["columns"]
+    assert column["pandas_type"] == "float64"
     assert pq.read_schema(io.BytesIO(out)).types == [pa.float64(), pa.int64()]
