@@ -80,8 +80,10 @@ def test_a_step_outside_of_its_trial_is_not_read(climbing: str, job: Path) -> No
     steps = [{"step_name": climbing.format(job.parent)}]
     result.write_text(json.dumps(json.loads(result.read_bytes()) | {"step_results": steps}))
     done = exported(job)
-    assert (done.status, (job.parent / "out.jsonl").exists()) == (1, False)
-    assert "error: job/trial-1/steps: names " in done.err and "which is not inside of it" in done.err
+    assert done.status == 1
+    assert not (job.parent / "out.jsonl").exists()
+    assert "error: job/trial-1/steps: names " in done.err
+    assert "which is not inside of it" in done.err
 
 
 def pipe(path: Path) -> None:
@@ -110,7 +112,8 @@ def test_what_is_no_file_of_a_trial_is_named_or_left_out(kind: Callable[[Path], 
     if name == "result.json" and kind is not private:  # as of a trial that is still running
         assert (done.status, len(rows_of(job.parent / "out.jsonl"))) == (0, 1), done
     else:
-        assert (done.status, (job.parent / "out.jsonl").exists()) == (1, False)
+        assert done.status == 1
+        assert not (job.parent / "out.jsonl").exists()
         assert f"trial-1/{name}: {SAID[kind.__name__]}" in done.err
 
 
@@ -209,7 +212,8 @@ def test_a_journal_that_names_a_file_deletes_nothing(database: Path) -> None:
     victim.write_text("precious")
     naming(database, victim)
     done = adv("inspect", "x.db", cwd=database.parent)
-    assert (done.status, victim.read_text()) == (1, "precious")
+    assert done.status == 1
+    assert victim.read_text() == "precious"
     assert "x.db: a transaction is open or was interrupted: " in done.err
     naming(database, victim, first=bytes(8))  # as one that is complete is left with journal_mode=PERSIST
     assert adv("inspect", "x.db", cwd=database.parent).status == 0

@@ -140,6 +140,8 @@ def test_a_step_that_begins_late_costs_no_more_than_the_block_where_it_begins() 
         height += rows.height
         exact += [piece for piece in pieces if piece.why]
         reader = reader.without(frozenset().union(*(piece.late for piece in pieces)))
-    assert ([set(piece.late) for piece in exact], height) == ([{"step"}], 1000)
+    assert [set(piece.late) for piece in exact] == [{"step"}]
+    assert height == 1000
     scan = replace(LINES, block_size=1000).scan(source, FIELDS, ["step"])
-    assert (set(scan.late_names), scan.frame.height) == ({"step"}, 1000)
+    assert set(scan.late_names) == {"step"}
+    assert scan.frame.height == 1000

@@ -119,7 +119,8 @@ def check(data: bytes, rows: int, folder: Path) -> bytes:
         assert group.total_byte_size == before_it.total_byte_size + chunk.total_uncompressed_size
         if group.num_rows:
             here = values(rows)[at : at + group.num_rows]
-            assert (chunk.statistics.min, chunk.statistics.max) == (min(here), max(here))
+            assert chunk.statistics.min == min(here)
+            assert chunk.statistics.max == max(here)
         at += group.num_rows
     assert new.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
     assert is_spliced(data, out, "advantage")
@@ -165,7 +166,8 @@ def test_files_by_pandas(index: Any, tmp_path: Path) -> None:
     pd.DataFrame({"k": [1, 2, 3], "t": pd.Categorical(["a", "b", "a"])}, index=index).to_parquet(sink)
     out = check(sink.getvalue(), 3, tmp_path)
     described = json.loads(metadata(out).metadata[b"pandas"])["columns"][-1]
-    assert (described["name"], described["pandas_type"]) == ("advantage", "float64")
+    assert described["name"] == "advantage"
+    assert described["pandas_type"] == "float64"
 
 
 def test_files_by_duckdb(tmp_path: Path) -> None:

@@ -215,7 +215,8 @@ def test_a_list_of_rewards_beside_one_response_is_refused_unless_the_key_is_name
     ):
         look(path)
     facts = look(path, group=["@parent"]).facts
-    assert (facts["groups"], facts["rows"]) == (2, 6)
+    assert facts["groups"] == 2
+    assert facts["rows"] == 6
     assert "one response" in " ".join(facts["notes"])
 
 
@@ -331,7 +332,8 @@ def test_lists_of_one_reward_stay_rows_of_their_own() -> None:
 def test_a_key_that_is_named_joins_the_lists_of_records() -> None:
     Path("a.jsonl").write_text('{"id": "a", "score": [1, 0]}\n{"id": "a", "score": [1, 0]}\n')
     facts = look("a.jsonl", group=["id"]).facts
-    assert (facts["groups"], facts["rows"]) == (1, 4)
+    assert facts["groups"] == 1
+    assert facts["rows"] == 4
 
 
 def test_a_list_with_a_text_is_refused_with_its_row() -> None:

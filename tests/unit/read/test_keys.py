@@ -172,7 +172,9 @@ def test_runs_of_a_composite_key_are_not_confused_where_the_words_are_the_same()
     Path("now.csv").write_text('x,y,reward\na,"b, c",0\na,"b, c",1\np,q,0\np,q,1\n')
     Path("before.csv").write_text('x,y,reward\n"a, b",c,0\n"a, b",c,1\np,q,0\np,q,1\n')
     found = change(inspected("now.csv", group=("x", "y")), inspected("before.csv", group=("x", "y")))
-    assert (found.prompts, found.only_here, found.only_base) == (1, 1, 1)
+    assert found.prompts == 1
+    assert found.only_here == 1
+    assert found.only_base == 1
 
 
 def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
@@ -181,7 +183,9 @@ def test_a_run_in_csv_has_the_prompts_of_one_in_json() -> None:
     now = Path("now.csv")
     now.write_text("key,reward\n1,1\n1,1\n3,0\n3,1\n")
     found = change(inspected(now, group=("key",)), inspected(before, group=("key",)))
-    assert (found.prompts, found.only_here, found.only_base) == (1, 1, 1)
+    assert found.prompts == 1
+    assert found.only_here == 1
+    assert found.only_base == 1
 
 
 # --- CSV -----------------------------------------------------------------------------------------------------

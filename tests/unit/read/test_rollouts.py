@@ -82,7 +82,9 @@ def test_a_method_counts_each_rollout_of_a_known_tool_once(name: str, tmp_path: 
     found = look(fan_out.path)
     assert found.scored.frame[".advantage"].to_list() == pytest.approx(once(fan_out), abs=1e-12)
     facts = found.facts
-    assert (facts["rollouts"], facts["rows"], facts["unit"]) == (GROUPS * ROLLOUTS, ROWS, "rollout")
+    assert facts["rollouts"] == GROUPS * ROLLOUTS
+    assert facts["rows"] == ROWS
+    assert facts["unit"] == "rollout"
     assert facts["group_sizes"]["counts"] == {str(ROLLOUTS): GROUPS}
     assert any(note.endswith(": 24 rollouts in 34 rows") for note in facts["notes"])
     assert facts["warnings"] == []
@@ -96,7 +98,8 @@ def test_a_preset_whose_tool_counts_rows_keeps_its_numbers_and_says_so(name: str
     (warning,) = found.facts["warnings"]
     assert "24 rollouts in 34 rows" in warning
     assert "counts every row: --rollout-reward last counts each rollout once" in warning
-    assert (found.facts["rollouts"], found.facts["unit"]) == (24, "row")
+    assert found.facts["rollouts"] == 24
+    assert found.facts["unit"] == "row"
     assert advantages(fan_out, preset="slime-grpo", rollout_reward="last") == pytest.approx(once(fan_out), abs=1e-12)
 
 
@@ -143,7 +146,9 @@ def test_a_training_step_that_older_dumps_give_every_sample_is_no_rollout(steps:
         samples = [slime_sample(row, step) for row in parts() if row.part == 0]
         write(f"{step}.jsonl", samples)
     facts = inspected(tmp_path, group_within="file").facts
-    assert (facts.rows, facts.rollouts, facts.groups) == (24 * len(steps), 24 * len(steps), 6 * len(steps))
+    assert facts.rows == 24 * len(steps)
+    assert facts.rollouts == 24 * len(steps)
+    assert facts.groups == 6 * len(steps)
     assert not facts.warnings
 
 
@@ -326,7 +331,9 @@ def test_numbers_that_do_not_rise_from_one_start_are_no_turns(column: str, numbe
 
 def test_inspect_shows_rollouts_and_not_rows(tmp_path: Path) -> None:
     found = inspected(slime_compact(tmp_path).path).facts
-    assert (found.rollouts, found.rows, found.unit) == (24, 34, "rollout")
+    assert found.rollouts == 24
+    assert found.rows == 34
+    assert found.unit == "rollout"
     assert found.group_sizes.counts == {"4": 6}
     assert found.reward.count == 24
     alone = {row.index: row.reward for row in slime_compact(tmp_path).rows}
@@ -337,7 +344,9 @@ def test_select_keeps_whole_rollouts(tmp_path: Path) -> None:
     path = slime_compact(tmp_path).path
     facts = selected(path, per_group=2, output="kept.jsonl")
     kept = rows_of("kept.jsonl")
-    assert (facts["rollouts"], facts["kept_rollouts"], facts["kept_rows"]) == (24, 12, len(kept))
+    assert facts["rollouts"] == 24
+    assert facts["kept_rollouts"] == 12
+    assert facts["kept_rows"] == len(kept)
     whole = rows_of(path)
     indices = {row["index"] for row in kept}
     assert kept == [row for row in whole if row["index"] in indices]
@@ -421,7 +430,8 @@ def test_an_audit_names_a_log_that_counts_every_fragment(tmp_path: Path) -> None
     facts = logged(tmp_path, preset="slime-grpo")
     assert facts["match"]["preset_names"][0] == "slime-grpo"
     (cause,) = facts["causes"]
-    assert (cause["cause"], cause["groups"]) == ("counted per fragment", 4)
+    assert cause["cause"] == "counted per fragment"
+    assert cause["groups"] == 4
 
 
 def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path: Path) -> None:
@@ -433,7 +443,8 @@ def test_groups_that_count_fragments_are_named_among_others_that_do_not(tmp_path
     path = write("mixed.jsonl", mixed)
     facts = document(audit(Audit(inputs=[str(path)], binding=Binding(group=("group_index",)))))
     (cause,) = facts["causes"]
-    assert (cause["cause"], cause["groups"]) == ("counted per fragment", 1)
+    assert cause["cause"] == "counted per fragment"
+    assert cause["groups"] == 1
 
 
 # --- turns in the order of their numbers ------------------------------------------------------------------------
