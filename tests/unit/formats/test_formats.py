@@ -429,10 +429,7 @@ def test_parquet_keeps_every_column_its_schema_and_its_row_groups() -> None:
     table = nested_table()
     out = woven(PARQUET, parquet_of(table), adding([0.5, None, math.nan, 1.0, 2.0], s2=list("abcde")))
     file = pq.ParquetFile(io.BytesIO(out))
-    old = file.read(columns=table.column_names).select(table.column_names)
-    assert old.equals(table, check_metadata=False)
-    for at, field in enumerate(table.schema):
-        assert file.schema_arrow.field(at).equals(field, check_metadata=False)
+    assert file.read().drop_columns(["advantage", "s2"]).equals(table, check_metadata=False)
     assert file.schema_arrow.field("k").metadata[b"note"] == b"key"
     assert file.schema_arrow.metadata == {b"pandas": b"{}", b"mine": b"kept", b"grpo_adv": NOTE["grpo_adv"].encode()}
     groups = file.metadata.to_dict()["row_groups"]
