@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from typing import Any
 from unittest import mock
@@ -47,10 +46,20 @@ def woven(old: bytes, rows: int) -> bytes:
 
 
 rows = st.lists(
-    st.fixed_dictionaries(
-        {"k": st.sampled_from(["a", "é", '"advantage":1'])}, optional={"x": st.integers(), "y": st.just({"z": []})}
-    ).map(json.dumps)
-    | st.sampled_from(["", "{}", '{"advantage":1}', '{"x":{"advantage":2}}', '{"k":"\udce9"}', '{"k":"é"}']),
+    st.sampled_from(
+        [
+            '{"k":"a"}',
+            r'{"k": "\u00e9", "x": 5}',
+            r'{"k": "\"advantage\":1", "y": {"z": []}}',
+            '{"k": "a", "x": -77777, "y": {"z": []}}',
+            "",
+            "{}",
+            '{"advantage":1}',
+            '{"x":{"advantage":2}}',
+            '{"k":"\udce9"}',
+            '{"k":"é"}',
+        ]
+    ),
     min_size=1,
     max_size=12,
 )
@@ -77,20 +86,17 @@ def test_blocks_are_judged_as_their_lines_are(
         assert verdict(bytes(new), old, size) == by_lines(bytes(new), old, size)
 
 
-@pytest.mark.parametrize("more", [b"", b"\n", b'{"k":1}\n', b"\n\n"])
+@pytest.mark.parametrize("more", [b"\n", b'{"k":1}\n', b"\n\n"])
 def test_more_lines_than_the_other_file_has_are_reported(more: bytes) -> None:
     old = b'{"k":1}\n' * 3000
     new = woven(old, 3000)
-    message = f"{'old' if not more else 'new'}:3001: a line that the other file does not have"
-    if more:
-        assert verdict(new + more, old) == message
-        assert verdict(new, old + more) == message.replace("new", "old")
-    else:
-        assert verdict(new, old) is None
+    assert verdict(new, old) is None
+    assert verdict(new + more, old) == "new:3001: a line that the other file does not have"
+    assert verdict(new, old + more) == "old:3001: a line that the other file does not have"
 
 
 def test_woven_lines_are_compared_without_looking_at_single_lines() -> None:
-    old = b"".join(b'{"k":"%d","t":"%s"}\n' % (at, b"x" * (at % 90)) for at in range(3000))
+    old = b'{"k":"a","t":"xxxxxxxxxxxxxxxxxxxxxxx"}\n{"k":"bbb"}\n' * 1500
     new = woven(old, 3000)
     with mock.patch.object(verify, "_records") as by_line:
         assert verdict(new, old, 10_000) is None

@@ -260,9 +260,9 @@ def test_filters_that_use_statistics_and_indexes_find_the_same_rows() -> None:
 
 
 def test_columns_with_odd_names_and_of_nested_types() -> None:
-    more: Any = {
-        "a.b": ["x", "y"], "é\n": [1, 2], "list": [[1.0], [None, 2.0]], "struct": [{"x": 1, "y": ["a"]}] * 2,
-    }  # fmt: skip
+    more = json.loads(
+        r'{"a.b": ["x", "y"], "é\n": [1, 2], "list": [[1.0], [null, 2.0]], "struct": [{"x": 1, "y": ["a"]}, null]}'
+    )
     data = wrote(pa.table({"a": [{"b": 1}, {"b": 2}], "a.c": [1, 2]}), row_group_size=1)
     out, notes = woven(data, adding(2, **more))
     assert notes == []
