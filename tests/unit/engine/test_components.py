@@ -49,29 +49,29 @@ def test_rows_with_the_same_components_in_another_order_have_zero_variance() -> 
     assert found.rows[".advantage"].to_list() == [0.0] * 4
 
 
-@given(
-    rows=st.lists(st.tuples(*[st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])] * 4), min_size=2, max_size=6),
-    weights=st.tuples(*[st.sampled_from([1.0, 0.5, 0.1, -0.3])] * 4),
-    order=st.permutations(range(4)),
-)
+COMPONENT = st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])
+WEIGHT = st.sampled_from([1.0, 0.5, 0.1, -0.3])
+ROWS, WEIGHTS = st.lists(st.tuples(*[COMPONENT] * 4), min_size=1, max_size=6), st.tuples(*[WEIGHT] * 4)
+
+
+@given(rows=ROWS, weights=WEIGHTS, order=st.permutations(range(4)))
 def test_advantages_do_not_depend_on_the_order_of_components(
     rows: list[tuple[float | None, ...]], weights: tuple[float, ...], order: list[int]
 ) -> None:
     def advantages(order: list[int]) -> list[float | None]:
-        ordered = [tuple(row[k] for k in order) for row in (weights, *rows)]
-        plan = Plan.of({"rewards.combine": "normalize", "rewards.weights": ordered[0], "rewards.missing": "exclude"})
-        return score(plan, table(ordered[1:])).rows[".advantage"].to_list()
+        ordered, *those = [tuple(row[k] for k in order) for row in (weights, *rows)]
+        plan = Plan.of({"rewards.combine": "normalize", "rewards.weights": ordered, "rewards.missing": "exclude"})
+        return score(plan, table(those)).rows[".advantage"].to_list()
 
     assert advantages(order) == advantages([0, 1, 2, 3])
 
 
-@given(
-    rows=st.lists(st.tuples(*[st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])] * 4), min_size=1, max_size=6),
-    weights=st.tuples(*[st.sampled_from([1.0, 0.5, 0.1, -0.3])] * 4),
-)
+@given(rows=ROWS, weights=WEIGHTS)
 def test_the_reward_is_the_exact_sum_of_the_weighted_components(
     rows: list[tuple[float | None, ...]], weights: tuple[float, ...]
 ) -> None:
     plan = Plan.of({"rewards.weights": weights, "rewards.missing": "exclude"})
-    known = [[w * x for w, x in zip(weights, row, strict=True) if x is not None] for row in rows]
-    assert score(plan, table(rows)).rows[".reward"].to_list() == [math.fsum(row) if row else None for row in known]
+    found = score(plan, table(rows)).rows[".reward"]
+    for row, reward in zip(rows, found, strict=True):
+        known = [weight * x for weight, x in zip(weights, row, strict=True) if x is not None]
+        assert reward == (math.fsum(known) if known else None)
