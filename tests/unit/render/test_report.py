@@ -50,11 +50,7 @@ def rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
-    return report_of(tmp_path_factory.mktemp("report"))
-
-
-def report_of(folder: Path) -> Inspection:
-    return inspected(write(folder / "a.jsonl", rows()), by_steps=True)
+    return inspected(write(tmp_path_factory.mktemp("report") / "a.jsonl", rows()), by_steps=True)
 
 
 def beside(now: Inspection, before: Inspection) -> Inspection:
@@ -67,35 +63,43 @@ def drawn(found: Inspection) -> dict[str, Figure]:
     return {one.name: one for one in figures(found)}
 
 
-def counts(figure: Figure, by: str) -> Counter[Any]:
-    found = Counter[Any]()
-    for line in figure.lines:
-        found[line[by]] += line["count"]
-    return found
+def logged(path: Path, steps: str, length: int = 0) -> Path:
+    """A log: a line is a step, a word a group, a digit the reward of a row."""
+    rows = [
+        {"prompt_id": f"{step} {group}", "step": step, "reward": int(digit), "length": length}
+        for step, line in enumerate(steps.splitlines())
+        for group, word in enumerate(line.split())
+        for digit in word
+    ]
+    return write(path, rows)
+
+
+def drawn_of(path: Path, **options: Any) -> dict[str, Figure]:
+    return drawn(inspected(path, **options))
 
 
 # --- numbers -----------------------------------------------------------------------------------------------
 
 
-def outcome(rewards: list[int | None]) -> str:
-    known = [reward for reward in rewards if reward is not None]
-    return OUTCOMES[0] if len(set(known)) > 1 else OUTCOMES[1] if known[0] else OUTCOMES[2]
-
-
 def test_rewards_are_counted_by_the_outcome_of_their_group(found: Inspection) -> None:
-    groups: dict[str, list[int | None]] = {}
-    for row in rows():
-        groups.setdefault(row["prompt_id"], []).append(row["reward"])
-    wanted = Counter((r, outcome(rewards)) for rewards in groups.values() for r in rewards if r is not None)
-    facts = {(line["value"], line["kind"]): line["count"] for line in drawn(found)["rewards"].lines}
-    assert facts == dict(wanted)
+    differ, always, never, *_ = OUTCOMES
+    lines = drawn(found)["rewards"].lines
+    facts = {(line["value"], line["kind"]): line["count"] for line in lines}
+    assert facts == {(0, differ): 9, (1, differ): 10, (1, always): 12, (0, never): 16}
 
 
 def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved(tmp_path: Path) -> None:
     rewards = [0.1 + 0.2 - 0.3, 0.0, 1 - 2**-53, 1.0, 0.5]
-    data = [{"prompt_id": at, "step": 1 + at // 4, "reward": r} for at, r in enumerate(rewards) for _ in range(2)]
-    found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
-    assert counts(drawn(found)["rewards"], "kind") == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
+    twice = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    table = pl.DataFrame(
+        {"prompt_id": twice, "step": [at // 4 for at in twice], "reward": [rewards[at] for at in twice]}
+    )
+    table.write_parquet(tmp_path / "a.parquet")
+    found = inspected(tmp_path / "a.parquet", by_steps=True)
+    counts = Counter[str]()
+    for line in drawn(found)["rewards"].lines:
+        counts[line["kind"]] += line["count"]
+    assert counts == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
     split = found.facts.zero_variance
     assert (split.all_best, split.all_worst, split.other) == (2, 2, 1)
     assert found.facts.by is not None
@@ -105,52 +109,54 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
 def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_path: Path) -> None:
     assert "sizes" not in drawn(found)
     assert drawn(found)["rewards"].caption.endswith("Every group has 4 rows.")
-    data = [{"prompt_id": size, "reward": i % 2} for size in (2, 3, 3.5) for i in range(int(size))]
-    lines = drawn(inspected(write(tmp_path / "a.jsonl", data)))["sizes"].lines
+    lines = drawn_of(logged(tmp_path / "a.jsonl", "01 010 010"))["sizes"].lines
     assert [(line["value"], line["count"]) for line in lines] == [(2, 1), (3, 2)]
 
 
 def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
     """Graded or missing rewards give other rates than k/n: then the sizes of groups were said to differ."""
     data = [{"prompt_id": at // 4, "right": at % 2, "form": (at % 3) / 2} for at in range(48)]
-    found = inspected(write(tmp_path / "a.jsonl", data), reward=["right", "form=0.2"])
-    page = page_of(found)
-    assert "Every group has 4 rows." in page and "izes differ" not in page
+    page = page_of(inspected(write(tmp_path / "a.jsonl", data), reward=["right", "form=0.2"]))
+    assert "Every group has 4 rows." in page
+    assert "izes differ" not in page
     assert "<li>reward = right + 0.2 form</li>" in page
 
 
 def test_the_captions_of_a_long_run_have_the_numbers_of_its_verdict(tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": step, "step": step, "reward": (step * 7 + k) % 100 / 100 + step / 100}
-        for step in range(450)
-        for k in range(2)
-    ]
-    found = inspected(write(tmp_path / "long.jsonl", rows), by="step")
+    step = np.arange(900) // 2
+    reward = (step * 7 + np.arange(900) % 2) % 100 / 100 + step / 100
+    pl.DataFrame({"prompt_id": step, "step": step, "reward": reward}).write_parquet(tmp_path / "long.parquet")
+    found = inspected(tmp_path / "long.parquet", by="step")
     (course,) = re.findall(r"the mean reward (goes from [\d.]+ to [\d.]+)", found.facts.verdicts[0])
     assert drawn(found)["mean_reward"].caption.startswith(f"The mean reward {course}.")
 
 
 def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column(tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": k, "env": "ab"[k % 2], "step": k // 4, "reward": k % 3 * sample}
-        for k in range(40)
-        for sample in range(2)
-    ]
-    path = write(tmp_path / "run.jsonl", rows)
-    figures_of = drawn(inspected(path, by="env"))
+    at = np.arange(80)
+    columns = {"prompt_id": at // 2, "env": [*"aabb"] * 20, "step": at // 8, "reward": at // 2 % 3 * (at % 2)}
+    pl.DataFrame(columns).write_parquet(tmp_path / "run.parquet")
+    figures_of = drawn_of(tmp_path / "run.parquet", by="env")
     over = [name for name, figure in figures_of.items() if figure.x == "step"]
-    assert [*figures_of][: len(over)] == over and "mean_reward_steps" in over
+    assert [*figures_of][: len(over)] == over
+    assert "mean_reward_steps" in over
     assert figures_of["mean_reward"].kind == "bars"
-    alone = drawn(inspected(path, by="step"))
+    alone = drawn_of(tmp_path / "run.parquet", by="step")
     assert replace(figures_of["mean_reward_steps"], name="mean_reward") == alone["mean_reward"]
 
 
 def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
-    figures = drawn(inspected(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"]))
-    for name, column in (("component_0", "format"), ("component_1", "accuracy")):
-        assert figures[name].title == f"Rewards, {column}"
-        assert counts(figures[name], "value") == Counter(row[column] for row in data)
+    figures = drawn_of(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"])
+    assert (figures["component_0"].title, figures["component_1"].title) == ("Rewards, format", "Rewards, accuracy")
+    assert counted(figures["component_0"]) == {0: 6, 1: 6}
+    assert counted(figures["component_1"]) == {0: 4, 1: 4, 2: 4}
+
+
+def counted(figure: Figure) -> Counter[float]:
+    found = Counter[float]()
+    for line in figure.lines:
+        found[line["value"]] += line["count"]
+    return found
 
 
 def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
@@ -161,8 +167,11 @@ def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
 def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Path) -> None:
     keys = [f"Please solve this long problem with care, {'and care ' * 30}: {n} + 1" for n in range(3)]
     text = "begin " + "thinking " * 1000 + "boxed 7"
-    of_groups = [{"prompt": key, "response": text, "answer": str(n), "step": n} for n, key in enumerate(keys)]
-    data = [{**row, "reward": i} for row in of_groups for i in range(2)]
+    data = [
+        {"prompt": keys[n], "response": text, "answer": str(n), "step": n, "reward": reward}
+        for n in range(3)
+        for reward in range(2)
+    ]
     found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
     table = group_rows.report_groups(found)
     assert table.keys == keys
@@ -171,25 +180,29 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     assert [row.truth for row in table.rows] == ["0", "1", "2"]
     ((speaker, shown),) = told(table.rows[0])[0]
     assert speaker == "response"
-    assert shown.startswith("begin ") and shown.endswith("boxed 7") and len(shown) == group_rows.LONGEST
+    assert re.fullmatch("begin .*boxed 7", shown, re.DOTALL)
+    assert len(shown) == group_rows.LONGEST
 
 
 def test_both_runs_are_in_one_figure(tmp_path: Path) -> None:
-    solved = {"now.jsonl": [4, 2, 2, 2, 2, 2, 2, 2, 1, 1], "before.jsonl": [1] * 10}  # of four rows, in three steps
-    runs = []
-    for name, of_run in solved.items():
-        data = [{"prompt_id": k, "step": k // 4, "reward": int(i < n)} for k, n in enumerate(of_run) for i in range(4)]
-        runs.append(inspected(write(tmp_path / name, data), by_steps=True))
-    found, before = runs
+    solved = "1111 1100 1100 1100\n1100 1100 1100 1100\n1000 1000\n"
+    found = inspected(logged(tmp_path / "now.jsonl", solved), by_steps=True)
+    before = inspected(logged(tmp_path / "before.jsonl", "1000 1000 1000 1000\n" * 3), by_steps=True)
     now = beside(found, before)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, "grpo-adv report <a>")
-    assert "grpo-adv report &lt;a&gt; · grpo-adv " in page and " UTC</p>" in page
+    assert "grpo-adv report &lt;a&gt; · grpo-adv " in page
+    assert " UTC</p>" in page
 
 
-def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None:
-    bars = {line["value"]: line["count"] for line in drawn(found)["solve_rates"].lines}
+def test_figures_count_every_group_and_every_row_with_a_reward(found: Inspection) -> None:
+    figures = drawn(found)
+    bars = {line["value"]: line["count"] for line in figures["solve_rates"].lines}
     assert (bars["never"], bars["always"], sum(bars.values())) == (4, 3, 12)
+    assert sum(line["count"] for line in figures["lengths"].lines) == 47
+    assert found.facts.by is not None
+    shares = [line.zero_variance for line in found.facts.by.lines]
+    assert [line["share"] for line in figures["zero_variance"].lines] == shares
 
 
 @pytest.mark.parametrize(
@@ -199,7 +212,9 @@ def test_every_group_is_in_one_bar_of_the_solve_rates(found: Inspection) -> None
 def test_every_bin_has_as_many_steps_as_the_next_except_the_last(values: Any) -> None:
     lines = count_by_kind(pl.Series(values, dtype=pl.Float64), np.zeros(len(values), dtype=int), OUTCOMES)
     first, *others, last = [line["count"] for line in lines]
-    assert len(lines) <= BARS and {*others} <= {first} and 0.7 * first <= last <= first
+    assert len(lines) <= BARS
+    assert {*others} <= {first}
+    assert 0.7 * first <= last <= first
     widths = [line["to"] - line["from"] for line in lines]
     assert max(widths) == pytest.approx(min(widths))
     for line in lines:
@@ -212,31 +227,19 @@ def test_up_to_a_hundred_and_one_values_have_a_bar_each() -> None:
 
 
 def test_the_caption_counts_rollouts_where_they_have_several_rows() -> None:
-    rewards = {"a": [1, 0], "b": [1, 1]}  # of a row of each rollout; each has three
-    rows = [
-        {"prompt_id": prompt, "id": f"{prompt}{at}", "reward": reward}
-        for prompt, each in rewards.items()
-        for at, reward in enumerate(each)
-        for _ in range(3)
-    ]
-    found = grpo_cli.inspect(pl.DataFrame(rows), rollout="id").inspection
-    assert (
-        drawn(found)["rewards"].caption == "2 of 4 rollouts are in groups with a gradient. Every group has 2 rollouts."
-    )
+    """Two rollouts of a with the rewards 1 and 0, two of b with 1; each has three rows."""
+    frame = pl.DataFrame({
+        "prompt_id": [*"aaaaaabbbbbb"], "id": [*"111222333444"], "reward": [1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1],
+    })  # fmt: skip
+    caption = drawn(grpo_cli.inspect(frame, rollout="id").inspection)["rewards"].caption
+    assert caption == "2 of 4 rollouts are in groups with a gradient. Every group has 2 rollouts."
 
 
 def test_a_reward_column_called_advantage_and_the_advantages_are_two_columns() -> None:
-    data = [{"prompt_id": 1, "advantage": i, "accuracy": 5} for i in range(2)]
-    found = grpo_cli.inspect(pl.DataFrame(data), reward=["advantage", "accuracy"]).inspection
-    facts = group_rows.report_groups(found)
+    frame = pl.DataFrame({"prompt_id": [1, 1], "advantage": [0, 1], "accuracy": [5, 5]})
+    facts = group_rows.report_groups(grpo_cli.inspect(frame, reward=["advantage", "accuracy"]).inspection)
     assert facts.heads == ["row", "rewards.advantage", "accuracy", "reward", "advantage", "status"]
     assert [line[1] for line in facts.rows[0].lines] == [0.0, 1.0]
-
-
-def test_the_shares_over_the_steps_are_those_of_the_trend(found: Inspection) -> None:
-    lines = drawn(found)["zero_variance"].lines
-    assert found.facts.by is not None
-    assert [line["share"] for line in lines] == [line.zero_variance for line in found.facts.by.lines]
 
 
 def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path: Path) -> None:
@@ -247,31 +250,21 @@ def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path
         half = t * np.std(every, ddof=1) / np.sqrt(len(every))
         return max(np.mean(every) - half, 0.0), min(np.mean(every) + half, 1.0)
 
-    groups: list[tuple[int, list[int]]] = [
-        (0, [0, 0, 0, 1]),
-        (0, [0, 1, 1, 1]),
-        (1, [0, 1, 0, 1]),
-        (2, [1, 1]),
-        (2, [1, 1]),
-    ]
-    rows = [{"prompt_id": at, "step": step, "reward": r} for at, (step, some) in enumerate(groups) for r in some]
-    zero, one, two = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["mean_reward"].lines
+    log = logged(tmp_path / "a.jsonl", "0001 0111\n0101\n11 11")
+    zero, one, two = drawn_of(log, by_steps=True)["mean_reward"].lines
     assert (zero["mean"], "low" in one, two["high"]) == (0.5, False, 1.0)  # a mean of rewards cannot leave them
     assert (zero["low"], zero["high"]) == pytest.approx(interval([0.25, 0.75], 2.57058), abs=1e-3)
     assert two["low"] == pytest.approx(interval([1.0, 1.0], 2.57058)[0], abs=1e-3)  # two solved groups prove little
-    many = [{"prompt_id": p, "step": p % 2, "reward": int((p * 7 + at) % 5 > 1)} for p in range(60) for at in range(4)]
-    line = drawn(inspected(write(tmp_path / "b.jsonl", many), by_steps=True))["mean_reward"].lines[0]
-    means = [float(np.mean([row["reward"] for row in many if row["prompt_id"] == p])) for p in range(0, 60, 2)]
+    step = "0001 0011 0111 0101 1110 " * 6
+    line = drawn_of(logged(tmp_path / "b.jsonl", f"{step}\n{step}"), by_steps=True)["mean_reward"].lines[0]
+    means = [0.25, 0.5, 0.75, 0.5, 0.75] * 6
     assert (line["low"], line["high"]) == pytest.approx(interval(means, 2.03452), abs=1e-5)
 
 
 def test_a_larger_group_counts_more_in_the_band_as_in_the_mean(tmp_path: Path) -> None:
     """Eight groups of 2 rows with the mean 0.5 and two of 40 rows that are always solved: the band is around the mean of the rows."""
-    sizes = {f"p{p}": (0, 1) for p in range(8)} | {f"q{p}": (1,) * 40 for p in range(2)}
-    steps = [
-        {"prompt_id": key, "step": step, "reward": r} for step in (0, 1) for key, some in sizes.items() for r in some
-    ]
-    line = drawn(inspected(write(tmp_path / "a.jsonl", steps), by_steps=True, group=("prompt_id", "step")))["mean_reward"].lines[0]  # fmt: skip
+    step = f"{'01 ' * 8}{'1' * 40} {'1' * 40}\n"
+    line = drawn_of(logged(tmp_path / "a.jsonl", step * 2), by_steps=True)["mean_reward"].lines[0]
     assert line["mean"] == pytest.approx(88 / 96)
     assert line["low"] < line["mean"] < line["high"]
 
@@ -289,11 +282,13 @@ def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_s
     tmp_path: Path, column: str, values: list[Any]
 ) -> None:
     rows = [
-        {"prompt_id": f"{step} {at // 4}", "step": step, "reward": None if (step, at) == (1, 0) else at % 2, column: values[at % 4]}
-        for step in range(2) for at in range(8)
+        {"prompt_id": at // 4, "step": at // 8, "reward": at % 2, column: values[at % 4]} for at in range(16)
     ]  # fmt: skip
-    lines = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["ended"].lines
-    shares = {(line["value"], line["kind"]): line["share"] for line in lines}
+    rows[8]["reward"] = None
+    shares = {
+        (line["value"], line["kind"]): line["share"]
+        for line in drawn_of(write(tmp_path / "a.jsonl", rows), by_steps=True)["ended"].lines
+    }
     assert shares == {
         (0, "truncated"): 0.25, (1, "truncated"): 0.25, (0, "without a reward"): 0, (1, "without a reward"): 0.125,
     }  # fmt: skip
@@ -329,69 +324,68 @@ def test_the_caption_says_whether_longer_responses_get_higher_rewards(tmp_path: 
     rows = [
         {"prompt_id": at // 8, "reward": at % 2, "length": 50 + slope * (at % 2) * 9 + at % 4 // 2} for at in range(64)
     ]
-    caption = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["lengths"].caption
+    caption = drawn_of(write(tmp_path / "a.jsonl", rows))["lengths"].caption
     assert caption.startswith(f"Longer responses {said} rewards (r = ")
-    assert "-0.00" not in caption and "+0.00" not in caption
+    assert "-0.00" not in caption
+    assert "+0.00" not in caption
 
 
 def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(tmp_path: Path) -> None:
     rows = [{"prompt_id": k, "reward": int((k * 7 + at) % 11 < k % 9)} for k in range(60) for at in range(4)]
-    figure = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["other_sizes"]
-    low, high = (next(line[end] for line in figure.lines if line["value"] == 8) for end in ("low", "high"))
-    assert figure.caption.endswith(f" at 2, {percent(low)} to {percent(high)} at 8. A bar is the 95% interval.")
+    figure = drawn_of(write(tmp_path / "a.jsonl", rows))["other_sizes"]
+    last = figure.lines[-1]
+    assert last["value"] == 8
+    between = f"{percent(last['low'])} to {percent(last['high'])}"
+    assert figure.caption.endswith(f" at 2, {between} at 8. A bar is the 95% interval.")
     assert ["low" in line for line in figure.lines] == [False, False, True]
-    thirds = [{"prompt_id": k, "reward": at / 2 * (k < 15)} for k in range(20) for at in range(4 - (k >= 15))]
-    caption = drawn(inspected(write(tmp_path / "b.jsonl", thirds)))["other_sizes"].caption
-    assert caption.endswith(": 75% at 2, >=75% at 4.")
+    thirds = logged(tmp_path / "b.jsonl", "0123 " * 15 + "000 " * 5)
+    assert drawn_of(thirds)["other_sizes"].caption.endswith(": 75% at 2, >=75% at 4.")
 
 
 def categories(folder: Path) -> Inspection:
     """Two groups of math have a gradient, two of code none, one of three of logic; one response of code was cut off."""
-    rewards = {"math": ["01", "01"], "code": ["00", "11"], "logic": ["01", "00", "01"], "it's": ["01"]}
-    groups = [(env, rewards_of) for env, some in rewards.items() for rewards_of in some]
-    rows = [
-        {"prompt_id": at, "env": env, "reward": int(r), "length": 10 + at, "finish_reason": "length" if (at, k) == (2, 1) else "stop"}
-        for at, (env, some) in enumerate(groups) for k, r in enumerate(some)
-    ]  # fmt: skip
-    return inspected(write(folder / "a.jsonl", rows), by="env", by_steps=True)
+    columns = {
+        "prompt_id": [*"0011223344556677"],
+        "env": ["math"] * 4 + ["code"] * 4 + ["logic"] * 6 + ["it's"] * 2,
+        "reward": [0, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 1],
+        "length": [10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17],
+        "finish_reason": ["stop"] * 5 + ["length"] + ["stop"] * 10,
+    }
+    pl.DataFrame(columns).write_parquet(folder / "a.parquet")
+    return inspected(folder / "a.parquet", by="env", by_steps=True)
 
 
 def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_go_anywhere(tmp_path: Path) -> None:
-    figures = drawn(categories(tmp_path))
-    trends = {name: one for name, one in figures.items() if one.kind == "bars"}
+    trends = {name: one for name, one in drawn(categories(tmp_path)).items() if one.kind == "bars"}
     assert [*trends] == ["mean_reward", "zero_variance", "length_over", "spread_over", "ended"]
     for figure in trends.values():
         assert list(dict.fromkeys(line["value"] for line in figure.lines)) == ["code", "logic", "it's", "math"]
-        assert figure.title.endswith(" by env") and "goes" not in figure.caption
+        assert figure.title.endswith(" by env")
+        assert "goes" not in figure.caption
     assert trends["mean_reward"].caption.startswith("The mean reward is between 0.333 (logic) and 0.5 (")
-    assert (
-        trends["zero_variance"].caption
-        == "The share of groups without a gradient is between 0% (it's) and 100% (code)."
-    )
+    without = trends["zero_variance"].caption
+    assert without == "The share of groups without a gradient is between 0% (it's) and 100% (code)."
     assert trends["ended"].caption == "The share truncated is between 0% (logic) and 25% (code)."
 
 
 def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path) -> None:
     found = categories(tmp_path)
-    now = beside(found, found)
-    write_report(now, {}, tmp_path / "a.svg")
+    write_report(beside(found, found), {}, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
     bars = re.findall(r'aria-label="mean: [^"]*" [^>]* d="M0,([\d.]+)h[\d.]+v([\d.]+)h', picture)
-    places = sorted((float(start), float(start) + float(high)) for start, high in bars)
-    assert len(places) == 24
-    of_a_figure = [*dict.fromkeys(places)]
-    assert all(end <= start + 1e-6 for (_, end), (start, _) in pairwise(of_a_figure))
+    assert len(bars) == 24
+    of_a_figure = sorted({(float(start), float(start) + float(high)) for start, high in bars})
+    for (_, end), (start, _) in pairwise(of_a_figure):
+        assert end <= start + 1e-6
     assert "nbsp" not in picture
 
 
 def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_others_counted(tmp_path: Path) -> None:
     rows = [{"prompt_id": k, "env": f"e{k}", "reward": at * (k % 2)} for k in range(100) for at in range(2)]
-    figure = drawn(inspected(write(tmp_path / "a.jsonl", rows), by="env"))["mean_reward"]
+    figure = drawn_of(write(tmp_path / "a.jsonl", rows), by="env")["mean_reward"]
     assert {int(line["value"][1:]) % 2 for line in figure.lines} == {0}
-    assert (
-        len(figure.lines),
-        figure.caption.endswith(" 60 values with smaller shares without a gradient are not drawn."),
-    ) == (40, True)
+    assert len(figure.lines) == 40
+    assert figure.caption.endswith(" 60 values with smaller shares without a gradient are not drawn.")
 
 
 def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
@@ -399,15 +393,16 @@ def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
         {"prompt_id": f"{step} {group}", "step": step, "reward": at % 2 * (group > 0), "finish_reason": "length" if at < step else "stop"}
         for step in range(3) for group in range(2) for at in range(4 + group * (step == 2))
     ]  # fmt: skip
-    figures = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True, method="rloo"))
-    assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
-    assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
-    assert (
-        figures["advantages"].caption
-        == "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
-    )
-    assert figures["spread_over"].caption.endswith(" Groups at 0 have no gradient.")
-    assert figures["solve_rates"].caption.endswith(" Groups of different sizes are smoothed across bars.")
+    captions = {
+        name: figure.caption
+        for name, figure in drawn_of(write(tmp_path / "a.jsonl", rows), by_steps=True, method="rloo").items()
+    }
+    assert captions["ended"] == "The share truncated goes from 0% to 44.4%."
+    assert captions["sizes"] == "Groups have 4 to 5 rows; 83.3% have 4."
+    without = "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
+    assert captions["advantages"] == without
+    assert captions["spread_over"].endswith(" Groups at 0 have no gradient.")
+    assert captions["solve_rates"].endswith(" Groups of different sizes are smoothed across bars.")
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 64])
@@ -420,42 +415,36 @@ def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(tmp_path
         assert [at for at in range(size + 1) if float(low) < at / size < float(high)] == [k]
 
 
-def test_the_trends_of_all_runs_are_lines_in_one_figure(tmp_path: Path) -> None:
-    for name, good in (("a", 1), ("b", 3), ("now", 2)):
-        rows = [
-            {"prompt_id": k, "step": k // 5, "reward": int(at < good), "length": k + good}
-            for k in range(20)
-            for at in range(4)
-        ]
-        write(tmp_path / f"{name}.jsonl", rows)
-    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl -o r.html", cwd=tmp_path)
+def test_the_runs_that_are_compared_are_in_the_same_figures(tmp_path: Path) -> None:
+    """Their trends are lines, their solve rates and changes from the first are bars with intervals."""
+    logged(tmp_path / "a.jsonl", "1000 1000 1000 1000 1000 1000 1000 1000\n" * 4, length=1)
+    logged(tmp_path / "b.jsonl", "1110 1110 1110 1110 1110 1110 1110 1110\n" * 4, length=3)
+    logged(tmp_path / "now.jsonl", "1100 1100 1100 1100 1100 1100 1100 1100\n" * 4, length=4)
+    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl --pass-at 2 -o r.html", cwd=tmp_path)
     assert done.status == 0, done.err
-    charts = json.loads(re.findall(r'id="data">(.*?)</script>', (tmp_path / "r.html").read_text(), re.DOTALL)[0])[
-        "charts"
-    ]
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    charts = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])["charts"]
     for name, field, now in (("mean_reward", "mean", 0.5), ("zero_variance", "share", 0), ("length_over", "mean", 4)):
         lines = charts[name]["datasets"][charts[name]["data"]["name"]]
         assert Counter(line["kind"] for line in lines) == {"now.jsonl": 4, "first": 4, "b.jsonl": 4}
         assert next(line for line in lines if line["kind"] == "now.jsonl")[field] == now
-    assert (
-        "The mean reward stays at 0.5; first: stays at 0.25; b.jsonl: stays at 0.75."
-        in (tmp_path / "r.html").read_text()
-    )
+    assert "The mean reward stays at 0.5; first: stays at 0.25; b.jsonl: stays at 0.75." in page
+    assert "b.jsonl solves more of these prompts than first: +50.0 points" in page
+    rates, changes = json.dumps(charts["run_rates"]), json.dumps(charts["run_changes"])
+    assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
+    assert "change from first" in changes
+    assert '"share": 0.5' in changes
+    alone = adv("report now.jsonl --pass-at 2", cwd=tmp_path)
+    assert (alone.status, alone.err) == (2, "error: --pass-at is for the comparison of runs; add --against INPUT\n")
 
 
 def test_a_share_that_is_0_at_each_step_is_a_line_at_0(tmp_path: Path) -> None:
-    rows = [{"prompt_id": at // 2, "step": at // 4, "reward": at % 2} for at in range(8)]
-    lines = drawn(inspected(write(tmp_path / "a.jsonl", rows), by_steps=True))["zero_variance"].lines
+    lines = drawn_of(logged(tmp_path / "a.jsonl", "01 01\n01 01"), by_steps=True)["zero_variance"].lines
     assert [line["share"] for line in lines] == [0, 0]
 
 
-def test_tiles_count_every_row_with_a_reward_and_a_length(found: Inspection) -> None:
-    assert sum(line["count"] for line in drawn(found)["lengths"].lines) == 47
-
-
 def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [{"prompt_id": i, "reward": k, "step": i} for i in range(900) for k in range(2)])
-    lines = drawn(inspected(path, by_steps=True))["mean_reward"].lines
+    lines = drawn_of(logged(tmp_path / "a.jsonl", "01\n" * 900), by_steps=True)["mean_reward"].lines
     assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
 
 
@@ -483,27 +472,9 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages(tmp
 
 def against_another(folder: Path) -> Inspection:
     """A run in which half of the prompts were never solved before, and the others always, with the changes as facts."""
-    found = report_of(folder)
-    now = [{"prompt_id": f"p{p:02}", "reward": int(p < 12)} for p in range(12) for _ in range(8)]
-    found = inspected(write(folder / "now.jsonl", [{**row, "reward": int(k % 8 > 0)} for k, row in enumerate(now)]))
-    earlier = [{**row, "reward": int(str(row["prompt_id"]) >= "p06")} for row in now]
-    before = inspected(write(folder / "before.jsonl", earlier))
+    found = inspected(logged(folder / "now.jsonl", "01111111 " * 12))
+    before = inspected(logged(folder / "before.jsonl", "00000000 " * 6 + "11111111 " * 6))
     return beside(found, before)
-
-
-def test_several_runs_are_drawn_with_their_intervals_and_their_changes_from_the_first(tmp_path: Path) -> None:
-    for name, good in (("a", 1), ("b", 3), ("now", 2)):
-        rows = [{"prompt_id": k, "reward": int(at < good)} for k in range(30) for at in range(4)]
-        write(tmp_path / f"{name}.jsonl", rows)
-    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl --pass-at 2 -o r.html", cwd=tmp_path)
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert done.status == 0 and "b.jsonl solves more of these prompts than first: +50.0 points" in page
-    data = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
-    rates, changes = (json.dumps(data["charts"][name]) for name in ("run_rates", "run_changes"))
-    assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
-    assert "change from first" in changes and '"share": 0.5' in changes
-    alone = adv("report now.jsonl --pass-at 2", cwd=tmp_path)
-    assert (alone.status, alone.err) == (2, "error: --pass-at is for the comparison of runs; add --against INPUT\n")
 
 
 def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures(tmp_path: Path) -> None:
@@ -515,7 +486,8 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
     assert list(figures)[:2] == ["run_rates", "run_changes"]
     assert [line["share"] for line in figures["run_rates"].lines] == [run.solve_rate.mean for run in found.beside.runs]
     most = ", ".join(f"{one.key} ({one.shrunken:+.2f})" for one in change.gained)
-    assert len(change.gained) == 5 and f" now gained most on {most}." in figures["run_changes"].caption
+    assert len(change.gained) == 5
+    assert f" now gained most on {most}." in figures["run_changes"].caption
     page = re.sub(r"<script.*?</script>", "", page_of(found), flags=re.DOTALL)
     assert f'<p class="lead">{html.escape(found.beside.verdict)}</p>' in page
     for name in ("run_rates", "run_changes"):
@@ -524,7 +496,8 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
         assert figure.count("<tr>") == 1 + len(figures[name].lines)
     write_report(found, {}, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
-    assert all(f">{title}<" in picture for title in ("Solve rates of the runs", "Difference from before"))
+    assert ">Solve rates of the runs<" in picture
+    assert ">Difference from before<" in picture
     assert "against before" in picture
 
 
@@ -554,10 +527,10 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
 
 
 def test_the_page_says_what_made_it_and_when_its_files_were_written(tmp_path: Path) -> None:
-    report_of(tmp_path)
-    os.utime(tmp_path / "a.jsonl", (0, 86_400 * 365))
-    text = page_of(inspected(tmp_path / "a.jsonl", by_steps=True), "grpo-adv report a.jsonl")
-    assert f"<h1>Rewards of {tmp_path / 'a.jsonl'}</h1>" in text
+    path = logged(tmp_path / "a.jsonl", "01")
+    os.utime(path, (0, 86_400 * 365))
+    text = page_of(inspected(path), "grpo-adv report a.jsonl")
+    assert f"<h1>Rewards of {path}</h1>" in text
     assert f"grpo-adv report a.jsonl · grpo-adv {grpo_cli.__version__} · files of 1971-01-01 00:00 UTC" in text
 
 
@@ -591,4 +564,6 @@ def test_a_repeated_run_writes_the_same_page_and_no_signature_of_an_address() ->
     words = ["report", "https://u:secret@x.org/a.jsonl", "https://x.org/a.jsonl?sig=secret", "-o", "out.html"]
     named = _command(words)
     assert named == _command([*words, "-q", "--force"])
-    assert named.startswith("grpo-adv report ") and "secret" not in named and "a.jsonl" in named
+    assert named.startswith("grpo-adv report ")
+    assert "secret" not in named
+    assert "a.jsonl" in named
