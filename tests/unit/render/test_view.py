@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import threading
 import time
 from dataclasses import fields, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
@@ -47,26 +49,35 @@ ROLE_VALUES: Final[dict[str, Any]] = {
     "state": ["s", "t"],
     "role": ["x"],
 }
-PLANS: Final[dict[str, dict[str, Any]]] = {
-    **{name: {"estimator.name": name} for name in ESTIMATORS if name != "expression"},
-    "expression": {"estimator.name": "expression", "estimator.sql": "(reward - mean) / (std + epsilon)"},
-    "dropped": {"groups.zero_variance": "drop", "groups.min_size": 3, "groups.std_threshold": 0.1},
-    "whitened": {"post.whiten.level": "token", "post.clip.hi": 2.0, "alone.result": "nan"},
-    "shaped": {
-        "shape.affine.shift": 1.0, "shape.overlong.max": 12.0, "shape.overlong.buffer": 4.0, "shape.rank.penalty": 0.2,
-        "shape.kl.coef": 0.1, "shape.truncated.factor": 0.5, "shape.length.output": 0.3, "shape.clip.lo": -1.0,
-    },
-    "batch": {"estimator.name": "rloo", "estimator.baseline_level": "batch", "divisor.level": "batch", "divisor.of": "residual"},
-    "null": {"groups.zero_variance": "null", "alone.result": "drop", "rewards.missing": "exclude"},
-}  # fmt: skip
+
+
+def settings(text: str) -> dict[str, str]:
+    return dict(setting.split("=", 1) for setting in text.split(", ") if setting)
+
+
+PLANS: Final[dict[str, dict[str, str]]] = {
+    **{name: {"estimator.name": name} for name in ESTIMATORS},
+    "expression": settings("estimator.name=expression, estimator.sql=(reward - mean) / (std + epsilon)"),
+    "dropped": settings("groups.zero_variance=drop, groups.min_size=3, groups.std_threshold=0.1"),
+    "whitened": settings("post.whiten.level=token, post.clip.hi=2.0, alone.result=nan"),
+    "shaped": settings(
+        "shape.affine.shift=1, shape.overlong.max=12, shape.overlong.buffer=4, shape.rank.penalty=0.2, "
+        "shape.kl.coef=0.1, shape.truncated.factor=0.5, shape.length.output=0.3, shape.clip.lo=-1"
+    ),
+    "batch": settings("estimator.name=rloo, estimator.baseline_level=batch, divisor.level=batch, divisor.of=residual"),
+    "null": settings("groups.zero_variance=null, alone.result=drop, rewards.missing=exclude"),
+}
 # Values that differ from every default, for fields whose type alone does not give one.
 OTHER: Final[dict[str, Any]] = {
-    "states": "batch", "measure": "mad", "by": "peak", "k": 5,
-    "take": "last", "combine": "normalize", "component_missing": "zero", "missing": "exclude", "weights": (0.3, 0.7),
-    "level": "constant", "of": "residual", "ddof": 0, "baseline": "zero", "sd": "nan", "result": "drop",
-    "zero_variance": "drop", "std_threshold": 0.37, "min_size": 5, "small": "drop", "statistics": "kept",
-    "beyond": "zero", "numerator": "raw", "per_step": True, "only_positive": True, "divide": False, "masked": "count", "form": "reweight", "negative_only": True,
-}  # fmt: skip
+    **settings(
+        "states=batch, measure=mad, by=peak, take=last, combine=normalize, component_missing=zero, missing=exclude, "
+        "level=constant, of=residual, baseline=zero, sd=nan, result=drop, zero_variance=drop, small=drop, "
+        "statistics=kept, beyond=zero, numerator=raw, masked=count, form=reweight, "
+        "k=5, ddof=0, min_size=5, per_step=true, only_positive=true, divide=false, negative_only=true"
+    ),
+    "weights": (0.3, 0.7),
+    "std_threshold": 0.37,
+}
 
 
 def frame(keys: Sequence[str] = KEYS, rewards: Sequence[float | None] = REWARDS) -> pl.DataFrame:
@@ -77,8 +88,8 @@ def frame(keys: Sequence[str] = KEYS, rewards: Sequence[float | None] = REWARDS)
     return pl.DataFrame({"prompt_id": keys, "reward": rewards, "other": other, **roles, **numbers}, strict=False)
 
 
-def found(settings: dict[str, Any], table: pl.DataFrame | None = None) -> tuple[Facts, Scored, Narrow]:
-    plan = Plan.of(settings)
+def found(plan_of: str | dict[str, str], table: pl.DataFrame | None = None) -> tuple[Facts, Scored, Narrow]:
+    plan = Plan.of(settings(plan_of) if isinstance(plan_of, str) else plan_of)
     several = plan.rewards.combine == "normalize" or len(plan.rewards.weights) > 1
     roles = {need: need for need in plan.needs}
     binding = Binding(rewards=("reward", "other") if several else ("reward",), roles=roles)
@@ -102,15 +113,15 @@ def printed(screen: Console) -> str:
     return screen.file.buffer.getvalue().decode()  # type: ignore[attr-defined,no-any-return]
 
 
-def summed(settings: dict[str, Any], table: pl.DataFrame | None = None, width: int = 80) -> str:
+def summed(plan_of: str | dict[str, str], table: pl.DataFrame | None = None, width: int = 80) -> str:
     screen = console(width)
-    summary.render(found(settings, table)[0], screen)
+    summary.render(found(plan_of, table)[0], screen)
     return printed(screen)
 
 
-def explained(settings: dict[str, Any], table: pl.DataFrame | None = None) -> str:
+def explained(plan_of: str | dict[str, str], table: pl.DataFrame | None = None) -> str:
     screen = console()
-    explain.render(*found(settings, table), screen)
+    explain.render(*found(plan_of, table), screen)
     return printed(screen)
 
 
@@ -149,7 +160,7 @@ def test_the_methods_fit_80_columns() -> None:
 
 
 def test_colour_adds_nothing_to_the_words() -> None:
-    facts = replace(found({})[0], warnings=["look here"])
+    facts = replace(found("")[0], warnings=["look here"])
     plain, colourful = console(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
     for screen in (plain, colourful):
         summary.render(facts, screen)
@@ -159,62 +170,63 @@ def test_colour_adds_nothing_to_the_words() -> None:
 
 def test_keys_cannot_steer_the_terminal() -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07evil\nkey [red]x[/red]"
-    table = frame([hostile] * 3 + ["b"] * 3, [1.0, 1.0, 1.0, 0.0, 1.0, 0.0])
-    for text in (summed({}, table), explained({}, table.reverse())):
+    table = frame([hostile] * 3 + ["b"] * 3, [1, 1, 1, 0, 1, 0])
+    for text in (summed("", table), explained("", table.reverse())):
         assert not {"\x1b", "\x07"} & set(text)
-    assert "[red]x[/red]" in flat(summed({}, table))
+    assert "[red]x[/red]" in flat(summed("", table))
 
 
 # --- what a summary says -----------------------------------------------------------------------------------
 
 
 def test_zero_variance_is_shown_in_words() -> None:
-    text = flat(summed({}))
+    text = flat(summed(""))
     assert "3 of 5 groups have no gradient (60%): 1 always solved, 1 never solved, 1 all equal between" in text
     assert "b (all 1); c (all 0); what-is-the-" in text
     assert "lone (reward 1)" in text
 
 
 def test_a_formula_that_is_not_centred_does_not_claim_a_lost_gradient() -> None:
-    assert "carry no gradient" not in summed({"estimator.name": "reinforce"})
-    assert "equal rewards 3 of 5 groups have equal rewards" in flat(summed({"estimator.name": "reinforce"}))
+    text = flat(summed("estimator.name=reinforce"))
+    assert "carry no gradient" not in text
+    assert "equal rewards 3 of 5 groups have equal rewards" in text
 
 
 def test_unscorable_rows_are_counted_and_what_they_get_is_among_the_rules() -> None:
-    text = flat(summed({"rewards.missing": "exclude"}, frame(["a"] * 3 + ["b"] * 3, [0, 1, None, 1, None, 0])))
+    text = flat(summed("rewards.missing=exclude", frame([*"aaabbb"], [0, 1, None, 1, None, 0])))
     assert "rows without a finite reward are left out" in text
     assert "2 rows without a finite reward" in text
 
 
 def test_there_is_a_summary_even_if_no_row_could_be_scored() -> None:
-    text = summed({"rewards.missing": "exclude"}, frame(["a", "a"], [None, None]).cast({"reward": pl.Float64}))
+    text = summed("rewards.missing=exclude", frame(["a", "a"], [None, None]).cast({"reward": pl.Float64}))
     assert "no finite reward" in text
     assert "no finite advantage" in text
 
 
 def test_warnings_come_last() -> None:
     screen = console()
-    summary.render(replace(found({})[0], warnings=["something is odd"]), screen)
+    summary.render(replace(found("")[0], warnings=["something is odd"]), screen)
     assert printed(screen).splitlines()[-1].split() == ["warning:", "something", "is", "odd"]
+
+
+def drawn_bars(*values: float) -> list[str]:
+    return bars(facts.distribution(pl.Series(values, dtype=pl.Float64)))
 
 
 def test_bars_are_listed_when_few_and_drawn_on_one_line_when_many() -> None:
     noise = 0.1 + 0.2 - 0.3
-    assert bars(facts.distribution(pl.Series([noise, 1.0, 1.0]))) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
-    assert bars(facts.distribution(pl.Series([k / 7 for k in range(7)]))) == [
-        "0 |███████| 0.8571   one bar per value (7 values)"
-    ]
-    assert bars(facts.distribution(pl.Series([k / 30 for k in range(31)]))) == ["0 |███████████████▄| 1"]
-    assert bars(facts.distribution(pl.Series([], dtype=pl.Float64))) == []
+    assert drawn_bars(noise, 1.0, 1.0) == ["0  1  " + "█" * 15, "1  2  " + "█" * 30]
+    sevenths = [k / 7 for k in range(7)]
+    assert drawn_bars(*sevenths) == ["0 |███████| 0.8571   one bar per value (7 values)"]
+    assert drawn_bars(*[k / 30 for k in range(31)]) == ["0 |███████████████▄| 1"]
+    assert drawn_bars() == []
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.1 + 0.2, "0.3"), (1 / 3, "0.3333"), (12345.6, "12,346"), (float("nan"), "NaN"), (None, "-"), (-0.0, "0"),
-     (1e9 + 1, "1,000,000,001"), (1e-6, "1e-06"), (float("inf"), "inf"), (1e20, "1e+20"), (999.96, "1,000")],
-)  # fmt: skip
-def test_numbers_are_short(value: float | None, text: str) -> None:
-    assert number(value) == text
+def test_numbers_are_short() -> None:
+    shown = [number(value) for value in (0.1 + 0.2, 1 / 3, 12345.6, 999.96, -0.0, 1e9 + 1, 1e-6, 1e20)]
+    assert shown == ["0.3", "0.3333", "12,346", "1,000", "0", "1,000,000,001", "1e-06", "1e+20"]
+    assert [number(math.nan), number(math.inf), number(None)] == ["NaN", "inf", "-"]
 
 
 def test_a_table_of_markdown_has_any_names_and_no_bar_inside_a_cell() -> None:
@@ -230,14 +242,18 @@ def test_a_long_key_loses_its_middle() -> None:
 # --- the formula -------------------------------------------------------------------------------------------
 
 
+def described(text: str) -> list[str]:
+    return plan_text.describe(Plan.of(settings(text)))
+
+
 def test_the_default_is_shown_in_three_lines() -> None:
     facts = ["A = (r - mean) / (std + 1e-06)", "std of the group's rewards, ddof 1", "singletons 0"]
-    assert plan_text.describe(Plan.of({})) == facts
+    assert described("") == facts
 
 
 @pytest.mark.parametrize("name", ["grpo-loo", "lite-ppo", "batch-norm", "gdpo", "step-wise"])
 def test_a_divisor_is_shown_once(name: str) -> None:
-    text = " ".join(line for line in plan_text.describe(Plan.of({"estimator.name": name})) if "mu" not in line)
+    text = " ".join(line for line in described(f"estimator.name={name}") if "mu" not in line)
     assert text.count("+ 1e-06") == 1
     assert "epsilon" not in text
 
@@ -246,7 +262,8 @@ def test_a_divisor_is_shown_once(name: str) -> None:
 def test_every_parameter_of_a_method_is_in_its_description(name: str) -> None:
     text = "\n".join(plan_text.describe(Plan.of(PLANS[name])))
     for param in ESTIMATORS[name].params:
-        assert (param.field and exact(param.default) in text) or param.name in text or name == "expression"
+        is_shown = param.name in text or (param.field and exact(param.default) in text)
+        assert is_shown or name == "expression"
 
 
 STEPS: Final = {f"{part}.{op}": kind for part, kinds in ORDERED.items() for op, kind in kinds.items()}
@@ -262,22 +279,28 @@ def test_every_field_that_differs_from_its_default_is_described(setting: str, de
     base = {"shape.overlong.max": 8.0} if where[-1] == "overlong" else {}
     if setting == "shape.overlong.max":
         value, default = 9.5, 8.0
-    before, after = (Plan.of(base | {setting: chosen}) for chosen in (default, value))
+    before, after = Plan.of(base | {setting: default}), Plan.of(base | {setting: value})
     seen = "\n".join(plan_text.describe(after))
-    assert after != before and seen != "\n".join(plan_text.describe(before))
+    assert after != before
+    assert seen != "\n".join(plan_text.describe(before))
     if isinstance(value, float):
         assert exact(value) in seen
 
 
 @pytest.mark.parametrize("field", ["epsilon", "inside", "floor", "constant"])
 def test_fields_that_nothing_reads_are_listed_as_without_effect(field: str) -> None:
-    plan = Plan.of({"estimator.name": "rloo", f"divisor.{field}": 0.5})
-    assert plan_text.describe(plan)[-1] == f"without effect: divisor.{field} 0.5"
+    assert described(f"estimator.name=rloo, divisor.{field}=0.5")[-1] == f"without effect: divisor.{field} 0.5"
 
 
 def test_the_level_of_the_baseline_is_described() -> None:
-    facts = plan_text.describe(Plan.of({"estimator.baseline_level": "batch", "divisor.level": "batch"}))
+    facts = described("estimator.baseline_level=batch, divisor.level=batch")
     assert facts[0] == "A = (r - batch mean) / (batch std + 1e-06)"
+
+
+def test_a_discounted_sum_reads_as_a_sentence() -> None:
+    half, whole = described("post.discount.gamma=0.5")[-1], described("post.discount.gamma=1")[-1]
+    assert "from the last row of a rollout to its first: A + 0.5 times the A of the next row" in half
+    assert whole.endswith(": A + the A of the next row")
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -290,15 +313,9 @@ def test_a_plan_comes_back_from_its_dict(name: str) -> None:
 
 
 def table_of(text: str) -> list[dict[str, str]]:
-    lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("row ") and "advantage" in line)
-    heads = lines[start].split()
-    rows = []
-    for line in lines[start + 1 :]:
-        if not line or line.startswith("..."):
-            break
-        rows.append(dict(zip(heads, line.split(), strict=True)))
-    return rows
+    head, *lines = re.split(r"^(?= *row .*advantage)", text, flags=re.MULTILINE)[1].splitlines()
+    rows = takewhile(lambda line: line and not line.startswith("..."), lines)
+    return [dict(zip(head.split(), line.split(), strict=True)) for line in rows]
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo", "lite-ppo", "opo", "quantile", "grpo-loo", "shaped", "batch"])
@@ -313,45 +330,47 @@ def test_the_worked_group_recomputes_to_the_advantage_shown(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("plan", "weighs", "whitens"),
     [
-        {"estimator.name": "reinforce++-baseline"}, {"weight.by": "std"}, {"weight.by": "hard"}, {"weight.by": "peak"},
-        {"weight.by": "pass-at-k"}, {"weight.by": "std", "post.whiten.level": "sample"},
+        ("estimator.name=reinforce++-baseline", False, True), ("weight.by=std", True, False),
+        ("weight.by=hard", True, False), ("weight.by=peak", True, False), ("weight.by=pass-at-k", True, False),
+        ("weight.by=std, post.whiten.level=sample", True, True),
     ],
-    ids=str,
 )  # fmt: skip
-def test_weights_and_whitening_of_the_worked_group_lead_to_the_advantage_shown(settings: dict[str, Any]) -> None:
-    text = explained(settings)
-    found = re.search(r"mu (\S+)  divisor (\S+)", text)
-    mu, sd = (float(x) for x in found.groups()) if found else (0.0, 1.0)
+def test_weights_and_whitening_of_the_worked_group_lead_to_the_advantage_shown(
+    plan: str, *, weighs: bool, whitens: bool
+) -> None:
+    text = explained(plan)
+    found = re.findall(r"mu (\S+)  divisor (\S+)", text)
+    assert len(found) == whitens
+    mu, sd = map(float, found[0] if found else (0, 1))
     rows = table_of(text)
-    assert ("weight" in rows[0]) == ("weight.by" in settings)
-    assert (found is not None) == (len(settings) != 1 or "weight.by" not in settings)
+    assert ("weight" in rows[0]) == weighs
     for row in rows:
         weighted = float(row["scaled"]) * float(row.get("weight", 1))
         assert (weighted - mu) / sd == pytest.approx(float(row["advantage"]), abs=2e-3)
 
 
 def test_combined_estimates_are_worked_out_column_by_column() -> None:
-    text = explained({"estimator.name": "gdpo", "rewards.weights": (1.0, 0.5)})
+    text = explained("estimator.name=gdpo, rewards.weights=1.0,0.5")
     assert "z(reward)" in text
     assert "z(other)" in text
     assert "A = z(reward) + 0.5 z(other)" in flat(text)
 
 
 def test_a_large_group_is_cut_after_twelve_rows() -> None:
-    text = explained({}, frame(["a"] * 64, [float(i % 2) for i in range(64)]))
+    text = explained("", frame(["a"] * 64, [float(i % 2) for i in range(64)]))
     assert len(table_of(text)) == 12
     assert "... 52 more rows" in text
 
 
 def test_a_constant_group_is_worked_out_when_there_is_no_other() -> None:
-    rows = table_of(explained({}, frame(["a"] * 3 + ["b"], [1.0, 1.0, 1.0, 0.0])))
+    rows = table_of(explained("", frame([*"aaab"], [1, 1, 1, 0])))
     assert [row["advantage"] for row in rows] == ["0", "0", "0"]
 
 
 def test_unscorable_rows_keep_their_place_in_the_worked_group() -> None:
-    rows = table_of(explained({"rewards.missing": "exclude"}, frame(["a"] * 4, [1.0, None, 0.0, 1.0])))
+    rows = table_of(explained("rewards.missing=exclude", frame([*"aaaa"], [1, None, 0, 1])))
     assert [row["status"] for row in rows] == ["scored", "unscorable", "scored", "scored"]
     assert rows[1]["reward"] == rows[1]["advantage"] == "-"
 
@@ -455,9 +474,3 @@ def test_off_a_terminal_there_is_no_progress() -> None:
         phase("reading")
         time.sleep(0.05)
     assert shown(screen) == ""
-
-
-def test_a_discounted_sum_reads_as_a_sentence() -> None:
-    half, whole = (plan_text.describe(Plan.of({"post.discount.gamma": gamma}))[-1] for gamma in (0.5, 1.0))
-    assert "from the last row of a rollout to its first: A + 0.5 times the A of the next row" in half
-    assert whole.endswith(": A + the A of the next row")
