@@ -40,39 +40,39 @@ def test_a_sentence_names_flags_and_values_that_there_are(option: str, name: str
     assert re.fullmatch(r"[a-z0-9+]+", name), "as a name is looked up"
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--eps 1", "the epsilon of the divisor is --epsilon"),
-        ("--normalize", "--scale group or --scale batch"),
-        ("--num_generations 8", "--group COL where a column names the prompt, else --group-size N"),
-        ("--mehtod rloo", "did you mean '--method'?"),
-        ("--group_size 4", "did you mean '--group-size'?"),
-        ("--rewards r", "did you mean '--reward'?"),
-    ],
-)
-def test_an_option_that_people_try_is_answered_with_what_they_mean(words: str, says: str) -> None:
+OPTIONS_THAT_PEOPLE_TRY = """
+--eps 1             | the epsilon of the divisor is --epsilon
+--normalize         | --scale group or --scale batch
+--num_generations 8 | --group COL where a column names the prompt, else --group-size N
+--mehtod rloo       | did you mean '--method'?
+--group_size 4      | did you mean '--group-size'?
+--rewards r         | did you mean '--reward'?
+"""
+ALGORITHMS = """
+DAPO      | --zero-variance drop
+gspo      | keeps the advantage of grpo
+GAE       | the values of a critic
+dr_grpo   | --method dr-grpo
+rlo       | did you mean 'rloo'?
+trl-grpo  | --preset trl-grpo
+"""
+
+
+@pytest.mark.parametrize("line", OPTIONS_THAT_PEOPLE_TRY.strip().splitlines())
+def test_an_option_that_people_try_is_answered_with_what_they_mean(line: str) -> None:
+    words, _, says = line.partition(" | ")
     with pytest.raises(UsageError) as raised:
         read(["compute", "in.jsonl", *words.split()])
     assert says in raised.value.hint
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("DAPO", "--zero-variance drop"),
-        ("gspo", "keeps the advantage of grpo"),
-        ("GAE", "the values of a critic"),
-        ("dr_grpo", "--method dr-grpo"),
-        ("rlo", "did you mean 'rloo'?"),
-        ("trl-grpo", "--preset trl-grpo"),
-    ],
-)
-def test_an_algorithm_that_is_no_method_is_answered_with_what_to_do(name: str, says: str) -> None:
+@pytest.mark.parametrize("line", ALGORITHMS.strip().splitlines())
+def test_an_algorithm_that_is_no_method_is_answered_with_what_to_do(line: str) -> None:
+    name, _, says = line.partition(" | ")
     with pytest.raises(UnknownName) as raised:
-        plan_of({"method": name})
+        plan_of({"method": name.strip()})
     assert says in raised.value.hint
-    assert says in adv("methods", name).err
+    assert says in adv("methods", name.strip()).err
 
 
 @pytest.mark.parametrize("words", ["--expr -reward", "-r -reward", "-mrloo", "-grollout", "-o -", "-- -config"])
