@@ -15,27 +15,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grpo_cli.errors import DataError, UsageError
+from grpo_cli.files.compression import packing, unpacked
 from grpo_cli.files.inputs import Input
 from grpo_cli.formats.json_document.walk import put, rows_of, steps, woven
 from grpo_cli.formats.registry import FORMATS, listed, nested, of
+from grpo_cli.runs.compute_files import run
 from grpo_cli.values.cells import Excerpt, Field
 from grpo_cli.write.verify import verify
 from tests.support.command import adv
-from tests.support.jobs import compute, look, refused, write
-from tests.support.jobs import rows_of as rows_of_file
+from tests.support.jobs import compute, job, look, refused, write
 from tests.support.weaving import in_memory, inserting
 
 ROWS = [{"prompt_id": i // 2, "reward": i % 2} for i in range(6)]
 RLOO = [-1.0, 1.0] * 3
 
 
-def array(path: Path, text: str) -> Path:
-    path.write_text(text)
-    return path
+def array(path: Path | str, text: str) -> Path:
+    Path(path).write_text(text)
+    return Path(path)
 
 
-def taken(path: Path) -> Any:
-    return json.loads(path.read_text())
+def taken(path: Path | str) -> Any:
+    return json.loads(Path(path).read_text())
+
+
+def lines_of(path: Path | str) -> list[Any]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines() if line]
 
 
 # --- arrays and documents -------------------------------------------------------------------------------------
@@ -45,7 +50,7 @@ def taken(path: Path) -> Any:
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_an_array_is_read_and_keeps_its_shape(name: str, indent: int | str | None) -> None:
     path = array(Path(name), json.dumps(ROWS, indent=indent))
-    out = Path(f"out{path.suffix}") if name == "a.json" else Path("out.json")
+    out = Path("out.json")
     compute(path, method="rloo", output=str(out))
     assert taken(out) == [{**row, "advantage": a} for row, a in zip(ROWS, RLOO, strict=True)]
     if indent:
@@ -85,12 +90,43 @@ def test_one_indented_object_is_one_row_and_a_folder_of_them_is_many(tmp_path: P
 
 
 def test_dropped_rows_leave_their_separators() -> None:
-    rows = [{"prompt_id": i // 2, "reward": i == 1} for i in range(6)]
-    path = array(Path("a.json"), json.dumps(rows, indent=2))
-    compute(path, zero_variance="drop", output="o.json")
-    text = Path("o.json").read_text()
-    assert text == json.dumps(json.loads(text), indent=2)
-    assert [row["prompt_id"] for row in json.loads(text)] == [0, 0]
+    path = array(
+        "a.json",
+        """[
+  {
+    "prompt_id": 1,
+    "reward": 1
+  },
+  {
+    "prompt_id": 0,
+    "reward": 0
+  },
+  {
+    "prompt_id": 1,
+    "reward": 1
+  },
+  {
+    "prompt_id": 0,
+    "reward": 1
+  }
+]""",
+    )
+    compute(path, method="rloo", zero_variance="drop", output="o.json")
+    assert (
+        Path("o.json").read_text()
+        == """[
+  {
+    "prompt_id": 0,
+    "reward": 0,
+    "advantage": -1.0
+  },
+  {
+    "prompt_id": 0,
+    "reward": 1,
+    "advantage": 1.0
+  }
+]"""
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,11 +151,10 @@ def test_an_array_that_cannot_be_read_is_one_line_that_says_where(text: str, mes
 
 
 def test_an_outer_field_of_the_same_name_does_not_fill_a_gap() -> None:
-    log = {"version": 2, "eval": {}, "error": "outer", "samples": [
-        {"id": 1, "epoch": k, "scores": {"m": {"value": k}}, "error": None} for k in (0, 1)
-    ]}  # fmt: skip
-    found = look(array(Path("log.json"), json.dumps(log)))
-    assert found.facts["unscorable"] == 0
+    log = """{"version": 2, "eval": {}, "error": "outer", "samples": [
+        {"id": 1, "epoch": 0, "scores": {"m": {"value": 0}}, "error": null},
+        {"id": 1, "epoch": 1, "scores": {"m": {"value": 1}}, "error": null}]}"""
+    assert look(array("log.json", log)).facts["unscorable"] == 0
 
 
 json_text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -157,17 +192,11 @@ def test_new_fields_are_the_only_difference(
     assert {**facts, "traces": 0} == {**outer, "traces": 0}
     kept = data.draw(st.sets(st.sampled_from(range(len(flat)))) if flat else st.just(set()))
     left = json.loads("".join(woven(text, rows, kept, [new[at] for at in sorted(kept)])))
-    numbered = iter(range(len(flat)))
-    assert [trace["inner"] for trace in left["traces"]] == [
-        [row for row in inner if row["advantage"] in kept] for inner in wanted
-    ]
+    for trace, inner in zip(left["traces"], wanted, strict=True):
+        assert trace["inner"] == [row for row in inner if row["advantage"] in kept]
 
 
 # --- lists ----------------------------------------------------------------------------------------------------
-
-
-def wide_of(rewards: list[Any]) -> bytes:
-    return "".join(json.dumps({"k": i, "rewards": values}) + "\n" for i, values in enumerate(rewards)).encode()
 
 
 WIDE = listed(FORMATS["jsonl"], ("rewards",), keys_too=False)
@@ -181,7 +210,8 @@ def plain(value: Any) -> float | None:
 @given(st.lists(st.none() | st.lists(number, max_size=4), min_size=1, max_size=6))
 def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewards: list[Any]) -> None:
     flat = [(i, x) for i, values in enumerate(rewards) for x in values or ()]
-    source = in_memory(wide_of(rewards))
+    lines = [json.dumps({"k": at, "rewards": values}) for at, values in enumerate(rewards)]
+    source = in_memory("\n".join(lines))
     if not flat:
         with pytest.raises(DataError, match="no rows"):
             WIDE.scan(source, [Field("rewards", "number")])
@@ -195,61 +225,67 @@ def test_lists_become_rows_and_new_columns_become_lists_of_the_same_lengths(rewa
     records = WIDE.records(source, scanned.index, weaving).added
     assert records.equals(WIDE.records(source, None, weaving).added)
     lists = records["a"].to_list()
-    assert [None if values is None else len(values) for values in lists] == [
-        None if r is None else len(r) for r in rewards
-    ]
+    for values, of_record in zip(lists, rewards, strict=True):
+        assert (None if values is None else len(values)) == (None if of_record is None else len(of_record))
     assert [x for values in lists for x in values or ()] == added["a"].to_list()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet", "arrow", "json"])
 def test_a_wide_file_of_every_format_gets_a_list_column(suffix: str) -> None:
-    records: list[Any] = [
-        {"prompt": "a", "completions": ["x", "y"], "rewards": [1.0, 0.0]},
-        {"prompt": "b", "completions": [], "rewards": None},
-        {"prompt": "c", "completions": ["x", "y", "z"], "rewards": [0.0, 0.0, 3.0]},
-    ]
-    path = Path(f"wide.{suffix}")
-    frame = pl.DataFrame(records)
-    if suffix in {"jsonl", "json"}:
-        path.write_text("\n".join(map(json.dumps, records)) if suffix == "jsonl" else json.dumps(records))
-    else:
-        frame.write_parquet(path) if suffix == "parquet" else frame.write_ipc(path)
+    lines = """\
+{"prompt": "a", "completions": ["x", "y"], "rewards": [1.0, 0.0]}
+{"prompt": "b", "completions": [], "rewards": null}
+{"prompt": "c", "completions": ["x", "y", "z"], "rewards": [0.0, 0.0, 3.0]}
+"""
+    path, frame = Path(f"wide.{suffix}"), pl.read_ndjson(lines.encode())
+    match suffix:
+        case "parquet":
+            frame.write_parquet(path)
+        case "arrow":
+            frame.write_ipc(path)
+        case "json":
+            path.write_text(f"[{','.join(lines.splitlines())}]")
+        case _:
+            path.write_text(lines)
     (out,) = compute(path, method="rloo").facts["outputs"]
-    written = of(out).read(Input.at(out)) if suffix != "json" else pl.DataFrame(taken(Path(out)))
+    written = of(out).read(Input.at(out)) if suffix != "json" else pl.DataFrame(taken(out))
     assert written["advantage"].to_list() == [[1.0, -1.0], None, [-1.5, -1.5, 3.0]]
-    assert written["completions"].to_list() == [record["completions"] for record in records]
+    assert written["completions"].to_list() == [["x", "y"], [], ["x", "y", "z"]]
 
 
 def test_long_takes_lists_of_rollouts_apart_and_leaves_chats_whole() -> None:
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     rows = [{"uuid": "u", "messages": chat, "generations": ["x", "y"], "correctness_math_verify": [True, False]}]
-    path = write("w.jsonl", rows)
-    compute(path, method="rloo", long=True, output="o.jsonl")
-    facts = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
-    assert [row["messages"] for row in facts] == [chat, chat]
-    assert [(row["generations"], row["advantage"]) for row in facts] == [("x", 1.0), ("y", -1.0)]
+    compute(write("w.jsonl", rows), method="rloo", long=True, output="o.jsonl")
+    first, second = lines_of("o.jsonl")
+    assert first["messages"] == second["messages"] == chat
+    assert (first["generations"], first["advantage"]) == ("x", 1.0)
+    assert (second["generations"], second["advantage"]) == ("y", -1.0)
+
+
+def traces(*rollouts: str) -> str:
+    """Lines of verifiers: of 'a1', a rollout of the group a with the reward 1."""
+    return "".join(
+        f'{{"group":{{"id":"{group}"}},"task":{{}},"traces":[{{"rewards":{{"r":{{"score":{score},"weight":1}}}}}}]}}\n'
+        for group, score in rollouts
+    )
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_packed_lines_of_nested_records_are_read_and_written_packed(suffix: str) -> None:
-    from grpo_cli.files.compression import packing, unpacked
-
-    rows = [
-        {"group": {"id": "g"}, "task": {}, "traces": [{"rewards": {"r": {"score": s, "weight": 1}}}]} for s in (0, 1)
-    ]
     path = Path(f"traces.jsonl{suffix}")
     with path.open("wb") as sink, packing(sink, suffix) as inside:
-        inside.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        inside.write(traces("g0", "g1").encode())
     (out,) = compute(path, method="rloo").facts["outputs"]
     with unpacked(Input.at(out)) as handle:
-        facts = [json.loads(line) for line in handle.read().splitlines()]
-    assert [row["traces"][0]["advantage"] for row in facts] == [-1.0, 1.0]
+        failed, solved = map(json.loads, handle.read().splitlines())
+    assert failed["traces"][0]["advantage"] == -1.0
+    assert solved["traces"][0]["advantage"] == 1.0
     assert Path(out).read_bytes()[:2] == path.read_bytes()[:2]
 
 
 def test_lists_of_other_lengths_are_refused_with_their_line() -> None:
-    rows = [{"prompt": "a", "completions": ["x", "y"], "rewards": [1, 0], "acc": [1, 0, 1]}]
-    path = write("w.jsonl", rows)
+    path = array("w.jsonl", '{"prompt": "a", "completions": ["x", "y"], "rewards": [1, 0], "acc": [1, 0, 1]}\n')
     assert "w.jsonl:1: rewards has 2 values, rewards or acc 3" in refused(path, reward=["rewards", "acc"])
 
 
@@ -257,18 +293,23 @@ def test_lists_of_other_lengths_are_refused_with_their_line() -> None:
 def test_a_list_of_another_length_takes_no_text_from_the_other_records(others: int) -> None:
     """Where most records have an item per rollout, a record that does not has no texts, and is counted as left out."""
     rows = [{"prompt": f"p{at}", "responses": ["a", "b"], "rewards": [1, 0]} for at in range(others)]
-    path = write("w.jsonl", [*rows, {"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}])
-    done = adv(f"export {path.name} --to pairs -o out.jsonl")
-    assert [(row["chosen"], row["rejected"]) for row in rows_of_file(Path("out.jsonl"))] == [("a", "b")] * others
+    write("w.jsonl", [*rows, {"prompt": "odd", "responses": ["a", "b", "c"], "rewards": [1, 0]}])
+    done = adv("export w.jsonl --to pairs -o out.jsonl")
+    assert [(row["chosen"], row["rejected"]) for row in lines_of("out.jsonl")] == [("a", "b")] * others
     assert "2 rows: no prompt or response" in done.out + done.err
-    done = adv(f"compute {path.name} --long -o long.jsonl")
-    assert (done.status, f"w.jsonl:{others + 1}: responses has 3 values, rewards 2" in done.err) == (1, True)
+    done = adv("compute w.jsonl --long -o long.jsonl")
+    assert done.status == 1
+    assert f"w.jsonl:{others + 1}: responses has 3 values, rewards 2" in done.err
 
 
 def test_lists_that_match_by_chance_belong_to_the_whole_record() -> None:
-    rows = [{"prompt": f"p{at}", "tags": ["t"] * (at + 1), "rewards": [1, 0]} for at in range(3)]
-    adv(f"compute {write('w.jsonl', rows).name} --long -o long.jsonl")
-    assert [row["tags"] for row in rows_of_file(Path("long.jsonl"))] == [["t"] * n for n in (1, 1, 2, 2, 3, 3)]
+    lines = """\
+{"prompt": "p0", "tags": ["t"], "rewards": [1, 0]}
+{"prompt": "p1", "tags": ["t", "t"], "rewards": [1, 0]}
+{"prompt": "p2", "tags": ["t", "t", "t"], "rewards": [1, 0]}
+"""
+    adv(f"compute {array('w.jsonl', lines)} --long -o long.jsonl")
+    assert [len(row["tags"]) for row in lines_of("long.jsonl")] == [1, 1, 2, 2, 3, 3]
 
 
 def test_a_single_rollout_of_a_list_is_its_own_item() -> None:
@@ -280,62 +321,59 @@ def test_a_single_rollout_of_a_list_is_its_own_item() -> None:
 
 
 def test_whole_records_may_be_dropped_and_parts_of_them_only_with_long() -> None:
-    rows = [{"prompt": p, "completions": ["x", "y"], "rewards": r} for p, r in (("a", [1, 0]), ("b", [1, 1]))]
-    path = write("w.jsonl", rows)
+    kept = '{"prompt": "a", "completions": ["x", "y"], "rewards": [1, 0]'
+    path = array("w.jsonl", f'{kept}}}\n{{"prompt": "b", "completions": ["x", "y"], "rewards": [1, 1]}}\n')
     compute(path, method="rloo", zero_variance="drop", output="o.jsonl")
-    assert Path("o.jsonl").read_text() == json.dumps(rows[0])[:-1] + ',"advantage":[1.0,-1.0]}\n'
+    assert Path("o.jsonl").read_text() == kept + ',"advantage":[1.0,-1.0]}\n'
     parts = inserting({"a": [1.0]}, take=[1])
     with pytest.raises(DataError, match="--long"):
-        WIDE.records(in_memory(wide_of([[1, 0]])), None, parts)
+        WIDE.records(in_memory('{"k": 0, "rewards": [1, 0]}\n'), None, parts)
 
 
 def test_a_nested_line_without_a_kept_rollout_goes() -> None:
-    rows = [
-        {"group": {"id": g}, "task": {}, "traces": [{"rewards": {"r": {"score": s, "weight": 1}}}]}
-        for g, s in (("a", 1), ("b", 1), ("a", 0), ("b", 1))
-    ]
-    path = write("traces.jsonl", rows)
-    compute(path, method="rloo", zero_variance="drop", output="o.jsonl")
-    facts = [json.loads(line) for line in Path("o.jsonl").read_text().splitlines()]
-    assert [(row["group"]["id"], row["traces"][0]["advantage"]) for row in facts] == [("a", 1.0), ("a", -1.0)]
+    compute(array("t.jsonl", traces("a1", "b1", "a0", "b1")), method="rloo", zero_variance="drop", output="o.jsonl")
+    facts = [(row["group"]["id"], row["traces"][0]["advantage"]) for row in lines_of("o.jsonl")]
+    assert facts == [("a", 1.0), ("a", -1.0)]
 
 
 def test_replace_rewrites_the_field_in_place() -> None:
-    trace = {"advantage": 9, "rewards": {"r": {"score": 1, "weight": 1}}}
-    rows = [{"group": {"id": "a"}, "task": {"advantage": 8}, "traces": [trace]}] * 2
-    path = write("traces.jsonl", rows)
-    compute(path, replace=True, output="o.jsonl")
-    wanted = path.read_text().replace('"advantage": 9', '"advantage": 0.0')
-    assert Path("o.jsonl").read_text() == wanted
+    trace = '{"advantage": 9, "rewards": {"r": {"score": 1, "weight": 1}}}'
+    line = f'{{"group": {{"id": "a"}}, "task": {{"advantage": 8}}, "traces": [{trace}]}}\n'
+    compute(array("traces.jsonl", line * 2), replace=True, output="o.jsonl")
+    assert Path("o.jsonl").read_text() == line.replace('"advantage": 9', '"advantage": 0.0') * 2
 
 
 # --- messy lines ----------------------------------------------------------------------------------------------
 
 
 def test_a_broken_last_line_is_an_error_and_can_be_left_out() -> None:
-    from grpo_cli.runs.compute_files import run
-    from tests.support.jobs import job
-
     good = "".join(json.dumps(row) + "\n" for row in ROWS)
-    path = array(Path("x.jsonl"), f'\n{good}<PLACEHOLDER>\n{{"prompt_id": 1, "rew')
+    path = array("x.jsonl", f'\n{good}<PLACEHOLDER>\n{{"prompt_id": 1, "rew')
     with pytest.raises(DataError, match=r"x\.jsonl:8: not JSON.*--on-error skip"):
         look(path)
-    found = run(job(path, method="rloo", on_error="skip"))
-    assert found.facts is not None and found.facts.rows == 6
-    assert "left out 2 lines that are not JSON objects (line 8, 9)" in found.facts.warnings[0]
-    text = Path("x.advantages.jsonl").read_text()
-    assert [json.loads(line)["advantage"] for line in text.splitlines() if line] == RLOO
-    for options in ({"in_place": True}, {"output": str(path), "force": True}):
-        with pytest.raises(UsageError, match=r"leave out|is an input"):
-            compute(path, on_error="skip", **options)
-    array(path, f'\n{good}<PLACEHOLDER>\n\n{{"prompt_id": 1, "reward": null}}\n')
-    with pytest.raises(DataError, match=r"x\.jsonl:10: reward is null"):
-        run(job(path, dry_run=True, on_error="skip"))
-    array(path, f'<PLACEHOLDER>\n{good}{{"prompt_id": 1, "reward": "abc"}}\n')
-    with pytest.raises(DataError, match=r"x\.jsonl:8: reward is 'abc'"):
-        run(job(path, dry_run=True, on_error="skip"))
-    array(path, "<PLACEHOLDER>\n")
-    with pytest.raises(DataError, match=r"x\.jsonl: none of its lines can be read"):
+    facts = run(job(path, method="rloo", on_error="skip")).facts
+    assert facts is not None
+    assert facts.rows == 6
+    assert "left out 2 lines that are not JSON objects (line 8, 9)" in facts.warnings[0]
+    assert [row["advantage"] for row in lines_of("x.advantages.jsonl")] == RLOO
+    with pytest.raises(UsageError, match="leave out"):
+        compute(path, on_error="skip", in_place=True)
+    with pytest.raises(UsageError, match="is an input"):
+        compute(path, on_error="skip", output=str(path), force=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('\nGOOD<PLACEHOLDER>\n\n{"prompt_id": 1, "reward": null}\n', r"x\.jsonl:10: reward is null"),
+        ('<PLACEHOLDER>\nGOOD{"prompt_id": 1, "reward": "abc"}\n', r"x\.jsonl:8: reward is 'abc'"),
+        ("<PLACEHOLDER>\n", r"x\.jsonl: none of its lines can be read"),
+    ],
+)
+def test_lines_beside_those_that_are_left_out_are_judged_under_their_numbers(text: str, says: str) -> None:
+    good = "".join(json.dumps(row) + "\n" for row in ROWS)
+    path = array("x.jsonl", text.replace("GOOD", good))
+    with pytest.raises(DataError, match=says):
         run(job(path, dry_run=True, on_error="skip"))
 
 
@@ -351,10 +389,8 @@ def by_hand(value: Any) -> float | None:
     if isinstance(value, list):
         return by_hand(value[0])
     if isinstance(value, str):
-        text = value.strip()
-        if text == "7/8":
-            return 0.875
-        return {"True": 1.0, "False": 0.0}[text] if text in {"True", "False"} else float(text)
+        texts = {"7/8": 0.875, "True": 1.0, "False": 0.0}
+        return texts[value] if value in texts else float(value)
     return None if value is None else float(value)
 
 
@@ -377,13 +413,13 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
     path.write_bytes((b"\xef\xbb\xbf" if mark else b"") + lines.encode())
     parsed = [json.loads(line) for line in lines.split(ending) if line.strip()]
     found = look(path, group=["prompt"], missing="exclude", singleton="zero")
-    wanted = [by_hand(row["reward"]) for row in parsed]
-    scorable = [x is not None and math.isfinite(x) for x in wanted]
-    assert found.scored.frame[".scorable"].to_list() == scorable
     got = found.narrow.table["reward.0"].to_list()
-    assert [x for x, ok in zip(got, scorable, strict=True) if ok] == [
-        x for x, ok in zip(wanted, scorable, strict=True) if ok
-    ]
+    is_scored = found.scored.frame[".scorable"].to_list()
+    for row, value, scorable in zip(parsed, got, is_scored, strict=True):
+        wanted = by_hand(row["reward"])
+        assert scorable == (wanted is not None and math.isfinite(wanted))
+        if scorable:
+            assert value == wanted
     keys = [json.dumps(row["prompt"], sort_keys=True) for row in parsed]
     order = {key: code for code, key in enumerate(dict.fromkeys(keys))}
     assert found.narrow.table["group"].to_list() == [order[key] for key in keys]
@@ -394,8 +430,11 @@ def test_any_mix_of_messy_features_gives_the_rows_that_python_reads(
 
 
 def test_a_reward_of_parts_is_refused_with_the_flag_that_names_one() -> None:
-    rows = [{"prompt_id": 1, "reward": {"accuracy": k, "format": 0.5}} for k in (0, 1)]
-    path = write("x.jsonl", rows)
+    lines = """\
+{"prompt_id": 1, "reward": {"accuracy": 0, "format": 0.5}}
+{"prompt_id": 1, "reward": {"accuracy": 1, "format": 0.5}}
+"""
+    path = array("x.jsonl", lines)
     assert "reward is {'accuracy': 0, 'format': 0.5}, expected a number; " in refused(path)
     assert "--reward COL.PART takes a part" in refused(path)
     assert look(path, reward=["reward.accuracy", "reward.format"]).scored.frame[".reward"].to_list() == [0.5, 1.5]
