@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,27 +20,64 @@ from grpo_cli.runs.asked import binding_of
 from grpo_cli.schemas.table import schemas
 from tests.support.command import adv
 from tests.support.drawn import paired, some
-from tests.support.jobs import compute, near
-from tests.support.schema_files import WRITERS, Written, lines
+from tests.support.jobs import compute, near, rows_of
+from tests.support.schema_files import WRITERS, Written
 
 # What is left of each schema's key where --group-within says in what it is unique: no step, no run, no file.
-LEFT: dict[str, tuple[str, ...]] = {
-    "trl": ("prompt",), "trl-trackio": ("prompt",), "ms-swift": ("prompt",), "ms-swift-megatron": ("prompt",), "ms-swift-ray": ("prompt",),
-    "verl": ("input",), "verl-v1": ("uid_of_prompt",), "trinity": ("eid.task",), "nemo-rl": (), "nemo-gym": ("_ng_task_index",),
-    "nemo-gym-no-index": ("responses_create_params",), "areal": ("task_id",), "skyrl": ("data_source", "input_prompt"),
-    "areal-normalized": ("task_id",), "prime-rl-stream": ("group.id",), "prime-rl-branches": ("group_id",),
-    "prime-rl": ("group.id",), "verifiers-traces": ("task.key",), "prime-rl-rollouts": ("example_id",),
-    "prime-platform": ("env_name", "problem_id"), "verifiers": ("example_id",), "verifiers-id": ("id",), "verifiers-prompt": ("prompt",),
-    "tinker": ("split", "group_idx"), "slime": ("group_index",), "roll": ("id",), "rllm": ("task_hash", "name"),
-    "open-instruct": ("prompt_idx",), "lm-eval": ("filter", "doc_id"), "inspect": ("id",), "inspect-table": ("id",),
-    "harbor": ("eval", "task"), "eval-protocol": ("input_metadata.row_id",), "openr1": ("uuid",),
-    "graded-completions": ("@file", "@parent"), "wide": ("@file", "@parent"), "atropos": ("@file", "@parent"),
-    "atropos-trajectories": ("prompt_used",), "human-eval": ("task_id",), "tau-bench": ("task_id",), "tau2": ("task_id",),
-    "evalplus": ("task_id",), "mt-bench": ("question_id", "turn"), "livecodebench": ("question_id",), "qwen-math": ("idx",),
-    "rlhflow": ("@file", "@parent"), "rlhflow-answers": ("@file", "@parent"), "simpo": ("@file", "@parent"),
-    "tree-of-thought": ("idx",), "reasoning-gym": ("@file", "@parent"),
-    "math-rollouts": ("model_id", "unique_id", "branch_path", "run_id"),
-}  # fmt: skip
+OF_SCHEMAS = """
+trl                   prompt
+trl-trackio           prompt
+ms-swift              prompt
+ms-swift-megatron     prompt
+ms-swift-ray          prompt
+verl                  input
+verl-v1               uid_of_prompt
+trinity               eid.task
+nemo-rl
+nemo-gym              _ng_task_index
+nemo-gym-no-index     responses_create_params
+areal                 task_id
+skyrl                 data_source input_prompt
+areal-normalized      task_id
+prime-rl-stream       group.id
+prime-rl-branches     group_id
+prime-rl              group.id
+verifiers-traces      task.key
+prime-rl-rollouts     example_id
+prime-platform        env_name problem_id
+verifiers             example_id
+verifiers-id          id
+verifiers-prompt      prompt
+tinker                split group_idx
+slime                 group_index
+roll                  id
+rllm                  task_hash name
+open-instruct         prompt_idx
+lm-eval               filter doc_id
+inspect               id
+inspect-table         id
+harbor                eval task
+eval-protocol         input_metadata.row_id
+openr1                uuid
+graded-completions    @file @parent
+wide                  @file @parent
+atropos               @file @parent
+atropos-trajectories  prompt_used
+human-eval            task_id
+tau-bench             task_id
+tau2                  task_id
+evalplus              task_id
+mt-bench              question_id turn
+livecodebench         question_id
+qwen-math             idx
+rlhflow               @file @parent
+rlhflow-answers       @file @parent
+simpo                 @file @parent
+tree-of-thought       idx
+reasoning-gym         @file @parent
+math-rollouts         model_id unique_id branch_path run_id
+"""
+LEFT = {name: tuple(left) for name, *left in map(str.split, OF_SCHEMAS.strip().splitlines())}
 EACH_SCHEMA = pytest.mark.parametrize("name", sorted(WRITERS))
 LENGTHS = Plan.of({"estimator.name": "opo"})
 
@@ -97,27 +133,29 @@ def test_columns_of_texts_that_are_named_win(name: str, tmp_path: Path) -> None:
             assert not found.messages
 
 
-LETTERS = [
-    ("inspect", {"map": ["C=5", "P=2", "I=-1"]}, [5.0, -1.0, 2.0, None]),
-    ("inspect-table", {"map": ["C=5", "P=2", "I=-1,N=-1"]}, None),
-    ("evalplus", {"map": ["pass=5", "fail=-1", "timeout=-1"], "reward": ["plus_status"]}, None),
-]
-
-
-@pytest.mark.parametrize(("name", "flags", "wanted"), LETTERS)
+@pytest.mark.parametrize(
+    ("name", "flags", "letters"),
+    [
+        ("inspect", {}, ["C=5", "P=2", "I=-1"]),
+        ("inspect-table", {}, ["C=5", "P=2", "I=-1,N=-1"]),
+        ("evalplus", {"reward": ["plus_status"]}, ["pass=5", "fail=-1", "timeout=-1"]),
+    ],
+)
 def test_the_numbers_of_map_win_over_those_of_a_schema(
-    name: str, flags: Any, wanted: list[float | None] | None, tmp_path: Path
+    name: str, flags: dict[str, Any], letters: list[str], tmp_path: Path
 ) -> None:
     written = WRITERS[name](tmp_path)
     of_schema = schemas()[name].letters
-    of_flag = dict(pair.split("=") for text in flags["map"] for pair in text.split(","))
+    numbers: dict[float | None, float | None] = {None: None}
+    for letter in ",".join(letters).split(","):
+        text, number = letter.split("=")
+        numbers[of_schema[text]] = float(number)
     options = {**written.flags, **flags, "dry_run": True, "missing": "exclude"}
-    usual = compute(written.path, **{key: value for key, value in options.items() if key != "map"})
-    named = compute(written.path, **options)
-    numbers = {of_schema[text]: float(number) for text, number in of_flag.items()}
-    rewards = [None if reward is None else numbers[reward] for reward in usual.scored.frame[".reward"].to_list()]
-    assert named.scored.frame[".reward"].to_list() == near(rewards)
-    assert wanted in (None, rewards)
+    usual = compute(written.path, **options).scored.frame[".reward"].to_list()
+    named = compute(written.path, **options, map=letters).scored.frame[".reward"].to_list()
+    assert named == near([numbers[reward] for reward in usual])
+    if name == "inspect":
+        assert named == [5.0, -1.0, 2.0, None]
 
 
 def test_a_letter_that_map_does_not_name_is_refused(tmp_path: Path) -> None:
@@ -126,14 +164,14 @@ def test_a_letter_that_map_does_not_name_is_refused(tmp_path: Path) -> None:
         compute(written.path, dry_run=True, map=["C=5", "P=2"])
 
 
-def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema() -> None:
+def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema(tmp_path: Path) -> None:
     """slime's rows have a rollout_id and an index: here the flag names the second, by which each row is a rollout."""
-    rows = [
-        {"group_index": 0, "index": k, "rollout_id": k // 2, "prompt": "p", "response": "r", "reward": float(k // 2), "response_length": 1,
-         "label": "", "status": "completed", "metadata": {}, "tokens": [1]}
-        for k in range(4)
-    ]  # fmt: skip
-    path = lines("rows.jsonl", rows)
+    row = (
+        '{"group_index": 0, "index": %d, "rollout_id": %d, "prompt": "p", "response": "r", "reward": %d, '
+        '"response_length": 1, "label": "", "status": "completed", "metadata": {}, "tokens": [1]}\n'
+    )
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(row % (at, at // 2, at // 2) for at in range(4)))
     assert compute(path, dry_run=True, schema="slime").facts["rollouts"] == 2
     assert compute(path, dry_run=True, schema="slime", rollout="rollout_id").facts["rollouts"] == 2
     assert compute(path, dry_run=True, schema="slime", rollout="index").facts["rollouts"] == 4
@@ -141,26 +179,37 @@ def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_sc
 
 # --- one prompt whose rows are spread over steps -----------------------------------------------------------------
 
-REWARDS = (1.0, 0.0, 1.0, 0.0)
 HALF = 0.5 / ((1 / 3) ** 0.5 + 1e-6)  # (1 - 0.5) / (std + epsilon), ddof 1
-SPREAD: dict[str, list[Any]] = {
-    "verl": [{"input": "p", "output": f"o{k}", "gts": "1", "score": r, "step": k} for k, r in enumerate(REWARDS)],
-    "trl": [{"step": k, "prompt": "p", "completion": f"o{k}", "acc": r, "advantage": 0.0} for k, r in enumerate(REWARDS)],
-    "prime-platform": [
-        {"run_id": "r", "step": k, "problem_id": 1, "sample_id": k, "env_name": "math", "prompt": "p", "completion": f"o{k}", "reward": r,
-         "advantage": 0.0}
-        for k, r in enumerate(REWARDS)
-    ],
-}  # fmt: skip
+SPREAD = {
+    "verl": """\
+{"input": "p", "output": "o0", "gts": "1", "score": 1, "step": 0}
+{"input": "p", "output": "o1", "gts": "1", "score": 0, "step": 1}
+{"input": "p", "output": "o2", "gts": "1", "score": 1, "step": 2}
+{"input": "p", "output": "o3", "gts": "1", "score": 0, "step": 3}
+""",
+    "trl": """\
+{"step": 0, "prompt": "p", "completion": "o0", "acc": 1.0, "advantage": 0.0}
+{"step": 1, "prompt": "p", "completion": "o1", "acc": 0.0, "advantage": 0.0}
+{"step": 2, "prompt": "p", "completion": "o2", "acc": 1.0, "advantage": 0.0}
+{"step": 3, "prompt": "p", "completion": "o3", "acc": 0.0, "advantage": 0.0}
+""",
+    "prime-platform": """\
+{"run_id": "r", "step": 0, "problem_id": 1, "sample_id": 0, "env_name": "math", "prompt": "p", "completion": "o0", "reward": 1, "advantage": 0}
+{"run_id": "r", "step": 1, "problem_id": 1, "sample_id": 1, "env_name": "math", "prompt": "p", "completion": "o1", "reward": 0, "advantage": 0}
+{"run_id": "r", "step": 2, "problem_id": 1, "sample_id": 2, "env_name": "math", "prompt": "p", "completion": "o2", "reward": 1, "advantage": 0}
+{"run_id": "r", "step": 3, "problem_id": 1, "sample_id": 3, "env_name": "math", "prompt": "p", "completion": "o3", "reward": 0, "advantage": 0}
+""",
+}
 
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_rows_of_several_steps_are_one_group_with_group_within_input(name: str) -> None:
-    path = lines("rows.jsonl", SPREAD[name])
+    Path("rows.jsonl").write_text(SPREAD[name])
+    path = "rows.jsonl"
     options = f"--schema {name} --group-within input"
     wanted = near([HALF, -HALF, HALF, -HALF])
     assert [row["mine"] for row in adv(f"compute {path} {options} --column mine -o - -q").rows] == wanted
-    frame = pl.DataFrame(SPREAD[name])
+    frame = pl.read_ndjson(path)
     assert grpo_cli.advantages(frame, schema=name, group_within="input").to_list() == wanted
     pairs = adv(f"export {path} {options} --to pairs --pairs all -o -").rows
     assert len(pairs) == 4, "each of two solved with each of two failed"
@@ -169,17 +218,18 @@ def test_rows_of_several_steps_are_one_group_with_group_within_input(name: str) 
 
 
 def test_blocks_go_on_in_the_next_file_if_the_whole_input_is_one() -> None:
-    for name, rewards in (("a", [1, 0, 1]), ("b", [0])):
-        lines(f"{name}.jsonl", [{"reward": reward} for reward in rewards])
+    Path("a.jsonl").write_text('{"reward": 1}\n{"reward": 0}\n{"reward": 1}\n')
+    Path("b.jsonl").write_text('{"reward": 0}\n')
     words = "compute a.jsonl b.jsonl --group-size 4 -o out/"
     assert "the last block has 3 rows, not 4" in adv(words).err
     assert adv(f"{words} --group-within input").status == 0
-    rows = [json.loads(line) for name in "ab" for line in Path(f"out/{name}.jsonl").read_text().splitlines()]
+    rows = rows_of("out/a.jsonl") + rows_of("out/b.jsonl")
     assert [row["advantage"] for row in rows] == near([HALF, -HALF, HALF, -HALF])
 
 
 def test_blocks_within_a_column_end_with_their_file_as_well() -> None:
-    for name, steps in (("a", [1, 2, 1, 2]), ("b", [1, 2, 1, 2])):
-        lines(f"{name}.jsonl", [{"step": step, "reward": k} for k, step in enumerate(steps)])
+    text = '{"step": 1, "reward": 0}\n{"step": 2, "reward": 1}\n{"step": 1, "reward": 2}\n{"step": 2, "reward": 3}\n'
+    Path("a.jsonl").write_text(text)
+    Path("b.jsonl").write_text(text)
     found = compute("a.jsonl", "b.jsonl", dry_run=True, group_size=2, group_within="step")
     assert found.narrow.table["group"].to_list() == [0, 1, 0, 1, 2, 3, 2, 3]

@@ -19,7 +19,7 @@ from grpo_cli.schemas.table import REFUSED as REFUSED_LAYOUTS
 from grpo_cli.schemas.table import parsed, schemas
 from grpo_cli.write.verify import verify
 from tests.support.battery import Row
-from tests.support.jobs import Seen, compute, near, rows_of
+from tests.support.jobs import Seen, compute, look, near, refused, rows_of
 from tests.support.oracles import ORACLES
 from tests.support.schema_files import REFUSED, WRITERS, Written, lines
 
@@ -119,30 +119,36 @@ def test_columns_of_this_tool_are_no_rewards_of_a_log_without_reward_names(name:
 
 
 def test_where_keys_are_sorted_rewards_may_follow_the_advantage() -> None:
-    rows = [
-        {"accuracy": k / 2, "advantage": 0.5, "completion": "c", "format": 1.0, "prompt": "p", "step": 1}
-        for k in (0, 1)
-    ]
-    pl.DataFrame(rows).write_parquet("completions_00001.parquet")
+    columns = {
+        "accuracy": [0.0, 0.5], "advantage": [0.5, 0.5], "completion": ["c", "c"], "format": [1.0, 1.0],
+        "prompt": ["p", "p"], "step": [1, 1],
+    }  # fmt: skip
+    pl.DataFrame(columns).write_parquet("completions_00001.parquet")
     found = compute("completions_00001.parquet", dry_run=True, column="mine")
     assert found.facts["reward_columns"] == ["accuracy", "format"]
 
 
 def test_a_schema_that_is_named_is_not_guessed() -> None:
-    rows = [{"input": "q", "output": "o", "score": k, "step": 1, "uid": f"a_{k}_0"} for k in (0, 1)]
-    written = Written(lines("x.jsonl", rows), [2], [0.0, 1.0])
-    assert done(written).facts["schema"] == schemas()["verl-v1"].title
-    assert done(written, schema="verl").facts["schema"] == schemas()["verl"].title
+    path = Path("x.jsonl")
+    path.write_text("""\
+{"input": "q", "output": "o", "score": 0, "step": 1, "uid": "a_0_0"}
+{"input": "q", "output": "o", "score": 1, "step": 1, "uid": "a_1_0"}
+""")
+    assert look(path).facts["schema"] == schemas()["verl-v1"].title
+    assert look(path, schema="verl").facts["schema"] == schemas()["verl"].title
     with pytest.raises(UnknownName, match="did you mean 'verl'"):
-        done(written, schema="ver1")
+        look(path, schema="ver1")
 
 
 def test_two_schemas_that_fit_equally_well_are_an_error_with_both_names() -> None:
-    twin = {"uuid": "u", "generations": [], "correctness_math_verify": [True, False]}
-    path = lines("y.jsonl", [{**twin, "prompt": "p", "completions": [], "rewards": [1.0, 0.5]}])
+    path = Path("y.jsonl")
+    path.write_text(
+        '{"uuid": "u", "generations": [], "correctness_math_verify": [true, false], '
+        '"prompt": "p", "completions": [], "rewards": [1.0, 0.5]}\n'
+    )
     with pytest.raises(DataError, match=r"two schemas fit: openr1 .* and wide .*--schema NAME; --schema none"):
         opened(path)
-    assert done(Written(path, [2], []), schema="wide").scored.frame[".reward"].to_list() == [1.0, 0.5]
+    assert look(path, schema="wide").scored.frame[".reward"].to_list() == [1.0, 0.5]
 
 
 def test_files_of_different_schemas_are_not_mixed(tmp_path: Path) -> None:
@@ -153,25 +159,23 @@ def test_files_of_different_schemas_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_a_key_that_does_not_look_as_the_schema_says_names_the_row() -> None:
-    rows = [{"input": "q", "output": "o", "score": 1, "step": 1, "uid": uid} for uid in ("a_0_0", "plain")]
-    with pytest.raises(DataError, match=r"x.jsonl:2: uid is 'plain', which has no uid without its last two parts"):
-        done(Written(lines("x.jsonl", rows), [], []))
+    Path("x.jsonl").write_text("""\
+{"input": "q", "output": "o", "score": 1, "step": 1, "uid": "a_0_0"}
+{"input": "q", "output": "o", "score": 1, "step": 1, "uid": "plain"}
+""")
+    assert "x.jsonl:2: uid is 'plain', which has no uid without its last two parts" in refused("x.jsonl")
 
 
 def test_blocks_need_their_size(tmp_path: Path) -> None:
-    written = WRITERS["nemo-rl"](tmp_path)
-    with pytest.raises(DataError, match="--group-size N"):
-        done(Written(written.path, [], []))
+    assert "--group-size N" in refused(WRITERS["nemo-rl"](tmp_path).path)
 
 
 def test_several_scorers_are_the_users_choice_and_letters_are_numbers_there_too() -> None:
-    scores = {"match": {"value": "C"}, "model": {"value": 0.25}}
-    log = {"version": 2, "eval": {}, "samples": [{"id": 1, "epoch": k, "scores": scores} for k in (1, 2)]}
-    path = Path("log.json")
-    path.write_text(json.dumps(log))
-    with pytest.raises(DataError, match=r"match, model; choose one with --reward scores.NAME.value"):
-        done(Written(path, [], []))
-    found = done(Written(path, [], []), reward=["scores.match.value", "scores.model.value=2"])
+    Path("log.json").write_text("""{"version": 2, "eval": {}, "samples": [
+        {"id": 1, "epoch": 1, "scores": {"match": {"value": "C"}, "model": {"value": 0.25}}},
+        {"id": 1, "epoch": 2, "scores": {"match": {"value": "C"}, "model": {"value": 0.25}}}]}""")
+    assert "match, model; choose one with --reward scores.NAME.value" in refused("log.json")
+    found = look("log.json", reward=["scores.match.value", "scores.model.value=2"])
     assert found.scored.frame[".reward"].to_list() == [1.5, 1.5]
 
 
@@ -218,18 +222,21 @@ reward = ["b"]
 """
 
 
-def test_a_schema_is_data_and_unknown_words_in_it_are_errors() -> None:
+@pytest.mark.parametrize(
+    ("known", "unknown"),
+    [
+        ("", 'colour = "red"'),
+        ('"number"', '"numbr"'),
+        ('"long"', '"lnog"'),
+        ("", 'left_out = { error = "fill" }'),
+        ("", "[mine.derive.x]\nfrm = 'a'\nmeans = 'm'"),
+        ("", "rewards = { shpe = 'float' }"),
+    ],
+)
+def test_a_schema_is_data_and_unknown_words_in_it_are_errors(known: str, unknown: str) -> None:
     assert parsed(ENTRY)["mine"].group == ("a",)
-    for wrong in (
-        ENTRY + 'colour = "red"\n',
-        ENTRY.replace('"number"', '"numbr"'),
-        ENTRY.replace('"long"', '"lnog"'),
-        ENTRY + 'left_out = { error = "fill" }\n',
-        ENTRY + "[mine.derive.x]\nfrm = 'a'\nmeans = 'm'\n",
-        ENTRY + "rewards = { shpe = 'float' }\n",
-    ):
-        with pytest.raises(UnknownName):
-            parsed(wrong)
+    with pytest.raises(UnknownName):
+        parsed(ENTRY.replace(known, unknown) if known else f"{ENTRY}{unknown}\n")
 
 
 @pytest.mark.parametrize("key", ["title", "fields", "group", "reward"])
@@ -263,27 +270,22 @@ def test_a_folder_of_steps_keeps_its_steps_apart_and_knows_its_batches(tmp_path:
     assert found.facts["batch_key"] == "step"
 
 
-@pytest.mark.parametrize("metrics", [["exact_match", "f1"], ["acc", "acc_norm", "bleu"]])
-def test_of_several_metrics_one_has_to_be_named(metrics: list[str]) -> None:
-    rows = [
-        {
-            "doc_id": 0, "target": "4", "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "metrics": metrics,
-            "target_hash": "t", **dict.fromkeys(metrics, float(at)),
-        }
-        for at in range(2)
-    ]  # fmt: skip
-    path = lines("samples_x_2025.jsonl", rows)
-    with pytest.raises(
-        DataError, match=f"several columns could be the reward of a .*: {', '.join(metrics)}; choose one"
-    ):
-        compute(path, dry_run=True)
-    assert compute(path, dry_run=True, reward=[metrics[0]]).facts["groups"] == 1
+def test_of_several_metrics_one_has_to_be_named() -> None:
+    Path("samples_x_2025.jsonl").write_text("""\
+{"doc_id": 0, "target": "4", "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "metrics": ["acc", "acc_norm", "bleu"], "target_hash": "t", "acc": 0.0, "acc_norm": 0.0, "bleu": 0.0}
+{"doc_id": 0, "target": "4", "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "metrics": ["acc", "acc_norm", "bleu"], "target_hash": "t", "acc": 1.0, "acc_norm": 1.0, "bleu": 1.0}
+""")
+    said = refused("samples_x_2025.jsonl")
+    assert re.search("several columns could be the reward of a .*: acc, acc_norm, bleu; choose one", said)
+    assert look("samples_x_2025.jsonl", reward=["acc"]).facts["groups"] == 1
 
 
 def test_one_sample_of_each_prompt_is_nothing_to_compare() -> None:
-    rows = [{"input": f"q{at}", "output": "x", "score": 1.0, "step": 1} for at in range(3)]
-    with pytest.raises(DataError, match="input within step has one sample per prompt, nothing to compare"):
-        compute(lines("1.jsonl", rows), dry_run=True)
+    Path("1.jsonl").write_text("""\
+{"input": "q0", "output": "x", "score": 1.0, "step": 1}
+{"input": "q1", "output": "x", "score": 1.0, "step": 1}
+""")
+    assert "input within step has one sample per prompt, nothing to compare" in refused("1.jsonl")
 
 
 @pytest.mark.parametrize("left_out", ["answer", "id"])
@@ -292,4 +294,5 @@ def test_verifiers_files_of_all_ages_are_known(left_out: str) -> None:
     row = {"id": 1, "prompt": chat, "completion": chat, "reward": 1.0, "task": "t", "answer": "a"}
     del row[left_out]
     tables, _ = opened(lines("results.jsonl", [row, row]))
-    assert tables[0].schema is not None and tables[0].schema.tool.startswith("verifiers (old")
+    assert tables[0].schema is not None
+    assert tables[0].schema.tool.startswith("verifiers (old")
