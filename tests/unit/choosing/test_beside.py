@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -20,12 +21,11 @@ KEY: Any = {"group": "prompt_id,step"}
 
 
 def table(prompts: int = 40, steps: int = 3) -> pl.DataFrame:
-    """Every prompt is drawn in several steps; its solve rate depends on its number."""
-    rows = [
-        {"prompt_id": f"p{p}", "step": s, "reward": float(i < p % 5), "n": i}
-        for s in range(steps) for p in range(prompts) for i in range(4)
-    ]  # fmt: skip
-    return pl.DataFrame(rows)
+    """Every prompt is drawn in several steps, four times; its solve rate depends on its number."""
+    at = np.arange(4 * prompts * steps)
+    p, n = at // 4 % prompts, at % 4
+    columns = {"step": at // (4 * prompts), "reward": (n < p % 5).astype(float), "n": n}
+    return pl.DataFrame({"prompt_id": [f"p{number}" for number in p], **columns})
 
 
 def held_out(prompt: str, share: float, seed: int) -> bool:
@@ -73,14 +73,14 @@ def test_a_number_as_the_key_is_held_out_like_its_text() -> None:
 
 
 def test_every_input_and_one_output_of_all_have_their_holdout(tmp_path: Path) -> None:
-    for which, frame in (("a", table(30)), ("b", table(20, 1))):
-        write(tmp_path / "in" / f"{which}.jsonl", frame.to_dicts())
+    write(tmp_path / "in" / "a.jsonl", table(30).to_dicts())
+    write(tmp_path / "in" / "b.jsonl", table(20, 1).to_dicts())
     line = "select in -g prompt_id,step --group-within file --holdout 0.4 -o"
     assert adv(f"{line} out/", cwd=tmp_path).status == 0
     assert adv(f"{line} all.jsonl", cwd=tmp_path).status == 0
-    each = [rows_of(tmp_path / "out" / f"{which}.holdout.jsonl") for which in "ab"]
-    assert [*each[0], *each[1]] == rows_of(tmp_path / "all.holdout.jsonl")
-    assert {row["prompt_id"] for row in each[0]} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
+    of_a, of_b = rows_of(tmp_path / "out/a.holdout.jsonl"), rows_of(tmp_path / "out/b.holdout.jsonl")
+    assert of_a + of_b == rows_of(tmp_path / "all.holdout.jsonl")
+    assert {row["prompt_id"] for row in of_a} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,10 @@ def test_a_split_with_an_empty_side_is_refused() -> None:
 
 
 def test_a_key_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.jsonl", [{"reward": i % 2} for i in range(8)])
-    done = adv(f"select {path} --group-size 4 --holdout 0.5 -o {tmp_path}/y.jsonl")
-    assert (
-        "the group key (blocks of rows) names no prompt, which --holdout splits by; name the column of the prompt with --group"
-        in done.err
-    )
+    (tmp_path / "x.jsonl").write_text('{"reward": 0}\n{"reward": 1}\n' * 4)
+    done = adv("select x.jsonl --group-size 4 --holdout 0.5 -o y.jsonl", cwd=tmp_path)
+    assert "the group key (blocks of rows) names no prompt, which --holdout splits by; name the column of" in done.err
+    assert "the prompt with --group" in done.err
     assert not (tmp_path / "y.jsonl").exists()
 
 
@@ -119,7 +117,8 @@ def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(tmp_path: Path) -> N
         {"group_index": 100 * step + p, "step": step, "prompt": f"What is {p} + é?", "reward": i % 2}
         for step in range(3) for p in range(30) for i in range(2)
     ]  # fmt: skip
-    write(tmp_path / "x.parquet", rows)
+    frame = pl.DataFrame(rows)
+    frame.write_parquet(tmp_path / "x.parquet")
     done = adv("select x.parquet --holdout 0.4 -o y.jsonl", cwd=tmp_path)
     assert "--holdout 0.4 by prompt" in done.out
     held = {p for p in range(30) if held_out(f"What is {p} + é?", 0.4, 0)}
@@ -127,7 +126,7 @@ def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(tmp_path: Path) -> N
     assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.jsonl")} == {*range(30)} - held
     said = adv("select x.parquet -g group_index --holdout 0.4 -o z.jsonl", cwd=tmp_path)
     assert "--holdout 0.4 by group_index" in said.out
-    write(tmp_path / "w.jsonl", [{"group_index": row["group_index"], "reward": row["reward"]} for row in rows])
+    frame.select("group_index", "reward").write_ndjson(tmp_path / "w.jsonl")
     said = adv("select w.jsonl --holdout 0.4", cwd=tmp_path)
     assert "the group key (group_index) names no prompt" in said.err
 
@@ -144,28 +143,23 @@ def test_standard_output_has_no_second_file_and_no_file_is_written_over(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "flags"),
-    [
-        ({"to": "sft"}, "--to sft"),
-        ({"to": "pairs"}, "--to pairs"),
-        ({"to": "weights"}, "--to weights"),
-        ({"to": "prompts"}, "--to prompts"),
-        ({"to": "prompts", "pool": True}, "--to prompts --pool"),
-        ({"to": "tokens", "tokens": "ids"}, "--to tokens --tokens ids"),
-    ],
+    "options",
+    ["to=sft", "to=pairs", "to=weights", "to=prompts", "to=prompts pool", "to=tokens tokens=ids"],
 )
-def test_exported_records_are_split_in_the_same_way(options: Any, flags: str, tmp_path: Path) -> None:
+def test_exported_records_are_split_in_the_same_way(options: str, tmp_path: Path) -> None:
     frame = table().with_columns(
         prompt=pl.col("prompt_id"), response=pl.concat_str("prompt_id", "n", "step"), ids=pl.concat_list("n", "n")
     )
-    whole = grpo_cli.export(frame, **options, **KEY).frame
-    done = grpo_cli.export(frame, holdout=0.4, **options, **KEY)
+    given: dict[str, Any] = {name: value or True for name, _, value in (one.partition("=") for one in options.split())}
+    whole = grpo_cli.export(frame, **given, **KEY).frame
+    done = grpo_cli.export(frame, holdout=0.4, **given, **KEY)
     held = done.beside["holdout"]
     if "prompt" in whole.columns:
-        assert held.rows() == [row for row in whole.rows() if held_out(row[whole.columns.index("prompt")], 0.4, 0)]
+        assert held.rows(named=True) == [row for row in whole.rows(named=True) if held_out(row["prompt"], 0.4, 0)]
     assert len(done.frame) + len(held) == len(whole)
     assert done.facts["beside"] == {"holdout": len(held)}
     write(tmp_path / "x.jsonl", frame.to_dicts())
+    flags = " ".join(f"--{one}" for one in options.split())
     run = adv(f"export x.jsonl {flags} -g prompt_id,step --holdout 0.4 -o y.jsonl", cwd=tmp_path)
     assert f"holdout        {len(held)} records" in run.out
     assert len(rows_of(tmp_path / "y.holdout.jsonl")) == len(held)

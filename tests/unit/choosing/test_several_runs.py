@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import UsageError
 from tests.support.command import adv
+from tests.support.conditions import holds
 from tests.support.drawn import paired
 from tests.support.jobs import rows_of, write
 
@@ -37,30 +37,29 @@ def in_file(path: Path, run: Run) -> Path:
 
 def counted(runs: list[Run], bar: float) -> dict[str, tuple[int, int]]:
     """For each prompt of the newest run: in how many runs it is, and how many solve it."""
-    return {
-        key: (sum(key in run for run in runs), sum(max(run.get(key, [-1.0])) >= bar for run in runs))
-        for key in runs[-1]
-    }
+    found = dict[str, tuple[int, int]]()
+    for key in runs[-1]:
+        rewards = [run[key] for run in runs if key in run]
+        found[key] = len(rewards), sum(max(some) >= bar for some in rewards)
+    return found
 
 
-@pytest.mark.parametrize(("seed", "case"), paired(range(4), [*product([None, 0.5], [".jsonl", ".csv"])]))
+@pytest.mark.parametrize(("seed", "case"), paired(range(4), [*product([1.0, 0.5], [".jsonl", ".csv"])]))
 def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
-    seed: int, case: tuple[float | None, str], tmp_path: Path
+    seed: int, case: tuple[float, str], tmp_path: Path
 ) -> None:
     bar, suffix = case
     runs = runs_of(seed)
     for name, run in zip((f"0{suffix}", f"1{suffix}", "now.jsonl"), runs, strict=True):
         in_file(tmp_path / name, run)
-    found = counted(runs, 1.0 if bar is None else bar)
-    more = "" if bar is None else f"--solved-at {bar}"
-    conditions: dict[str, Callable[[int, int], bool]] = {
-        "solved_runs == 0 and runs == 3": lambda seen, solved: (seen, solved) == (3, 0),
-        "solved_runs == 0": lambda _, solved: solved == 0,
-        "solved_runs == runs": lambda seen, solved: seen == solved,
-        "0 < solved_runs < runs": lambda seen, solved: 0 < solved < seen,
-    }
-    for condition, keeps in conditions.items():
-        wanted = {key for key, counts in found.items() if keeps(*counts)}
+    found = counted(runs, bar)
+    more = "" if bar == 1 else f"--solved-at {bar}"  # that of --solved-at is the largest reward, here 1
+    for condition in (
+        "solved_runs == 0 and runs == 3", "solved_runs == 0", "solved_runs == runs", "0 < solved_runs < runs",
+    ):  # fmt: skip
+        wanted = {
+            key for key, (seen, solved) in found.items() if holds(condition, {"runs": seen, "solved_runs": solved})
+        }
         flags = f"now.jsonl {FLAGS} {more} --against old=0{suffix} --against 1{suffix} --where '{condition}' -o -"
         assert {row["prompt_id"] for row in adv(f"select {flags}", cwd=tmp_path).rows} == wanted
         pool = adv(f"export {flags} --to prompts --prompt prompt_id --pool", cwd=tmp_path).rows
@@ -71,10 +70,15 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
 def test_digits_of_csv_are_numbers(now: str, other: str, tmp_path: Path) -> None:
     write(tmp_path / f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
     write(tmp_path / f"before{other}", [{"prompt_id": 1, "reward": 1}, {"prompt_id": 2, "reward": 0}])
-    line = f"select now{now} --against before{other} --against old=now{now} -o out.jsonl --force --where"
-    for condition, wanted in [("runs == 3", {"1", "2"}), ("solved_runs == 3", {"1"}), ("solved_runs == 2", {"3"})]:
+
+    def kept(condition: str) -> set[str]:
+        line = f"select now{now} --against before{other} --against old=now{now} -o out.jsonl --force --where"
         assert adv(line, condition, cwd=tmp_path).status == 0
-        assert {str(row["prompt_id"]) for row in rows_of(tmp_path / "out.jsonl")} == wanted
+        return {str(row["prompt_id"]) for row in rows_of(tmp_path / "out.jsonl")}
+
+    assert kept("runs == 3") == {"1", "2"}
+    assert kept("solved_runs == 3") == {"1"}
+    assert kept("solved_runs == 2") == {"3"}
 
 
 def test_python_takes_paths(tmp_path: Path) -> None:
@@ -105,39 +109,33 @@ def test_the_best_or_worst_solved_can_be_taken(tmp_path: Path) -> None:
     for at, run in enumerate(runs):
         in_file(tmp_path / f"{at}.jsonl", run)
     line = f"select 2.jsonl {FLAGS} --against 0.jsonl --against 1.jsonl --top 6 --by=solved_runs -o -"
-    kept = {row["prompt_id"] for row in adv(line, cwd=tmp_path).rows}
-    found = counted(runs, 1.0)
-    assert min(found[key][1] for key in kept) >= sorted((solved for _, solved in found.values()), reverse=True)[2]
+    solved = {key: solved for key, (_, solved) in counted(runs, 1.0).items()}
+    kept = {solved[row["prompt_id"]] for row in adv(line, cwd=tmp_path).rows}
+    assert min(kept) >= sorted(solved.values(), reverse=True)[2]
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"where": "solved_runs == 0"}, "no fact of a group named 'solved_runs'; known: "),
-        (
-            {"where": "mean > 0", "against": ["x.jsonl"]},
-            "against counts runs, and .* name neither runs nor solved_runs",
-        ),
-    ],
-)
-def test_counts_and_runs_belong_together(options: Any, says: str, tmp_path: Path) -> None:
+def test_counts_and_runs_belong_together(tmp_path: Path) -> None:
     path = in_file(tmp_path / "x.jsonl", runs_of(0)[0])
-    with pytest.raises(UsageError, match=says):
-        grpo_cli.select(str(path), group="prompt_id,step", **options)
+    with pytest.raises(UsageError, match="no fact of a group named 'solved_runs'; known: "):
+        grpo_cli.select(str(path), group="prompt_id,step", where="solved_runs == 0")
+    with pytest.raises(UsageError, match=r"against counts runs, and .* name neither runs nor solved_runs"):
+        grpo_cli.select(str(path), group="prompt_id,step", where="mean > 0", against=["x.jsonl"])
 
 
 def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused(tmp_path: Path) -> None:
-    now = in_file(tmp_path / "a.jsonl", {"a0": [0.0, 1.0], "a1": [0.0, 1.0]})
-    in_file(tmp_path / "b.jsonl", {"b0": [0.0, 1.0], "b1": [0.0, 1.0]})
+    now = '{"prompt_id": "a0", "step": 0, "reward": 0}\n{"prompt_id": "a0", "step": 0, "reward": 1}\n'
+    (tmp_path / "a.jsonl").write_text(now)
+    (tmp_path / "b.jsonl").write_text(now.replace("a0", "b0"))
     flags = f"--where 'solved_runs == 0' {FLAGS} -o - --against"
     refused = adv(f"select a.jsonl {flags} b.jsonl", cwd=tmp_path)
     assert "no prompt is in both runs (matched by prompt_id)" in refused.err
-    assert "both runs are read from standard input" in adv(f"select - {flags} -", stdin=now.read_text()).err
+    assert "both runs are read from standard input" in adv(f"select - {flags} -", stdin=now).err
     assert "no such file" in adv(f"select a.jsonl {flags} nowhere.jsonl", cwd=tmp_path).err.lower()
 
 
 def test_an_input_of_another_run_is_never_written_over(tmp_path: Path) -> None:
-    now, other = (in_file(tmp_path / f"{at}.jsonl", run) for at, run in enumerate(runs_of(0)[:2]))
+    runs = runs_of(0)
+    now, other = in_file(tmp_path / "now.jsonl", runs[0]), in_file(tmp_path / "other.jsonl", runs[1])
     before = other.read_bytes()
     done = adv(f"select {now} {FLAGS} --where 'solved_runs == 0' --against {other} -o {other} --force")
     assert done.status != 0

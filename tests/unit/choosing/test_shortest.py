@@ -61,11 +61,11 @@ def test_the_shortest_that_are_solved_are_kept(by: str, solved_at: float | None,
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": key, "prompt": key, "response": text, "reward": reward}
-        for key, text, reward in [("a", "long answer", 1), ("a", "short", 1), ("a", "no", 0), ("b", "x", 0), ("b", "yy", 0), ("a", "brief", 1)]
-    ]  # fmt: skip
-    path = write(tmp_path / f"x{suffix}", rows)
+    columns = {
+        "prompt_id": [*"aaabba"], "prompt": [*"aaabba"],
+        "response": ["long answer", "short", "no", "x", "yy", "brief"], "reward": [1, 1, 0, 0, 0, 1],
+    }  # fmt: skip
+    path = write(tmp_path / f"x{suffix}", pl.DataFrame(columns).to_dicts())
     done = adv(f"export {path} --to sft --pick shortest -o {tmp_path}/y.jsonl")
     assert [row["completion"] for row in rows_of(tmp_path / "y.jsonl")] == ["short"]
     assert "3 rows: not solved: a reward below 1" in done.out
@@ -87,18 +87,17 @@ def test_a_length_column_that_is_named_wins() -> None:
 
 
 def test_conversations_have_a_length_too() -> None:
-    talk = [
-        [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}] for text in ("long one", "short")
-    ]
-    frame = pl.DataFrame({"prompt_id": ["a", "a"], "messages": talk, "reward": [1, 1]})
+    frame = pl.read_ndjson(b"""\
+{"prompt_id": "a", "reward": 1, "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "long one"}]}
+{"prompt_id": "a", "reward": 1, "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "short"}]}
+""")
     assert grpo_cli.export(frame, "sft", pick="shortest").frame["messages"][0].to_list()[1]["content"] == "short"
 
 
 def test_without_a_length_and_a_text_it_is_refused() -> None:
     frame = pl.DataFrame({"prompt_id": ["a", "a"], "reward": [1, 0]})
-    with pytest.raises(
-        DataError, match="pick shortest needs the length of each response; name its column with length_column"
-    ):
+    needs = "pick shortest needs the length of each response; name its column with length_column"
+    with pytest.raises(DataError, match=needs):
         grpo_cli.select(frame, per_group=1, pick="shortest")
 
 
