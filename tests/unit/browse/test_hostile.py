@@ -41,9 +41,12 @@ def test_a_line_of_ten_megabytes_is_shown_from_both_ends(tmp_path: Path) -> None
 
 
 def test_rows_without_a_reward_are_listed_and_say_so(tmp_path: Path) -> None:
-    rows = [{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": reward} for reward in (1.0, None)]
-    rows += [{"prompt_id": "b", "prompt": "ask", "completion": "say", "reward": None}]
-    text = driven(browser(model_of(tmp_path, rows)), size=(200, 30))
+    (tmp_path / "rows.jsonl").write_text("""\
+{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": 1.0}
+{"prompt_id": "a", "prompt": "ask", "completion": "say", "reward": null}
+{"prompt_id": "b", "prompt": "ask", "completion": "say", "reward": null}
+""")
+    text = driven(browser(model(tmp_path / "rows.jsonl")), size=(200, 30))
     statuses = [line.partition("│")[0].split()[-1] for line in text.splitlines()[2:4]]
     assert statuses == ["1", "?"]  # a single reward, and none
 

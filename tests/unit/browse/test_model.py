@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from grpo_cli.render.text import strip
 from grpo_cli.runs.group_rows import rows_of_groups
 from grpo_cli.runs.inspect import Job
 from tests.support.jobs import write
-from tests.unit.browse.files import REWARDS, model_of, rollouts
+from tests.unit.browse.files import REWARDS, model, model_of, rollouts
 
 
 @pytest.fixture(scope="module", params=["together.jsonl", "mixed.parquet"])
@@ -36,10 +36,14 @@ def names(made: Model, codes: np.ndarray) -> list[str]:
     return [made.inspection.narrow.label(int(code)) for code in codes]
 
 
+def code_of(made: Model, name: str) -> int:
+    return names(made, np.arange(made.size)).index(name)
+
+
 def test_groups_are_sorted_by_a_fact_and_equal_ones_stay_in_order(made: Model) -> None:
-    rewards = {key: REWARDS[key] for key in names(made, made.shown(""))}
-    by_mean = sorted(rewards, key=lambda key: fmean(rewards[key]), reverse=True)
-    by_spread = sorted(rewards, key=lambda key: max(rewards[key]) - min(rewards[key]), reverse=True)
+    before = names(made, made.shown(""))
+    by_mean = sorted(before, key=lambda key: -fmean(REWARDS[key]))
+    by_spread = sorted(before, key=lambda key: min(REWARDS[key]) - max(REWARDS[key]))
     assert names(made, made.shown("", "mean")) == by_mean
     assert names(made, made.shown("", "spread")) == by_spread
 
@@ -80,14 +84,12 @@ def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
 
 
 def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
-    code = names(made, np.arange(made.size)).index("mixed")
-    assert [line.advantage for line in made.under(Plan.of({"estimator.name": "dr-grpo"})).rollouts(code)] == [
-        0.75, -0.25, -0.25, -0.25,
-    ]  # fmt: skip
-    whitened = made.under(Plan.of({"estimator.name": "batch-norm"}))
-    rewards = np.array([reward for group in REWARDS.values() for reward in group], dtype=float)
-    expected = (1 - float(rewards.mean())) / float(rewards.std(ddof=1))
-    assert whitened.rollouts(code)[0].advantage == pytest.approx(expected, abs=1e-4)
+    code = code_of(made, "mixed")
+    centred = made.under(Plan.of({"estimator.name": "dr-grpo"})).rollouts(code)
+    assert [line.advantage for line in centred] == [0.75, -0.25, -0.25, -0.25]
+    whitened = made.under(Plan.of({"estimator.name": "batch-norm"})).rollouts(code)
+    rewards = [reward for group in REWARDS.values() for reward in group]
+    assert whitened[0].advantage == pytest.approx((1 - fmean(rewards)) / stdev(rewards), abs=1e-4)
     with pytest.raises(UsageError, match="the plan needs reward of the greedy answer"):
         made.under(Plan.of({"estimator.name": "remax"}))
 
@@ -95,11 +97,10 @@ def test_another_plan_is_computed_from_the_rows_in_memory(made: Model) -> None:
 @pytest.mark.parametrize("method", ["grpo", "rloo", "batch-norm", "maxrl", "dr-grpo"])
 def test_the_arithmetic_of_a_row_ends_in_its_advantage(made: Model, method: str) -> None:
     under = made.under(Plan.of({"estimator.name": method}))
-    code = names(made, np.arange(made.size)).index("mixed")
-    best = under.rollouts(code)[0]
-    text = "\n".join(of_row(under.inspection.scored.plan, under.inspection.narrow, best.position, 78))
-    first = next(line for line in text.splitlines() if line.split()[:1] == [str(best.position + 1)])
-    assert float(first.split()[-2]) == pytest.approx(best.advantage, abs=1e-4)
+    best = under.rollouts(code_of(made, "mixed"))[0]
+    lines = [line.split() for line in of_row(under.inspection.scored.plan, under.inspection.narrow, best.position, 78)]
+    (of_best, *_) = [words for words in lines if words[:1] == [str(best.position + 1)]]
+    assert float(of_best[-2]) == pytest.approx(best.advantage, abs=1e-4)
 
 
 @pytest.mark.parametrize("width", [24, 40, 63, 64, 90])
@@ -120,15 +121,19 @@ def test_a_strip_is_as_high_as_its_rewards() -> None:
 
 
 def test_steps_have_a_trend(tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": f"{step}-{key}", "step": step, "reward": float(step >= at)}
-        for step in range(4) for key in "ab" for at in range(2)
-    ]  # fmt: skip
-    made, where, wanted = model_of(tmp_path, rows), "step >= 2 and mean > 0", ["2-a", "2-b", "3-a", "3-b"]
+    (tmp_path / "rows.jsonl").write_text("""\
+{"prompt_id": "a", "step": 0, "reward": 1}
+{"prompt_id": "a", "step": 0, "reward": 0}
+{"prompt_id": "b", "step": 1, "reward": 1}
+{"prompt_id": "b", "step": 1, "reward": 1}
+{"prompt_id": "c", "step": 2, "reward": 1}
+{"prompt_id": "c", "step": 2, "reward": 1}
+""")
+    made, where = model(tmp_path / "rows.jsonl"), "step >= 1 and mean > 0"
     kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
-    assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == wanted
+    assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == ["b", "c"]
     assert made.trend is not None
-    assert trend_line(made.trend, 80, made.equal) == "step 0 to 3  mean ▁███ 0.5 to 1  no gradient ▁███ 0% to 100%"
+    assert trend_line(made.trend, 80, made.equal) == "step 0 to 2  mean ▁██ 0.5 to 1  no gradient ▁██ 0% to 100%"
 
 
 def test_commands_repeat_the_view_with_quoted_values() -> None:
@@ -159,12 +164,12 @@ def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goe
     tmp_path: Path, name: str
 ) -> None:
     said: list[tuple[str, int, int]] = []  # text, done, of
-    flat = [{"prompt_id": "a", "reward": reward} for reward in (1, 0)]
-    path = write(tmp_path / name, flat if name == "rows.csv" else rollouts())
-    Model.of(Job(inputs=[str(path)]), lambda text, done, of, *_: said.append((text, done, of)))
+    rows = [{"prompt_id": "a", "reward": 1}, {"prompt_id": "a", "reward": 0}] if name == "rows.csv" else rollouts()
+    Model.of(Job(inputs=[str(write(tmp_path / name, rows))]), lambda text, done, of, *_: said.append((text, done, of)))
     shares = [done for _, done, _ in said]
     assert shares == sorted(shares)
-    assert (said[0], said[-1]) == (("finding files", 0, 100), ("grouping and computing", 70, 100))
+    assert said[0] == ("finding files", 0, 100)
+    assert said[-1] == ("grouping and computing", 70, 100)
 
 
 def test_a_large_file_of_lines_is_counted_by_its_bytes(tmp_path: Path) -> None:

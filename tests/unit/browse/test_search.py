@@ -75,12 +75,14 @@ def test_a_row_is_found_by_what_its_texts_say(made: Model, needle: str) -> None:
 
 def test_words_of_messages_are_found_and_their_fields_are_not(tmp_path: Path) -> None:
     call = {"function": {"name": "look", "arguments": '{"at": [1, 2]}'}}
-    chats = [
-        [{"role": "user", "content": "where"}, {"role": "assistant", "content": "", "tool_calls": [call]}],
-        [{"role": "user", "content": [{"type": "text", "text": "the content of it"}]}],
-    ]
-    made = model_of(tmp_path, [{"prompt_id": at, "messages": chat, "reward": 1} for at, chat in enumerate(chats)])
-    assert [found(made, needle) for needle in ("content", "where", '"at": [', "role")] == [[1], [0], [0], []]
+    first = [{"role": "user", "content": "where"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    second = [{"role": "user", "content": [{"type": "text", "text": "the content of it"}]}]
+    rows = [{"prompt_id": 0, "messages": first, "reward": 1}, {"prompt_id": 1, "messages": second, "reward": 1}]
+    made = model_of(tmp_path, rows)
+    assert found(made, "content") == [1]
+    assert found(made, "where") == [0]
+    assert found(made, '"at": [') == [0]
+    assert found(made, "role") == []
 
 
 def test_only_the_groups_that_are_shown_are_searched(made: Model) -> None:
@@ -119,10 +121,8 @@ def test_no_line_with_the_word_is_skipped(
     numbers = np.arange(len(texts))
     parts = [*jsonl.rows_perhaps_with(table.source, Excerpt(index, numbers, ["completion"]), word.encode())]
     assert parts[-1][0] == len(texts)
-    kept = {
-        int(row): text
-        for _, numbers, frame in parts
-        for row, text in zip(numbers, frame["completion"] if frame.width else (), strict=True)
-    }
-    assert {*kept} == {at for at, text in enumerate(texts) if word in json.dumps(text)}
-    assert {at: json.loads(text) for at, text in kept.items()} == {at: texts[at] for at in kept}
+    kept: dict[int, str] = {}
+    for _, numbers, frame in parts:
+        if frame.width:
+            kept |= zip(numbers.tolist(), map(json.loads, frame["completion"]), strict=True)
+    assert kept == {at: text for at, text in enumerate(texts) if word in json.dumps(text)}

@@ -28,16 +28,15 @@ from tests.support.command import adv
 from tests.unit.test_rooms import loaded_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from grpo_cli.options.table import Command, Option
 
 EACH_COMMAND = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 # A text for each type of option, and its value.
 TEXTS: dict[Any, tuple[str, Any]] = {
-    str: ("a b",) * 2,
-    int: ("7", 7),
-    float: ("-1e-4", -1e-4),
-    list[str]: ("x=1", ["x=1"]),
-}
+    str: ("a b", "a b"), int: ("7", 7), float: ("-1e-4", -1e-4), list[str]: ("x=1", ["x=1"]), bool: ("", True),
+}  # fmt: skip
 
 
 def given(*words: str) -> dict[str, Any]:
@@ -55,37 +54,36 @@ def value_of(option: Option) -> str:
     return str((get_args(option.type) or ("needed",))[0])
 
 
-def least(command: Command) -> dict[str, Any]:
-    """What a command has to be given."""
-    needed = {name: value_of(EVERY[name]) for name in command.options if EVERY[name].required}
-    if command.argument is None:
-        return needed
-    return {command.argument.name: "in.jsonl" if command.argument.type is str else ["in.jsonl"]} | needed
+def needed(command: Command) -> dict[str, Any]:
+    return {name: value_of(EVERY[name]) for name in command.options if EVERY[name].required}
 
 
 def line(command: Command, *more: str) -> list[str]:
     """A line of the command, with what it has to be given before `more` unless that is in it."""
-    rows = [EVERY[name] for name in command.options if EVERY[name].required]
-    missing = [row for row in rows if not any(word.partition("=")[0] == row.flag for word in more)]
-    needed = [word for row in missing for word in (row.flag, value_of(row))]
-    return [command.name, *(["in.jsonl"] if command.argument else []), *needed, *more]
+    words = [command.name, *(["in.jsonl"] if command.argument else [])]
+    for name, value in needed(command).items():
+        if not any(word.partition("=")[0] == EVERY[name].flag for word in more):
+            words += [EVERY[name].flag, value]
+    return [*words, *more]
 
 
 @EACH_COMMAND
 def test_what_is_not_given_is_not_there(command: Command) -> None:
-    assert given(*line(command)) == least(command)
+    found = given(*line(command))
+    if command.argument is not None:
+        assert found.pop(command.argument.name) in ("in.jsonl", ["in.jsonl"])
+    assert found == needed(command)
 
 
 @EACH_COMMAND
 def test_every_spelling_of_an_option_gives_its_value(command: Command) -> None:
     for option in options_of(command):
-        text, value = (
-            ("", True) if option.type is bool else TEXTS.get(option.type, (get_args(option.type) or ("",))[:1] * 2)
-        )
+        choice = (get_args(option.type) or ("",))[0]
+        text, value = TEXTS.get(option.type, (choice, choice))
         for flag in filter(None, (option.flag, option.other, option.short)):
-            words = [flag] if option.type is bool else [flag, text]
+            words = [flag, text] if text else [flag]
             assert given(*line(command, *words))[option.name] == value, flag
-            if option.type is not bool and flag.startswith("--"):
+            if text and flag.startswith("--"):
                 assert given(*line(command, f"{flag}={text}"))[option.name] == value, flag
 
 
@@ -101,13 +99,15 @@ def test_a_value_of_another_type_is_a_usage_error_that_names_the_option(command:
 
 
 def test_what_may_be_repeated_is_a_list_in_the_order_of_the_line() -> None:
-    assert given("compute", "b", "-g", "x", "a", "--group=y", "--", "-c")["group"] == ["x", "y"]
-    assert given("compute", "b", "-g", "x", "a", "--group=y", "--", "-c")["inputs"] == ["b", "a", "-c"]
+    found = given("compute", "b", "-g", "x", "a", "--group=y", "--", "-c")
+    assert found == {"group": ["x", "y"], "inputs": ["b", "a", "-c"]}
 
 
 def two_values(option: Option) -> tuple[str, str]:
     choices = get_args(option.type)
-    return (choices[0], choices[1]) if len(choices) > 1 else ("1:2", "2:3") if ":" in option.takes else ("1", "2")
+    if len(choices) > 1:
+        return choices[0], choices[1]
+    return ("1:2", "2:3") if ":" in option.takes else ("1", "2")
 
 
 @EACH_COMMAND
@@ -155,37 +155,38 @@ def test_a_large_whole_number_is_exact() -> None:
     assert given("compute", "a", "--seed", str(2**62 + 1))["seed"] == 2**62 + 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("comptue a", "no command named 'comptue'; did you mean 'compute'?"),
-        ("compute a --mehtod rloo", "no option named '--mehtod'; did you mean '--method'?"),
-        ("compute a --zzzzz", "no option named '--zzzzz'; see --help-all"),
-        ("compute a -z", "no option named '-z'; did you mean '--zero-variance'?"),
-        ("inspect a --output x", "no option named '--output'; see --help-all"),
-        ("compute a --all", "no option named '--all'; see --help-all"),
-        ("compute", "INPUT is missing; see --help"),
-        ("verify", "OUT is missing; see --help"),
-        ("verify a", "--against is missing; see --help"),
-        ("compute a --epsilon", "option '--epsilon' requires an argument (see --help)"),
-        ("compute a --force=yes", "option '--force' does not take a value (see --help)"),
-        ("methods a b", "got unexpected extra argument(s) (b) (see --help)"),
-        ("add a b --from c", "got unexpected extra argument(s) (b) (see --help)"),
-        ("verify a b c", "got unexpected extra argument(s) (b c) (see --help)"),
-        ("compute a --epsilon nan", "--epsilon cannot be 'nan'; it takes a finite number"),
-    ],
-)  # fmt: skip
-def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(words: str, message: str) -> None:
-    done = adv(*words.split())
+INVALID = """
+comptue a               | no command named 'comptue'; did you mean 'compute'?
+compute a --mehtod rloo | no option named '--mehtod'; did you mean '--method'?
+compute a --zzzzz       | no option named '--zzzzz'; see --help-all
+compute a -z            | no option named '-z'; did you mean '--zero-variance'?
+inspect a --output x    | no option named '--output'; see --help-all
+compute a --all         | no option named '--all'; see --help-all
+compute                 | INPUT is missing; see --help
+verify                  | OUT is missing; see --help
+verify a                | --against is missing; see --help
+compute a --epsilon     | option '--epsilon' requires an argument (see --help)
+compute a --force=yes   | option '--force' does not take a value (see --help)
+methods a b             | got unexpected extra argument(s) (b) (see --help)
+add a b --from c        | got unexpected extra argument(s) (b) (see --help)
+verify a b c            | got unexpected extra argument(s) (b c) (see --help)
+compute a --epsilon nan | --epsilon cannot be 'nan'; it takes a finite number
+"""
+
+
+@pytest.mark.parametrize("line", INVALID.strip().splitlines())
+def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(line: str) -> None:
+    words, _, message = line.partition(" | ")
+    done = adv(words)
     assert (done.status, done.out, done.err) == (2, "", f"error: {message}\n")
 
 
-def on_a_terminal(stream: str, *words: str, cwd: str | None = None, **surroundings: str) -> str:
-    """What a line prints on a stream that is a terminal; NO_COLOR and its like are unset, unless they are given."""
+def on_a_terminal(*words: str, streams: str = "stderr", cwd: Path | None = None, **surroundings: str) -> str:
+    """What a line prints on streams that are a terminal; NO_COLOR and its like are unset, unless they are given."""
     ours, its = pty.openpty()
     env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLORTERM")}
-    streams: dict[str, Any] = {stream: its}
-    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, cwd=cwd, check=False, **streams)
+    there: dict[str, Any] = dict.fromkeys(streams.split(), its)
+    subprocess.run([sys.executable, "-m", "grpo_cli", *words], env=env | surroundings, cwd=cwd, check=False, **there)
     os.close(its)
     said = os.read(ours, 10_000).decode()
     os.close(ours)
@@ -203,33 +204,38 @@ def on_a_terminal(stream: str, *words: str, cwd: str | None = None, **surroundin
 def test_an_error_on_a_terminal_has_a_line_for_each_way_out_and_colours_if_there_are_any(
     surroundings: dict[str, str], printed: str
 ) -> None:
-    assert on_a_terminal("stderr", "compute", **surroundings) == printed
+    assert on_a_terminal("compute", **surroundings) == printed
     assert adv("compute").err == "error: INPUT is missing; see --help\n", "one line in a log"
 
 
-@pytest.mark.parametrize(
-    ("line", "commands"),
-    [
-        ("inspect steps.jsonl", ["inspect steps.jsonl --group prompt_id,step", "inspect steps.jsonl --group-within input"]),
-        ("compute steps.jsonl -g prompt_id,step -o 'an output.jsonl'", ["compute steps.jsonl -g prompt_id,step -o 'an output.jsonl' --force"]),
-        ("inspect broken.jsonl", ["inspect broken.jsonl --on-error skip"]),
-        ("inspect steps.jsonl -g prompt_id,stepp", []),  # the column is a part of a word
-        ("inspect steps.jsonl --grop prompt_id,step", ["inspect steps.jsonl --group prompt_id,step"]),
-        ("methods rlo", ["methods rloo"]),
-        ("inspect steps.jsonl --json --format md", []),  # leave one of them out
-        ("inspect steps.jsonl -g prompt_id,step --full --by step --show 1", []),
-        ("inspect", []),
-    ],
-)  # fmt: skip
-def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(line: str, commands: list[str], tmp_path: Path) -> None:
-    steps = [{"prompt_id": k // 2, "step": step, "reward": k % 2} for step in range(2) for k in range(4)]
-    (tmp_path / "steps.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in steps))
+WAYS_OUT = """
+inspect steps.jsonl                              | inspect steps.jsonl --group prompt_id,step | inspect steps.jsonl --group-within input
+compute steps.jsonl -g prompt_id,step -o 'an output.jsonl' | compute steps.jsonl -g prompt_id,step -o 'an output.jsonl' --force
+inspect broken.jsonl                             | inspect broken.jsonl --on-error skip
+inspect steps.jsonl --grop prompt_id,step        | inspect steps.jsonl --group prompt_id,step
+methods rlo                                      | methods rloo
+inspect steps.jsonl -g prompt_id,stepp
+inspect steps.jsonl --json --format md
+inspect steps.jsonl -g prompt_id,step --full --by step --show 1
+inspect
+"""
+
+
+@pytest.mark.parametrize("way", WAYS_OUT.strip().splitlines())
+def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(way: str, tmp_path: Path) -> None:
+    """No command for a column that is a part of a word, nor where one of two options is to be left out."""
+    line, *commands = [part.strip() for part in way.split(" | ")]
+    (tmp_path / "steps.jsonl").write_text("""\
+{"prompt_id": 0, "step": 0, "reward": 0}
+{"prompt_id": 0, "step": 0, "reward": 1}
+{"prompt_id": 0, "step": 1, "reward": 0}
+{"prompt_id": 0, "step": 1, "reward": 1}
+""")
     (tmp_path / "an output.jsonl").write_text("mine")
-    (tmp_path / "broken.jsonl").write_text(
-        '{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n{"prompt_id"\n'
-    )
-    said = on_a_terminal("stderr", *shlex.split(line), cwd=str(tmp_path), TERM="dumb")
-    assert re.findall(r"\n {7}(grpo-adv .*)\r", said) == [f"grpo-adv {command}" for command in commands]
+    good = '{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n'
+    (tmp_path / "broken.jsonl").write_text(f'{good}{{"prompt_id"\n')
+    said = on_a_terminal(*shlex.split(line), cwd=tmp_path, TERM="dumb")
+    assert re.findall(r"\n {7}grpo-adv (.*)\r", said) == commands
     for command in commands:
         assert adv(command, cwd=tmp_path).status == 0
 
@@ -291,7 +297,8 @@ def test_the_help_of_a_command_is_one_screen_with_a_line_for_each_option(command
     done = adv(command.name, word)
     lines = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
-    assert len(lines) <= 60 and max(map(len, lines)) <= 80
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
     assert f"  {command.example}" in lines
     shown = [EVERY[name] for name in command.common or command.options]
     assert len(shown) <= 20 and (len(shown) >= 16 or not command.common)
@@ -324,7 +331,7 @@ def test_the_help_lists_every_command() -> None:
 
 
 def test_titles_of_the_help_are_bold_on_a_terminal_that_has_colours() -> None:
-    printed = on_a_terminal("stdout", "verify", "-h", TERM="xterm")
+    printed = on_a_terminal("verify", "-h", streams="stdout", TERM="xterm")
     assert "\x1b[1mExample\x1b[0m" in printed
     assert "\x1b[36m--debug\x1b[0m      " in printed
 
@@ -332,73 +339,69 @@ def test_titles_of_the_help_are_bold_on_a_terminal_that_has_colours() -> None:
 # --- completion ----------------------------------------------------------------------------------------------
 
 
-def completed(*words: str) -> list[str]:
-    """What the shell would offer for the last word."""
-    words_so_far = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
-    environment = {"_GRPO_ADV_COMPLETE": "complete_bash", **words_so_far}
-    script = (
-        "import sys\nfrom grpo_cli.__main__ import main\nimport atexit\n"
-        "atexit.register(lambda: print(*sorted({'polars', 'pyarrow', 'numpy'} & {*sys.modules}), file=sys.stderr))\nmain()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, **environment}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stderr.strip() == "", "completion loads what is slow"
+def completed(words: str, cwd: Path | None = None) -> list[str]:
+    """What the shell would offer for the last word; nothing that is slow to load is loaded."""
+    script = """
+import atexit, sys
+from grpo_cli.__main__ import main
+if LOADS_NOTHING:
+    atexit.register(lambda: print(*{"polars", "pyarrow", "numpy"} & {*sys.modules}, file=sys.stderr))
+main()
+"""
+    so_far = {"COMP_WORDS": f"grpo-adv {words}", "COMP_CWORD": f"{len(words.split())}"}
+    environment = os.environ | so_far | {"_GRPO_ADV_COMPLETE": "complete_bash"}
+    asked = [sys.executable, "-c", script.replace("LOADS_NOTHING", str(cwd is None))]
+    done = subprocess.run(asked, env=environment, cwd=cwd, capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == ""
     return done.stdout.split()
+
+
+def beginning(names: Iterable[str], start: str) -> list[str]:
+    return [name for name in names if name.startswith(start)]
 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("grpo-adv in", ["inspect"]),
-        ("grpo-adv compute --sing", ["--singleton"]),
-        ("grpo-adv compute --rew", ["--reward", "--reward-shift", "--reward-scale", "--reward-clip"]),
-        ("grpo-adv select --help", ["--help-all", "--help"]),
-        ("grpo-adv compute --singleton n", ["nan", "null"]),
-        ("grpo-adv compute --method rl", [name for name in ESTIMATORS if name.startswith("rl")]),
-        ("grpo-adv compare a.jsonl --preset trl-g", [name for name in presets() if name.startswith("trl-g")]),
-        ("grpo-adv compute --schema ver", [name for name in schemas() if name.startswith("ver")]),
-        ("grpo-adv schemas tr", [name for name in schemas() if name.startswith("tr")]),
+        ("in", ["inspect"]),
+        ("compute --sing", ["--singleton"]),
+        ("compute --rew", ["--reward", "--reward-shift", "--reward-scale", "--reward-clip"]),
+        ("select --help", ["--help-all", "--help"]),
+        ("compute --singleton n", ["nan", "null"]),
+        ("compute --method rl", beginning(ESTIMATORS, "rl")),
+        ("compare a.jsonl --preset trl-g", beginning(presets(), "trl-g")),
+        ("compute --schema ver", beginning(schemas(), "ver")),
+        ("schemas tr", beginning(schemas(), "tr")),
     ],
 )
 def test_commands_options_and_the_names_of_the_tables_are_completed(words: str, wanted: list[str]) -> None:
     assert wanted
-    assert completed(*words.split()) == wanted
+    assert completed(words) == wanted
 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("compute in.jsonl --reward sc", ["score", "score_2"]),
-        ("inspect in.jsonl --group task,s", ["task,score", "task,score_2"]),
-        ("inspect in.jsonl nothing.jsonl --by t", ["task"]),
-        ("compute broken.parquet --reward s", []),
-        ("compute --reward s", []),
-        ("compute nothing.jsonl --reward s", []),
+        ("compute in.jsonl --reward sc", "score score_2"),
+        ("inspect in.jsonl --group task,s", "task,score task,score_2"),
+        ("inspect in.jsonl nothing.jsonl --by t", "task"),
+        ("compute broken.parquet --reward s", ""),
+        ("compute --reward s", ""),
+        ("compute nothing.jsonl --reward s", ""),
     ],
 )
-def test_columns_are_completed_from_the_first_file(words: str, wanted: list[str], tmp_path: Path) -> None:
+def test_columns_are_completed_from_the_first_file(words: str, wanted: str, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"task": "a", "score": 1, "score_2": 0}\n')
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    environment = {"_GRPO_ADV_COMPLETE": "complete_bash", "COMP_WORDS": f"grpo-adv {words}"}
-    environment["COMP_CWORD"] = str(len(words.split()))
-    done = subprocess.run(
-        [sys.executable, "-m", "grpo_cli"], env=os.environ | environment, cwd=tmp_path, capture_output=True, check=True
-    )
-    assert (done.stdout.decode().split(), done.stderr) == (wanted, b"")
+    assert completed(words, tmp_path) == wanted.split()
 
 
 def test_a_long_listing_goes_to_the_pager_of_a_terminal(tmp_path: Path) -> None:
     (pager := tmp_path / "pager").write_text("#!/bin/sh\nsed 's/^/paged: /' | head -3\n")
     pager.chmod(0o755)
-    ours, its = pty.openpty()
-    asked = [sys.executable, "-m", "grpo_cli", "presets"]
-    subprocess.run(asked, env=os.environ | {"PAGER": str(pager), "TERM": "xterm"}, stdin=its, stdout=its, check=True)
-    os.close(its)
-    said = os.read(ours, 10_000).decode().splitlines()
-    os.close(ours)
-    assert len(said) == 3 and all(line.startswith("paged: ") for line in said)
+    said = on_a_terminal("presets", streams="stdin stdout", PAGER=str(pager), TERM="xterm").splitlines()
+    assert len(said) == 3
+    assert all(line.startswith("paged: ") for line in said)
     assert len(adv("presets").out.splitlines()) > 300, "a pipe gets all of it, without a pager"
 
 
@@ -445,8 +448,8 @@ def test_an_error_that_names_a_flag_of_some_commands_says_so(command: str, tmp_p
 @pytest.mark.parametrize(
     ("word", "wanted"),
     [
-        ("verl", [name for name in presets() if name.startswith("verl")]),
-        ("TRL", [name for name in presets() if name.startswith("trl-")]),
+        ("verl", beginning(presets(), "verl")),
+        ("TRL", beginning(presets(), "trl-")),
         ("drgrpo", [name for name in presets() if "drgrpo" in name]),
         ("trinity-rft", [name for name, row in presets().items() if row.framework == "Trinity-RFT"]),
     ],
