@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from statistics import fmean
 from typing import Any
 
@@ -19,18 +18,13 @@ GROUPS = [[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0
 
 
 def table(groups: list[list[float]]) -> pl.DataFrame:
-    rewards = [r for one in groups for r in one]
-    return frame(rewards, [k for k, one in enumerate(groups) for _ in one])
+    keys = [at for at, group in enumerate(groups) for _ in group]
+    return frame([reward for group in groups for reward in group], keys)
 
 
 def kept(groups: list[list[float]], **options: Any) -> list[int]:
     """The groups with rows that are kept, in order."""
     return grpo_cli.select(table(groups), **options).frame["prompt_id"].unique(maintain_order=True).to_list()
-
-
-def pass_at(group: list[float], k: int, bar: float) -> float | None:
-    draws = list(combinations(group, k))
-    return sum(max(draw) >= bar for draw in draws) / len(draws) if draws else None
 
 
 @pytest.mark.parametrize(
@@ -75,14 +69,16 @@ def test_the_fewest_groups_with_a_share_of_the_variance_are_kept(
     assert sorted(variances[at] for at in left) == pytest.approx(sorted(wanted))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-@pytest.mark.parametrize("bar", [None, 1.0])
-def test_pass_at_k_is_the_share_of_samples_of_k_rows_with_a_solved_one(k: int, bar: float | None) -> None:
-    best = max(max(one) for one in GROUPS) if bar is None else bar
-    known = [pass_at(one, k, best) for one in GROUPS]
-    options = {} if bar is None else {"solved_at": bar}
-    wanted = [at for at, value in enumerate(known) if value is not None and value >= 0.5]
-    assert kept(GROUPS, where=f"pass@{k} >= 0.5", **options) == wanted
+def test_pass_at_k_is_the_share_of_samples_of_k_rows_with_a_solved_one() -> None:
+    """Of two rows of 1, 0, 0, 0 half have the solved one; of 1, 1, 0, 0 five in six."""
+    assert kept(GROUPS, where="pass@1 >= 0.5", solved_at=1.0) == [2, 3, 4, 5]
+    assert kept(GROUPS, where="pass@2 >= 0.5", solved_at=1.0) == [1, 2, 3, 4]
+    assert kept(GROUPS, where="pass@2 > 0.5", solved_at=1.0) == [2, 3, 4]
+    assert kept(GROUPS, where="0.8333 < pass@2 < 0.8334", solved_at=1.0) == [2]
+    assert kept(GROUPS, where="pass@3 == 0.75", solved_at=1.0) == [1]
+    assert kept(GROUPS, where="pass@4 >= 0.5", solved_at=1.0) == [1, 2, 3]
+    assert kept(GROUPS, where="pass@1 >= 0.5") == [5]
+    assert kept(GROUPS, where="pass@2 >= 0.5") == []
 
 
 def test_conditions_come_first_then_the_share_then_the_ranking_then_the_limit() -> None:

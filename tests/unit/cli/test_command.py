@@ -448,7 +448,6 @@ def test_an_error_that_names_a_flag_of_some_commands_says_so(command: str, tmp_p
 @pytest.mark.parametrize(
     ("word", "wanted"),
     [
-        ("verl", beginning(presets(), "verl")),
         ("TRL", beginning(presets(), "trl-")),
         ("drgrpo", [name for name in presets() if "drgrpo" in name]),
         ("trinity-rft", [name for name, row in presets().items() if row.framework == "Trinity-RFT"]),

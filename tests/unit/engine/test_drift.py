@@ -49,31 +49,25 @@ def verdict(checkout: Path, path: str, commit: str = "") -> str:
     return found.verdict.partition(":")[0]
 
 
-@pytest.mark.parametrize("path", ["a.py", "a.py:4-6", "a.py:advantage"])
-def test_what_has_not_changed_is_the_same(checkout: Path, path: str) -> None:
-    assert verdict(checkout, path) == "same"
+PLACES = ("a.py", "a.py:4-6", "a.py:advantage")
 
 
-@pytest.mark.parametrize("path", ["a.py:4-6", "a.py:advantage"])
-def test_lines_that_moved_are_the_same(checkout: Path, path: str) -> None:
-    (checkout / "a.py").write_text(f"# a head\n{FILE}")
-    assert verdict(checkout, path).startswith("same")
+@pytest.mark.parametrize(
+    ("now", "verdicts"),
+    [
+        (FILE, ["same", "same", "same"]),
+        (f"# a head\n{FILE}", ["same", "same", "same"]),  # lines that moved
+        (FILE.replace("r - mean", "(r - mean) / r.std()"), ["changed", "changed", "changed"]),
+        (FILE.replace("    return r\n", "    return -r\n"), ["changed", "same", "same"]),  # elsewhere in the file
+        (FILE.replace("advantage", "credit"), ["changed", "changed", "gone"]),
+    ],
+)
+def test_a_place_is_the_same_or_changed_or_gone(checkout: Path, now: str, verdicts: list[str]) -> None:
+    (checkout / "a.py").write_text(now)
+    assert [verdict(checkout, path).split(",")[0] for path in PLACES] == verdicts
 
 
-@pytest.mark.parametrize("path", ["a.py", "a.py:4-6", "a.py:advantage"])
-def test_a_changed_formula_is_reported(checkout: Path, path: str) -> None:
-    (checkout / "a.py").write_text(FILE.replace("r - mean", "(r - mean) / r.std()"))
-    assert verdict(checkout, path) == "changed"
-
-
-def test_a_change_elsewhere_in_the_file_is_none_of_the_formula(checkout: Path) -> None:
-    (checkout / "a.py").write_text(FILE.replace("    return r\n", "    return -r\n"))
-    assert [verdict(checkout, path) for path in ("a.py", "a.py:4-6", "a.py:advantage")] == ["changed", "same", "same"]
-
-
-def test_a_removed_file_or_function_is_reported(checkout: Path) -> None:
-    (checkout / "a.py").write_text(FILE.replace("advantage", "credit"))
-    assert verdict(checkout, "a.py:advantage") == "gone"
+def test_a_removed_file_is_reported(checkout: Path) -> None:
     (checkout / "a.py").unlink()
     assert verdict(checkout, "a.py:4-6") == "gone"
 

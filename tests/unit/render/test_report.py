@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -281,16 +282,14 @@ def test_a_larger_group_counts_more_in_the_band_as_in_the_mean(tmp_path: Path) -
 def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_step(
     tmp_path: Path, column: str, values: list[Any]
 ) -> None:
-    rows = [
-        {"prompt_id": at // 4, "step": at // 8, "reward": at % 2, column: values[at % 4]} for at in range(16)
-    ]  # fmt: skip
-    rows[8]["reward"] = None
-    shares = {
-        (line["value"], line["kind"]): line["share"]
-        for line in drawn_of(write(tmp_path / "a.jsonl", rows), by_steps=True)["ended"].lines
-    }
+    step = [0] * 8 + [1] * 8
+    frame = pl.DataFrame({"prompt_id": [*"aaaabbbbccccdddd"], "step": step, column: values * 4})
+    rewards = [0, 1, 0, 1, 0, 1, 0, 1, None, 1, 0, 1, 0, 1, 0, 1]
+    frame.with_columns(reward=pl.Series(rewards)).write_parquet(tmp_path / "a.parquet")
+    lines = drawn_of(tmp_path / "a.parquet", by_steps=True)["ended"].lines
+    shares = {f"{line['kind']} in {line['value']}": line["share"] for line in lines}
     assert shares == {
-        (0, "truncated"): 0.25, (1, "truncated"): 0.25, (0, "without a reward"): 0, (1, "without a reward"): 0.125,
+        "truncated in 0": 0.25, "truncated in 1": 0.25, "without a reward in 0": 0, "without a reward in 1": 0.125,
     }  # fmt: skip
 
 
@@ -389,29 +388,26 @@ def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_othe
 
 
 def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
-    rows = [
-        {"prompt_id": f"{step} {group}", "step": step, "reward": at % 2 * (group > 0), "finish_reason": "length" if at < step else "stop"}
-        for step in range(3) for group in range(2) for at in range(4 + group * (step == 2))
-    ]  # fmt: skip
-    captions = {
-        name: figure.caption
-        for name, figure in drawn_of(write(tmp_path / "a.jsonl", rows), by_steps=True, method="rloo").items()
-    }
-    assert captions["ended"] == "The share truncated goes from 0% to 44.4%."
-    assert captions["sizes"] == "Groups have 4 to 5 rows; 83.3% have 4."
+    log = pl.read_ndjson(logged(tmp_path / "a.jsonl", "0000 0101\n0000 0101\n0000 01010"))
+    at = pl.int_range(pl.len()).over("prompt_id")
+    log = log.with_columns(finish_reason=pl.when(at < pl.col("step")).then(pl.lit("length")).otherwise(pl.lit("stop")))
+    log.drop("length").write_parquet(tmp_path / "a.parquet")
+    figures = drawn_of(tmp_path / "a.parquet", by_steps=True, method="rloo")
+    assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
+    assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
     without = "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
-    assert captions["advantages"] == without
-    assert captions["spread_over"].endswith(" Groups at 0 have no gradient.")
-    assert captions["solve_rates"].endswith(" Groups of different sizes are smoothed across bars.")
+    assert figures["advantages"].caption == without
+    assert figures["spread_over"].caption.endswith(" Groups at 0 have no gradient.")
+    assert figures["solve_rates"].caption.endswith(" Groups of different sizes are smoothed across bars.")
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 64])
 def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(tmp_path: Path, size: int) -> None:
-    rows = [{"prompt_id": k, "reward": int(at < k)} for k in range(size + 1) for at in range(size)]
-    bars = drawn(inspected(write(tmp_path / "a.jsonl", rows)))["solve_rates"].lines
-    assert [bars[0]["where"], bars[-1]["where"]] == ["solve_rate == 0", "solve_rate == 1"]
-    for k, bar in enumerate(bars[1:-1], start=1):
-        low, high = re.fullmatch(r"(0\.\d{1,3}) < solve_rate < ([01]\.\d{1,3})", bar["where"]).groups()  # type: ignore[union-attr]
+    log = logged(tmp_path / "a.jsonl", " ".join("1" * k + "0" * (size - k) for k in range(size + 1)))
+    always_failed, *bars, always_solved = [line["where"] for line in drawn_of(log)["solve_rates"].lines]
+    assert (always_failed, always_solved) == ("solve_rate == 0", "solve_rate == 1")
+    for k, where in enumerate(bars, start=1):
+        ((low, high),) = re.findall(r"^(0\.\d{1,3}) < solve_rate < ([01]\.\d{1,3})$", where)
         assert [at for at in range(size + 1) if float(low) < at / size < float(high)] == [k]
 
 
@@ -548,16 +544,16 @@ def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]
     assert write_report(found, {}, tmp_path / "a.svg") > 0
 
 
-def test_a_trend_may_be_over_anything(tmp_path: Path) -> None:
-    days = pl.date_range(pl.date(2026, 1, 1), pl.date(2026, 1, 3), eager=True)
-    for column in (days, pl.Series([[1], [2], None]), pl.Series([True, False, None]), pl.Series(["a", "b", "c"])):
-        frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
-        frame = frame.with_columns(part=column.gather([0, 0, 1, 1, 2, 2]))
-        frame.write_parquet(tmp_path / "a.parquet")
-        found = inspected(tmp_path / "a.parquet", by="part")
-        assert len(drawn(found)["mean_reward"].lines) == 3
-        assert write_report(found, {"force": True}, tmp_path / "a.svg") > 0
-        assert "zero_variance" in page_of(found)
+@pytest.mark.parametrize(
+    "values", [[date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)], [[1], [2], None], [True, False, None], [*"abc"]]
+)
+def test_a_trend_may_be_over_anything(values: list[Any], tmp_path: Path) -> None:
+    frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
+    frame.with_columns(part=pl.Series(values).gather([0, 0, 1, 1, 2, 2])).write_parquet(tmp_path / "a.parquet")
+    found = inspected(tmp_path / "a.parquet", by="part")
+    assert len(drawn(found)["mean_reward"].lines) == 3
+    assert write_report(found, {}, tmp_path / "a.svg") > 0
+    assert "zero_variance" in page_of(found)
 
 
 def test_a_repeated_run_writes_the_same_page_and_no_signature_of_an_address() -> None:
