@@ -6,16 +6,18 @@ the rollout of each row. Six groups of four rollouts; some rollouts have up to t
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
 
 from tests.support.bad_files import torch_zip
-from tests.support.schema_files import chat, lines
+from tests.support.schema_files import lines
 
 GROUPS, ROLLOUTS = 6, 4
 ROWS = 34
@@ -65,9 +67,35 @@ def slime_sample(row: Part, rollout_id: int | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def rows(name: str, records: Sequence[Any]) -> Callable[[Path], FanOut]:
-    """A writer of a line of JSON for each record."""
-    return lambda folder: FanOut(lines(folder / name, records))
+def rows(name: str, line: str) -> Callable[[Path], FanOut]:
+    """A writer of a line for each row, with what is known of the row in the places of its $names."""
+
+    def write(folder: Path) -> FanOut:
+        text = ""
+        for row in PARTS:
+            last = LAST[row.part == row.parts - 1]
+            text += Template(line.lstrip()).substitute(vars(row), uuid=f"{row.index:032x}", last=last)
+        (folder / name).write_text(text, encoding="utf-8")
+        return FanOut(folder / name)
+
+    return write
+
+
+def slime_lines(name: str, first_id: int, **more: Any) -> Callable[[Path], FanOut]:
+    """Siblings share an id of their rollout, counted from this one; whole rollouts have none."""
+    ids = [first_id + row.index if row.is_split else None for row in PARTS]
+    samples = [{**slime_sample(row, one), **more} for row, one in zip(PARTS, ids, strict=True)]
+    return lambda folder: FanOut(lines(folder / name, samples))
+
+
+def episodes(folder: Path) -> FanOut:
+    """Of prime-rl: an episode in each line, with a trace for each agent that took part; here they share the reward."""
+    made: dict[int, dict[str, Any]] = {}
+    for row in PARTS:
+        episode = json.loads(Template(EPISODE).substitute(vars(row)))
+        trace = json.loads(Template(TRACE).substitute(vars(row)))
+        made.setdefault(row.index, episode)["traces"].append(trace)
+    return FanOut(lines(folder / "rollouts/step_1/train/all/traces.jsonl", made.values()))
 
 
 def slime_dump(folder: Path) -> FanOut:
@@ -79,69 +107,54 @@ def slime_dump(folder: Path) -> FanOut:
 
 
 PARTS = [*parts()]
-EPISODES = [[row for row in PARTS if row.index == index] for index in range(GROUPS * ROLLOUTS)]
+LAST = ("false", "true")
+EPISODE = """
+{"id": "e$index", "group": {"id": "g$group"}, "run": {"type": "train", "work": {"step": 1}}, "task": {"type": "t", "key": "k"}, "traces": []}
+"""
+TRACE = """
+{"id": "t$index.$part", "agent": {"name": "agent", "trainable": true}, "nodes": [], "metrics": {}, "info": {},
+ "rewards": {"correct": {"score": $reward, "weight": 1.0}}, "errors": [], "ok": true}
+"""
 FAN_OUTS: dict[str, Callable[[Path], FanOut]] = {
-    # Siblings share the index of the sample that they were made of; whole rollouts have no rollout_id.
-    "slime": rows("slime.jsonl", [slime_sample(row, row.index if row.is_split else None) for row in PARTS]),
+    # Siblings share the index of the sample that they were made of.
+    "slime": slime_lines("slime.jsonl", 0),
     "slime dump": slime_dump,
     # Copies of a sample keep its index, and have new ids of their own numbering.
-    "miles": rows("miles.jsonl", [
-        slime_sample(row, 1000 + row.index if row.is_split else None) | {"adapter": None} for row in PARTS
-    ]),
+    "miles": slime_lines("miles.jsonl", 1000, adapter=None),
     # Rows are sorted by {prompt}_{session}_{output}; each output has the score of the last.
-    "verl v1": rows("5.jsonl", [
-        {"input": f"p{row.group} turn {row.part}", "output": "o", "gts": "4", "score": row.reward, "step": 5,
-         "uid": f"6f1d{row.group}-4c_{row.rollout}_{row.part}"}
-        for row in PARTS
-    ]),
+    "verl v1": rows("5.jsonl", """
+{"input": "p$group turn $part", "output": "o", "gts": "4", "score": $reward, "step": 5, "uid": "6f1d$group-4c_${rollout}_$part"}
+"""),
     # A run of a workflow with several steps; the reward of the run is propagated to each.
-    "Trinity": rows("experiences.jsonl", [
-        {"eid": {"batch": 2, "task": row.group, "run": row.rollout, "step": row.part, "suffix": "a"}, "reward": row.reward,
-         "prompt_text": f"p{row.group} step {row.part}", "response_text": "r", "response_length": 3}
-        for row in PARTS
-    ]),
+    "Trinity": rows("experiences.jsonl", """
+{"eid": {"batch": 2, "task": $group, "run": $rollout, "step": $part, "suffix": "a"}, "reward": $reward, \
+"prompt_text": "p$group step $part", "response_text": "r", "response_length": 3}
+"""),
     # A trace of a rollout in each row; ids that were given before it was dispatched.
-    "NeMo Gym": rows("gym.jsonl", [
-        {"responses_create_params": {"input": chat(f"p{row.group}")}, "response": {"id": f"{row.index}.{row.part}"}, "reward": row.reward,
-         "_ng_task_index": row.group, "_ng_rollout_index": row.rollout, "_ng_rollout_id": f"step7-{row.index}"}
-        for row in PARTS
-    ]),
-    # An episode in each line, with a trace for each agent that took part; here they share the reward.
-    "prime-rl": rows("rollouts/step_1/train/all/traces.jsonl", [
-        {
-            "id": f"e{index}", "group": {"id": f"g{some[0].group}"}, "run": {"type": "train", "work": {"step": 1}}, "task": {"type": "t", "key": "k"},
-            "traces": [
-                {"id": f"t{index}.{row.part}", "agent": {"name": "agent", "trainable": True}, "nodes": [], "metrics": {}, "info": {},
-                 "rewards": {"correct": {"score": row.reward, "weight": 1.0}}, "errors": [], "ok": True}
-                for row in some
-            ],
-        }
-        for index, some in enumerate(EPISODES)
-    ]),
-    "eval-protocol": rows("logs.jsonl", [
-        {"messages": chat(f"p{row.group}"), "input_metadata": {"row_id": f"r{row.group}"}, "created_at": "2026-01-01", "rollout_status": {},
-         "execution_metadata": {"rollout_id": f"{row.index:x}-b"}, "evaluation_result": {"score": row.reward, "is_score_valid": True}}
-        for row in PARTS
-    ]),
+    "NeMo Gym": rows("gym.jsonl", """
+{"responses_create_params": {"input": [{"role": "user", "content": "p$group"}]}, "response": {"id": "$index.$part"}, "reward": $reward, \
+"_ng_task_index": $group, "_ng_rollout_index": $rollout, "_ng_rollout_id": "step7-$index"}
+"""),
+    "prime-rl": episodes,
+    "eval-protocol": rows("logs.jsonl", """
+{"messages": [{"role": "user", "content": "p$group"}], "input_metadata": {"row_id": "r$group"}, "created_at": "2026-01-01", \
+"rollout_status": {}, "execution_metadata": {"rollout_id": "${index}-b"}, "evaluation_result": {"score": $reward, "is_score_valid": true}}
+"""),
     # Rows of a conversation that was forked where its tokens drifted; every one has its own uuid for rollout_id.
-    "TRL async": rows("training_sequences.jsonl", [
-        {"group_id": row.group, "rollout_id": f"{row.index:032x}", "reward": row.reward, "model_version": 3, "input_ids": [1, row.part]}
-        for row in PARTS
-    ]),
+    "TRL async": rows("training_sequences.jsonl", """
+{"group_id": $group, "rollout_id": "$uuid", "reward": $reward, "model_version": 3, "input_ids": [1, $part]}
+"""),
     # A row for each step of an episode, whose id is {task}:{number}; the reward is that of the trajectory.
-    "rLLM steps": rows("steps.jsonl", [
-        {"task_id": f"task{row.group}", "episode_id": f"task{row.group}:{row.rollout}", "turn": row.part, "reward": row.reward}
-        for row in PARTS
-    ]),
+    "rLLM steps": rows("steps.jsonl", """
+{"task_id": "task$group", "episode_id": "task$group:$rollout", "turn": $part, "reward": $reward}
+"""),
     # Step-wise samples: a TrajectoryID is {instance}_{repetition}, the reward is that of the trajectory.
-    "SkyRL steps": rows("steps.jsonl", [
-        {"uid": f"i{row.group}", "trajectory_id": f"i{row.group}_{row.rollout}", "is_last_step": row.part == row.parts - 1,
-         "reward": row.reward}
-        for row in PARTS
-    ]),
+    "SkyRL steps": rows("steps.jsonl", """
+{"uid": "i$group", "trajectory_id": "i${group}_$rollout", "is_last_step": $last, "reward": $reward}
+"""),
     # Requests of agent sessions, as a gateway logs them: a row for each, numbered in its group.
-    "sessions": rows("requests.jsonl", [
-        {"prompt_id": row.group, "session_id": row.rollout, "request": row.part, "score": row.reward} for row in PARTS
-    ]),
+    "sessions": rows("requests.jsonl", """
+{"prompt_id": $group, "session_id": $rollout, "request": $part, "score": $reward}
+"""),
 }  # fmt: skip
-slime_compact, miles, verl_v1, trl_async = (FAN_OUTS[name] for name in ("slime", "miles", "verl v1", "TRL async"))
+slime_compact, miles, trl_async = (FAN_OUTS[name] for name in ("slime", "miles", "TRL async"))

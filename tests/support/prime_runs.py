@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from string import Template
 from typing import Any
 
 import polars as pl
@@ -19,6 +20,17 @@ from tests.support.bad_files import zst
 
 FRAME = 700  # bytes of a frame of a sealed chunk; 4 MB there
 FOOTER = (0x184D2A5E).to_bytes(4, "little") + (9).to_bytes(4, "little") + bytes(5) + (0x8F92EAB1).to_bytes(4, "little")
+
+BRANCH = """
+{"episode_id": "e$g$k", "episode_ok": true, "episode_has_error": false, "episode_errors": "[]", "env_id": "gsm8k", "env_name": "gsm8k",
+ "group_id": "g$g", "run_type": "train", "run_id": "r", "run_name": null, "work_type": "train", "step": 4, "policy_start": 3, "policy_end": 3,
+ "trace_id": "t$g$k", "trace_version": 1, "verifiers_version": "0.2.0", "verifiers_commit": null, "task_type": "Task", "task_data": "{}",
+ "task_key": "k$g", "task_hash": "k$g", "agent": "solver", "trainable": true, "agent_config": "{}", "agent_runtime": "null", "tools": "[]",
+ "reward": 0, "rewards": "{}", "metrics": "{}", "info": "{}", "is_completed": true, "ok": true, "stop_condition": "agent_completed",
+ "has_error": false, "error_type": null, "error_message": null, "error_status_code": null, "errors": "[]", "is_truncated": false,
+ "num_branches": 1, "num_turns": 1, "num_input_tokens": 3, "num_output_tokens": 5, "num_total_tokens": 8, "branch_index": $branch,
+ "messages": [], "calls": "[]", "branch_num_input_tokens": 3, "branch_num_output_tokens": 5, "branch_num_total_tokens": 8}
+"""
 
 
 def lines(path: Path | str, rows: Iterable[Any]) -> Path:
@@ -143,24 +155,15 @@ def branches(
     path: Path, rewards: Sequence[Sequence[float]], *, extra: Mapping[tuple[int, int], int] | None = None
 ) -> Path:
     """The data set on the Hub: a row for each branch of a trace; `extra` says which traces have more than one."""
-    rows = [
-        {
-            "episode_id": f"e{g}{k}", "episode_ok": True, "episode_has_error": False, "episode_errors": "[]",
-            "env_id": "gsm8k", "env_name": "gsm8k", "group_id": f"g{g}", "run_type": "train", "run_id": "r",
-            "run_name": None, "work_type": "train", "step": 4, "policy_start": 3, "policy_end": 3,
-            "trace_id": f"t{g}{k}", "trace_version": 1, "verifiers_version": "0.2.0", "verifiers_commit": None,
-            "task_type": "Task", "task_data": "{}", "task_key": f"k{g}", "task_hash": f"k{g}", "agent": "solver",
-            "trainable": True, "agent_config": "{}", "agent_runtime": "null", "tools": "[]", "reward": reward,
-            "rewards": "{}", "metrics": "{}", "info": "{}", "is_completed": True, "ok": True,
-            "stop_condition": "agent_completed", "has_error": False, "error_type": None, "error_message": None,
-            "error_status_code": None, "errors": "[]", "is_truncated": False, "num_branches": count, "num_turns": 1,
-            "num_input_tokens": 3, "num_output_tokens": 5 + k, "num_total_tokens": 8 + k, "branch_index": branch,
-            "messages": _chat(f"q{g}", f"a{k}.{branch}"), "calls": "[]",
-            "branch_num_input_tokens": 3, "branch_num_output_tokens": 5 + k, "branch_num_total_tokens": 8 + k,
-        }
-        for g, some in enumerate(rewards) for k, reward in enumerate(some)
-        for count in [1 + (extra or {}).get((g, k), 0)] for branch in range(count)
-    ]  # fmt: skip
+    rows = []
+    for g, some in enumerate(rewards):
+        for k, reward in enumerate(some):
+            count = 1 + (extra or {}).get((g, k), 0)
+            known = {"reward": reward, "num_branches": count, "num_output_tokens": 5 + k, "num_total_tokens": 8 + k}
+            known |= {"branch_num_output_tokens": 5 + k, "branch_num_total_tokens": 8 + k}
+            for branch in range(count):
+                row = json.loads(Template(BRANCH).substitute(g=g, k=k, branch=branch))
+                rows.append({**row, **known, "messages": _chat(f"q{g}", f"a{k}.{branch}")})
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(rows).write_parquet(path)
     return path
