@@ -70,23 +70,6 @@ _EXTRAS: Final[Mapping[str, st.SearchStrategy[object]]] = {
     "input_length": st.integers(0, 9),
     "turns": st.integers(1, 3),
 }
-# By how much A changes if every reward grows by 1: 0 where a method is not named here. None: there is no rule.
-SHIFTS: Final[Mapping[str, float | None]] = {
-    **dict.fromkeys(["reinforce", "remax", "psr", "nsr", "reference", "a-star-po"], 1.0),
-    **dict.fromkeys(
-        ["maxrl", "conditional", "ngrpo", "vr-cond", "one-sided", "clipped-pnorm", "a-grae", "gpg", "bnpo"]
-    ),
-    **dict.fromkeys(
-        ["maclaurin", "maclaurin-loo", "maclaurin-cross", "oversample-subset", "passk", "passk-or-rate", "pkpo"]
-    ),
-    **dict.fromkeys(["rank-penalty", "unlikeliness", "length-penalty", "kalman", "spo", "ema", "w-reinforce"]),
-    **dict.fromkeys(["gigpo", "mt-grpo", "expression"]),
-}
-# A is multiplied by c > 0 if the rewards are, unless there is a divisor.
-LINEAR: Final = frozenset({
-    "grpo", "dr-grpo", "rloo", "reinforce", "opo", "gpg", "passk-best", "max-at-k", "rec", "quantile", "psr", "none",
-    "length-penalty", "step-wise",
-})  # fmt: skip
 _CONSTANTS: Final = (0.1, 0.7, 0.98, 1e9 + 0.1, -2.3, 0.0, 1.0)
 
 
