@@ -69,13 +69,6 @@ def test_the_json_summary_is_alone_on_stdout_has_no_bare_nan_and_is_that_of_summ
     assert done.err == ""
 
 
-def test_explain_is_a_dry_run_and_writes_nothing() -> None:
-    before = files()
-    done = adv("compute rewards.jsonl --explain")
-    assert (done.status, files()) == (0, before)
-    assert adv("compute rewards.jsonl --dry-run").out == done.out
-
-
 @pytest.mark.parametrize(
     ("gates", "said"),
     [
@@ -176,10 +169,6 @@ def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option) -> 
 def test_debug_shows_the_traceback() -> None:
     with pytest.raises(DataError, match="no such file"):
         adv("compute none.jsonl --debug")
-
-
-def test_an_unknown_method_is_answered_with_the_nearest_name() -> None:
-    assert "did you mean 'rloo'" in adv("methods rlo").err
 
 
 # --- texts in the place of rewards -------------------------------------------------------------------------

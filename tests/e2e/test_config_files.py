@@ -244,15 +244,6 @@ def test_one_that_is_no_toml_is_one_line(content: bytes, way: Way) -> None:
 
 
 @EITHER
-def test_a_value_in_it_cannot_write_to_the_terminal(way: Way) -> None:
-    Path("mine.toml").write_text('reward = "\\u001b]0;owned\\u0007reward\\n"\n')
-    said = way("compute in.jsonl -o -").err
-    assert "\x1b" not in said and "\x07" not in said
-    assert "\\x1b" in said
-    assert all(line.startswith(("note: ", "error: ")) for line in said.splitlines())
-
-
-@EITHER
 @pytest.mark.parametrize("formula", ["read_csv('in.jsonl')", "(SELECT 1 FROM read_parquet('/etc/passwd'))"])
 def test_a_formula_in_it_reads_no_files(formula: str, way: Way) -> None:
     Path("mine.toml").write_text(f'expr = "{formula}"\n')

@@ -63,14 +63,6 @@ def other_name(line: str) -> str:
     return "page.html" if line.startswith("report") else "other.jsonl"
 
 
-@pytest.mark.parametrize("way", ["--in-place", "--explain"])
-def test_no_summary_is_written_over_the_input(way: str) -> None:
-    before = files()
-    done = adv(f"compute in.jsonl {way} --summary in.jsonl --force")
-    assert (done.status, done.out, files()) == (2, "", before)
-    assert "is an input: it is never overwritten" in done.err or "are both" in done.err
-
-
 # --- every pair of an option that reads a file and one that writes a file ------------------------------------------
 
 READ = {"inputs", "file", "source", "before", "rescored", "against", "config", "presets", "schemas", "name"}
@@ -198,11 +190,6 @@ def test_a_link_that_appears_while_rows_are_read_is_noticed(monkeypatch: pytest.
 
 def test_devices_may_be_read_and_written() -> None:
     ran("compute in.jsonl --config /dev/null -o /dev/null")
-
-
-def test_a_file_is_changed_in_place_by_its_own_columns() -> None:
-    ran("add in.jsonl --from in.jsonl --column reward=more --in-place")
-    assert [row["more"] for row in rows_of("in.jsonl")] == [row["reward"] for row in ROWS]
 
 
 @pytest.mark.parametrize("line", WRITING)

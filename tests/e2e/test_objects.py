@@ -304,14 +304,12 @@ EXPORT: Final = "--to weights --prompt prompt_id --response text -q"
 
 
 @pytest.mark.parametrize("line", ["compute {} -q", f"export {{}} {EXPORT}"], ids=["compute", "export"])
-@pytest.mark.parametrize("fault", ["busy", "cut"])
-def test_a_run_goes_on_where_the_store_stumbles(s3: Bucket, url: str, line: str, fault: str) -> None:
+def test_a_run_goes_on_where_an_answer_is_cut(s3: Bucket, url: str, line: str) -> None:
     ran(f"{line.format(url)} -o whole.jsonl")
     stores._remembered.cache_clear()
-    s3.proxy.answers += ["503 Slow Down"] * 2 * (fault == "busy")
-    s3.proxy.cut = int(fault == "cut")
+    s3.proxy.cut = 1
     ran(f"{line.format(url)} -o s3://bucket/out.jsonl")
-    assert (s3.proxy.answers, s3.proxy.cut) == ([], 0)
+    assert s3.proxy.cut == 0
     assert s3["out.jsonl"] == Path("whole.jsonl").read_bytes()
 
 
@@ -374,43 +372,19 @@ def test_an_object_that_may_not_be_read_or_written_is_named(s3: Bucket, url: str
     done = adv(f"compute {url} -o s3://bucket/out.jsonl -q")
     assert (done.status, done.err.count("\n"), s3.keys()) == (1, 1, ["in.jsonl"]), done
     assert f"s3://bucket/{name}.jsonl: access denied" in done.err
+    assert "known" not in done.err
+    assert "very-secret" not in done.err
 
 
-@pytest.mark.parametrize(
-    ("damage", "name"), paired(["cut", "length", "garbage", "empty"], ["in.parquet", "in.arrow", "in.jsonl.gz"])
-)
+@pytest.mark.parametrize(("damage", "name"), [("cut", "in.parquet"), ("empty", "in.arrow"), ("cut", "in.jsonl.gz")])
 def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Bucket, name: str, damage: str) -> None:
-    data = write(name, ROWS).read_bytes()
-    data = {
-        "cut": data[:-9],
-        "length": data[:-8] + b"\xff\xff\xff\x7f" + data[-4:],
-        "garbage": data[:-300] + b"\xa7" * 200 + data[-100:],
-        "empty": b"",
-    }[damage]
+    data = write(name, ROWS).read_bytes()[:-9] if damage == "cut" else b""
     Path(name).write_bytes(data)
     url = s3.put(name, data)
     local, done = adv(f"compute {name} -o out.{name}"), adv(f"compute {url} -o s3://bucket/out.{name}")
     assert (local.status, local.err.count("\n")) == (1, 1), local
     assert (done.status, done.err) == (1, local.err.replace(name, url))
     assert s3.keys() == [name]
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("403 Forbidden", "access denied"),
-        ("404 Not Found", "no such object"),
-        ("400 Bad Request", "s3://bucket/in.jsonl: "),
-    ],
-)
-def test_what_a_store_refuses_is_said_in_one_line_without_credentials(
-    s3: Bucket, url: str, answer: str, words: str
-) -> None:
-    s3.proxy.answers += [answer] * 20
-    done = adv(f"compute {url} -o out.jsonl")
-    assert (done.status, done.err.count("\n"), words in done.err) == (1, 1, True), done
-    assert "known" not in done.err
-    assert "very-secret" not in done.err
 
 
 @pytest.mark.usefixtures("afresh")
@@ -435,8 +409,6 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(s3: Bucket, monkeypat
     ("library", "line"),
     [
         ("obstore", "inspect s3://bucket/in.jsonl"),
-        ("boto3", "inspect s3://bucket/in.jsonl"),
-        ("obstore", "compute in.jsonl -o gs://bucket/out.jsonl"),
         ("boto3", "compute in.jsonl -o s3://bucket/out.jsonl"),
     ],
 )
@@ -574,18 +546,6 @@ def test_tasks_look_at_objects_and_read_and_write_them(s3: Bucket, monkeypatch: 
     assert [one.__name__ for one in tasks] == ["work_on"] * 4 + ["write_files"]
     again = adv(f"{line} -o s3://bucket/many/ --engine ray")
     assert (again.status, "exists" in again.err, s3.uploads()) == (2, True, [])
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_an_export_goes_to_an_object_and_comes_from_one(s3: Bucket, url: str, suffix: str) -> None:
-    Path("in.jsonl").write_bytes(LINES)
-    ran(f"export in.jsonl {EXPORT} -o out.{suffix}")
-    ran(f"export {url} {EXPORT} -o s3://bucket/out.{suffix}")
-    assert s3[f"out.{suffix}"] == Path(f"out.{suffix}").read_bytes()
-    again = adv(f"export {url} {EXPORT} -o s3://bucket/out.{suffix}")
-    assert (again.status, "--force" in again.err) == (2, True)
-    wrong = adv(f"export {url} --to weights --prompt prompt_id --response nix -o s3://bucket/no.{suffix}")
-    assert (wrong.status, s3.keys()) == (1, ["in.jsonl", f"out.{suffix}"])
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])

@@ -150,18 +150,6 @@ def test_a_number_is_written_as_in_a_reward(number: str) -> None:
         grpo_cli.advantages(frame, map=["10=5", "1=2"], group="id")
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [
-        ("a", ["a"]), ("a,b", ["a", "b"]), (" a , b ", ["a", "b"]), ('"a,b"', ["a,b"]), ('"a,b",c', ["a,b", "c"]), ('c, "a,b" ', ["c", "a,b"]),
-        ('"a"', ['"a"']), ('" a"', [" a"]), ('"a', ['"a']), ('5" disk,b', ['5" disk', "b"]), ('x"y,z"', ['x"y', 'z"']), ("", [""]), (",", ["", ""]),
-        ("a,", ["a", ""]), ('"a,b"c', ['"a', 'b"c']),
-    ],
-)  # fmt: skip
-def test_a_list_is_cut_at_its_commas_and_not_inside_quotes(text: str, wanted: list[str]) -> None:
-    assert items(text) == wanted
-
-
 def test_a_column_whose_name_has_an_equals_sign_is_added_under_its_name(name: str) -> None:
     line = f"add {name} --from {name} -o added.jsonl -q --force"
     ran(f"{line} --column x=y --column acc=1 --replace")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
 from typing import Any, cast
@@ -93,15 +92,6 @@ def test_in_place_and_again_with_replace(suffix: str) -> None:
     assert lists_of(path) == [[advantage(row)] * row["n"] for row in ROWS]
     ran(f"compute {path} --method dr-grpo --replace -o plain.{suffix} -q")
     assert [row["advantage"] for row in rows_of(f"plain.{suffix}")] == list(map(advantage, ROWS))
-
-
-def test_many_rows_whose_list_is_replaced_keep_every_other_byte() -> None:
-    rows = [{"prompt_id": at // 4, "reward": at % 3, "n": at % 5, "é": "ü\\"} for at in range(200)]
-    Path("in.jsonl").write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows))
-    first = computed(Path("in.jsonl"), "once.jsonl", "--per-token --length-column n")
-    assert [len(one) for one in first] == [row["n"] for row in rows]
-    assert computed(Path("once.jsonl"), "twice.jsonl", "--per-token --length-column n --replace") == first
-    assert Path("twice.jsonl").read_bytes() == Path("once.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

@@ -507,11 +507,3 @@ def test_tasks_on_other_machines_are_given_the_schemas() -> None:
     (read,) = with_schema([table], "lab-log", over)
     assert read.schema == schemas()["lab-log"]
     assert b"lab log" in sent[0], "the row itself"
-
-
-def test_every_table_knows_its_own_rows_by_heart() -> None:
-    """Where no package is installed all rows are at hand."""
-    for rows in (ESTIMATORS, presets(), schemas()):
-        assert [*rows] == [*rows.at_hand]
-        assert len(rows) == len(rows.at_hand)
-        assert {rows.origin(name) for name in rows} == {""}

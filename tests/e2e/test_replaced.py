@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 
 from tests.support.command import adv, ran
 from tests.support.drawn import paired
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import write
 
 ROWS = [{"prompt_id": at // 4, "reward": at % 3, "prompt": "p", "completion": "c"} for at in range(40)]
 REPLACING = {
@@ -123,13 +121,3 @@ def test_what_replaces_a_private_file_is_private_while_it_is_written(monkeypatch
     monkeypatch.setattr(os, "fsync", fsync)
     replace(Path("out.jsonl"))
     assert seen == {0o600}
-
-
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_make_sees_that_an_output_is_new() -> None:
-    command = f"{sys.executable} -m grpo_cli compute in.jsonl -o out.jsonl --force -q"
-    Path("Makefile").write_text(f"out.jsonl: in.jsonl\n\t@{command} && echo made\n")
-    os.utime("out.jsonl", (1, 1))
-    said = [subprocess.run(["make"], capture_output=True, text=True, check=True).stdout for _ in range(2)]
-    assert said[0] == "made\n" and "up to date" in said[1]
-    assert len(rows_of("out.jsonl")) == len(ROWS)

@@ -32,6 +32,26 @@ def test_commands_inside_of_its_sentences_are_commands(command: str, place: Path
     ran(re.sub(r"\bCOMMAND\b", "compute", command))
 
 
+TASKS = """
+inspect rewards.jsonl --where 'std == 0' --json
+inspect rewards.jsonl --show add-17-25 --json
+compute rewards.jsonl --method rloo -o out.jsonl
+compute steps.jsonl --group-within step -o out.jsonl
+compute texts.jsonl --map pass=1,fail=0 --method dr-grpo -o out.jsonl
+audit logged.jsonl --json
+select rewards.jsonl --where '0.1 <= mean <= 0.9' -o out.jsonl
+export chats.jsonl --to pairs -o out.jsonl
+export rewards.jsonl --to prompts --prompt prompt_id --pass-at 1,4 -o out.jsonl
+inspect rewards.jsonl --json --fail-on 'zero_variance_share > 0.2'
+"""
+
+
+@pytest.mark.parametrize("task", TASKS.strip().splitlines())
+def test_the_skill_alone_names_what_solves_ten_tasks(task: str) -> None:
+    assert f"grpo-adv {task.partition(' ')[0]}" in SKILL
+    assert {*re.findall(r"(?<= )--?[a-z-]+", task)} <= {*re.findall(r"--[a-z-]+", SKILL), "-o"}
+
+
 def test_it_is_a_skill_with_a_name_and_a_description_that_fit() -> None:
     head = re.match(r"---\nname: ([a-z-]+)\ndescription: (.+)\n---\n", SKILL)
     assert head

@@ -11,7 +11,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,24 +31,27 @@ def _rewards(rng: random.Random, count: int) -> list[float]:
     return [rng.choice((0.0, 1.0)) if rng.random() < 0.8 else rng.randint(0, 4) / 4 for _ in range(count)]
 
 
+def _rows(rng: random.Random, prompts: Sequence[int], sizes: Callable[[], int]) -> Rows:
+    """Rows of these draws; `draw` is the true key and `n` the number of a row in its draw."""
+    rows = Rows()
+    for at, key in enumerate(prompts):
+        for n, reward in enumerate(_rewards(rng, sizes())):
+            rows.append({"prompt_id": f"p{key}", "draw": at, "n": n, "reward": reward})
+    return rows
+
+
 def _draws(rng: random.Random, sizes: Callable[[], int]) -> Rows:
-    """Prompts drawn once to three times; `draw` is the true key and `n` the number of a row in its draw."""
-    prompts = [key for key in range(rng.randint(4, 16)) for _ in range(rng.choice((1, 1, 2, 3)))]
+    """Prompts drawn once to three times."""
+    prompts = list[int]()
+    for key in range(rng.randint(4, 16)):
+        prompts += [key] * rng.choice((1, 1, 2, 3))
     rng.shuffle(prompts)
-    return [
-        {"prompt_id": f"p{key}", "draw": at, "n": n, "reward": reward}
-        for at, key in enumerate(prompts)
-        for n, reward in enumerate(_rewards(rng, sizes()))
-    ]
+    return _rows(rng, prompts, sizes)
 
 
 def _once(rng: random.Random, sizes: Callable[[], int]) -> Rows:
     """Prompts that are drawn once."""
-    return [
-        {"prompt_id": f"p{key}", "draw": key, "n": n, "reward": reward}
-        for key in range(rng.randint(4, 16))
-        for n, reward in enumerate(_rewards(rng, sizes()))
-    ]
+    return _rows(rng, range(rng.randint(4, 16)), sizes)
 
 
 def _renamed(rows: Rows, name: str, value: Callable[[dict[str, Any]], Any]) -> Rows:
