@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import get_args, get_origin
 
@@ -101,35 +99,6 @@ def test_a_broken_pipe_is_silent() -> None:
     command = f"{sys.executable} -m grpo_cli compute wide.jsonl -q -o - | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert (done.stderr, done.stdout.count("\n")) == ("", 1)
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place with a file that takes a while to pack."""
-    place = tmp_path_factory.mktemp("large")
-    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(300_000))
-    (place / "big.jsonl").write_text("".join(lines))
-    return place
-
-
-def catches(process: int, number: int) -> bool:
-    """Whether a process has a handler of its own for a signal; taken for granted where the system does not say."""
-    status = Path(f"/proc/{process}/status")
-    caught = re.search(r"SigCgt:\s*(\w+)", status.read_text()) if status.exists() else None
-    return caught is None or bool(int(caught[1], 16) >> (number - 1) & 1)
-
-
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_interrupted_while_it_writes_leaves_nothing_behind(large: Path, number: int, status: int) -> None:
-    command = [sys.executable, "-m", "grpo_cli", "compute", "big.jsonl", "-o", "out.jsonl.gz"]
-    with subprocess.Popen(command, cwd=large, stderr=subprocess.PIPE, text=True) as running:
-        while running.poll() is None and not (catches(running.pid, number) and len([*large.iterdir()]) > 1):
-            time.sleep(0.002)
-        running.send_signal(number)
-        _, said = running.communicate(timeout=60)
-    assert running.returncode == status, said
-    assert [path.name for path in large.iterdir()] == ["big.jsonl"]
-    assert "Traceback" not in said
 
 
 def typo(flag: str) -> str:

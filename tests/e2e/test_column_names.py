@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from tests.support.command import adv, process
+from tests.support.command import adv
 from tests.support.drawn import some
 from tests.support.jobs import rows_of, write
 
@@ -137,14 +137,6 @@ def test_columns_of_any_names_are_read_and_written_like_those_with_plain_names(
 
 REWARDS: Final = [0.0, 1.0, 1.0, 0.0]
 RLOO: Final = [-1.0, 1.0, 1.0, -1.0]  # of two groups of two
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_the_command_as_installed_takes_a_name_for_a_name(name: str) -> None:
-    write("in.parquet", [{name: "xxyy"[at], "a": at, "r": reward} for at, reward in enumerate(REWARDS)])
-    done = process("compute in.parquet --reward=r --method=rloo -q", f"--group={name}")
-    assert (done.status, done.err) == (0, "")
-    assert [row["advantage"] for row in rows_of("in.advantages.parquet")] == RLOO
 
 
 @pytest.mark.parametrize("name", PATTERNS)

@@ -22,7 +22,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
 
 from tests.nightly.test_fuzz import refused_in_one_line, seeds, spoiled
@@ -218,50 +217,3 @@ def test_a_spoiled_database_is_read_as_sqlite_reads_it_or_refused(mode: str, sta
 
 
 # --- saved data sets ------------------------------------------------------------------------------------------------
-
-
-def test_a_spoiled_saved_data_set_gives_all_of_its_rows_or_is_refused(tmp_path: Path) -> None:
-    folder, out = tmp_path / "set", tmp_path / "out.jsonl"
-    shards = [pa.Table.from_pylist(ROWS[at : at + 8]) for at in (0, 8, 16)]
-    names = [f"data-{at:05d}-of-00003.arrow" for at in range(3)]
-    state = json.dumps({"_data_files": [{"filename": name} for name in names], "_split": "train"}).encode()
-    contents = {"dataset_info.json": b"{}", "state.json": state}
-    for name, shard in zip(names, shards, strict=True):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, shard.schema) as writer:
-            writer.write_table(shard)
-        contents[name] = sink.getvalue().to_pybytes()
-
-    def write(changed: dict[str, bytes]) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for name, content in changed.items():
-            (folder / name).write_bytes(content)
-
-    write(contents)
-    texts = ["--prompt", "prompt_id", "--response", "text"]
-    words = ["export", str(folder), "--to", "weights", *texts, *OPTIONS, "--group-within", "input"]
-    expected = answer(out, *words)
-    assert expected is not None and len(expected) == len(ROWS)
-    refused = 0
-    for draw in seeds():
-        changed = dict(contents)
-        one, other = draw.sample(names, 2)
-        match draw.randrange(6):
-            case 0:
-                del changed[one]
-            case 1:
-                changed[one], changed[other] = changed[other], changed[one]
-            case 2:
-                changed[f"copy-of-{one}"] = changed[one]
-            case 3:
-                changed["cache-123.arrow"] = changed[one]
-            case 4:
-                changed["dataset_info.json"] = spoiled(state, draw)
-            case _:
-                changed[one] = changed[one][: draw.randrange(len(changed[one]))]
-        write(changed)
-        found = answer(out, *words)
-        assert found in (None, expected)
-        refused += found is None
-    assert refused

@@ -1,13 +1,9 @@
-"""The golden tables: what the frameworks' own code returned, and the options that must give the same numbers.
-
-python -m tests.support.goldens [PREFIX ...]    runs the cases whose ids start so, and says what is missing or differs
-"""
+"""The golden tables: what the frameworks' own code returned, and the options that must give the same numbers."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +14,6 @@ from typing import Any, get_origin
 import polars as pl
 
 import grpo_cli
-from grpo_cli.errors import GrpoError
 from grpo_cli.options.table import OPTIONS
 from tests.support.command import adv
 
@@ -128,25 +123,3 @@ def same(got: float | None, wanted: float | None, tolerance: float) -> bool:
         return math.isnan(got) and math.isnan(wanted)
     # Deviations are recorded in units of the formula's value, which is what was computed.
     return abs(got - wanted) <= tolerance * max(1.0, abs(got), abs(wanted))
-
-
-def main(prefixes: Sequence[str]) -> int:
-    """Run some of the cases, and tell what is missing and what differs."""
-    wrong = 0
-    for run in runs(prefixes or [""]):
-        try:
-            found = differences(run, computed(run))
-        except GrpoError as error:
-            found = [str(error)]
-        if found:
-            wrong += 1
-            sys.stdout.write(
-                f"{run.case} on {run.dataset}: {len(found)} rows differ\n    " + "\n    ".join(found[:3]) + "\n"
-            )
-    missing = [case for case in cases() if case.startswith(tuple(prefixes) or "") and case not in commands()["case"]]
-    sys.stdout.write(f"{wrong} runs differ; {len(missing)} cases have no command: {', '.join(missing)}\n")
-    return int(bool(wrong or missing))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

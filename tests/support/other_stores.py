@@ -1,9 +1,9 @@
-"""Google's and Azure's stores on loopback, as far as obstore speaks to them: objects in memory, pages of two names."""
+"""Azure's store on loopback, as far as obstore speaks to it: objects in memory, pages of two names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import md5
@@ -37,11 +37,11 @@ class Store:
             return Answer(412)
         return part(request, data, ETag=_tag(data))
 
-    def save(self, name: str, data: bytes, *, only_new: bool, there: int) -> Answer:
+    def save(self, name: str, data: bytes, *, only_new: bool) -> Answer:
         if only_new and name in self.objects:
-            return Answer(there, body=b"<Error><Code>BlobAlreadyExists</Code></Error>")
+            return Answer(409, body=b"<Error><Code>BlobAlreadyExists</Code></Error>")
         self.objects[name] = data
-        return Answer(201 if there != 412 else 200, {"ETag": _tag(data)})
+        return Answer(201, {"ETag": _tag(data)})
 
     def page(self, name: str, prefix: str, after: str) -> tuple[list[tuple[str, bytes]], str]:
         """Names and content of a page of a listing, and the last name where there are more."""
@@ -51,46 +51,8 @@ class Store:
         return [(key, self.objects[bucket + key]) for key in names[:PAGE]], names[PAGE - 1] if len(names) > PAGE else ""
 
 
-Kind = Callable[[Store, Request, str, Mapping[str, str]], Answer]  # with the name of an object, and the query
-
-
 def _tag(data: bytes) -> str:
     return f'"{md5(data, usedforsecurity=False).hexdigest()}"'
-
-
-def google(store: Store, request: Request, name: str, query: Mapping[str, str]) -> Answer:
-    """The XML interface of `gs://`."""
-    upload = query.get("uploadId", "")
-    if request.method == "DELETE":
-        store.uploads.pop(upload, None)
-        return Answer(204)
-    if request.method == "PUT" and upload:
-        store.uploads[upload][query["partNumber"].zfill(5)] = request.body
-        return Answer(headers={"ETag": _tag(request.body)})
-    if request.method == "PUT":
-        only_new = request.headers.get("x-goog-if-generation-match") == "0"
-        return store.save(name, request.body, only_new=only_new, there=412)
-    if "uploads" in query:
-        store.uploads[name] = {}
-        answer = f"<UploadId>{escape(name)}</UploadId>"
-        return Answer(body=f"<InitiateMultipartUploadResult>{answer}</InitiateMultipartUploadResult>".encode())
-    if request.method == "POST":
-        parts = store.uploads.pop(upload)
-        data = store.objects[name] = b"".join(parts[number] for number in sorted(parts))
-        tag = escape(_tag(data))
-        return Answer(
-            body=f"<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>".encode()
-        )
-    if "prefix" not in query and "list-type" not in query:
-        return store.read(request, name)
-    found, more = store.page(name, query.get("prefix", ""), query.get("continuation-token", ""))
-    lines = [
-        f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size><ETag>{escape(_tag(data))}</ETag>"
-        "<LastModified>2015-10-21T07:28:00.000Z</LastModified></Contents>"
-        for key, data in found
-    ]
-    token = f"<NextContinuationToken>{escape(more)}</NextContinuationToken>" * bool(more)
-    return Answer(body=f"<ListBucketResult>{''.join(lines)}{token}</ListBucketResult>".encode())
 
 
 def azure(store: Store, request: Request, name: str, query: Mapping[str, str]) -> Answer:
@@ -104,7 +66,7 @@ def azure(store: Store, request: Request, name: str, query: Mapping[str, str]) -
         if query.get("comp") == "blocklist":
             data = b"".join(blocks[block] for block in re.findall(r"<\w+>([^<]+)</\w+>", data.decode()))
         del store.uploads[name]
-        return store.save(name, data, only_new=request.headers.get("if-none-match") == "*", there=409)
+        return store.save(name, data, only_new=request.headers.get("if-none-match") == "*")
     if "comp" not in query:
         return store.read(request, name)
     found, more = store.page(name, query.get("prefix", ""), query.get("marker", ""))
@@ -119,8 +81,8 @@ def azure(store: Store, request: Request, name: str, query: Mapping[str, str]) -
 
 
 @contextmanager
-def serving(kind: Kind) -> Iterator[Store]:
-    """A store of this kind that ends with the block."""
+def serving() -> Iterator[Store]:
+    """A store that ends with the block."""
     store = Store()
 
     def rule(request: Request) -> Answer:
@@ -130,7 +92,7 @@ def serving(kind: Kind) -> Iterator[Store]:
         split = urlsplit(request.path)
         query = {name: values[0] for name, values in parse_qs(split.query, keep_blank_values=True).items()}
         request.headers.setdefault("range", request.headers.get("x-ms-range", ""))
-        answer = kind(store, request, unquote(split.path).lstrip("/"), query)
+        answer = azure(store, request, unquote(split.path).lstrip("/"), query)
         answer.headers["x-ms-version"] = "2023-11-03"
         return answer
 
