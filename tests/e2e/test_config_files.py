@@ -140,15 +140,6 @@ def test_the_file_of_the_variable_sets_what_no_flag_sets_and_is_named_unless_qui
     assert "config" not in facts_of("inspect in.jsonl --no-config", **env)
 
 
-def test_a_file_of_the_variable_for_other_commands_is_still_named() -> None:
-    Path("mine.toml").write_text('where = "std > 0"\n')
-    said = adv("compute in.jsonl -o o.jsonl --json", GRPO_ADV_CONFIG="mine.toml").err
-    assert said == "note: mine.toml sets nothing for compute\n"
-    named = adv("compute in.jsonl --config mine.toml")
-    hint = "where in mine.toml is an option of another command; GRPO_ADV_CONFIG=mine.toml reads options of every"
-    assert (named.status, hint in named.err) == (2, True)
-
-
 def test_config_comes_before_the_variable() -> None:
     Path("mine.toml").write_text('method = "maxrl"\n')
     Path("own.toml").write_text('method = "gpg"\n')

@@ -21,7 +21,7 @@ from tests.support.goldens import HERE, runs
 from tests.support.jobs import rows_of
 from tests.support.json_schemas import DOCUMENTS, schemas
 from tests.support.samples import samples_in
-from tests.support.schema_files import WRITERS, lines
+from tests.support.schema_files import lines
 
 PUBLISHED = schemas()
 SHOWN = [
@@ -188,25 +188,6 @@ def keys_in(schema: Any, value: Any, named: Any) -> set[tuple[str, str]]:
     if isinstance(value, dict):
         return set().union(*(keys_in(schema.get("additionalProperties", {}), item, named) for item in value.values()))
     return set()
-
-
-@pytest.mark.parametrize("name", some(WRITERS, 12))
-def test_documents_of_every_layout_are_valid(name: str) -> None:
-    written = WRITERS[name](Path())
-    file = shlex.quote(str(written.path))
-    rest = file
-    for key, value in written.flags.items():
-        if key != "column":
-            for one in value if isinstance(value, list) else [value]:
-                rest += f" --{key.replace('_', '-')}={shlex.quote(str(one))}"
-    for at, line in enumerate((
-        f"inspect {rest} --show '#1'", f"inspect {rest} --against {file}", f"compute {rest} --column mine --explain --missing exclude",
-        f"select {rest} --limit 1 -o out/", f"export {rest} --to sft -o out1.jsonl", f"export {rest} --to prompts -o out2.jsonl",
-        f"audit {rest}", f"compare {rest} --method rloo --method grpo --missing exclude", f"schemas {file}",
-    )):  # fmt: skip
-        document = printed(line, Path())
-        assert document is not None or at, line  # a file may have no advantages, no texts, or one reward only
-        assert document is None or errors(schema_of(line), document) == [], line
 
 
 def test_the_plans_of_all_frameworks_are_valid() -> None:

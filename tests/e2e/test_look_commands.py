@@ -22,11 +22,6 @@ from tests.support.command import adv, facts_of, files, process, ran
 from tests.support.jobs import write
 from tests.support.samples import samples_in
 
-SHARED = (
-    "rows", "rollouts", "groups", "group_sizes", "singletons", "unscorable", "zero_variance", "schema", "group_key",
-    "reward_columns", "warnings", "notes", "role_columns", "version",
-)  # fmt: skip
-
 
 @pytest.fixture(autouse=True)
 def _samples(place: Path) -> None:
@@ -76,16 +71,6 @@ def test_colour_is_for_terminals_that_want_it_and_without_block_characters_there
     plain = process("inspect rewards.jsonl", PYTHONIOENCODING="ascii")
     assert plain.status == 0
     assert plain.out.isascii() and "##" in plain.out
-
-
-def test_json_shares_its_keys_with_compute() -> None:
-    looked, computed = facts_of("inspect rewards.jsonl"), facts_of("compute rewards.jsonl -o out.jsonl")
-    assert {name: looked[name] for name in SHARED} == {name: computed[name] for name in SHARED}
-    assert {name: looked["reward"][name] for name in computed["reward"]} == computed["reward"]
-    assert looked["verdicts"]
-    assert not {"plan", "advantage", "skipped", "outputs"} & looked.keys()
-    assert [looked["advantage_column"], facts_of("inspect out.jsonl")["advantage_column"]] == [None, "advantage"]
-    assert facts_of("inspect -", stdin=Path("rewards.jsonl").read_text())["rows"] == 46
 
 
 def test_all_groups_as_csv() -> None:

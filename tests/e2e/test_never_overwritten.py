@@ -144,12 +144,6 @@ def test_what_python_reads_is_not_written_either(read: str) -> None:
     assert files() == before
 
 
-def test_what_an_earlier_call_has_read_may_be_written() -> None:
-    grpo_cli.add_columns("in.jsonl", "in.jsonl", "new.jsonl", column={"reward": "more"})
-    grpo_cli.add_columns("new.jsonl", "new.jsonl", "in.jsonl", column={"reward": "again"}, force=True)
-    assert [row["again"] for row in rows_of("in.jsonl")] == [row["reward"] for row in ROWS]
-
-
 @pytest.mark.parametrize(
     ("line", "read"),
     [
@@ -263,11 +257,6 @@ def test_standard_output_appended_to_an_input_is_refused() -> None:
     done = run("compute in.jsonl -o -", stdin="in.jsonl", stdout="in.jsonl", mode="a")
     assert (done.status, "standard output is an input" in done.err) == (2, True), done
     assert Path("in.jsonl").read_bytes() == before
-
-
-def test_a_summary_is_not_the_file_behind_standard_output() -> None:
-    done = run("compute - --summary out.jsonl --force", stdin="in.jsonl", stdout="out.jsonl")
-    assert (done.status, "--summary and an output are both out.jsonl" in done.err) == (2, True), done
 
 
 def test_the_summary_of_a_stream_is_an_output_like_others() -> None:

@@ -186,18 +186,6 @@ def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> 
     ray_runs.same_files(tmp_path / "local", tmp_path / "parted")
 
 
-def test_a_refusal_is_one_line_and_a_gate_leaves_no_output(tmp_path: Path) -> None:
-    ray_runs.shards(tmp_path / "in", ray_runs.rows())
-    refused = process(f"compute in --group prompt_id -o out/ {ON_RAY}", cwd=tmp_path, **AS_ALONE)
-    assert refused.status == 1
-    assert refused.err.startswith("error: 74 group keys (")
-    assert refused.err.count("\n") == 1
-    gated = process(f"{COMPUTE} -o out/ {ON_RAY} -q --fail-on 'rows > 1'", cwd=tmp_path, **AS_ALONE)
-    assert gated.status == 3
-    assert gated.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(number: int, tmp_path: Path) -> None:
     ray_runs.shards(tmp_path / "in", ray_runs.rows(100_000, 12_500), suffix="jsonl")

@@ -7,18 +7,15 @@ from typing import Any
 
 import pytest
 
-from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import preset
 from tests.support.jobs import of_plan
 
 NAN = math.nan
 
 
-def computed(name: str, *groups: list[float], **flags: Any) -> list[Any]:
+def computed(name: str, *groups: list[float]) -> list[Any]:
     """What the preset gives the rewards of some groups, one after the other."""
-    return of_plan(
-        Plan.of(*preset(name).layers, {key.replace("__", "."): value for key, value in flags.items()}), *groups
-    )
+    return of_plan(preset(name).plan, *groups)
 
 
 def test_a_row_without_a_reward_counts_in_the_size_of_the_first_group() -> None:
@@ -46,42 +43,6 @@ def test_a_negative_mean_has_no_root() -> None:
 )
 def test_rewards_count_as_solved_or_not_and_a_missing_one_as_not(name: str, wanted: list[float]) -> None:
     assert computed(name, [0.6, 7.0, 0.5, NAN]) == pytest.approx(wanted, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "order", "wanted"),
-    [
-        ("maxrl-repo-maclaurin", 16, -3 / 4),
-        ("maxrl-repo-maclaurin", 3, -2 / 4),
-        ("maxrl-repo-maclaurin-baseline", 16, -1 / 4),
-        ("maxrl-repo-maclaurin-baseline", 3, 0.0),
-        ("maxrl-repo-oversample-subset-vr", 3, -1 / 4),
-        ("maxrl-repo-vr-cond", None, -1 / 4),
-    ],
-)
-def test_a_prompt_that_nobody_solves_is_pushed_away(name: str, order: int | None, wanted: float) -> None:
-    flags = {} if order is None else {"estimator__order": order}
-    assert computed(name, [0.0] * 4, **flags) == pytest.approx([wanted] * 4)
-
-
-@pytest.mark.parametrize(
-    ("name", "solved", "failed"),
-    [
-        ("maxrl-repo-maclaurin", 1.0, 0.0),
-        ("maxrl-repo-maclaurin-baseline", 1.0, 0.0),
-        ("maxrl-repo-cross-fitted-maclaurin", 1.0, 0.0),
-        ("maxrl-repo-oversample-subset-vr", 0.0, -1.0),
-        ("maxrl-repo-vr-cond", 0.0, -1.0),
-    ],
-)
-def test_the_only_row_of_a_group_follows_the_formula(name: str, solved: float, failed: float) -> None:
-    assert computed(name, [1.0], [0.0], [1.0, 0.0])[:2] == [solved, failed]
-
-
-def test_sets_of_all_rows_are_the_share_of_the_successes() -> None:
-    groups = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 0.0], [0.0, 0.0]]
-    found = computed("maxrl-repo-oversample-subset-vr", *groups)
-    assert found == pytest.approx(computed("maxrl-repo-vr-cond", *groups))
 
 
 def test_large_groups_need_no_large_numbers() -> None:

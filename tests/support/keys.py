@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -22,52 +22,82 @@ def one(value: int | str) -> What:
     return "number", Fraction(value)
 
 
-def of(kind: pa.DataType, *values: Any) -> Iterator[tuple[pa.DataType, Any, What]]:
-    """Values of a type of numbers, which are themselves."""
-    return ((kind, value, ("number", Fraction(value))) for value in values)
+def meant(value: Any) -> What:
+    """What a value of Python is; of a float the shortest decimal is meant."""
+    match value:
+        case bool():
+            return "bool", value
+        case bytes():
+            return "bytes", value
+        case str():
+            return "text", value
+    return "number", Fraction(str(value))
 
 
-def texts(*values: str) -> Iterator[tuple[pa.DataType, Any, What]]:
-    return ((pa.string(), value, ("text", value)) for value in values)
+FLAT: Final[list[tuple[pa.DataType, Any, What]]] = []
 
 
-def _times() -> list[tuple[pa.DataType, Any, What]]:
-    found: list[tuple[pa.DataType, Any, What]] = []
-    for unit, second in UNITS.items():
-        for offset in (0, 1):  # the second is another instant in every unit
-            count, after = SECOND * second + offset, Fraction(offset, second)
-            found += [
-                (pa.timestamp(unit), count, ("local time", SECOND + after)),
-                (pa.timestamp(unit, "UTC"), count, ("instant", SECOND + after)),
-                (pa.timestamp(unit, "Europe/Berlin"), count, ("instant", SECOND + after)),
-                (pa.duration(unit), second + offset, ("duration", 1 + after)),
-                (pa.duration(unit), -second - offset, ("duration", -1 - after)),
-            ]
-            clock = pa.time32 if unit in {"s", "ms"} else pa.time64
-            found.append((clock(unit), 3600 * second + offset, ("time of day", 3600 + after)))
-    return [*found, (pa.timestamp("ms"), FAR * 1000, ("local time", FAR)), (pa.duration("s"), 0, ("duration", 0))]
+def has(kind: pa.DataType, *values: Any) -> None:
+    """Values of a type, which are themselves."""
+    for value in values:
+        FLAT.append((kind, value, meant(value)))
 
 
-FLAT: Final[list[tuple[pa.DataType, Any, What]]] = [
-    *(row for kind in (pa.int8, pa.int16, pa.int32, pa.uint8, pa.uint16, pa.uint32) for row in of(kind(), 1)),
-    *of(pa.int64(), 1, 2**63 - 1, -1, 2**60, 2**60 + 1, 0, DAY, SECOND), *of(pa.uint64(), 1, 2**63, 2**64 - 1),
-    *of(pa.float32(), 1.0, 0.5, -0.0), *of(pa.float64(), 1.0, 0.5, 0.0, -0.0, 2.0**60),
-    # The shortest decimal is what is meant.
-    (pa.float64(), 0.1, one("0.1")), (pa.float32(), 0.1, one("0.10000000149011612")), (pa.float64(), 1e-7, one("1e-7")),
-    (pa.float64(), 1e300, one(int(1e300))), (pa.float64(), float("inf"), ("number", "inf")),
-    *of(pa.decimal128(3, 0), Decimal(1)), *of(pa.decimal128(3, 1), Decimal("1.0")), *of(pa.decimal128(9, 1), Decimal("0.1")),
-    *of(pa.decimal128(9, 4), Decimal("1.0000"), Decimal("0.5000")), *of(pa.decimal128(9, 2), Decimal("0.00")),
-    *of(pa.decimal128(38, 37), Decimal("1." + "0" * 36 + "1")),
-    (pa.bool_(), True, ("bool", True)), (pa.bool_(), False, ("bool", False)),
-    *((kind, "1", ("text", "1"))
-      for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))),
-    *texts("1", "", "1.0", "true", "null", "2024-01-01", "2024-01-01 00:00:00", "date:2024-01-01", "bytes:MQ==", "b'1'", "1:00:00",
-           "[1]", '{"a":1}', '"1"', "\ufeff1", "1 ", "é", "e\u0301", "a\nb", "\\n", "\x00"),
-    *((kind, b"1", ("bytes", b"1")) for kind in (pa.large_binary(), pa.binary(1))),
-    *((pa.binary(), value, ("bytes", value)) for value in (b"1", b"", b"\xff", b"MQ==")),
-    (pa.date32(), date(2024, 1, 1), ("date", DAY)), (pa.date32(), 2**31 - 1, ("date", 2**31 - 1)),
-    *_times(),
-]  # fmt: skip
+def has_as(kind: pa.DataType, value: Any, what: str, is_: Any) -> None:
+    FLAT.append((kind, value, (what, is_)))
+
+
+for _kind in (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32()):
+    has(_kind, 1)
+has(pa.int64(), 1, 2**63 - 1, -1, 2**60, 2**60 + 1, 0, DAY, SECOND)
+has(pa.uint64(), 1, 2**63, 2**64 - 1)
+has(pa.float32(), 1.0, 0.5, -0.0)
+has_as(pa.float32(), 0.1, *one("0.10000000149011612"))
+has(pa.float64(), 1.0, 0.5, 0.0, -0.0, 0.1, 1e-7)
+has_as(pa.float64(), 2.0**60, *one(2**60))
+has_as(pa.float64(), 1e300, *one(int(1e300)))
+has_as(pa.float64(), float("inf"), "number", "inf")
+has(pa.decimal128(3, 0), Decimal(1))
+has(pa.decimal128(3, 1), Decimal("1.0"))
+has(pa.decimal128(9, 1), Decimal("0.1"))
+has(pa.decimal128(9, 4), Decimal("1.0000"), Decimal("0.5000"))
+has(pa.decimal128(9, 2), Decimal("0.00"))
+has(pa.decimal128(38, 37), Decimal("1." + "0" * 36 + "1"))
+for _truth in (True, False):
+    has(pa.bool_(), _truth)
+for _kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
+    has(_kind, "1")
+has(
+    pa.string(),
+    "1",
+    "",
+    "1.0",
+    "true",
+    "null",
+    "2024-01-01",
+    "2024-01-01 00:00:00",
+    "date:2024-01-01",
+    "bytes:MQ==",
+    "b'1'",
+)
+has(pa.string(), "1:00:00", "[1]", '{"a":1}', '"1"', "\ufeff1", "1 ", "é", "e\u0301", "a\nb", "\\n", "\x00")
+has(pa.large_binary(), b"1")
+has(pa.binary(1), b"1")
+has(pa.binary(), b"1", b"", b"\xff", b"MQ==")
+has_as(pa.date32(), date(2024, 1, 1), "date", DAY)
+has_as(pa.date32(), 2**31 - 1, "date", 2**31 - 1)
+for _unit, _second in UNITS.items():
+    for _offset in (0, 1):  # the second is another instant in every unit
+        _count, _after = SECOND * _second + _offset, Fraction(_offset, _second)
+        has_as(pa.timestamp(_unit), _count, "local time", SECOND + _after)
+        has_as(pa.timestamp(_unit, "UTC"), _count, "instant", SECOND + _after)
+        has_as(pa.timestamp(_unit, "Europe/Berlin"), _count, "instant", SECOND + _after)
+        has_as(pa.duration(_unit), _second + _offset, "duration", 1 + _after)
+        has_as(pa.duration(_unit), -_second - _offset, "duration", -1 - _after)
+        _clock = pa.time32 if _unit in {"s", "ms"} else pa.time64
+        has_as(_clock(_unit), 3600 * _second + _offset, "time of day", 3600 + _after)
+has_as(pa.timestamp("ms"), FAR * 1000, "local time", FAR)
+has_as(pa.duration("s"), 0, "duration", 0)
 
 FORMS: Final[dict[str, Callable[[pa.DataType, Any], tuple[pa.DataType, Any]]]] = {
     "flat": lambda kind, value: (kind, value),
@@ -78,11 +108,8 @@ FORMS: Final[dict[str, Callable[[pa.DataType, Any], tuple[pa.DataType, Any]]]] =
 }  # fmt: skip
 
 # Values of JSON, and what each is.
-JSON: Final[list[tuple[Any, What]]] = [
-    (1, one(1)), (1.0, one(1)), (0.5, one("1/2")), (0.1, one("0.1")), (-0.0, one(0)), (2**63, one(2**63)), (2**60, one(2**60)),
-    (True, ("bool", True)), ("1", ("text", "1")), ("true", ("text", "true")), ("2024-01-01", ("text", "2024-01-01")),
-    ("null", ("text", "null")), ("\ufeff1", ("text", "\ufeff1")),
-]  # fmt: skip
+JSON_VALUES: Final = [1, 1.0, 0.5, 0.1, -0.0, 2**63, 2**60, True, "1", "true", "2024-01-01", "null", "\ufeff1"]
+JSON: Final[list[tuple[Any, What]]] = [(value, meant(value)) for value in JSON_VALUES]
 
 
 def wrapped(form: str, what: What) -> Any:
