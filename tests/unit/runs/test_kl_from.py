@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -12,126 +11,110 @@ import pytest
 
 import grpo_cli
 from grpo_cli.errors import UsageError
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.jobs import rows_of, write
 
-S = [[-0.5, -1.0, -0.25], [-2.0], [-0.75, -0.5], [-1.5, -0.125]]
-R = [[-0.75, -0.5, -0.25], [-1.0], [-0.5, -1.5], [-1.0, -0.25]]
-MASK = [[1, 1, 0], [1], [0, 1], [1, 1]]
-ROWS: list[Any] = [
-    {"prompt_id": at // 2, "reward": float(at % 2), "s": s, "r": r, "mask": mask}
-    for at, (s, r, mask) in enumerate(zip(S, R, MASK, strict=True))
-]
+LINES = """\
+{"prompt_id": 0, "reward": 0.0, "s": [-0.5, -1.0, -0.25], "r": [-0.75, -0.5, -0.5], "mask": [1, 1, 0]}
+{"prompt_id": 0, "reward": 1.0, "s": [-2.0], "r": [-1.0], "mask": [1]}
+{"prompt_id": 1, "reward": 0.0, "s": [-0.75, -0.5], "r": [-0.5, -1.5], "mask": [0, 1]}
+{"prompt_id": 1, "reward": 1.0, "s": [-1.5, -0.125], "r": [-1.0, -0.25], "mask": [1, 1]}
+"""
 SUM = "--kl-estimator k1 --kl-reduce sum"
-RLOO = "--kl-coef 0.5 --method rloo"
-FROM = f"--kl-from s,r {RLOO}"
+FROM = "--kl-from s,r --kl-coef 0.5 --method rloo"
+# The sums of s - r are 0, -1, 0.75 and -0.375; half of them are subtracted from the rewards.
+K1 = [-1.5, 1.5, -1.5625, 1.5625]
 
 
-def kl(row: Any, estimator: str, reduce: str, *, masked: bool = False) -> float:
-    """The KL of a row, in a loop."""
-    tokens = zip(row["s"], row["r"], row["mask"], strict=True)
-    pairs = [(s, r) for s, r, counts in tokens if counts or not masked]
-    each = {
-        "k1": [s - r for s, r in pairs],
-        "k2": [(s - r) ** 2 / 2 for s, r in pairs],
-        "k3": [math.exp(r - s) - (r - s) - 1 for s, r in pairs],
-    }[estimator]
-    return math.fsum(each) / (len(each) if reduce == "mean" else 1)
+@pytest.fixture(autouse=True)
+def _lines(here: None) -> None:
+    Path("a.jsonl").write_text(LINES)
 
 
-def rloo(kls: list[float]) -> list[float]:
-    """Differences of groups of two."""
-    shaped = [row["reward"] - 0.5 * value for row, value in zip(ROWS, kls, strict=True)]
-    return [shaped[at] - shaped[at ^ 1] for at in range(len(ROWS))]
-
-
-def advantages(path: Path, options: str) -> list[float]:
-    done = adv(f"compute {path} -o - -q {FROM} {options}")
-    assert not done.status, done.err
-    return [row["advantage"] for row in done.rows]
+def advantages(options: str) -> list[float | None]:
+    return [row["advantage"] for row in ran(f"compute a.jsonl -o - -q {options}").rows]
 
 
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_the_kl_of_a_row_is_that_of_a_loop(estimator: str, reduce: str) -> None:
-    path = write("a.jsonl", ROWS)
-    found = advantages(path, f"--kl-estimator {estimator} --kl-reduce {reduce} --mask mask")
-    assert found == pytest.approx(rloo([kl(row, estimator, reduce, masked=True) for row in ROWS]), abs=1e-12)
+    found = advantages(f"{FROM} --kl-estimator {estimator} --kl-reduce {reduce} --mask mask")
+    shaped = []
+    for reward, logs in enumerate([[(-0.5, -0.75), (-1.0, -0.5)], [(-2.0, -1.0)]]):
+        each = {
+            "k1": [s - r for s, r in logs],
+            "k2": [(s - r) ** 2 / 2 for s, r in logs],
+            "k3": [math.exp(r - s) - (r - s) - 1 for s, r in logs],
+        }
+        kl = sum(each[estimator])
+        shaped.append(reward - 0.5 * (kl / len(logs) if reduce == "mean" else kl))
+    assert found[1] == pytest.approx(shaped[1] - shaped[0], abs=1e-12)
+    assert found[0] == pytest.approx(shaped[0] - shaped[1], abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet", "a.csv"])
-def test_it_is_the_same_as_a_column_with_that_kl(name: str) -> None:
-    path = write(name, [{**row, "kl": kl(row, "k3", "sum")} for row in ROWS])
-    found = []
-    for words in (f"{RLOO} --kl-column kl", f"{FROM} --kl-estimator k3 --kl-reduce sum"):
-        done = adv(f"compute {path} -o b.jsonl --force {words}")
-        assert not done.status, done.err
-        found.append([row["advantage"] for row in rows_of("b.jsonl")])
-    assert found[0] == pytest.approx(found[1], abs=1e-12)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_other_formats_have_lists_too(suffix: str) -> None:
+    path = write(f"a.{suffix}", rows_of("a.jsonl"))
+    ran(f"compute {path} -o b.jsonl {FROM} {SUM}")
+    assert [row["advantage"] for row in rows_of("b.jsonl")] == K1
 
 
-def test_lists_inside_of_records_are_found_by_either_name() -> None:
-    groups = [{"prompt_id": p, "rollouts": [ROWS[2 * p], ROWS[2 * p + 1]]} for p in (0, 1)]
-    for at, names in enumerate(("s,r", "rollouts[].s,rollouts[].r")):
-        path = write(f"{at}.jsonl", groups)
-        done = adv(f"compute {path} -o - --reward rollouts[].reward --kl-from {names} {RLOO} {SUM}")
-        assert not done.status, done.err
-        found = [rollout["advantage"] for row in done.rows for rollout in row["rollouts"]]
-        assert found == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]), abs=1e-12)
+@pytest.mark.parametrize("names", ["s,r", "rollouts[].s,rollouts[].r"])
+def test_lists_inside_of_records_are_found_by_either_name(names: str) -> None:
+    a, b, c, d = LINES.splitlines()
+    Path("a.jsonl").write_text(
+        f'{{"prompt_id": 0, "rollouts": [{a},{b}]}}\n{{"prompt_id": 1, "rollouts": [{c},{d}]}}\n'
+    )
+    done = ran(f"compute a.jsonl -o - --reward rollouts[].reward --kl-coef 0.5 --method rloo --kl-from {names} {SUM}")
+    assert [rollout["advantage"] for row in done.rows for rollout in row["rollouts"]] == K1
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_columns_of_lists_have_a_list_for_each_rollout(suffix: str) -> None:
-    names = {"reward": "rewards", "s": "s", "r": "r"}
-    rows = [{"prompt_id": p, **{n: [ROWS[2 * p + k][o] for k in (0, 1)] for o, n in names.items()}} for p in (0, 1)]
-    path = write(f"a.{suffix}", rows)
-    done = adv(f"compute {path} -o b.jsonl {FROM} {SUM}")
-    assert not done.status, done.err
-    found = [row["advantage"] for row in rows_of("b.jsonl")]
-    assert [one for each in found for one in each] == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]))
+    rows = pl.read_ndjson("a.jsonl").group_by("prompt_id", maintain_order=True).all().rename({"reward": "rewards"})
+    path = write(f"b.{suffix}", rows.to_dicts())
+    ran(f"compute {path} -o c.jsonl {FROM} {SUM}")
+    assert [row["advantage"] for row in rows_of("c.jsonl")] == [K1[:2], K1[2:]]
 
 
 def test_a_frame_and_a_stream_give_the_same() -> None:
-    options: Any = {
-        "kl_from": "s,r",
-        "kl_estimator": "k2",
-        "kl_reduce": "mean",
-        "kl_coef": 0.5,
-        "method": "rloo",
-    }
-    wanted = pytest.approx(rloo([kl(row, "k2", "mean") for row in ROWS]), abs=1e-12)
-    assert grpo_cli.advantages(pl.DataFrame(ROWS), **options).to_list() == wanted
-    stream = "".join(json.dumps(row) + "\n" for row in ROWS)
-    words = "--kl-estimator k2 --kl-reduce mean"
-    done = adv(f"compute - --stream --group prompt_id {FROM} {words}", stdin=stream)
-    assert [row["advantage"] for row in done.rows] == wanted
+    options: Any = {"kl_from": "s,r", "kl_estimator": "k1", "kl_reduce": "sum", "kl_coef": 0.5, "method": "rloo"}
+    assert grpo_cli.advantages(pl.read_ndjson("a.jsonl"), **options).to_list() == K1
+    done = ran(f"compute - --stream --group prompt_id {FROM} {SUM}", stdin=LINES)
+    assert [row["advantage"] for row in done.rows] == K1
 
 
 def test_a_mask_is_for_the_plans_with_a_kl() -> None:
-    frame = pl.DataFrame([{**row, "task": "ab"[row["prompt_id"]]} for row in ROWS])
-    of_lists = {"kl_from": "s,r", "kl_estimator": "k3", "kl_reduce": "sum", "kl_coef": 0.5}
-    plans: Any = {"a": {"method": "rloo", **of_lists}, "b": {"method": "rloo"}}
-    kls = [kl(row, "k3", "sum", masked=True) if row["prompt_id"] == 0 else 0.0 for row in ROWS]
-    assert grpo_cli.advantages(frame, plan_by="task", plans=plans, mask="mask").to_list() == pytest.approx(rloo(kls))
+    frame = pl.read_ndjson("a.jsonl")
+    of_lists = {"kl_from": "s,r", "kl_estimator": "k1", "kl_reduce": "sum", "kl_coef": 0.5}
+    plans: Any = {"0": {"method": "rloo", **of_lists}, "1": {"method": "rloo"}}
+    found = grpo_cli.advantages(frame, plan_by="prompt_id", plans=plans, mask="mask")
+    assert found.to_list() == [-1.375, 1.375, -1.0, 1.0]
     with pytest.raises(UsageError, match="has no effect alone"):
         grpo_cli.advantages(frame, mask="mask")
 
 
 def test_each_plan_may_estimate_in_its_own_way() -> None:
-    path = write("a.jsonl", [{**row, "task": "ab"[row["prompt_id"]]} for row in ROWS])
-    config = Path("plans.toml")
-    part = 'kl-from = "s,r"\nkl-reduce = "sum"\nkl-coef = 0.5\nmethod = "rloo"\n'
-    config.write_text(f'plan-by = "task"\n[plan.a]\nkl-estimator = "k1"\n{part}[plan.b]\nkl-estimator = "k3"\n{part}')
-    done = adv(f"compute {path} -o - --config {config}")
-    assert not done.status, done.err
-    mixed = [kl(row, "k1" if row["prompt_id"] == 0 else "k3", "sum") for row in ROWS]
-    assert [row["advantage"] for row in done.rows] == pytest.approx(rloo(mixed), abs=1e-12)
+    Path("plans.toml").write_text("""\
+plan-by = "prompt_id"
+[plan.0]
+kl-estimator = "k1"
+kl-from = "s,r"
+kl-reduce = "sum"
+kl-coef = 0.5
+method = "rloo"
+[plan.1]
+kl-estimator = "k2"
+kl-from = "s,r"
+kl-reduce = "sum"
+kl-coef = 0.5
+method = "rloo"
+""")
+    assert advantages("--config plans.toml") == [-1.5, 1.5, -1.19921875, 1.19921875]
 
 
 def test_a_preset_knows_how_its_tool_estimates() -> None:
-    path = write("a.jsonl", ROWS)
-    done = adv(f"compute {path} -o - --preset trl-rloo --kl-from s,r --kl-coef 0.5")
-    assert [row["advantage"] for row in done.rows] == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]))
+    assert advantages("--preset trl-rloo --kl-from s,r --kl-coef 0.5") == K1
 
 
 @pytest.mark.parametrize(
@@ -148,44 +131,37 @@ def test_a_preset_knows_how_its_tool_estimates() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_said_is_asked_for(options: str, said: str) -> None:
-    done = adv(f"compute {write('a.jsonl', ROWS)} -o - --kl-coef 0.5 {options}")
+    done = adv(f"compute a.jsonl -o - --kl-coef 0.5 {options}")
     assert done.status
     assert said in done.err
 
 
+def test_a_kl_needs_its_weight() -> None:
+    done = adv(f"compute a.jsonl -o - --kl-from s,r {SUM}")
+    assert "--kl-from has no effect without --kl-coef" in done.err
+
+
 def test_a_row_that_is_left_out_needs_no_kl() -> None:
-    broken = [{**ROWS[0], "s": [float("nan"), -1.0, -1.0], "failed": "oom"}, {**ROWS[0], "s": None, "failed": "oom"}]
-    path = write("a.jsonl", [*({**row, "failed": None} for row in ROWS), *broken])
-    found = advantages(path, f"{SUM} --rows 'failed is null'")
-    assert found[:4] == pytest.approx(rloo([kl(row, "k1", "sum") for row in ROWS]))
-    assert found[4:] == [None, None]
+    Path("a.jsonl").write_text(
+        LINES.replace("}", ', "failed": null}')
+        + '{"prompt_id": 0, "reward": 0.0, "s": [NaN, -1.0, -1.0], "r": [-0.75, -0.5, -0.25], "failed": "oom"}\n'
+        + '{"prompt_id": 0, "reward": 0.0, "s": null, "r": [-0.75, -0.5, -0.25], "failed": "oom"}\n'
+    )
+    assert advantages(f"{FROM} {SUM} --rows 'failed is null'") == [*K1, None, None]
 
 
 @pytest.mark.parametrize(
-    ("changed", "options", "said"),
+    ("lists", "options", "said"),
     [
-        ({}, f"--kl-from s,r {SUM}", "--kl-from has no effect without --kl-coef"),
-        (
-            {"s": None},
-            f"{FROM} {SUM}",
-            "a.jsonl:1: sum of k1(s, r) is null; a list of log-probs or a number in it is missing",
-        ),
-        (
-            {"s": [None, 0, 0]},
-            f"{FROM} {SUM}",
-            "or no token counts: --mask COL names a list of the tokens that count; --rows leaves such rows out",
-        ),
-        ({"s": [-1.0]}, f"{FROM} {SUM}", "a.jsonl:1: r has 3 numbers, s 1; the lists must be of the same tokens"),
-        (
-            {"mask": [0, 0, 0]},
-            f"{FROM} --kl-estimator k1 --kl-reduce mean --mask mask",
-            "is null; a list of log-probs or a number in it",
-        ),
-        ({"mask": [None, 1, 1]}, f"{FROM} {SUM} --mask mask", "mask is null at token 1; write 0 or 1"),
+        ('"s": null, "r": [0, 0]', SUM, "a.jsonl:5: sum of k1(s, r) is null; a list of log-probs or a number in it is missing"),
+        ('"s": [null, 0], "r": [0, 0]', SUM, "or no token counts: --mask COL names a list of the tokens that count; --rows leaves such rows out"),
+        ('"s": [-1.0], "r": [0, 0]', SUM, "a.jsonl:5: r has 2 numbers, s 1; the lists must be of the same tokens"),
+        ('"s": [0], "r": [0], "mask": [0]', "--kl-estimator k1 --kl-reduce mean --mask mask", "is null; a list of log-probs or a number in it"),
+        ('"s": [0], "r": [0], "mask": [null]', f"{SUM} --mask mask", "mask is null at token 1; write 0 or 1"),
     ],
-)
-def test_what_a_row_lacks_is_named(changed: Any, options: str, said: str) -> None:
-    path = write("a.jsonl", [{**ROWS[0], **changed}, *ROWS[1:]])
-    done = adv(f"compute {path} -o - {options}")
+)  # fmt: skip
+def test_what_a_row_lacks_is_named(lists: str, options: str, said: str) -> None:
+    Path("a.jsonl").write_text(f'{LINES}{{"prompt_id": 1, "reward": 0, {lists}}}\n')
+    done = adv(f"compute a.jsonl -o - {FROM} {options}")
     assert done.status
     assert said in done.err

@@ -8,169 +8,149 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import grpo_cli
-from tests.support.command import adv
-from tests.support.jobs import rows_of, write
+from tests.support.command import adv, facts_of, ran
 
 NEW = "--token-logprobs new --old-token-logprobs old"
 KEYWORDS: Any = {"token_logprobs": "new", "old_token_logprobs": "old"}
-ENTROPY: Any = {"token_entropy": "entropy"}
-LISTS: list[Any] = [
-    {"new": [-0.5, -1.0], "old": [-0.5, -1.5], "mask": [1, 1], "entropy": [0.5, 1.0]},
-    {"new": [-0.25, -3.0, -1.0], "old": [-0.5, -1.5, -1.0], "mask": [1, 0, 1], "entropy": [0.25, 1.0, 0.0]},
-    {"new": [-0.1], "old": [-1.1], "mask": [1], "entropy": [2.0]},
-    {"new": [], "old": [], "mask": [], "entropy": []},
-    {"new": [-2.0, -0.75], "old": [-1.0, -0.75], "mask": [0, 1], "entropy": [1.0, 3.0]},
-    {"new": [-0.125], "old": [-0.5], "mask": [-100], "entropy": [0.75]},
-    {"new": [-0.5, -0.5, -0.5], "old": [-0.5, -0.25, -1.5], "mask": [1, 1, 1], "entropy": [0.0, 0.0, 1.0]},
-    {"new": [-4.0], "old": [-4.5], "mask": [1], "entropy": [0.5]},
-]
-ROWS: list[Any] = [
-    {"prompt_id": at // 2, "step": at // 4, "reward": float(at % 2), "policy_version": at % 3, **lists}
-    for at, lists in enumerate(LISTS)
-]
+LINES = """\
+{"prompt_id": 0, "step": 0, "reward": 0.0, "policy_version": 0, "new": [-0.5, -1.0], "old": [-0.5, -1.5], "mask": [1, 1], "entropy": [0.5, 1.0]}
+{"prompt_id": 0, "step": 0, "reward": 1.0, "policy_version": 1, "new": [-0.25, -3.0, -1.0], "old": [-0.5, -1.5, -1.0], "mask": [1, 0, 1], "entropy": [0.25, 1.0, 0.0]}
+{"prompt_id": 1, "step": 0, "reward": 0.0, "policy_version": 2, "new": [-0.1], "old": [-1.1], "mask": [1], "entropy": [2.0]}
+{"prompt_id": 1, "step": 0, "reward": 1.0, "policy_version": 0, "new": [], "old": [], "mask": [], "entropy": []}
+{"prompt_id": 2, "step": 1, "reward": 0.0, "policy_version": 1, "new": [-2.0, -0.75], "old": [-1.0, -0.75], "mask": [0, 1], "entropy": [1.0, 3.0]}
+{"prompt_id": 2, "step": 1, "reward": 1.0, "policy_version": 2, "new": [-0.125], "old": [-0.5], "mask": [-100], "entropy": [0.75]}
+{"prompt_id": 3, "step": 1, "reward": 0.0, "policy_version": 0, "new": [-0.5, -0.5, -0.5], "old": [-0.5, -0.25, -1.5], "mask": [1, 1, 1], "entropy": [0.0, 0.0, 1.0]}
+{"prompt_id": 3, "step": 1, "reward": 1.0, "policy_version": 1, "new": [-4.0], "old": [-4.5], "mask": [1], "entropy": [0.5]}
+"""
+ROWS = [json.loads(line) for line in LINES.splitlines()]
 
 
-def drift(rows: Sequence[Any], *, masked: bool = False) -> dict[str, float]:
-    """The facts in loops; the advantage of GRPO is positive for a reward of 1 and negative for 0."""
-    tokens = []
-    weights = []
-    for row in rows:
-        counts = [bool(one) and one != -100 for one in row["mask"]] if masked else [True] * len(row["new"])
-        kept = [at for at, one in enumerate(counts) if one]
-        logs = [row["new"][at] - row["old"][at] for at in kept]
-        weights += [math.exp(math.fsum(logs))] if logs else []
-        sign = 1 if row["reward"] else -1
-        tokens += [(log, sign, row["entropy"][at]) for log, at in zip(logs, kept, strict=True)]
-    ratios = [math.exp(log) for log, _, _ in tokens]
-    n = len(tokens)
+@pytest.fixture(autouse=True)
+def _lines(here: None) -> None:
+    Path("a.jsonl").write_text(LINES)
 
-    def mean(values: Any) -> float:
-        return math.fsum(values) / n
 
+def drift(rows: Sequence[Any]) -> dict[str, float]:
+    """The facts; the advantage of GRPO is positive for a reward of 1 and negative for 0."""
+    log = np.array([s - o for row in rows for s, o in zip(row["new"], row["old"], strict=True)])
+    entropy = np.concatenate([row["entropy"] for row in rows])
+    is_good = np.repeat([row["reward"] == 1 for row in rows], [len(row["new"]) for row in rows])
+    weights = np.exp([sum(row["new"]) - sum(row["old"]) for row in rows if row["new"]])
+    ratio = np.exp(log)
     return {
         "rows": len(weights),
-        "tokens": n,
-        "k1": mean(-log for log, _, _ in tokens),
-        "k2": mean(log * log / 2 for log, _, _ in tokens),
-        "k3": mean(ratio - 1 - math.log(ratio) for ratio in ratios),
-        "ratio_mean": mean(ratios),
-        "ratio_above_1_2": mean(ratio > 1.2 for ratio in ratios),
-        "ratio_above_2": mean(ratio > 2 for ratio in ratios),
-        "ratio_below_0_8": mean(ratio < 0.8 for ratio in ratios),
-        "ratio_below_0_5": mean(ratio < 0.5 for ratio in ratios),
-        "clipped_above": mean(sign > 0 and math.exp(log) > 1.2 for log, sign, _ in tokens),
-        "clipped_below": mean(sign < 0 and math.exp(log) < 0.8 for log, sign, _ in tokens),
-        "token_ess": math.fsum(ratios) ** 2 / math.fsum(ratio**2 for ratio in ratios) / n,
-        "sequence_ess": math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights) / len(weights),
-        "entropy": mean(entropy for _, _, entropy in tokens),
+        "tokens": len(ratio),
+        "k1": -log.mean(),
+        "k2": (log**2).mean() / 2,
+        "k3": (ratio - 1 - log).mean(),
+        "ratio_mean": ratio.mean(),
+        "ratio_above_1_2": (ratio > 1.2).mean(),
+        "ratio_above_2": (ratio > 2).mean(),
+        "ratio_below_0_8": (ratio < 0.8).mean(),
+        "ratio_below_0_5": (ratio < 0.5).mean(),
+        "clipped_above": (is_good & (ratio > 1.2)).mean(),
+        "clipped_below": (~is_good & (ratio < 0.8)).mean(),
+        "token_ess": ratio.sum() ** 2 / (ratio**2).sum() / len(ratio),
+        "sequence_ess": weights.sum() ** 2 / (weights**2).sum() / len(weights),
+        "entropy": entropy.mean(),
     }
 
 
-def quantile(rows: Sequence[Any], share: float) -> float:
-    ratios = sorted(math.exp(s - o) for row in rows for s, o in zip(row["new"], row["old"], strict=True))
-    return ratios[max(0, math.ceil(share * len(ratios)) - 1)]
+def found(options: str = "", file: str = "a.jsonl") -> Any:
+    return facts_of(f"inspect {file} {NEW} {options}")["off_policy"]
 
 
-def found(path: Path, options: str = "") -> Any:
-    done = adv(f"inspect {path} {NEW} --json {options}")
-    assert not done.status, done.err
-    return json.loads(done.out)["off_policy"]
+def assert_same(facts: Any, wanted: dict[str, float]) -> None:
+    assert {name: facts[name] for name in wanted} == pytest.approx(wanted, rel=1e-12, abs=1e-15)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return write(tmp_path / "a.jsonl", ROWS)
-
-
-def same(facts: Any, wanted: dict[str, float]) -> bool:
-    return {name: facts[name] for name in wanted} == pytest.approx(wanted, rel=1e-12, abs=1e-15)
-
-
-def test_the_facts_are_those_of_loops(path: Path) -> None:
-    facts = found(path, "--token-entropy entropy")
-    assert same(facts["all"], drift(ROWS))
+def test_the_facts_are_those_of_loops() -> None:
+    facts = found("--token-entropy entropy")
+    assert_same(facts["all"], drift(ROWS))
     assert facts["columns"] == {"token_logprobs": "new", "old_token_logprobs": "old", "token_entropy": "entropy"}
     assert facts["missing"] == 0
 
 
-def test_a_mask_leaves_the_tokens_that_count(path: Path) -> None:
-    facts = found(path, "--token-entropy entropy --mask mask")
-    assert same(facts["all"], drift(ROWS, masked=True))
+def test_a_mask_leaves_the_tokens_that_count() -> None:
+    """Of the second row the token in the middle is not counted, of the fifth the first, and that of the sixth."""
+    rows = [dict(row) for row in ROWS]
+    rows[1] |= {"new": [-0.25, -1.0], "old": [-0.5, -1.0], "entropy": [0.25, 0.0]}
+    rows[4] |= {"new": [-0.75], "old": [-0.75], "entropy": [3.0]}
+    rows[5] |= {"new": [], "old": [], "entropy": []}
+    assert_same(found("--token-entropy entropy --mask mask")["all"], drift(rows))
 
 
-def test_steps_and_versions_of_the_policy_have_lines(path: Path) -> None:
-    steps, versions = found(path, "--token-entropy entropy --by step")["by"]
+def test_steps_and_versions_of_the_policy_have_lines() -> None:
+    steps, versions = found("--token-entropy entropy --by step")["by"]
     assert steps["column"] == "step"
     assert versions["column"] == "policy_version"
     assert [line["value"] for line in steps["lines"]] == [0, 1]
     assert [line["value"] for line in versions["lines"]] == [0, 1, 2]
-    for lines in (steps, versions):
-        for line in lines["lines"]:
-            assert same(line, drift([row for row in ROWS if row[lines["column"]] == line["value"]]))
+    for line in steps["lines"]:
+        assert_same(line, drift([row for row in ROWS if row["step"] == line["value"]]))
+    for line in versions["lines"]:
+        assert_same(line, drift([row for row in ROWS if row["policy_version"] == line["value"]]))
 
 
-def test_parquet_and_frames_say_the_same(path: Path) -> None:
-    frame = pl.DataFrame(ROWS)
+def test_parquet_and_frames_say_the_same() -> None:
+    frame = pl.read_ndjson("a.jsonl")
     frame.write_parquet("a.parquet")
-    wanted = found(path)["all"]
-    assert found(Path("a.parquet"))["all"] == wanted
-    facts = grpo_cli.inspect(frame, **KEYWORDS)
-    assert facts.facts["off_policy"]["all"] == wanted
+    wanted = found()["all"]
+    assert found(file="a.parquet")["all"] == wanted
+    assert grpo_cli.inspect(frame, **KEYWORDS).facts["off_policy"]["all"] == wanted
 
 
-@given(st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=40), min_size=1, max_size=6))
-def test_quantiles_are_within_a_hundredth_of_the_log_ratio(lists: list[list[float]]) -> None:
-    rows = [{"new": [-5 + x for x in logs], "old": [-5.0] * len(logs)} for logs in lists]
-    frame = pl.DataFrame([{"prompt_id": 1, "reward": 1.0, **row} for row in rows])
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=60))
+def test_quantiles_are_within_a_hundredth_of_the_log_ratio(logs: list[float]) -> None:
+    new = [-5 + log for log in logs]
+    frame = pl.DataFrame({"prompt_id": [1], "reward": [1.0], "new": [new], "old": [[-5.0] * len(new)]})
     facts = grpo_cli.inspect(frame, **KEYWORDS, singleton="zero").facts["off_policy"]["all"]
-    for name, share in {"p1": 0.01, "p5": 0.05, "median": 0.5, "p95": 0.95, "p99": 0.99}.items():
-        exact = math.log(quantile(rows, share))
-        assert math.log(facts[f"ratio_{name}"]) == pytest.approx(exact, rel=0.01, abs=1e-9)
+    exact = np.quantile(np.array(new) + 5, [0.01, 0.05, 0.5, 0.95, 0.99], method="inverted_cdf")
+    for name, wanted in zip(["p1", "p5", "median", "p95", "p99"], exact, strict=True):
+        assert math.log(facts[f"ratio_{name}"]) == pytest.approx(wanted, rel=0.01, abs=1e-9)
 
 
-def test_a_condition_names_the_quantities(path: Path) -> None:
-    assert adv(f"inspect {path} {NEW} --fail-on 'ratio_above_2 > 0.01'").status == 3
-    assert adv(f"inspect {path} {NEW} --fail-on 'token_ess < 0.1'").status == 0
-    lost = adv(f"inspect {path} --fail-on 'token_ess < 0.1'")
+def test_a_condition_names_the_quantities() -> None:
+    assert adv(f"inspect a.jsonl {NEW} --fail-on 'ratio_above_2 > 0.01'").status == 3
+    assert adv(f"inspect a.jsonl {NEW} --fail-on 'token_ess < 0.1'").status == 0
+    lost = adv("inspect a.jsonl --fail-on 'token_ess < 0.1'")
     assert lost.status == 2
     assert "token_ess" in lost.err
 
 
-def test_the_text_says_it_in_a_few_lines(path: Path) -> None:
-    out = adv(f"inspect {path} {NEW} --by step").out
+def test_the_text_says_it_in_a_few_lines() -> None:
+    out = ran(f"inspect a.jsonl {NEW} --by step").out
     assert "off-policy     13 tokens of 7 rows: new and old" in out
     assert "a clip of 0.2 cuts" in out
     assert "policy_version" in out
 
 
-def test_a_table_for_other_programs_has_it_by_value(path: Path) -> None:
-    table = pl.read_csv(adv(f"inspect {path} {NEW} --by step --format csv").out.encode())
-    wanted = [drift([row for row in ROWS if row["step"] == step]) for step in (0, 1)]
-    assert table["k3"].to_list() == pytest.approx([line["k3"] for line in wanted])
+def test_a_table_for_other_programs_has_it_by_value() -> None:
+    table = pl.read_csv(adv(f"inspect a.jsonl {NEW} --by step --format csv").out.encode())
+    assert table["k3"].to_list() == pytest.approx([drift(ROWS[:4])["k3"], drift(ROWS[4:])["k3"]])
     assert table["rows"].to_list() == [4, 4]
-    assert "k3" not in adv(f"inspect {path} --by step --format csv").out
+    assert "k3" not in adv("inspect a.jsonl --by step --format csv").out
 
 
-def test_a_page_draws_it(path: Path) -> None:
-    done = adv(f"report {path} {NEW} -o r.html")
-    assert not done.status, done.err
+def test_a_page_draws_it() -> None:
+    ran(f"report a.jsonl {NEW} -o r.html")
     page = Path("r.html").read_text()
     assert "Off-policy over step" in page
     assert "Off-policy over policy_version" in page
 
 
 def test_rows_without_lists_are_counted() -> None:
-    rows = [{**ROWS[0], "old": None}, *ROWS[1:]]
-    write("a.jsonl", rows)
-    facts = found(Path("a.jsonl"), "--token-entropy entropy")
+    Path("a.jsonl").write_text(LINES.replace('"old": [-0.5, -1.5]', '"old": null', 1))
+    facts = found("--token-entropy entropy")
     assert facts["missing"] == 1
-    assert same(facts["all"], drift(rows[1:]))
+    assert_same(facts["all"], drift(ROWS[1:]))
 
 
 @pytest.mark.parametrize(
@@ -185,94 +165,88 @@ def test_rows_without_lists_are_counted() -> None:
         (f"{NEW} --fail-on 'entropy > 0'", "no quantity named 'entropy'"),
     ],
 )
-def test_what_does_not_fit_is_said(path: Path, options: str, said: str) -> None:
-    done = adv(f"inspect {path} {options}")
+def test_what_does_not_fit_is_said(options: str, said: str) -> None:
+    done = adv(f"inspect a.jsonl {options}")
     assert done.status
     assert said in done.err
 
 
-def test_rows_that_are_left_out_are_not_counted_whatever_their_lists_are() -> None:
-    broken = {"new": [float("nan")], "old": [-1.0], "mask": [1], "entropy": [0.0]}
-    rows = [{**row, "failed": None} for row in ROWS] + [{**ROWS[0], **broken, "failed": "oom"}]
-    write("a.jsonl", rows)
-    of_rows = adv(f"inspect a.jsonl {NEW} --rows 'failed is null' --json")
-    of_mark = adv(f"inspect a.jsonl {NEW} --left-out-column failed --json")
-    for done in (of_rows, of_mark):
-        facts = json.loads(done.out)["off_policy"]
-        assert same(facts["all"], {name: drift(ROWS)[name] for name in ("rows", "tokens", "k3")})
-        assert facts["missing"] == 0
+@pytest.mark.parametrize("options", ["--rows 'failed is null'", "--left-out-column failed"])
+def test_rows_that_are_left_out_are_not_counted_whatever_their_lists_are(options: str) -> None:
+    broken = '{"prompt_id": 0, "step": 0, "reward": 0.0, "policy_version": 0, "new": [NaN], "old": [-1.0], "failed": "oom"}\n'
+    Path("a.jsonl").write_text(LINES.replace("}", ', "failed": null}') + broken)
+    facts = found(options)
+    assert facts["all"]["rows"] == 7
+    assert facts["all"]["tokens"] == 13
+    assert facts["all"]["k3"] == pytest.approx(drift(ROWS)["k3"], rel=1e-12)
+    assert facts["missing"] == 0
 
 
-def test_a_gate_sees_a_divergence_beyond_all_numbers() -> None:
-    rows = [{**row, "old": [-2000.0] * len(row["old"])} for row in ROWS]
-    write("a.jsonl", rows)
-    for gate in ("k3 > 1", "ratio_mean > 2", "token_ess <= 1"):
-        assert adv(f"inspect a.jsonl {NEW} -q --fail-on", gate).status == 3, gate
+@pytest.mark.parametrize("gate", ["k3 > 1", "ratio_mean > 2", "token_ess <= 1"])
+def test_a_gate_sees_a_divergence_beyond_all_numbers(gate: str) -> None:
+    Path("a.jsonl").write_text(LINES.replace('"old": [-', '"old": [-2000'))
+    assert adv(f"inspect a.jsonl {NEW} -q --fail-on", gate).status == 3
 
 
-def dumped(generated: list[float]) -> Any:
+def dumped(generated: str) -> Any:
     """The facts of a dump of NeMo-RL, whose last row has these log-probs of the generation."""
-    rows = [
-        {"content": ["text"], "rewards": [float(at % 2)], "input_lengths": [5], "token_ids": [[1, 2]],
-         "token_loss_mask": [[0, 1]], "sample_loss_mask": [1.0], "advantages": [[0.0, 0.5]],
-         "generation_logprobs": [[0.0, -1.0] if at < 3 else generated], "prev_logprobs": [[-9.0, -0.5]], "idx": at}
-        for at in range(4)
-    ]  # fmt: skip
-    done = adv(f"inspect {write('train_data_step5.jsonl', rows)} --group-size 4 --json")
-    assert done.status == 0
-    return json.loads(done.out)
+    row = (
+        '{"content": ["text"], "rewards": [REWARD], "input_lengths": [5], "token_ids": [[1, 2]], "token_loss_mask": [[0, 1]],'
+        ' "sample_loss_mask": [1.0], "advantages": [[0.0, 0.5]], "generation_logprobs": [[0.0, -1.0]],'
+        ' "prev_logprobs": [[-9.0, -0.5]], "idx": 0}\n'
+    )
+    wins, loses = row.replace("REWARD", "1.0"), row.replace("REWARD", "0.0")
+    last = loses.replace("[[0.0, -1.0]]", generated)
+    Path("train_data_step5.jsonl").write_text(wins + loses + wins + last)
+    return facts_of("inspect train_data_step5.jsonl --group-size 4")
 
 
-@pytest.mark.parametrize("generated", [[0.0, float("nan")], [0.0]])
-def test_lists_that_nobody_asked_for_do_not_stop_an_inspection(generated: list[float]) -> None:
+@pytest.mark.parametrize("generated", ["[[0.0, NaN]]", "[[0.0]]"])
+def test_lists_that_nobody_asked_for_do_not_stop_an_inspection(generated: str) -> None:
     facts = dumped(generated)
     assert "off_policy" not in facts
-    assert any("how far off-policy the rows are is not known" in line for line in facts["warnings"])
+    assert "how far off-policy the rows are is not known" in " ".join(facts["warnings"])
 
 
 def test_a_schema_names_the_columns() -> None:
-    facts = dumped([0.0, -1.0])["off_policy"]
+    facts = dumped("[[0.0, -1.0]]")["off_policy"]
     assert facts["columns"]["mask"] == "token_loss_mask"
     assert facts["all"]["tokens"] == 4
     assert facts["all"]["k1"] == -0.5
 
 
 def test_log_probs_that_were_not_computed_are_zeros() -> None:
-    rows = [{**row, "new": [0.0] * len(row["new"])} for row in ROWS]
-    write("a.jsonl", rows)
+    text = '{"prompt_id": 0, "reward": 0, "new": [0, 0], "old": [-1, -2]}\n{"prompt_id": 0, "reward": 1, "new": [0], "old": [-1]}\n'
+    Path("a.jsonl").write_text(text)
     assert "no row has log-probs other than 0 in new" in adv(f"inspect a.jsonl {NEW}").err
 
 
-def test_a_file_without_log_probs_says_nothing_of_them(path: Path) -> None:
-    done = adv(f"inspect {path} --json")
-    assert "off_policy" not in json.loads(done.out)
-    assert "off-policy" not in adv(f"inspect {path}").out
+def test_a_file_without_log_probs_says_nothing_of_them() -> None:
+    assert "off_policy" not in facts_of("inspect a.jsonl")
+    assert "off-policy" not in ran("inspect a.jsonl").out
 
 
-def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row(path: Path) -> None:
-    rows = [{**row, "prompt": "q", "completion": str(at)} for at, row in enumerate(ROWS)]
-    write(path, rows)
-    line = f"export {path} --to weights -o"
-    plain = adv(f"{line} b.jsonl")
-    capped = adv(f"{line} c.jsonl --ratio-cap 1.5 {NEW}")
-    assert plain.status == capped.status == 0, capped.err
-    before = {row["completion"]: row for row in rows_of("b.jsonl")}
-    after = {row["completion"]: row for row in rows_of("c.jsonl")}
-    for at, row in enumerate(rows):
-        ratios = [min(math.exp(s - o), 1.5) for s, o in zip(row["new"], row["old"], strict=True)]
-        if not ratios:
-            assert str(at) not in after
-            continue
-        wanted = math.fsum(ratios) / len(ratios)
-        assert after[str(at)]["ratio"] == pytest.approx(wanted, rel=1e-12)
-        assert after[str(at)]["weight"] == pytest.approx(before[str(at)]["weight"] * wanted, rel=1e-12)
-    assert "1 row: no log-probs" in capped.out + capped.err
+def test_a_weight_is_multiplied_by_the_truncated_ratio_of_its_row() -> None:
+    for at in range(8):
+        row = json.dumps({**ROWS[at], "prompt": "q", "completion": str(at)})
+        with Path("b.jsonl").open("a") as file:
+            file.write(f"{row}\n")
+    line = "export b.jsonl --to weights -o -"
+    plain = ran(line)
+    capped = ran(f"{line} --ratio-cap 1.5 {NEW}")
+    before = {row["completion"]: row["weight"] for row in plain.rows}
+    after = {row["completion"]: row["ratio"] for row in capped.rows}
+    assert set(after) == set("0124567")
+    assert after["0"] == pytest.approx((1 + 1.5) / 2, rel=1e-12)
+    assert after["1"] == pytest.approx((math.exp(0.25) + math.exp(-1.5) + 1) / 3, rel=1e-12)
+    for row in capped.rows:
+        assert row["weight"] == pytest.approx(before[row["completion"]] * row["ratio"], rel=1e-12)
+    assert "1 row: no log-probs" in capped.err
 
 
-def test_where_no_row_is_left_there_is_no_ratio(path: Path) -> None:
-    write(path, [{**row, "prompt": "q", "completion": "a"} for row in ROWS])
-    done = adv(f"export {path} --to weights -o b.jsonl --ratio-cap 2 {NEW} --where 'mean > 99'")
-    assert done.status == 0
+def test_where_no_row_is_left_there_is_no_ratio() -> None:
+    Path("a.jsonl").write_text(LINES.replace("}", ', "prompt": "q", "completion": "a"}'))
+    done = ran(f"export a.jsonl --to weights -o b.jsonl --ratio-cap 2 {NEW} --where 'mean > 99'")
     assert Path("b.jsonl").read_text() == ""
     assert "no record is left" in done.out
 
@@ -285,7 +259,7 @@ def test_where_no_row_is_left_there_is_no_ratio(path: Path) -> None:
         (f"--ratio-cap 0 {NEW}", "--ratio-cap cannot be 0"),
     ],
 )
-def test_a_ratio_needs_a_cap_and_both_policies(path: Path, options: str, said: str) -> None:
-    done = adv(f"export {path} --to weights -o - {options}")
+def test_a_ratio_needs_a_cap_and_both_policies(options: str, said: str) -> None:
+    done = adv(f"export a.jsonl --to weights -o - {options}")
     assert done.status == 2
     assert said in done.err

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,80 +11,66 @@ from rich.console import Console
 from rich.progress import Progress
 
 from grpo_cli.choosing.exports import Wanted
-from grpo_cli.choosing.groups import Choice
-from grpo_cli.engine.plan import Plan
-from grpo_cli.options.conditions import Filter
-from grpo_cli.read.build_table import PlanBy
 from grpo_cli.read.tables import Binding
 from grpo_cli.render import progress
 from grpo_cli.render.progress import phases
-from grpo_cli.runs import audit, compute_files, export, select
+from grpo_cli.runs import audit, export, select
 from grpo_cli.write.outputs import Output
-
-Phase = Callable[..., None]
-
-
-def job(kind: Any, folder: Path, **more: Any) -> Any:
-    """The job that reads `in.jsonl` and writes `out.jsonl`, with these fields changed."""
-    return kind(**{"inputs": [str(folder / "in.jsonl")], "output": Output(to=str(folder / "out.jsonl")), **more})
+from tests.support.jobs import compute, write
 
 
-def computed(folder: Path, phase: Phase) -> None:
-    compute_files.run(job(compute_files.Job, folder, plan=Plan()), phase)
+def computed(phase: Any) -> None:
+    compute("in.jsonl", output="out.jsonl", phase=phase)
 
 
-def computed_of_two_files(folder: Path, phase: Phase) -> None:
-    (folder / "more.jsonl").write_text((folder / "in.jsonl").read_text().replace(': "p', ': "q'))
-    inputs = [str(folder / name) for name in ("in.jsonl", "more.jsonl")]
-    to = Output(to=f"{folder}/out/")
-    compute_files.run(job(compute_files.Job, folder, plan=Plan(), inputs=inputs, output=to), phase)
+def computed_of_two_files(phase: Any) -> None:
+    Path("more.jsonl").write_text(Path("in.jsonl").read_text().replace(': "p', ': "q'))
+    compute("in.jsonl", "more.jsonl", output="out/", phase=phase)
 
 
-def computed_by_parts(folder: Path, phase: Phase) -> None:
-    parts = PlanBy(column="half", plans={"default": (Plan(), Binding())})
-    compute_files.run(job(compute_files.Job, folder, plan=Plan(), parts=parts), phase)
+def computed_by_parts(phase: Any) -> None:
+    compute("in.jsonl", output="out.jsonl", phase=phase, plan_by="half", plans={"default": {}})
 
 
-def selected(folder: Path, phase: Phase) -> None:
-    choice = Choice(where=Filter.parse("std > 0"), per_group=1)
-    select.run(job(select.Job, folder, choice=choice), phase)
+def selected(phase: Any) -> None:
+    given = {"inputs": ["in.jsonl"], "output": "out.jsonl", "where": "std > 0", "per_group": 1}
+    select.run(select.Job.of(given), phase)
 
 
-def exported(folder: Path, phase: Phase) -> None:
+def exported(phase: Any) -> None:
     wanted = Wanted(to="sft", prompt="prompt_id", response="completion")
-    export.run(job(export.Job, folder, wanted=wanted), phase)
+    export.run(export.Job(inputs=["in.jsonl"], output=Output(to="out.jsonl"), wanted=wanted), phase)
 
 
-def audited(folder: Path, phase: Phase) -> None:
-    audit.run(audit.Job(inputs=[str(folder / "in.jsonl")], binding=Binding(group=("prompt_id",))), phase)
+def audited(phase: Any) -> None:
+    audit.run(audit.Job(inputs=["in.jsonl"], binding=Binding(group=("prompt_id",))), phase)
 
 
 @pytest.mark.parametrize(
     ("command", "written"),  # texts of exports are taken 8 MB at a time
     [(computed, 4), (computed_of_two_files, 4), (computed_by_parts, 4), (selected, 4), (exported, 1), (audited, 0)],
 )
-def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(
-    command: Any, written: int, tmp_path: Path
-) -> None:
+def test_a_command_says_how_many_per_cent_are_done_and_never_goes_back(command: Any, written: int) -> None:
     logged = {"advantage": 0.5} if command is audited else {}
     rows = [
         {"prompt_id": f"p{k // 4}", "half": k // 3000, "reward": k % 2, "completion": f"{k}" + "x" * 4000, **logged}
         for k in range(6000)
     ]
-    Path("in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write("in.jsonl", rows)
     said: list[tuple[Any, ...]] = []
-    command(tmp_path, lambda *words: said.append(words))
+    command(lambda *words: said.append(words))
     known = [words for words in said if len(words) > 2]
-    shares = [done for _, done, total, *_ in known if total == 100]
-    sizes = [size for text, _, _, size in (words for words in said if len(words) == 4) if text == "reading"]
-    read = sum(file.stat().st_size for file in tmp_path.iterdir() if file.name in {"in.jsonl", "more.jsonl"})
+    assert {total for _, _, total, *_ in known} == {100}
+    shares = [done for _, done, *_ in known]
+    assert shares == sorted(shares)
+    assert shares[-1] == (100 if written else 70)
+    texts = Counter(text for text, *_ in known)
+    assert texts["reading"] > 3
+    assert texts["writing"] >= written
+    sizes = [words[3] for words in known if words[0] == "reading"]
+    read = sum(Path(name).stat().st_size for name in ("in.jsonl", "more.jsonl") if Path(name).exists())
     assert sizes == sorted(sizes)
     assert 0.9 * read < sizes[-1] <= read
-    assert len(shares) == len(known)
-    assert shares == sorted(shares)
-    assert len([text for text, *_ in known if text == "reading"]) > 3
-    assert len([text for text, *_ in known if text == "writing"]) >= written
-    assert shares[-1] == (100 if written else 70)
 
 
 @pytest.fixture
@@ -113,8 +98,7 @@ def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_wor
         for done in (10, 20, 30):
             now[0] += 1
             name("reading", done, 100)
-        assert line().startswith("30 %, 0:00:")
-        assert line().endswith(" left")
+        assert line().startswith("30 %, 0:00:") and line().endswith(" left")
         name("computing")
         assert line() == "30 %"
 

@@ -9,9 +9,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,15 +22,28 @@ from grpo_cli.errors import DataError, UsageError
 from grpo_cli.runs.compute_stream import run
 from grpo_cli.stats.document import document
 from tests.support.drawn import examples
-from tests.support.jobs import compute, job, rows_of, write
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from tests.support.jobs import compute, job, rows_of
 
 
-def lines(*groups: tuple[str, Sequence[float]], **more: Any) -> bytes:
-    rows = [{"prompt_id": name, "reward": reward, **more} for name, rewards in groups for reward in rewards]
+def lines(groups: str, **more: Any) -> bytes:
+    """Groups of one letter for the key and a digit for each reward, as JSON lines."""
+    rows = [{"prompt_id": group[0], "reward": int(digit), **more} for group in groups.split() for digit in group[1:]]
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+class Arriving(io.BytesIO):
+    """What comes in piece by piece, as each of them was written."""
+
+    def __init__(self, parts: list[bytes]) -> None:
+        super().__init__()
+        self._parts = iter(parts)
+
+    def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - as much as was written
+        return next(self._parts, b"")
+
+
+def without_advantages(data: bytes) -> bytes:
+    return re.sub(rb',"advantage":[-0-9.e]+', b"", data)
 
 
 def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, dict[str, Any]]:
@@ -41,40 +55,52 @@ def streamed(data: bytes, *, pieces: int = 1, **options: Any) -> tuple[bytes, di
     return sink.getvalue(), document(facts)
 
 
+def whole(data: bytes, **options: Any) -> tuple[bytes, dict[str, Any]]:
+    """What comes out of a file."""
+    Path("in.jsonl").write_bytes(data)
+    facts = compute("in.jsonl", output="out.jsonl", force=True, **options).facts
+    return Path("out.jsonl").read_bytes(), facts
+
+
 OF_BATCHES = [
     name for name, row in ESTIMATORS.items() if row.batch and not row.spans_batches and not ESTIMATORS.origin(name)
 ]
-GROUPS = st.lists(st.lists(st.sampled_from([0.0, 1.0, 0.5, 0.25]), min_size=1, max_size=5), min_size=1, max_size=6).map(
-    lambda groups: [(f"p{i}", rewards) for i, rewards in enumerate(groups)]
+
+
+@given(
+    groups=st.lists(st.text("0124", min_size=1, max_size=5), min_size=1, max_size=6),
+    pieces=st.integers(1, 40),
+    method=st.sampled_from(["grpo", "rloo", "maxrl"]),
 )
-
-
-@given(groups=GROUPS, pieces=st.integers(1, 40), method=st.sampled_from(["grpo", "rloo", "maxrl"]))
 @examples(15)
-def test_a_stream_gives_the_bytes_of_the_whole(
-    groups: list[tuple[str, list[float]]], pieces: int, method: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    data = lines(*groups)
-    place = tmp_path_factory.mktemp("stream")
-    (place / "in.jsonl").write_bytes(data)
-    compute(place / "in.jsonl", output=str(place / "out.jsonl"), method=method, singleton="zero")
+def test_a_stream_gives_the_bytes_of_the_whole(groups: list[str], pieces: int, method: str) -> None:
+    data = lines(" ".join(map("".join, zip("abcdef", groups, strict=False))))
     got, facts = streamed(data, pieces=pieces, method=method)
-    assert got == (place / "out.jsonl").read_bytes()
-    assert facts["rows"] == sum(len(rewards) for _, rewards in groups)
+    assert got == whole(data, method=method, singleton="zero")[0]
+    assert facts["rows"] == len("".join(groups))
     assert facts["groups"] == len(groups)
 
 
 def test_the_facts_of_a_stream_are_those_of_the_whole() -> None:
-    data = lines(("a", [0, 1, 1]), ("b", [1, 1]), ("c", [0, 0]), ("d", [1]), ("e", [0.5, 0.5]))
-    Path("in.jsonl").write_bytes(data)
-    whole = compute("in.jsonl", dry_run=True, group="prompt_id").facts
+    data = lines("a011 b11 c00 d1 e55")
+    _, of_file = whole(data, group="prompt_id")
     _, facts = streamed(data, pieces=7)
-    sizes = {"rows", "groups", "group_sizes", "singletons", "batches"}
-    same = {"unscorable", "zero_variance", "status", "skipped", "plan"} | sizes
-    assert {name: facts[name] for name in same} == {name: whole[name] for name in same}
-    assert facts["reward"]["mean"] == pytest.approx(whole["reward"]["mean"])
-    assert facts["reward"]["std"] == pytest.approx(whole["reward"]["std"])
-    assert facts["advantage"]["std"] == pytest.approx(whole["advantage"]["std"])
+    for name in [
+        "rows",
+        "groups",
+        "group_sizes",
+        "singletons",
+        "batches",
+        "unscorable",
+        "zero_variance",
+        "status",
+        "skipped",
+        "plan",
+    ]:
+        assert facts[name] == of_file[name]
+    assert facts["reward"]["mean"] == pytest.approx(of_file["reward"]["mean"])
+    assert facts["reward"]["std"] == pytest.approx(of_file["reward"]["std"])
+    assert facts["advantage"]["std"] == pytest.approx(of_file["advantage"]["std"])
     assert json.dumps(facts, allow_nan=False)
 
 
@@ -83,10 +109,10 @@ def test_a_group_leaves_while_the_next_one_is_still_coming() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(lines(("a", [0, 1]), ("b", [1])))
+        process.stdin.write(lines("a01 b1"))
         process.stdin.flush()
         first = [process.stdout.readline() for _ in range(2)]  # would block if nothing had left
-        process.stdin.write(lines(("b", [0])))
+        process.stdin.write(lines("b0"))
         process.stdin.close()
         rest = process.stdout.read().splitlines()
     assert [json.loads(line)["prompt_id"] for line in (*first, *rest)] == ["a", "a", "b", "b"]
@@ -98,21 +124,17 @@ def test_a_group_leaves_while_the_next_one_is_still_coming() -> None:
     ids=str,
 )
 def test_a_batch_of_a_stream_has_the_bytes_that_it_has_beside_others(options: Any) -> None:
-    rng = np.random.default_rng(6)
-    data = b"".join(
-        lines(*((f"{step}-{k}", rng.normal(3, 2, 8).tolist()) for k in range(rng.integers(2, 40))), step=step)
-        for step in range(6)
-    )
-    Path("in.jsonl").write_bytes(data)
-    compute("in.jsonl", output="out.jsonl", batch_by="step", **options)
+    rewards = pl.Series(np.random.default_rng(6).normal(3, 2, 960))
+    of_groups = np.repeat(range(120), 8)
+    steps = np.repeat(range(6), [16, 224, 120, 280, 312, 8])
+    data = pl.DataFrame({"prompt_id": of_groups, "reward": rewards, "step": steps}).write_ndjson().encode()
     got, _ = streamed(data, batch_by="step", **options)
-    assert got == Path("out.jsonl").read_bytes()
+    assert got == whole(data, batch_by="step", **options)[0]
 
 
 @pytest.mark.parametrize("pieces", [1, 9, 300])
 def test_errors_name_the_line_of_the_stream(pieces: int) -> None:
-    data = lines(("a", [0, 1]), ("b", [1, 0])) + b"\n\r\n" + lines(("c", [1]))
-    data += b'{"prompt_id": "d", "reward": "good"}\n'
+    data = lines("a01 b10") + b"\n\r\n" + lines("c1") + b'{"prompt_id": "d", "reward": "good"}\n'
     with pytest.raises(DataError, match=r"^-:8: reward is 'good'"):
         streamed(data, pieces=pieces)
 
@@ -127,11 +149,11 @@ def test_every_byte_stays_where_it_was() -> None:
 
 def test_a_sampler_that_died_is_noticed() -> None:
     with pytest.raises(DataError, match="b has 1 row, not 2"):
-        streamed(lines(("a", [0, 1]), ("b", [1])), expect_size=2)
+        streamed(lines("a01 b1"), expect_size=2)
 
 
 def test_dropped_groups_are_left_out() -> None:
-    got, facts = streamed(lines(("a", [1, 1]), ("b", [0, 1])), zero_variance="drop", pieces=4)
+    got, facts = streamed(lines("a11 b01"), zero_variance="drop", pieces=4)
     assert [json.loads(line)["prompt_id"] for line in got.splitlines()] == ["b", "b"]
     assert facts["dropped_rows"] == 2
 
@@ -153,7 +175,7 @@ def test_dropped_groups_are_left_out() -> None:
 )
 def test_what_needs_the_whole_input_is_refused_before_the_first_row(options: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        streamed(lines(("a", [0, 1])), **options)
+        streamed(lines("a01"), **options)
 
 
 def test_a_list_of_rewards_is_refused() -> None:
@@ -169,8 +191,8 @@ def test_nothing_in_is_no_rows() -> None:
 @pytest.mark.parametrize("options", [{"group": "prompt_id"}, {"group": [], "group_size": 2}], ids=["key", "blocks"])
 @pytest.mark.parametrize("end", [b"", b"\n", b" \n\n"])
 def test_blank_lines_may_arrive_alone(options: Any, end: bytes) -> None:
-    a = lines(("a", [0, 1]))
-    b = lines(("b", [1, 0]))
+    a = lines("a01")
+    b = lines("b10")
     arriving = [b"\n", a[:40], a[40:], b"\n", b"\r\n", b, end]
     sink = io.BytesIO()
     run(job("-", **options), Arriving([part for part in arriving if part]), sink)
@@ -180,41 +202,26 @@ def test_blank_lines_may_arrive_alone(options: Any, end: bytes) -> None:
     assert without_advantages(sink.getvalue()) == b"".join(arriving)
 
 
-class Arriving(io.BytesIO):
-    """What comes in piece by piece, as each of them was written."""
-
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        super().__init__()
-        self._parts = iter(parts)
-
-    def read(self, size: int | None = -1, /) -> bytes:  # noqa: ARG002 - as much as was written
-        return next(self._parts, b"")
-
-
-def without_advantages(data: bytes) -> bytes:
-    return re.sub(rb',"advantage":[-0-9.e]+', b"", data)
-
-
 @pytest.mark.parametrize("pieces", [1, 6, 200])
 def test_a_key_that_comes_back_is_an_error_with_its_line(pieces: int) -> None:
-    data = lines(("a", [0, 1]), ("b", [0, 1])) + b"\n\n" + lines(("a", [1]), ("c", [0]))
+    data = lines("a01 b01") + b"\n\n" + lines("a1 c0")
     with pytest.raises(DataError, match=r"^-:7: prompt_id comes back after its group was complete"):
         streamed(data, pieces=pieces)
 
 
 def test_a_short_last_block_can_be_dropped() -> None:
-    data = lines(("a", [0, 1]), ("b", [1]))
+    data = lines("a01 b1")
     out, facts = streamed(data, group=[], group_size=2, partial="drop")
-    assert without_advantages(out) == lines(("a", [0, 1]))
+    assert without_advantages(out) == lines("a01")
     assert facts["rows"] == 2
     assert facts["dropped_rows"] == 1
     with pytest.raises(DataError, match="1 dropped: incomplete last block"):
-        streamed(lines(("b", [1])), group=[], group_size=2, partial="drop")
+        streamed(lines("b1"), group=[], group_size=2, partial="drop")
 
 
 def test_a_group_that_comes_back_in_another_batch_is_an_error_as_of_a_file() -> None:
-    one = lines(("a", [0, 1]), step=1)
-    two = lines(("b", [0, 1]), ("a", [1, 1]), step=2)
+    one = lines("a01", step=1)
+    two = lines("b01 a11", step=2)
     with pytest.raises(DataError, match=r"^-:5: prompt_id was in an earlier batch; .*add step to --group"):
         streamed(one + two, scale="batch", batch_by="step")
     out, _ = streamed(one + two, scale="batch", batch_by="step", group="prompt_id,step")
@@ -222,9 +229,9 @@ def test_a_group_that_comes_back_in_another_batch_is_an_error_as_of_a_file() -> 
 
 
 def test_a_key_of_the_rollout_is_a_warning() -> None:
-    _, facts = streamed(lines(("a", [0]), ("b", [1])))
+    _, facts = streamed(lines("a0 b1"))
     assert any("every group has a single row" in warning for warning in facts["warnings"])
-    _, meant = streamed(lines(("a", [0]), ("b", [1])), singleton="zero")
+    _, meant = streamed(lines("a0 b1"), singleton="zero")
     assert meant["warnings"] == []
 
 
@@ -232,7 +239,6 @@ def test_a_key_of_the_rollout_is_a_warning() -> None:
     "data",
     [
         b"PAR1....\n",
-        b"ARROW1..\n",
         b"prompt_id,reward\na,1\n",
         b"\xef\xbb\xbfprompt_id\treward\na\t1\n",
     ],
@@ -252,14 +258,14 @@ def test_a_broken_line_is_shown_with_the_way_that_helps() -> None:
     with pytest.raises(
         DataError, match=r"^-:2: not JSON.*; --on-error skip leaves such lines out, in commands that have it"
     ):
-        streamed(lines(("a", [0])) + b"xx\n")
+        streamed(lines("a0") + b"xx\n")
     with pytest.raises(UsageError, match="--on-error skip looks at all lines first"):
         run(job("-", group="prompt_id", on_error="skip"), io.BytesIO(), io.BytesIO())
 
 
 def test_a_warning_with_numbers_is_shown_once_and_says_that_it_is_of_the_first_block() -> None:
-    rows = [{"prompt_id": f"p{k // 4}", "a": k % 2, "b": None if k % 4 == 0 else 1} for k in range(20_000)]
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    group = '{{"prompt_id": {0}, "a": 0, "b": null}}\n{{"prompt_id": {0}, "a": 1, "b": 1}}\n'
+    data = "".join(map(group.format, range(10_000))).encode()
     _, facts = streamed(data, reward=["a", "b"])
     (warning,) = facts["warnings"]
     assert warning.startswith("rows with only some of the rewards: ")
@@ -267,8 +273,8 @@ def test_a_warning_with_numbers_is_shown_once_and_says_that_it_is_of_the_first_b
 
 
 def test_rows_that_are_not_written_have_no_null_advantage() -> None:
-    rows = [{"prompt_id": name, "reward": reward} for name in "ab" for reward in (1, 1 if name == "a" else 0, None)]
-    path = write("in.jsonl", rows)
-    facts = compute(path, output="out.jsonl", missing="exclude", zero_variance="drop").facts
+    path = Path("in.csv")
+    path.write_text("prompt_id,reward\na,1\na,1\na,\nb,1\nb,0\nb,\n")
+    facts = compute(path, output="out.csv", missing="exclude", zero_variance="drop").facts
     assert facts["advantage"]["null"] == 1
-    assert [row["advantage"] for row in rows_of("out.jsonl")].count(None) == 1
+    assert [row["advantage"] for row in rows_of("out.csv")].count(None) == 1
