@@ -126,20 +126,27 @@ def test_words_of_any_dtype_become_floats(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("series", "lists"),
+    ("values", "lists"),
     [
-        (pl.Series([[1, 2], None, []]), "[[1.0, 2.0], None, []]"),
-        (pl.Series([1, None]), "[[1.0], None]"),
-        (pl.Series(["1.5", ""]), "[[1.5], None]"),
-        (pl.Series([["1", "nan"]]), "[[1.0, nan]]"),
-        (pl.Series([[1.0, 2.0]], dtype=pl.Array(pl.Float32, 2)), "[[1.0, 2.0]]"),
-        (pl.Series([], dtype=pl.Int64), "[]"),
+        ("[[1, 2], null, []]", "[[1.0, 2.0], None, []]"),
+        ("[1, null]", "[[1.0], None]"),
+        ('["1.5", ""]', "[[1.5], None]"),
+        ('[["1", "nan"]]', "[[1.0, nan]]"),
     ],
 )
-def test_a_plain_number_is_a_list_of_one(series: pl.Series, lists: str) -> None:
-    found = cells.typed(Field("r", "numbers"), series, str)
+def test_a_plain_number_is_a_list_of_one(values: str, lists: str) -> None:
+    found = cells.typed(Field("r", "numbers"), pl.Series(json.loads(values)), str)
     assert found.dtype == pl.List(pl.Float64)
     assert repr(found.to_list()) == lists
+
+
+@pytest.mark.parametrize(
+    "series", [pl.Series([[1.0, 2.0]], dtype=pl.Array(pl.Float32, 2)), pl.Series([], dtype=pl.Int64)]
+)
+def test_arrays_and_nothing_are_lists_as_well(series: pl.Series) -> None:
+    found = cells.typed(Field("r", "numbers"), series, str)
+    assert found.dtype == pl.List(pl.Float64)
+    assert found.to_list() == series.to_list()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from tests.support.keys import FORMS
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 
 
-def table(keys: Sequence[Any], name: str = "a.jsonl", **columns: Sequence[Any]) -> Path:
+def table(keys: Sequence[Any], name: str = "a.jsonl", /, **columns: Sequence[Any]) -> Path:
     """Rows with these keys, and rewards of 0 and 1 in turn."""
     rewards = [float(at % 2) for at in range(len(keys))]
     names = ["prompt_id", "reward", *columns]

@@ -204,12 +204,10 @@ def test_a_file_without_the_text_is_passed_over() -> None:
         (3, None),
         ([], None),
         ([{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}], "a"),
-        ([{"role": {"odd": 1}, "content": "a"}], "a"),
         ({"input": [{"role": "user", "content": "a"}], "tools": []}, "a"),
+        ('[{"role": {"odd": 1}, "content": "a"}]', "a"),
         ('[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]', "a"),
         ('[{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]', "s\na"),
-        ([{"role": "assistant", "content": "Hi! How can I help?"}, {"role": "user", "content": "a"}], None),
-        ([{"role": "user", "content": ""}], None),
         ('[{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": "x"}]}]', "a"),
         ('{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}', "a"),
         ("[1, 2] is a list", "[1, 2] is a list"),
@@ -219,6 +217,17 @@ def test_a_file_without_the_text_is_passed_over() -> None:
 )  # fmt: skip
 def test_what_a_prompt_is(value: Any, prompt: str | None) -> None:
     assert prompt_of(value) == prompt
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        '[{"role": "assistant", "content": "Hi! How can I help?"}, {"role": "user", "content": "a"}]',
+        '[{"role": "user", "content": ""}]',
+    ],
+)
+def test_a_conversation_that_begins_with_a_response_or_with_nothing_has_no_prompt(turns: str) -> None:
+    assert prompt_of(json.loads(turns)) is None
 
 
 # --- texts of any name -------------------------------------------------------------------------------------------
@@ -245,20 +254,25 @@ def test_prompts_that_take_turns_are_seen_in_a_small_file() -> None:
     assert "groups of group_id hold several prompts: ask differs" in refused(saved(rows, Path("rollouts.jsonl")))
 
 
-NO_PROMPTS: dict[str, Callable[[int], str]] = {
-    "a response": lambda at: f"The answer is {at}, I think",
-    "a label of two words": lambda at: ("greedy sampler", "hot sampler")[at % 2],
-    "an answer taken out": lambda at: f"New York {at // 32}" if at % 4 else f"Los Angeles {at // 8}",
-    "an id of each prompt": lambda at: f"0123456789-{at // 4}",
-    "a node that is in many groups": lambda at: f"node {at // 4 % 10} of the cluster",
-    "words of the judge": lambda at: f"rubric {at // 5 % 19}: fulfilled",
-    "few letters": lambda at: f"{at // 4} ?",
-}
-
-
-@pytest.mark.parametrize(("name", "count"), paired(NO_PROMPTS, [96, 20_000 // 96 * 96]))
-def test_other_texts_are_not_taken_for_prompts(name: str, count: int) -> None:
-    look(saved(by_shard(NO_PROMPTS[name], count), Path("rollouts.jsonl")))
+@pytest.mark.parametrize("count", [96, 19_968])
+def test_other_texts_are_not_taken_for_prompts(count: int) -> None:
+    rows = []
+    for at in range(count):
+        row = {
+            "said": f"The answer is {at}, I think",
+            "label": "greedy sampler" if at % 2 else "hot sampler",
+            "taken_out": f"New York {at // 32}" if at % 4 else f"Los Angeles {at // 8}",
+            "number": f"0123456789-{at // 4}",
+            "node": f"node {at // 4 % 10} of the cluster",
+            "of_judge": f"rubric {at // 5 % 19}: fulfilled",
+            "letters": f"{at // 4} ?",
+        }
+        rows.append({"group_id": at * 3 // count, **row, "reward": at % 4 % 2})
+    path = write("rollouts.jsonl", rows)
+    for name in row:
+        columns = pl.read_ndjson(path).select("group_id", name, "reward")
+        columns.write_ndjson("one.jsonl")
+        look("one.jsonl")
 
 
 @pytest.mark.parametrize("column", ["reply", "model_response", "final_answer", "judgment", "observation"])
@@ -338,18 +352,14 @@ def test_a_prompt_inside_of_an_object_is_compared(suffix: str) -> None:
     assert look(path, group=["observation.ticket"]).facts["groups"] == 24
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("observation", lambda at: f"State {at} of the room"),
-        ("observation", lambda at: f"Room {at // 2 % 5} of the house"),
-        ("response", lambda at: f"I think it is {at // 2}"),
-        ("judge", lambda at: f"It says that it is {at // 2}"),
-    ],
-    ids=["a state of its own in each row", "texts that are in many groups", "responses", "what a judge says"],
-)
-def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing(name: str, text: Callable[[int], str]) -> None:
-    look(write("x.jsonl", by_ticket(name, text)))
+def test_a_text_inside_of_an_object_that_is_no_prompt_stops_nothing() -> None:
+    """A state of its own in each row, texts that are in many groups, responses, and what a judge says."""
+    rows = []
+    for at, row in enumerate(by_ticket("observation", lambda at: f"State {at} of the room")):
+        place = {"ticket": f"Room {at // 2 % 5} of the house"}
+        said = {"ticket": f"I think it is {at // 2}"}
+        rows.append({**row, "place": place, "response": said, "judge": said})
+    look(write("x.jsonl", rows))
 
 
 @pytest.mark.parametrize(

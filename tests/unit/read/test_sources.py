@@ -209,7 +209,7 @@ def test_a_row_without_a_finite_reward_stops_with_file_row_and_flag(odd: float |
     ("rule", "a", "b", "none"),
     [("exclude", -1.0, 1.0, None), ("zero", -1.0, 1.0, 0.0), ("as-zero", 0.0, 2.0, -2.0), ("propagate", NAN, NAN, NAN)],
 )
-def test_each_rule_for_a_missing_reward(odd: float | None, rule: str, a: float, b: float, none: float | None) -> None:
+def test_each_rule_for_a_missing_reward(odd: float | None, rule: Any, a: float, b: float, none: float | None) -> None:
     data = frame([2.0, 4.0, odd, 1.0, 3.0], [0, 0, 0, 1, 1])
     got = grpo_cli.compute(data, method="dr-grpo", missing=rule)
     assert got.advantages.to_list() == near([a, b, none, -1.0, 1.0])
