@@ -101,18 +101,6 @@ def test_a_broken_pipe_is_silent() -> None:
     assert (done.stderr, done.stdout.count("\n")) == ("", 1)
 
 
-def typo(flag: str) -> str:
-    """The flag with a letter doubled in its middle."""
-    middle = len(flag) // 2 + 1
-    return flag[:middle] + flag[middle - 1] + flag[middle:]
-
-
-@pytest.mark.parametrize("option", some(OPTIONS.values(), 4), ids=lambda option: option.name)
-def test_a_typo_in_an_option_is_one_line_with_the_right_name(option: Option) -> None:
-    done = adv(f"compute rewards.jsonl {typo(option.flag)} x")
-    assert (done.status, done.err.count("\n"), option.flag in done.err) == (2, 1, True), done
-
-
 BAD: dict[str, str] = {
     "method": "rlo", "param": "beta", "set": "divisor.epsilom=1", "reward": "rewarf", "group": "promptid", "expr": "reward +",
     "group_within": "fil", "batch_by": "ste", "rollout": "run", "reward_clip": "1", "clip": "a:b", "overlong": "1:2:3:4",

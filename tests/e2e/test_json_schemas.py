@@ -165,31 +165,6 @@ def test_a_document_with_a_key_less_or_more_is_not_valid(documents: dict[str, An
             assert errors(schema_of(line), [wrong] if isinstance(document, list) else wrong), line
 
 
-def test_every_key_of_a_schema_occurs_in_a_document(documents: dict[str, Any]) -> None:
-    known, seen = set[tuple[str, str]](), set[tuple[str, str]]()
-    for line, document in documents.items():
-        schema = json.loads(PUBLISHED[schema_of(line)])
-        known |= {(name, key) for name, kind in schema["$defs"].items() for key in kind["properties"]}
-        seen |= keys_in(schema, document, schema["$defs"])
-    assert known - seen == {("Plan", "package")}  # tests/e2e/test_plugins.py has that of a package
-
-
-def keys_in(schema: Any, value: Any, named: Any) -> set[tuple[str, str]]:
-    """The keys of a document, each with the name of the object that has it."""
-    for one in schema.get("anyOf", ()):
-        if Draft202012Validator({**one, "$defs": named}).is_valid(value):
-            return keys_in(one, value, named)
-    if "$ref" in schema:
-        name = schema["$ref"].rpartition("/")[2]
-        inner = [(named[name]["properties"].get(key, {}), item) for key, item in value.items()]
-        return {(name, key) for key in value}.union(*(keys_in(one, item, named) for one, item in inner))
-    if isinstance(value, list):
-        return set().union(*(keys_in(schema.get("items", {}), item, named) for item in value))
-    if isinstance(value, dict):
-        return set().union(*(keys_in(schema.get("additionalProperties", {}), item, named) for item in value.values()))
-    return set()
-
-
 def test_the_plans_of_all_frameworks_are_valid() -> None:
     first = {run.case: run for run in reversed([*runs()])}
     assert len(first) > 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.support.jobs import grouped, rows_of
+from tests.support.jobs import rows_of
 from tests.support.samples import SAMPLES
 
 SPEC = spec_from_file_location("sample_data_make", SAMPLES / "make.py")
@@ -18,7 +18,6 @@ make = module_from_spec(SPEC)
 sys.modules[SPEC.name] = make  # dataclasses look their module up
 SPEC.loader.exec_module(make)
 ROWS = rows_of(SAMPLES / "rewards.jsonl")
-REWARDS = {key: [row["reward"] for row in rows] for (key,), rows in grouped(ROWS, "prompt_id").items()}
 STEPS = rows_of(SAMPLES / "steps.jsonl")
 TWO = rows_of(SAMPLES / "two_rewards.jsonl")
 
@@ -37,15 +36,6 @@ def test_the_parquet_file_has_the_same_rows() -> None:
     frame = pl.read_parquet(SAMPLES / "rewards.parquet")
     assert frame.to_dicts() == ROWS
     assert frame.columns == ["prompt_id", "sample", "reward", "length", "completion"]
-
-
-def test_groups_are_solved_failed_alone_binary_and_graded() -> None:
-    several = {key: {*values} for key, values in REWARDS.items() if len(values) > 1}
-    assert {key: values for key, values in several.items() if len(values) == 1} == {"multiply-6-7": {1.0}, "fibonacci-50": {0.0}}  # fmt: skip
-    assert [key for key, values in REWARDS.items() if len(values) == 1] == ["hex-255"]
-    assert {*map(len, REWARDS.values())} == {1, 3, 4, 5, 6, 7, 8}
-    graded = [key for key, values in REWARDS.items() if {*values} - {0.0, 1.0}]
-    assert graded == ["reverse-polars", "primes-below-20", "sort-banana"]
 
 
 def test_the_readme_counts_the_rows() -> None:

@@ -20,6 +20,8 @@ COMMANDS: Final = [
     "compute a.parquet -o out.parquet --force -q",
     "compute a.parquet -o out.parquet --force --scale batch --whiten sample -q",
     "compute a.jsonl -o out.jsonl --force --method james-stein -q",
+    "compute a.parquet -o out.parquet --force --method grpo-loo -q",
+    "compute a.parquet -o out.parquet --force --method mc-grpo -q",
     "select a.parquet --limit 1000 --seed 3 -o out.parquet --force -q",
     "inspect a.parquet --json",
     "report a.jsonl -o out.html --force -q",

@@ -105,26 +105,6 @@ def test_trl_learns_preferences_from_pairs(form: str, suffix: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_datasets_reads_the_types(suffix: str, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    pairs = exported("pairs", tmp_path / f"pairs.{suffix}").features
-    turn = {"role": datasets.Value("string"), "content": datasets.Value("string")}
-    for name in ("prompt", "chosen", "rejected"):
-        assert pairs[name].feature == turn
-    assert {pairs[name].dtype for name in ("chosen_reward", "rejected_reward", "margin")} == {"float64"}
-    prompts = exported("prompts", tmp_path / f"prompts.{suffix}", "--pass-at", "1,2").features
-    assert {name: prompts[name].dtype for name in ("n", "solve_rate", "pass@1")} == {
-        "n": "int64", "solve_rate": "float64", "pass@1": "float64",
-    }  # fmt: skip
-    rows = [{"prompt_id": at // 2, "reward": at % 2, "completion_ids": [1] * (at + 1)} for at in range(4)]
-    lengths = write(tmp_path / "lengths.jsonl", rows)
-    tokens = exported("tokens", tmp_path / f"tokens.{suffix}", "--tokens", "completion_ids", source=lengths)
-    types = [tokens.features[name].feature.dtype for name in ("advantages", "completion_ids")]
-    assert types == ["float64", "int64"]
-    assert [len(row["advantages"]) for row in tokens] == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_datasets_reads_tool_calls(suffix: str, tmp_path: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
     turns = [

@@ -99,7 +99,9 @@ REWARDS: Final[Mapping[str, Callable[[np.random.Generator], Floats]]] = {
 def _bfloat16(values: Floats) -> Floats:
     """To the nearest number of eight bits."""
     bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(float)
+    to_even = (bits >> 16) & 1
+    rounded = (bits + 0x7FFF + to_even) & 0xFFFF0000
+    return rounded.astype(np.uint32).view(np.float32).astype(float)
 
 
 LOGGERS: Final[Mapping[str, Callable[[Floats], Any]]] = {
@@ -154,16 +156,21 @@ def _two_values(low: float, high: float) -> Formula:
     return lambda rewards: np.where(rewards == 1, high, low)
 
 
-def _logs() -> list[Log]:
+def _of_the_library() -> list[Log]:
+    logs = list[Log]()
     known = candidates(Said(), (), 1)
-    library = [one for one in known if one.presets]
+    for one in known:
+        if one.presets:
+            names = frozenset(one.presets)
+            logs += [Log("a preset", rewards, one.plan, names) for rewards in ("three decimals", "zero or one")]
     methods = ("grpo", "dr-grpo", "rloo", "batch-norm", "maxrl")
-    plain = [one for one in known if one.plan.method in methods][:40]
-    logs = [
-        Log("a preset", rewards, one.plan, frozenset(one.presets))
-        for one, rewards in product(library, ("three decimals", "zero or one"))
-    ]
-    logs += [Log("a method", "groups of five", one.plan, frozenset({*one.presets, one.plan.method})) for one in plain]
+    for one in [one for one in known if one.plan.method in methods][:40]:
+        logs.append(Log("a method", "groups of five", one.plan, frozenset({*one.presets, one.plan.method})))
+    return logs
+
+
+def _logs() -> list[Log]:
+    logs = _of_the_library()
     for epsilon, level, method in product((3e-3, 0.02, 0.05), ("group", "batch"), ("grpo", "rloo")):
         logs.append(Log("own epsilon", "three decimals", _epsilon(level, epsilon, method), frozenset({method, "grpo"})))
     for factor, method, rewards in product((0.5, 2.0, -1.0, 1.7), ("grpo", "dr-grpo"), ("quarters", "three decimals")):

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -227,43 +221,6 @@ def test_a_nan_reaches_as_far_as_the_method_says(method: str) -> None:
         assert spoilt > {7, 8}
     else:
         assert spoilt == {"row": {7}, "group": set(range(5, 10)), "batch": set(range(15))}[said]
-
-
-BITS = """
-import hashlib, sys
-import polars as pl
-from grpo_cli.engine import column_stats
-from grpo_cli.engine.plan import Plan
-from grpo_cli.engine.score import score
-column_stats.PIECE = 1 << 14  # rows are computed in pieces
-table = pl.read_parquet(sys.argv[1])
-for rows in (table, table.sort("group", maintain_order=True)):
-    for name in sys.argv[2:]:
-        values = score(Plan.of({"estimator.name": name}), rows).frame[".advantage"].to_numpy()
-        print(name, hashlib.sha256(values.tobytes()).hexdigest())
-"""
-
-
-def test_the_bits_are_the_same_for_any_number_of_threads(tmp_path: Path) -> None:
-    names = ["grpo", "rloo", "lite-ppo", "reinforce++", "opo", "gdpo", "james-stein", "grpo-loo", "mc-grpo"]
-    noise, rows = np.random.default_rng(5), 60_000
-    rewards = np.where(noise.random(rows) < 1 / 3, noise.normal(size=rows), noise.integers(0, 2, rows))
-    _, first, groups = np.unique(noise.integers(0, 24_000, rows), return_index=True, return_inverse=True)
-    table = pl.DataFrame({
-        "group": pl.Series(np.argsort(np.argsort(first))[groups], dtype=pl.UInt32),
-        "batch": pl.zeros(rows, dtype=pl.UInt32, eager=True),
-        "reward.0": rewards,
-        "length": noise.integers(1, 90, rows).astype(float),
-    })  # fmt: skip
-    path = tmp_path / "table.parquet"
-    table.write_parquet(path)
-    outputs = set[str]()
-    for threads in ("1", "2", "7"):
-        environment = {**os.environ, "POLARS_MAX_THREADS": threads}
-        words = [sys.executable, "-c", BITS, str(path), *names]
-        outputs.add(subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout)
-    (output,) = outputs
-    assert len({line.partition(" ")[2] for line in output.splitlines()}) == 2 * len(names)
 
 
 def test_balance_silences_the_surplus_of_failures_and_centres_the_rest() -> None:

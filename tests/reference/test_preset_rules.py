@@ -12,7 +12,6 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.presets import preset
 from grpo_cli.options.resolve import plan_of
 from grpo_cli.render import plan_text
-from grpo_cli.render.presets import as_dict
 from tests.support.jobs import of_plan
 
 NAN = math.nan
@@ -94,20 +93,3 @@ def test_what_is_said_of_missing_rewards_is_what_happens(name: str, said: str, s
     assert plan_text.missing(preset(name).plan) == [said]
     got = computed(name, [0, 1, None, 5], [2, 4])
     assert [at for at, value in enumerate(got) if value is not None and math.isnan(value)] == spoiled
-
-
-@pytest.mark.parametrize(
-    ("name", "rule", "wanted"),
-    [
-        ("trl-grpo", "singletons", "0"),
-        ("trl-gdpo", "singletons", "0 before whitening"),
-        ("oat-grpo", "singletons", "NaN"),
-        ("twinkle-grpo", "singletons", "keep r"),
-        ("openrlhf-reinforce", "singletons", "like any other row"),
-        ("trl-sdpo-none", "divides", "the constant 1.0001"),
-        ("trl-rloo", "divides", "none"),
-        ("trinity-grpo", "null rewards", "stop the run (--missing changes that)"),
-    ],
-)
-def test_a_rule_of_a_preset_is_said_in_a_few_words(name: str, rule: str, wanted: str) -> None:
-    assert as_dict(name)["rules"][rule] == [wanted]

@@ -84,13 +84,14 @@ def rows_of(*needs: str, rewards: st.SearchStrategy[float] = REWARDS) -> st.Sear
 
 
 def _mixed(groups: list[list[tuple[object, ...]]], seed: int, needs: tuple[str, ...]) -> list[Row]:
-    facts = [(name, values) for name, group in zip("abcde", groups, strict=False) for values in group]
+    rows = []
+    for name, group in zip("abcde", groups, strict=False):
+        for values in group:
+            facts: dict[str, Any] = dict(zip(("reward", *needs), values, strict=True))
+            rows.append(Row(group=name, **facts))
     if seed:
-        random.Random(seed).shuffle(facts)  # noqa: S311 - any order does
-    return [
-        Row(group=name, **dict(zip(("reward", *needs), values, strict=True)))  # type: ignore[arg-type]
-        for name, values in facts
-    ]
+        random.Random(seed).shuffle(rows)  # noqa: S311 - any order does
+    return rows
 
 
 def narrow(rows: Rows) -> pl.DataFrame:
@@ -101,25 +102,15 @@ def narrow(rows: Rows) -> pl.DataFrame:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return pl.Series([numbers[key] for key in keys], dtype=pl.UInt32)
 
+    columns = {"group": codes("group"), "batch": codes("batch"), "rollout": codes("group", "rollout")}
+    columns |= {"state": codes("state"), "role": codes("role")}
     components = [row.rewards or (row.reward,) for row in rows]
-    count = max(map(len, components))
-    return pl.DataFrame(
-        {
-            "group": codes("group"),
-            "batch": codes("batch"),
-            "rollout": codes("group", "rollout"),
-            "state": codes("state"),
-            "role": codes("role"),
-            **{
-                f"reward.{k}": pl.Series([rewards[k] for rewards in components], dtype=pl.Float64) for k in range(count)
-            },
-            **{
-                name: pl.Series([getattr(row, name) for row in rows], dtype=pl.Float64, strict=False)
-                for name in ("length", "logprob", "baseline", "step_reward", "input_length", "turns")
-            },
-            "references": pl.Series([list(row.references) for row in rows], dtype=pl.List(pl.Float64)),
-        }
-    )
+    for k in range(max(map(len, components))):
+        columns[f"reward.{k}"] = pl.Series([rewards[k] for rewards in components], dtype=pl.Float64)
+    for name in ("length", "logprob", "baseline", "step_reward", "input_length", "turns"):
+        columns[name] = pl.Series([getattr(row, name) for row in rows], dtype=pl.Float64, strict=False)
+    columns["references"] = pl.Series([list(row.references) for row in rows], dtype=pl.List(pl.Float64))
+    return pl.DataFrame(columns)
 
 
 def advantages(rows: Rows, settings: Settings) -> list[float | None]:
@@ -142,10 +133,8 @@ def close(got: float | None, wanted: float | None, relative: float = 1e-9) -> bo
 
 def _same(law: str, rows: Rows, got: Sequence[float | None], wanted: Sequence[float | None], relative: float) -> None:
     for at, (value, right) in enumerate(zip(got, wanted, strict=True)):
-        if not close(value, right, relative):
-            raise AssertionError(
-                f"{law}: row {at} has {value}, and {right} is right\nrows: {rows}\ngot: {got}\nright: {wanted}"
-            )
+        said = f"{law}: row {at} has {value}, and {right} is right\nrows: {rows}\ngot: {got}\nright: {wanted}"
+        assert close(value, right, relative), said
 
 
 # --- laws ------------------------------------------------------------------------------------------------------
@@ -166,7 +155,10 @@ def keeps_to_groups(settings: Settings, rows: Rows, others: Rows, relative: floa
 def keeps_to_batches(settings: Settings, rows: Rows, others: Rows, relative: float = 1e-12) -> None:
     """More batches change nothing, even if their rows are interleaved."""
     moved = [replace(row, group=row.group.upper(), batch="another") for row in others]
-    mixed = [row for at in range(max(len(rows), len(moved))) for part in (rows, moved) for row in part[at : at + 1]]
+    mixed = list[Row]()
+    for at in range(max(len(rows), len(moved))):
+        mixed += rows[at : at + 1]
+        mixed += moved[at : at + 1]
     values = advantages(mixed, settings)
     together = [value for row, value in zip(mixed, values, strict=True) if row.batch != "another"]
     _same("a batch alone", rows, advantages(rows, settings), together, relative)
@@ -184,20 +176,21 @@ def passes_over_missing(settings: Settings, oracle: Oracle, rows: Rows, at: int,
 
     It has no advantage, unless another row of its rollout has a reward.
     """
-    given = [replace(row, reward=math.nan) if place == at else row for place, row in enumerate(rows)]
+    given = [*rows]
+    given[at] = replace(rows[at], reward=math.nan)
     values = advantages(given, {**settings, "rewards.missing": "exclude"})
-    by_rollout = Plan.of(settings).unit.take != "each"
-    shared = by_rollout and any(row.rollout == rows[at].rollout for place, row in enumerate(rows) if place != at)
+    siblings = sum(row.rollout == rows[at].rollout for row in rows) - 1
+    shared = siblings and Plan.of(settings).unit.take != "each"
     if values.pop(at) is not None and not shared:
         raise AssertionError(f"row {at} has no reward but has an advantage\nrows: {given}")
     # Groups keep the order of their first rows, which may be the one without a reward.
     first = {row.group: place for place, row in reversed([*enumerate(rows)])}
     left = [place for place in range(len(rows)) if place != at]
     ordered = sorted(left, key=lambda place: first[rows[place].group])
-    wanted = dict(zip(ordered, oracle([rows[place] for place in ordered]) if left else (), strict=True))
-    _same(
-        "a reward that is missing", [rows[place] for place in left], values, [wanted[place] for place in left], relative
-    )
+    found = oracle([rows[place] for place in ordered]) if left else ()
+    wanted = dict(zip(ordered, found, strict=True))
+    others = [rows[place] for place in left]
+    _same("a reward that is missing", others, values, [wanted[place] for place in left], relative)
 
 
 def obeys_shift(settings: Settings, rows: Rows, offset: float, shift: float, relative: float = 1e-9) -> None:

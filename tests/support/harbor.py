@@ -1,13 +1,8 @@
-"""Job folders as Harbor 0.25.0 leaves them: models of `harbor/models/{job,trial,trajectories}`, written as its `trial.py` does.
-
-Run it to write a large job for measurements: `python -m tests.support.harbor FOLDER TRIALS STEPS`.
-"""
+"""Job folders as Harbor 0.25.0 leaves them: models of `harbor/models/{job,trial,trajectories}`, written as its `trial.py` does."""
 
 from __future__ import annotations
 
 import json
-import random
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -146,15 +141,3 @@ def conversation(task: str, answer: str, turns: int = 1, words: int = 1) -> list
 
 def _write(path: Path, value: Any, indent: int = 4) -> None:
     path.write_text(json.dumps(value, indent=indent), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    chance = random.Random(0)  # noqa: S311 - not a secret
-    top, count, length = job(Path(sys.argv[1]), int(sys.argv[2])), int(sys.argv[2]), int(sys.argv[3])
-    for number in range(count):
-        failed, of = number % 50 == 7, f"task-{number // 8}"
-        trial(
-            top, of, f"{of}__{number:07d}", None if failed else {"reward": float(chance.random() < 0.5)},
-            exception="EnvironmentStartTimeoutError" if failed else None,
-            steps=conversation(of, f"answer {number}", turns=length, words=40),
-        )  # fmt: skip

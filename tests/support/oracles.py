@@ -37,9 +37,9 @@ class Divisor:
         return 1.0 if self.scale == "none" else std(xs, self.ddof) + self.epsilon
 
 
-Oracle: TypeAlias = Callable[..., list[float]]
+Values: TypeAlias = "list[float]"
+Oracle: TypeAlias = "Callable[..., Values]"
 OfRows: TypeAlias = Callable[[Rows], Sequence[float]]
-OfGroup: TypeAlias = Callable[..., list[float]]
 
 ORACLES: dict[str, Oracle] = {}
 UNDIVIDED = Divisor()
@@ -52,7 +52,7 @@ def oracle(name: str, scale: str = "none", epsilon: float = 1e-6, ddof: int = 1)
         @wraps(method)
         def with_defaults(
             rows: Rows, *, scale: str = scale, epsilon: float = epsilon, ddof: int = ddof, **params: object
-        ) -> list[float]:
+        ) -> Values:
             plain = {key.replace(".", "_"): value for key, value in params.items()}
             return method(rows, Divisor(scale, epsilon, ddof), **plain)
 
@@ -72,7 +72,7 @@ def divide(x: float, by: float) -> float:
     return math.copysign(math.inf, x) * math.copysign(1.0, by) if x else math.nan
 
 
-def centre(xs: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
+def centre(xs: Values, weights: Values | None = None) -> Values:
     """Return x - (weighted) mean for every x."""
     # Shifting by the first value keeps offsets of 1e9 exact and makes constants exactly 0.
     shifted = [x - xs[0] for x in xs]
@@ -81,39 +81,39 @@ def centre(xs: Sequence[float], weights: Sequence[float] | None = None) -> list[
     return [x - middle for x in shifted]
 
 
-def mean(xs: Sequence[float]) -> float:
+def mean(xs: Values) -> float:
     """Return sum(x)/n, the value itself where all are equal."""
     return xs[0] if max(xs) == min(xs) else math.fsum(xs) / len(xs)
 
 
-def minus_mean(r: float, xs: Sequence[float]) -> float:
+def minus_mean(r: float, xs: Values) -> float:
     """Return r - mean(xs)."""
     # The differences are small where the offset is large, so the mean itself is never rounded.
     return divide(math.fsum(r - x for x in xs), len(xs))
 
 
-def variance(xs: Sequence[float], ddof: int) -> float:
+def variance(xs: Values, ddof: int) -> float:
     """Return sum((x - mean)^2)/(n - ddof), 0 where n <= ddof."""
     return math.fsum(d * d for d in centre(xs)) / (len(xs) - ddof) if len(xs) > ddof else 0.0
 
 
-def std(xs: Sequence[float], ddof: int) -> float:
+def std(xs: Values, ddof: int) -> float:
     """Return the square root of the variance."""
     # Unlike a sum of squares, hypot neither overflows nor underflows.
     return math.hypot(*centre(xs)) / math.sqrt(len(xs) - ddof) if len(xs) > ddof else 0.0
 
 
-def others(xs: Sequence[float], i: int) -> list[float]:
+def others(xs: Values, i: int) -> Values:
     """Return all values but the i-th."""
     return [x for j, x in enumerate(xs) if j != i]
 
 
-def minus_others(xs: Sequence[float]) -> list[float]:
+def minus_others(xs: Values) -> Values:
     """Return x - mean of the others, for n >= 2."""
     return [minus_mean(x, others(xs, i)) for i, x in enumerate(xs)]
 
 
-def whiten(xs: Sequence[float], weights: Sequence[float]) -> list[float]:
+def whiten(xs: Values, weights: Values) -> Values:
     """Return (x - mu)/sqrt(var1 + 1e-8), row i counting weights[i] times."""
     if not xs:
         return []
@@ -123,7 +123,7 @@ def whiten(xs: Sequence[float], weights: Sequence[float]) -> list[float]:
     return [d / math.sqrt(var1 + 1e-8) for d in centred]
 
 
-def log_mean_exp(xs: Sequence[float], tau: float) -> float:
+def log_mean_exp(xs: Values, tau: float) -> float:
     """Return tau ln mean exp(x/tau)."""
     # The factor exp(top/tau) is taken out, so that nothing overflows.
     top = max(xs)
@@ -138,12 +138,12 @@ def choose(n: int, k: int) -> int:
 # ------------------------------------------------------------------------------------------- groups
 
 
-def rewards(rows: Rows) -> list[float]:
+def rewards(rows: Rows) -> Values:
     """Return the reward column."""
     return [row.reward for row in rows]
 
 
-def lengths(rows: Rows) -> list[float]:
+def lengths(rows: Rows) -> Values:
     """Return the length column."""
     return [float(row.length) for row in rows]
 
@@ -171,7 +171,7 @@ def rollouts(rows: Rows) -> list[list[int]]:
     return split(rows, lambda row: (row.batch, row.group, row.rollout))
 
 
-def in_parts(rows: Rows, parts: Iterable[Sequence[int]], function: OfRows) -> list[float]:
+def in_parts(rows: Rows, parts: Iterable[Sequence[int]], function: OfRows) -> Values:
     """Apply the function to every part and put its values back in the places of the rows."""
     out = [math.nan] * len(rows)
     for places in parts:
@@ -180,13 +180,13 @@ def in_parts(rows: Rows, parts: Iterable[Sequence[int]], function: OfRows) -> li
     return out
 
 
-def in_groups(rows: Rows, by: Divisor, numerators: OfRows, *, constant: bool = True) -> list[float]:
+def in_groups(rows: Rows, by: Divisor, numerators: OfRows, *, constant: bool = True) -> Values:
     """Divide the numerators of each group; 0 where n = 1 and (with `constant`) where all r are equal."""
 
-    def of_batch(batch: Rows) -> list[float]:
+    def of_batch(batch: Rows) -> Values:
         batch_divisor = by.of(rewards(batch)) if by.scale == "batch" else 1.0
 
-        def of_group(group: Rows) -> list[float]:
+        def of_group(group: Rows) -> Values:
             r = rewards(group)
             if len(r) == 1 or (constant and max(r) == min(r)):
                 return [0.0] * len(r)
@@ -205,7 +205,7 @@ def in_each(
 
     def register(of_part: Oracle) -> Oracle:
         @oracle(name, scale, epsilon)
-        def method(rows: Rows, by: Divisor, **params: object) -> list[float]:
+        def method(rows: Rows, by: Divisor, **params: object) -> Values:
             return in_parts(rows, parts(rows), lambda part: of_part(part, by, **params))
 
         return of_part
@@ -215,13 +215,13 @@ def in_each(
 
 def in_each_group(
     name: str, scale: str = "none", *, divided: bool = True, constant: bool = True
-) -> Callable[[OfGroup], OfGroup]:
+) -> Callable[[Oracle], Oracle]:
     """Register an oracle by its numerators: a function of the rewards of a group; see `in_groups`."""
 
-    def register(numerators: OfGroup) -> OfGroup:
+    def register(numerators: Oracle) -> Oracle:
         @oracle(name, scale)
-        def method(rows: Rows, by: Divisor, **params: object) -> list[float]:
-            def of_group(group: Rows) -> list[float]:
+        def method(rows: Rows, by: Divisor, **params: object) -> Values:
+            def of_group(group: Rows) -> Values:
                 return numerators(rewards(group), by, **params)
 
             return in_groups(rows, by if divided else UNDIVIDED, of_group, constant=constant)
@@ -238,19 +238,19 @@ def in_each_group(
 @oracle("dr-grpo", "none")
 @oracle("lite-ppo", "batch")
 @oracle("rec", "none", ddof=0)
-def minus_group_mean(rows: Rows, by: Divisor) -> list[float]:
+def minus_group_mean(rows: Rows, by: Divisor) -> Values:
     """Return (r - m)/(s + epsilon), the four differing in scale and ddof."""
     return in_groups(rows, by, lambda group: centre(rewards(group)))
 
 
 @in_each_group("rloo")
-def rloo(r: list[float], _by: Divisor) -> list[float]:
+def rloo(r: Values, _by: Divisor) -> Values:
     """Return r - mean of the others."""
     return minus_others(r)
 
 
 @in_each_group("grpo-loo", "group", divided=False)
-def grpo_loo(r: list[float], by: Divisor) -> list[float]:
+def grpo_loo(r: Values, by: Divisor) -> Values:
     """Return (r - b)/(sd + epsilon), b and sd of the others; undivided where the others have no spread."""
     out = minus_others(r)
     for i in range(len(r)):
@@ -262,53 +262,53 @@ def grpo_loo(r: list[float], by: Divisor) -> list[float]:
 
 @oracle("reinforce")
 @oracle("psr")
-def reinforce(rows: Rows, _by: Divisor) -> list[float]:
+def reinforce(rows: Rows, _by: Divisor) -> Values:
     """Return r."""
     return rewards(rows)
 
 
 @oracle("none")
-def none(rows: Rows, _by: Divisor) -> list[float]:
+def none(rows: Rows, _by: Divisor) -> Values:
     """Return 0."""
     return [0.0 for _ in rows]
 
 
 @oracle("nsr")
-def nsr(rows: Rows, _by: Divisor) -> list[float]:
+def nsr(rows: Rows, _by: Divisor) -> Values:
     """Return r - 1."""
     return [r - 1 for r in rewards(rows)]
 
 
 @oracle("w-reinforce")
-def w_reinforce(rows: Rows, _by: Divisor, *, weight: float = 0.1) -> list[float]:
+def w_reinforce(rows: Rows, _by: Divisor, *, weight: float = 0.1) -> Values:
     """Return weight r where r = 1, r - 1 where r = 0, else r."""
     return [weight * r if r == 1 else r - 1 if r == 0 else r for r in rewards(rows)]
 
 
 @in_each(batches, "reinforce++")
-def reinforce_plus_plus(batch: Rows, _by: Divisor) -> list[float]:
+def reinforce_plus_plus(batch: Rows, _by: Divisor) -> Values:
     """Return (r - mu)/sqrt(var1 + 1e-8) over the tokens of the batch."""
     return whiten(rewards(batch), lengths(batch))
 
 
 @in_each(batches, "reinforce++-baseline")
-def reinforce_plus_plus_baseline(batch: Rows, by: Divisor) -> list[float]:
+def reinforce_plus_plus_baseline(batch: Rows, by: Divisor) -> Values:
     """Return (x - mu)/sqrt(var1 + 1e-8) over the tokens of the batch, x = r - m (0 where n = 1)."""
     return whiten(minus_group_mean(batch, by), lengths(batch))
 
 
 @in_each(batches, "batch-norm", "batch")
-def batch_norm(batch: Rows, by: Divisor) -> list[float]:
+def batch_norm(batch: Rows, by: Divisor) -> Values:
     """Return (r - M)/(S + epsilon)."""
     divisor = by.of(rewards(batch))
     return [divide(x, divisor) for x in centre(rewards(batch))]
 
 
 @oracle("maxrl", epsilon=0.0)
-def maxrl(rows: Rows, by: Divisor, *, nonpositive: str = "zero") -> list[float]:
+def maxrl(rows: Rows, by: Divisor, *, nonpositive: str = "zero") -> Values:
     """Return (r - m)/(m + epsilon); 0 where m <= 0, unless those groups are kept."""
 
-    def of_group(group: Rows) -> list[float]:
+    def of_group(group: Rows) -> Values:
         m = mean(rewards(group))
         if m <= 0 and nonpositive == "zero":
             return [0.0] * len(group)
@@ -319,7 +319,7 @@ def maxrl(rows: Rows, by: Divisor, *, nonpositive: str = "zero") -> list[float]:
 
 
 @in_each_group("conditional", constant=False)
-def conditional(r: list[float], by: Divisor, *, baseline: float = 0.0) -> list[float]:
+def conditional(r: Values, by: Divisor, *, baseline: float = 0.0) -> Values:
     """Return r/(m + epsilon) - baseline."""
     m = mean(r)
     return [divide(x, m + by.epsilon) - baseline for x in r]
@@ -331,18 +331,18 @@ def root(x: float) -> float:
 
 
 @in_each_group("one-sided", constant=False)
-def one_sided(r: list[float], by: Divisor) -> list[float]:
+def one_sided(r: Values, by: Divisor) -> Values:
     """Return (r - m)/(sqrt(m) + epsilon)."""
     below = root(mean(r)) + by.epsilon
     return [x / below for x in centre(r)]
 
 
 @in_each(batches, "clipped-pnorm")
-def clipped_pnorm(batch: Rows, _by: Divisor, *, floor: float = 0.125) -> list[float]:
+def clipped_pnorm(batch: Rows, _by: Divisor, *, floor: float = 0.125) -> Values:
     """Return (r - m)/max(m, floor)/n of the batch's first group."""
     first = sum(row.group == batch[0].group for row in batch)
 
-    def of_group(group: Rows) -> list[float]:
+    def of_group(group: Rows) -> Values:
         m = mean(rewards(group))
         return [x / max(m, floor) / first for x in centre(rewards(group))]
 
@@ -350,7 +350,7 @@ def clipped_pnorm(batch: Rows, _by: Divisor, *, floor: float = 0.125) -> list[fl
 
 
 @in_each(batches, "a-grae", "group")
-def a_grae(batch: Rows, by: Divisor) -> list[float]:
+def a_grae(batch: Rows, by: Divisor) -> Values:
     """Return x min(1, M) where x > 0, else x, of x = (1 - M) h + M d.
 
     d = a/(2 (sqrt(m) + epsilon)), h = a/(2 (1 - sqrt(m) + epsilon)), a = (r - m)/(s + 1e-6), M = mean of the m,
@@ -360,7 +360,7 @@ def a_grae(batch: Rows, by: Divisor) -> list[float]:
     parts = [[batch[p].reward for p in places] for places in groups(batch)]
     overall = math.fsum(mean(part) if len(part) > 1 else 0.0 for part in parts) / len(parts)
 
-    def of_group(group: Rows) -> list[float]:
+    def of_group(group: Rows) -> Values:
         r = rewards(group)
         a = [x / std_of.of(r) for x in centre(r)]
         d = [0.5 * x / (root(mean(r)) + by.epsilon) for x in a]
@@ -372,10 +372,10 @@ def a_grae(batch: Rows, by: Divisor) -> list[float]:
 
 
 @oracle("gdpo", "group")
-def gdpo(rows: Rows, by: Divisor, *, weights: Sequence[float] = ()) -> list[float]:
+def gdpo(rows: Rows, by: Divisor, *, weights: Values = ()) -> Values:
     """Return (x - M(x))/sqrt(var1(x) + 1e-8), x = sum w_k (r_k - m_k)/(s_k + epsilon) over non-missing k."""
     columns = [row.rewards or (row.reward,) for row in rows]
-    terms: list[list[float]] = [[] for _ in rows]
+    terms: list[Values] = [[] for _ in rows]
     for k in range(max(map(len, columns), default=0)):
         weight = weights[k] if weights else 1.0
         cells = [column[k] if k < len(column) else None for column in columns]
@@ -388,36 +388,36 @@ def gdpo(rows: Rows, by: Divisor, *, weights: Sequence[float] = ()) -> list[floa
 
 
 @oracle("opo")
-def opo(rows: Rows, by: Divisor) -> list[float]:
+def opo(rows: Rows, by: Divisor) -> Values:
     """Return r - sum(L r)/sum(L)."""
     return in_groups(rows, by, lambda group: centre(rewards(group), lengths(group)))
 
 
 @in_each(batches, "gpg")
-def gpg(batch: Rows, _by: Divisor, *, f_norm: float = 1.0) -> list[float]:
+def gpg(batch: Rows, _by: Divisor, *, f_norm: float = 1.0) -> Values:
     """Return alpha (r - m)/f_norm, alpha = N / max(1, number of nonzero rewards in the batch)."""
     alpha = len(batch) / max(1, sum(r != 0 for r in rewards(batch)))
     return [alpha * x / f_norm for x in minus_group_mean(batch, UNDIVIDED)]
 
 
 @in_each_group("asymre", constant=False)
-def asymre(r: list[float], _by: Divisor, *, shift: float = -0.1) -> list[float]:
+def asymre(r: Values, _by: Divisor, *, shift: float = -0.1) -> Values:
     """Return r - (m + shift)."""
     return [x - shift for x in centre(r)]
 
 
 @in_each_group("quantile", "group")
-def quantile(r: list[float], _by: Divisor, *, level: float = 0.4) -> list[float]:
+def quantile(r: Values, _by: Divisor, *, level: float = 0.4) -> Values:
     """Return r - Q, Q = the smallest reward such that a share `level` of the group's rewards is <= Q."""
     q = min(x for x in r if sum(y <= x for y in r) / len(r) >= level)
     return [x - q for x in r]
 
 
 @in_each_group("mc-grpo")
-def mc_grpo(r: list[float], _by: Divisor, *, floor: float = 1e-3) -> list[float]:
+def mc_grpo(r: Values, _by: Divisor, *, floor: float = 1e-3) -> Values:
     """Return x = (r - med)/(MAD + floor), lower medians; |x| > 1e-6: times n / number of such rows."""
 
-    def lower_median(xs: Sequence[float]) -> float:
+    def lower_median(xs: Values) -> float:
         return sorted(xs)[(len(xs) - 1) // 2]
 
     med = lower_median(r)
@@ -431,24 +431,22 @@ def mc_grpo(r: list[float], _by: Divisor, *, floor: float = 1e-3) -> list[float]
 
 
 @in_each_group("opmd")
-def opmd(r: list[float], _by: Divisor, *, baseline: str = "mean", tau: float = 1.0) -> list[float]:
+def opmd(r: Values, _by: Divisor, *, baseline: str = "mean", tau: float = 1.0) -> Values:
     """Return r - m, or r - tau (logsumexp(r/tau) - ln n)."""
     if baseline == "mean":
         return centre(r)
-    # Taken relative to the largest reward, so that a large offset is never rounded.
-    top = max(r)
-    value = log_mean_exp([x - top for x in r], tau)
-    return [x - top - value for x in r]
+    value = log_mean_exp(r, tau)
+    return [x - value for x in r]
 
 
 @in_each_group("entropic")
-def entropic(r: list[float], _by: Divisor, *, beta: float = 2.0) -> list[float]:
+def entropic(r: Values, _by: Divisor, *, beta: float = 2.0) -> Values:
     """Return e/(mean e of the others + 1e-12) - 1, e = exp(beta (r - max r))."""
     e = [math.exp(beta * (x - max(r))) for x in r]
     return [e_i / (math.fsum(others(e, i)) / (len(e) - 1) + 1e-12) - 1 for i, e_i in enumerate(e)]
 
 
-def divergence(r: Sequence[float], beta: float) -> float:
+def divergence(r: Values, beta: float) -> float:
     """Return KL(softmax(beta r) || uniform) = ln n + sum p ln p."""
     logits = [beta * (x - max(r)) for x in r]
     log_total = math.log(math.fsum(map(math.exp, logits)))
@@ -456,7 +454,7 @@ def divergence(r: Sequence[float], beta: float) -> float:
 
 
 @in_each_group("entropic-adaptive")
-def entropic_adaptive(r: list[float], by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> list[float]:
+def entropic_adaptive(r: Values, by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> Values:
     """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = delta."""
     low, high = 0.0, 1.0
     while divergence(r, high) < delta and high < beta_max:
@@ -471,7 +469,7 @@ def entropic_adaptive(r: list[float], by: Divisor, *, delta: float = math.log(2)
 
 
 @in_each_group("risk-sensitive")
-def risk_sensitive(r: list[float], _by: Divisor, *, beta: float = 2.0) -> list[float]:
+def risk_sensitive(r: Values, _by: Divisor, *, beta: float = 2.0) -> Values:
     """Return (exp(beta r)/mean exp(beta r) - 1)/beta; r - m where beta = 0."""
     if beta == 0:
         return centre(r)
@@ -486,7 +484,7 @@ def risk_sensitive(r: list[float], _by: Divisor, *, beta: float = 2.0) -> list[f
 
 
 @in_each_group("passk", constant=False)
-def passk(r: list[float], by: Divisor, *, k: int = 2) -> list[float]:
+def passk(r: Values, by: Divisor, *, k: int = 2) -> Values:
     """Return (1 - R)/(sg + epsilon) where r = 1, (1 - R - Q)/(sg + epsilon) where r = 0, else r.
 
     R = 1 - C(n-c,k)/C(n,k), sg = sqrt(R (1 - R)), Q = C(n-c-1,k-1)/C(n-1,k-1), c = rows with r = 1.
@@ -505,7 +503,7 @@ def passk(r: list[float], by: Divisor, *, k: int = 2) -> list[float]:
 
 
 @in_each(groups, "passk-or-rate")
-def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> list[float]:
+def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> Values:
     """Return the advantage that sets of k rows give a success (r > 0.5) and a failure; below k rows the solve rate."""
     hits = [r > 0.5 for r in rewards(group)]
     n, c = len(hits), sum(hits)
@@ -518,7 +516,7 @@ def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-
 
 
 @in_each_group("max-at-k")
-def max_at_k(r: list[float], _by: Divisor, *, k: int = 2) -> list[float]:
+def max_at_k(r: Values, _by: Divisor, *, k: int = 2) -> Values:
     """Return u - mean u, u_i = the largest r of each set of k rows with i in it, added up over C(n, k)."""
     exact = [Fraction(x) for x in r]
     n, size = len(r), min(k, len(r))
@@ -531,14 +529,14 @@ def max_at_k(r: list[float], _by: Divisor, *, k: int = 2) -> list[float]:
 
 
 @in_each_group("passk-best", "group")
-def passk_best(r: list[float], _by: Divisor) -> list[float]:
+def passk_best(r: Values, _by: Divisor) -> Values:
     """Return r_max - r_second for the first row with the largest r, others 0."""
     best = r.index(max(r))
     return [r[best] - max(others(r, best)) if i == best else 0.0 for i in range(len(r))]
 
 
 @in_each_group("pkpo", constant=False)
-def pkpo(r: list[float], _by: Divisor, *, k: int = 2) -> list[float]:
+def pkpo(r: Values, _by: Divisor, *, k: int = 2) -> Values:
     """Return (n w - sum w)/(n - 1), w = q C(n-c,k-1)/C(n-1,k-1), q = r rounded half to even, c = sum q."""
     q = [round(x) for x in r]
     n, c = len(q), sum(q)
@@ -548,10 +546,10 @@ def pkpo(r: list[float], _by: Divisor, *, k: int = 2) -> list[float]:
     return [float((n * x - sum(w)) / (n - 1)) for x in w]
 
 
-def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]) -> list[float]:
+def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]) -> Values:
     """Return for every row what its group's size and failures give a success or a failure; r > 0.5 is a success."""
 
-    def of_group(group: Rows) -> list[float]:
+    def of_group(group: Rows) -> Values:
         right = [r > 0.5 for r in rewards(group)]
         return [float(of_counts(len(right), right.count(False), one)) for one in right]
 
@@ -559,14 +557,14 @@ def in_binary_groups(rows: Rows, of_counts: Callable[[int, int, bool], Fraction]
 
 
 @in_each_group("ngrpo", constant=False)
-def ngrpo(r: list[float], _by: Divisor) -> list[float]:
+def ngrpo(r: Values, _by: Divisor) -> Values:
     """Return (r - mean)/(std + 1e-6) of the group's rewards and a 1."""
     with_best = [*r, 1.0]
     return [minus_mean(x, with_best) / (std(with_best, 1) + 1e-6) for x in r]
 
 
 @oracle("vr-cond")
-def vr_cond(rows: Rows, _by: Divisor) -> list[float]:
+def vr_cond(rows: Rows, _by: Divisor) -> Values:
     """Return f/(c n) where r > 0.5, else -1/n."""
     return in_binary_groups(rows, lambda n, f, right: Fraction(f, (n - f) * n) if right else Fraction(-1, n))
 
@@ -590,13 +588,13 @@ def over_sets(order: int, baseline: Callable[[int, int, int, int], Fraction]) ->
 
 
 @oracle("maclaurin")
-def maclaurin(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+def maclaurin(rows: Rows, _by: Divisor, *, order: int = 16) -> Values:
     """Return the sums over sets without a baseline."""
     return in_binary_groups(rows, over_sets(order, lambda _n, _f, _k, _t: Fraction(0)))
 
 
 @oracle("maclaurin-loo")
-def maclaurin_loo(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+def maclaurin_loo(rows: Rows, _by: Divisor, *, order: int = 16) -> Values:
     """Return the sums over sets, a set's baseline being the mean of the other sets of its size."""
 
     def baseline(n: int, f: int, k: int, t: int) -> Fraction:
@@ -606,7 +604,7 @@ def maclaurin_loo(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
 
 
 @oracle("maclaurin-cross")
-def maclaurin_cross(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+def maclaurin_cross(rows: Rows, _by: Divisor, *, order: int = 16) -> Values:
     """Return the sums over sets, a set's baseline being the mean of the sets of its size among the other rows."""
 
     def baseline(n: int, f: int, k: int, t: int) -> Fraction:
@@ -616,7 +614,7 @@ def maclaurin_cross(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]
 
 
 @oracle("oversample-subset")
-def oversample_subset(rows: Rows, _by: Divisor, *, order: int = 16) -> list[float]:
+def oversample_subset(rows: Rows, _by: Divisor, *, order: int = 16) -> Values:
     """Return sum over k of C(c-1,k-1) C(f,T-k)/(k C(n,T)) - 1/n where r > 0.5, else -1/n, T = min(order, n)."""
 
     def of_counts(n: int, f: int, right: bool) -> Fraction:  # noqa: FBT001
@@ -630,7 +628,7 @@ def oversample_subset(rows: Rows, _by: Divisor, *, order: int = 16) -> list[floa
 # ------------------------------------------------------------------------------------ shaped rewards
 
 
-def rank_shaped(group: Rows, penalty: float) -> list[float]:
+def rank_shaped(group: Rows, penalty: float) -> Values:
     """Return r' = r (1 - penalty rank/n), rank 0..n-1 ascending by logprob, ties in row order."""
     order = sorted(range(len(group)), key=lambda i: group[i].logprob)
     ranks = {place: rank for rank, place in enumerate(order)}
@@ -638,10 +636,10 @@ def rank_shaped(group: Rows, penalty: float) -> list[float]:
 
 
 @oracle("rank-penalty", "group")
-def rank_penalty(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> list[float]:
+def rank_penalty(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> Values:
     """Return (r - mean r')/(s(r') + epsilon)."""
 
-    def of_group(group: Rows) -> list[float]:
+    def of_group(group: Rows) -> Values:
         shaped = rank_shaped(group, shape_rank_penalty)
         return [divide(minus_mean(r, shaped), by.of(shaped)) for r in rewards(group)]
 
@@ -649,7 +647,7 @@ def rank_penalty(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -
 
 
 @oracle("unlikeliness", "group")
-def unlikeliness(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> list[float]:
+def unlikeliness(rows: Rows, by: Divisor, *, shape_rank_penalty: float = 0.25) -> Values:
     """Return (r' - mean r')/(s(r') + epsilon)."""
     shaped = in_parts(rows, groups(rows), lambda group: rank_shaped(group, shape_rank_penalty))
     return minus_group_mean([replace(row, reward=x) for row, x in zip(rows, shaped, strict=True)], by)
@@ -663,22 +661,20 @@ def length_penalty(
     shape_length_output: float = 0.25,
     shape_length_input: float = 0.1,
     shape_length_turns: float = 0.1,
-) -> list[float]:
+) -> Values:
     """Return r' - mean r', r' = r - m p, p = output L/max L + input in/max in + turns turns/max turns."""
 
-    def of_group(group: Rows) -> list[float]:
-        longest = max(1, *(row.length for row in group))
-        longest_input = max(1, *(row.input_length for row in group))
-        most_turns = max(1, *(row.turns for row in group))
-        p = [
-            shape_length_output * row.length / longest
-            + shape_length_input * row.input_length / longest_input
-            + shape_length_turns * row.turns / most_turns
-            for row in group
-        ]
-        # r' - mean r' = (r - m) - m (p - mean p): equal lengths then cost no digits of a large offset.
-        m = mean(rewards(group))
-        return [x - m * y for x, y in zip(centre(rewards(group)), centre(p), strict=True)]
+    def of_group(group: Rows) -> Values:
+        p = [0.0] * len(group)
+        inputs = [float(row.input_length) for row in group]
+        turns = [float(row.turns) for row in group]
+        weights = shape_length_output, shape_length_input, shape_length_turns
+        for weight, column in zip(weights, (lengths(group), inputs, turns), strict=True):
+            most = max(1.0, *column)
+            p = [x + weight * y / most for x, y in zip(p, column, strict=True)]
+        r = rewards(group)
+        m = mean(r)
+        return centre([x - m * y for x, y in zip(r, p, strict=True)])
 
     residual = in_groups(rows, Divisor("none"), of_group, constant=False)
     if by.scale == "none":
@@ -695,15 +691,13 @@ def length_penalty(
 # ------------------------------------------------------------------------------ other groups of the batch
 
 
-def stein(rows: Rows, epsilon: float, *, leave_own_out: bool) -> list[float]:
+def stein(rows: Rows, epsilon: float, *, leave_own_out: bool) -> Values:
     """Return r - b, b = (1 - l) mean of the others + l M', l = v/(v + s + epsilon)."""
 
-    def of_batch(batch: Rows) -> list[float]:
-        # A is the same after a shift of all rewards, and the group means then keep their digits.
-        origin = batch[0].reward
-        parts = [[batch[p].reward - origin for p in places] for places in groups(batch)]
+    def of_batch(batch: Rows) -> Values:
+        parts = [[batch[p].reward for p in places] for places in groups(batch)]
 
-        def of_group(r: list[float], pool: list[list[float]]) -> list[float]:
+        def of_group(r: Values, pool: list[Values]) -> Values:
             if len(r) == 1:
                 return [0.0]
             if not pool:
@@ -725,13 +719,13 @@ def stein(rows: Rows, epsilon: float, *, leave_own_out: bool) -> list[float]:
 
 
 @oracle("james-stein")
-def james_stein(rows: Rows, by: Divisor) -> list[float]:
+def james_stein(rows: Rows, by: Divisor) -> Values:
     """Return r - b, b = (1 - l) mean of the others + l M', M' and l from the other groups of the batch."""
     return stein(rows, by.epsilon, leave_own_out=True)
 
 
 @oracle("james-stein++")
-def james_stein_plus_plus(rows: Rows, by: Divisor) -> list[float]:
+def james_stein_plus_plus(rows: Rows, by: Divisor) -> Values:
     """Return r - b, b = (1 - l) mean of the others + l M', M' and l from all groups of the batch."""
     return stein(rows, by.epsilon, leave_own_out=False)
 
@@ -750,24 +744,23 @@ def inverse_beta_pdf(p: float, alpha: float, beta: float) -> float:
 
 
 @in_each(batches, "bnpo")
-def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> list[float]:
+def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> Values:
     """Return (x - p) min(1/BetaPDF(p; alpha, beta), 1e6), x = (r - min)/(max - min), p = mean x."""
     # By name from a dict, since min and max as parameters would hide the builtins.
     low, high = bounds.get("min", 0.0), bounds.get("max", 1.0)
     x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
     # From the means of the rewards: those of x, rounded row by row, may differ between groups of one rate.
-    means = [mean([batch[i].reward for i in places]) for places in groups(batch)]
-    ps = [
-        (middle - low) / (high - low) if len(places) > 1 else 0.0
-        for places, middle in zip(groups(batch), means, strict=True)
-    ]
+    ps: Values = []
+    for places in groups(batch):
+        middle = mean([batch[i].reward for i in places])
+        ps.append((middle - low) / (high - low) if len(places) > 1 else 0.0)
     pm, pv = mean(ps), variance(ps, 1)
     if pv == 0:
         return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
     c = pm * (1 - pm) / pv - 1
     alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
 
-    def of_group(group: Rows) -> list[float]:
+    def of_group(group: Rows) -> Values:
         weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
         return [weight * d for d in centre(rewards(group))]
 
@@ -778,51 +771,43 @@ def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> list[float]:
 
 
 @oracle("remax")
-def remax(rows: Rows, _by: Divisor) -> list[float]:
+def remax(rows: Rows, _by: Divisor) -> Values:
     """Return r - baseline."""
     return [row.reward - row.baseline for row in rows]
 
 
 @oracle("reference")
-def reference(rows: Rows, _by: Divisor) -> list[float]:
+def reference(rows: Rows, _by: Divisor) -> Values:
     """Return r - mean(references of the row), NaN where there are none."""
     return [minus_mean(row.reward, row.references) for row in rows]
 
 
 @oracle("a-star-po")
-def a_star_po(rows: Rows, _by: Divisor, *, beta: float = 0.5) -> list[float]:
-    """Return r - beta ln mean exp(references/beta), the plain mean where beta = 0; NaN without references."""
+def a_star_po(rows: Rows, _by: Divisor, *, beta: float = 0.5) -> Values:
+    """Return r - beta ln mean exp(references/beta), the plain mean where beta = 0."""
 
-    def of_row(row: Row) -> float:
-        if beta == 0 or not row.references:
-            return minus_mean(row.reward, row.references)
-        # Relative to r, so that a large offset is never rounded.
-        return -log_mean_exp([x - row.reward for x in row.references], beta)
-
-    return [of_row(row) for row in rows]
+    out = []
+    for row in rows:
+        value = log_mean_exp(row.references, beta) if beta else mean(row.references)
+        out.append(row.reward - value)
+    return out
 
 
 @in_each(batches, "ema")
-def ema(batch: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> list[float]:
+def ema(batch: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -> Values:
     """Return r - b, then b <- decay b + (1 - decay) r; groups by first appearance, then rows in order."""
     out = [math.nan] * len(batch)
-    last: dict[str, int] = {}
-    for place in (place for places in groups(batch) for place in places):
-        row = batch[place]
-        before = last.get(row.role)
-        if before is None:
-            out[place] = row.reward - start
-        else:
-            # The updated b lies decay * A below the last r: this keeps a large offset out of b.
-            out[place] = row.reward - batch[before].reward + decay * out[before]
-        last[row.role] = place
+    b: defaultdict[str, float] = defaultdict(lambda: start)
+    for places in groups(batch):
+        for place in places:
+            row = batch[place]
+            out[place] = row.reward - b[row.role]
+            b[row.role] = decay * b[row.role] + (1 - decay) * row.reward
     return out
 
 
 @in_each(groups, "kalman", epsilon=1e-8)
-def kalman(
-    group: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0
-) -> list[float]:
+def kalman(group: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0) -> Values:
     """Return (r - x)/(sqrt(P) + epsilon), x and P the posterior of a random walk seen through noise."""
     level, spread, out = 0.0, variance, []
     for r in rewards(group):
@@ -834,20 +819,18 @@ def kalman(
 
 
 @oracle("spo", "batch", epsilon=1e-8)
-def spo(rows: Rows, by: Divisor, *, rho: float = 0.96, prior: float = 0.5) -> list[float]:
+def spo(rows: Rows, by: Divisor, *, rho: float = 0.96, prior: float = 0.5) -> Values:
     """Return (x - mean x)/(S(x) + epsilon), x = r - a/(a + b); then a <- rho a + r, b <- rho b + 1 - r."""
     a: defaultdict[str, float] = defaultdict(lambda: prior)
     b: defaultdict[str, float] = defaultdict(lambda: prior)
 
-    def of_batch(batch: Rows) -> list[float]:
-        v = [divide(a[row.group], a[row.group] + b[row.group]) for row in batch]
-        # The two parts are centred apart, so that v keeps its digits beside a large r.
-        x = [r - w for r, w in zip(centre(rewards(batch)), centre(v), strict=True)]
+    def of_batch(batch: Rows) -> Values:
+        x = [row.reward - divide(a[row.group], a[row.group] + b[row.group]) for row in batch]
         for row in batch:
             a[row.group] = rho * a[row.group] + row.reward
             b[row.group] = rho * b[row.group] + 1 - row.reward
         divisor = by.of(x)
-        return [divide(value, divisor) for value in x]
+        return [divide(value, divisor) for value in centre(x)]
 
     return in_parts(rows, batches(rows), of_batch)
 
@@ -856,7 +839,7 @@ def spo(rows: Rows, by: Divisor, *, rho: float = 0.96, prior: float = 0.5) -> li
 
 
 @oracle("step-wise", "group")
-def step_wise(rows: Rows, by: Divisor) -> list[float]:
+def step_wise(rows: Rows, by: Divisor) -> Values:
     """Return (r - m)/(s + epsilon) over the last rows of the rollouts, copied to their other rows."""
     runs = rollouts(rows)
     out = [math.nan] * len(rows)
@@ -866,11 +849,11 @@ def step_wise(rows: Rows, by: Divisor) -> list[float]:
     return out
 
 
-def returns_to_go(rows: Rows, gamma: float) -> list[float]:
+def returns_to_go(rows: Rows, gamma: float) -> Values:
     """Return G = step_reward + gamma G of the next row of the rollout."""
 
-    def of_rollout(run: Rows) -> list[float]:
-        out: list[float] = []
+    def of_rollout(run: Rows) -> Values:
+        out: Values = []
         for row in reversed(run):
             out.append(row.step_reward + gamma * (out[-1] if out else 0.0))
         return out[::-1]
@@ -879,10 +862,10 @@ def returns_to_go(rows: Rows, gamma: float) -> list[float]:
 
 
 @oracle("gigpo")
-def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, count: str = "rollouts") -> list[float]:
+def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, count: str = "rollouts") -> Values:
     """Return (r - mean r of the rollouts) + omega (G - mean G of the rows in the same state)."""
 
-    def episode(group: Rows) -> list[float]:
+    def episode(group: Rows) -> Values:
         runs = rollouts(group)
         if len(runs) == 1:
             return [0.0] * len(group)
@@ -890,7 +873,7 @@ def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, c
         divisor = by.of(counted)
         return [divide(minus_mean(r, counted), divisor) for r in rewards(group)]
 
-    def step(same_state: Rows) -> list[float]:
+    def step(same_state: Rows) -> Values:
         returns = rewards(same_state)
         divisor = by.of(returns)
         return [0.0] if len(returns) == 1 else [divide(x, divisor) for x in centre(returns)]
@@ -902,20 +885,24 @@ def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, c
 
 
 @oracle("mt-grpo")
-def mt_grpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 1.0) -> list[float]:
+def mt_grpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 1.0) -> Values:
     """Return (r - mean r of the rollouts' last turns) + omega (G - mean G of the rows of this turn)."""
     to_go = returns_to_go(rows, gamma)
 
-    def of_turn(at: int) -> float:
-        same = [g for g, row in zip(to_go, rows, strict=True)
-                if (row.batch, row.group, row.state) == (rows[at].batch, rows[at].group, rows[at].state)]  # fmt: skip
-        return 0.0 if len(same) == 1 else divide(minus_mean(to_go[at], same), by.of(same))
+    def of_turn(turn: Rows) -> Values:
+        if len(turn) == 1:
+            return [0.0]
+        below = by.of(rewards(turn))
+        return [divide(x, below) for x in centre(rewards(turn))]
 
-    def outcome(group: Rows) -> list[float]:
+    def outcome(group: Rows) -> Values:
         last = {row.rollout: row.reward for row in group}
-        if len(last) == 1:
+        every = [*last.values()]
+        if len(every) == 1:
             return [0.0] * len(group)
-        return [divide(minus_mean(last[row.rollout], [*last.values()]), by.of([*last.values()])) for row in group]
+        return [divide(minus_mean(last[row.rollout], every), by.of(every)) for row in group]
 
-    outcomes = in_parts(rows, groups(rows), outcome)
-    return [value + omega * of_turn(at) for at, value in enumerate(outcomes)]
+    turns = [replace(row, reward=g) for row, g in zip(rows, to_go, strict=True)]
+    same = split(rows, lambda row: (row.batch, row.group, row.state))
+    parts = zip(in_parts(rows, groups(rows), outcome), in_parts(turns, same, of_turn), strict=True)
+    return [value + omega * turn for value, turn in parts]

@@ -133,11 +133,9 @@ def training(*, steps: int = 2, groups: int = 3) -> Run:
                 failed = k == 3
                 one = trace(f"{group}t{k}", None if failed else some[k], ok=not failed, step=step)
                 episodes.append(episode(group, [one], step=step))
-        updates += [
-            shipped(f"{group}t{k}", some[k] - fmean(some[:3]), step)
-            for group, some in rewards.items()
-            for k in range(3)
-        ]
+        for group, some in rewards.items():
+            middle = fmean(some[:3])
+            updates += [shipped(f"{group}t{k}", some[k] - middle, step) for k in range(3)]
     tokens = [{"index": 0, "trainer_logprobs": [None, -0.5], "entropies": [None, 0.25]}]
     trainer = [{"version": 1, "trace_id": one["trace_id"], "info": {}, "branches": tokens} for one in updates]
     return Run(episodes, updates, trainer)
@@ -145,10 +143,13 @@ def training(*, steps: int = 2, groups: int = 3) -> Run:
 
 def evaluation(*, step: int, groups: int = 2) -> list[dict[str, Any]]:
     """Groups of four of an evaluation."""
-    return [
-        episode(f"eval{step}g{g}", [trace(f"eval{step}g{g}t{k}", float(k % 2), kind="eval", step=step)], kind="eval", step=step)
-        for k in range(4) for g in range(groups)
-    ]  # fmt: skip
+    episodes = []
+    for k in range(4):
+        for g in range(groups):
+            group = f"eval{step}g{g}"
+            one = trace(f"{group}t{k}", float(k % 2), kind="eval", step=step)
+            episodes.append(episode(group, [one], kind="eval", step=step))
+    return episodes
 
 
 def branches(
