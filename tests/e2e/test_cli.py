@@ -8,13 +8,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args, get_origin
 
 import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError
-from grpo_cli.options.table import OPTIONS, Option
 from tests.support.command import adv, files, process, ran
 from tests.support.drawn import some
 from tests.support.jobs import write
@@ -99,28 +97,6 @@ def test_a_broken_pipe_is_silent() -> None:
     command = f"{sys.executable} -m grpo_cli compute wide.jsonl -q -o - | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
     assert (done.stderr, done.stdout.count("\n")) == ("", 1)
-
-
-BAD: dict[str, str] = {
-    "method": "rlo", "param": "beta", "set": "divisor.epsilom=1", "reward": "rewarf", "group": "promptid", "expr": "reward +",
-    "group_within": "fil", "batch_by": "ste", "rollout": "run", "reward_clip": "1", "clip": "a:b", "overlong": "1:2:3:4",
-    "config": "none.toml", "fail_on": "zero_varianc > 1", "output": "rewards.docx", "length_column": "lenght", "summary": "no/such/dir/s.json",
-}  # fmt: skip
-
-
-def wrong(option: Option) -> str:
-    hint = next((arg for arg in get_args(option.type) if get_origin(option.type) is not list), option.type)
-    return BAD.get(option.name, "-" if hint in {int, float} else "nonsense")
-
-
-@pytest.mark.parametrize(
-    "option", [o for o in OPTIONS.values() if o.type is not bool and o.name != "column"], ids=lambda option: option.name
-)
-def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option) -> None:
-    before = files()
-    beside = {"kl_column": "--kl-coef 1", "logprob_column": "-m unlikeliness", "seed": "--duplicate"}
-    done = adv(f"compute rewards.jsonl {beside.get(option.name, '')}", option.flag, wrong(option))
-    assert (done.status in {1, 2}, done.err.count("\n"), files()) == (True, 1, before), done
 
 
 def test_debug_shows_the_traceback() -> None:
