@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError
 from grpo_cli.files import stores
-from tests.support.command import Done, adv
+from tests.support.command import Done, adv, files
 from tests.support.drawn import paired
 from tests.support.hostile_server import DRIPS, Answer, Request, hostile, part
 
 Rule = Callable[[Request], Answer]
-LINES = "".join(f'{{"prompt_id": "p{at // 4}", "reward": {float(at % 3 == 0)}}}\n' for at in range(24)).encode()
+LINES = b"""{"prompt_id": "a", "reward": 1.0}
+{"prompt_id": "a", "reward": 0.0}
+"""
 TREE = "/api/datasets/owner/runs/tree/main/data?recursive=true"
 FILE = "/datasets/owner/runs/resolve/main/data/a.jsonl"
-LISTED = Answer(body=json.dumps([{"type": "file", "path": "data/a.jsonl", "size": len(LINES)}]).encode())
+LISTED = Answer(body=b'[{"type": "file", "path": "data/a.jsonl", "size": 68}]')
 OK = Done(0, "", "")
 
 
@@ -65,12 +65,6 @@ def refused(done: Done, said: str = "") -> None:
     assert [*Path().glob("out*")] == []
 
 
-def test_an_honest_hub_is_read() -> None:
-    with hostile(hub) as server:
-        assert computed(server.address) == OK
-        assert {one.headers["authorization"] for one in server.seen} == {"Bearer hf-secret"}
-
-
 @pytest.mark.parametrize("by", ["link", "redirect"])
 @pytest.mark.parametrize("scheme", ["http", "file"])
 def test_a_listing_that_leads_elsewhere_is_not_followed(by: str, scheme: str, place: Path) -> None:
@@ -89,7 +83,10 @@ def test_a_file_that_lies_elsewhere_is_read_without_the_token() -> None:
     with hostile(lambda request: part(request, LINES)) as other:
         with hostile(but(FILE, Answer(302, {"Location": f"{other.address}/cdn"}))) as server:
             assert computed(server.address) == OK
-        assert other.seen and not any("authorization" in one.headers for one in other.seen)
+        assert {one.headers["authorization"] for one in server.seen} == {"Bearer hf-secret"}
+        assert other.seen
+        for one in other.seen:
+            assert "authorization" not in one.headers
 
 
 @pytest.mark.parametrize(
@@ -101,7 +98,8 @@ def test_a_file_that_lies_elsewhere_is_read_without_the_token() -> None:
     ids=["link", "moved"],
 )
 def test_a_link_on_the_same_hub_is_followed(first: Answer) -> None:
-    with hostile(lambda request: LISTED if request.path == "/more" else but(TREE, first)(request)) as server:
+    rule = but(TREE, first)
+    with hostile(lambda request: LISTED if request.path == "/more" else rule(request)) as server:
         assert computed(server.address) == OK
 
 
@@ -135,21 +133,22 @@ def test_a_listing_that_is_none_is_one_line(body: bytes) -> None:
 
 @pytest.mark.parametrize("path", ["data/../../../../evil.jsonl", "data//evil.jsonl", "data/./b/../../evil.jsonl"])
 def test_a_listed_file_is_not_written_outside_of_the_output_folder(path: str, place: Path) -> None:
-    listed = [{"type": "file", "path": one, "size": len(LINES)} for one in ("data/a.jsonl", path)]
+    evil = f', {{"type": "file", "path": "{path}", "size": 68}}]'
+    listed = Answer(body=LISTED.body.replace(b"]", evil.encode()))
 
     def rule(request: Request) -> Answer:
-        if request.path == TREE:
-            return Answer(body=json.dumps(listed).encode())
-        return part(request, LINES) if request.path.endswith(".jsonl") else Answer(404)
+        return listed if request.path == TREE else part(request, LINES)
 
     inner = place / "a" / "b" / "c"
     inner.mkdir(parents=True)
     with hostile(rule) as server:
         line = "compute hf://datasets/owner/runs/data -o out/ --group-within file"
         done = adv(line, cwd=inner, HF_ENDPOINT=server.address)
-    written = [one for one in place.rglob("*") if one.is_file()]
     assert done.status == 0, done
-    assert written and all(one.is_relative_to(inner / "out") for one in written)
+    written = [*files(place)]
+    assert written
+    for name in written:
+        assert name.startswith("a/b/c/out/")
 
 
 def test_a_hub_that_refuses_leaves_no_connection_open() -> None:
@@ -174,7 +173,7 @@ def elsewhere(location: str) -> Rule:
     return lambda request: part(request, LINES) if request.method == "HEAD" else Answer(302, {"Location": location})
 
 
-RANGE = {"ETag": '"one"', "Content-Range": f"bytes 5-{len(LINES) - 1}/{len(LINES)}"}
+RANGE = {"ETag": '"one"', "Content-Range": "bytes 5-67/68"}
 WRONG: dict[str, Rule] = {
     "range": changed(headers=RANGE, body=LINES[5:]),
     "short": changed(body=LINES[:-20]),
@@ -209,11 +208,11 @@ def test_wrong_bytes_are_never_computed(how: str, name: str, monkeypatch: pytest
 def test_an_object_that_changes_between_two_ranges_of_a_reading_stops_the_run(
     name: str, suffix: str, answers: str, place: Path
 ) -> None:
-    texts = [np.random.default_rng(at).bytes(500_000).hex() for at in range(24)]
+    texts = [f"{at}" * 500_000 for at in range(10, 34)]
     versions = []
     for rewards in ([0.0, 1.0] * 12, [1.0, 0.0] * 12):
         path = place / f"version.{suffix}"
-        frame = pl.DataFrame({"prompt_id": [at // 4 for at in range(24)], "text": texts, "reward": rewards})
+        frame = pl.DataFrame({"prompt_id": [*range(6)] * 4, "text": texts, "reward": rewards})
         if suffix == "jsonl":
             frame.write_ndjson(path)
         else:
