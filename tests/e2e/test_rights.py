@@ -10,61 +10,72 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from tests.support import harbor
 from tests.support.command import files
 from tests.support.drawn import some
-from tests.support.jobs import rows_of, write
+from tests.support.jobs import rows_of
 from tests.support.unprivileged import unprivileged
 from tests.unit.files.test_datasets_on_disk import shards
 
-ROWS = [{"prompt_id": at // 4, "reward": at % 3, "prompt": "p", "completion": "c"} for at in range(40)]
+ROWS = """{"prompt_id": "FILE", "reward": 1, "prompt": "p", "completion": "c"}
+{"prompt_id": "FILE", "reward": 0, "prompt": "p", "completion": "d"}
+"""
 
 # A command, the file or folder whose mode is 0, and the words of the error.
-UNREADABLE = [
-    ("compute in.jsonl", "in.jsonl", "in.jsonl: permission denied"),
-    ("compute in.parquet", "in.parquet", "in.parquet: permission denied"),
-    ("compute folder -o out/", "folder/a.jsonl", "folder/a.jsonl: permission denied"),
-    ("compute folder -o out/", "folder", "folder: permission denied"),
-    ("compute folder -o out/", "folder/deep", "folder/deep: permission denied"),
-    ("compute fol*er -o out/", "folder", "folder: permission denied"),
-    ("compute folder/*/b.jsonl -o out/", "folder/deep", "folder/*/b.jsonl: no file matches this pattern"),
-    ("compute folder/a.jsonl -o out.jsonl", "folder", "folder/a.jsonl: permission denied"),
-    ("compute in.jsonl --config c.toml", "c.toml", "c.toml: permission denied"),
-    ("compute in.jsonl --presets c.toml", "c.toml", "c.toml: permission denied"),
-    ("add in.jsonl --from copy.jsonl -o out.jsonl", "copy.jsonl", "copy.jsonl: permission denied"),
-    ("inspect in.jsonl --rescored copy.jsonl", "copy.jsonl", "copy.jsonl: permission denied"),
-    ("verify in.jsonl --against copy.jsonl", "copy.jsonl", "copy.jsonl: permission denied"),
-    ("compute job -o out.jsonl", "job/b/result.json", "job/b/result.json: permission denied"),
-    ("compute job -o out.jsonl", "job/b/agent/trajectory.json", "job/b/agent/trajectory.json: permission denied"),
-    ("compute job -o out.jsonl", "job/b/agent", "job/b/agent/trajectory.json: permission denied"),
-    ("compute job -o out.jsonl", "job/b", "job/b/"),
-    ("compute saved -o out/", "saved/state.json", "saved/state.json: permission denied"),
-    ("compute x.db -o out.jsonl", "x.db-wal", "x.db-wal: permission denied"),
-]
+UNREADABLE = """
+compute in.jsonl | in.jsonl | in.jsonl: permission denied
+compute in.parquet | in.parquet | in.parquet: permission denied
+compute folder -o out/ | folder/a.jsonl | folder/a.jsonl: permission denied
+compute folder -o out/ | folder | folder: permission denied
+compute folder -o out/ | folder/deep | folder/deep: permission denied
+compute fol*er -o out/ | folder | folder: permission denied
+compute folder/*/b.jsonl -o out/ | folder/deep | folder/*/b.jsonl: no file matches this pattern
+compute folder/a.jsonl -o out.jsonl | folder | folder/a.jsonl: permission denied
+compute in.jsonl --config c.toml | c.toml | c.toml: permission denied
+compute in.jsonl --presets c.toml | c.toml | c.toml: permission denied
+add in.jsonl --from copy.jsonl -o out.jsonl | copy.jsonl | copy.jsonl: permission denied
+inspect in.jsonl --rescored copy.jsonl | copy.jsonl | copy.jsonl: permission denied
+verify in.jsonl --against copy.jsonl | copy.jsonl | copy.jsonl: permission denied
+compute job -o out.jsonl | job/b/result.json | job/b/result.json: permission denied
+compute job -o out.jsonl | job/b/agent/trajectory.json | job/b/agent/trajectory.json: permission denied
+compute job -o out.jsonl | job/b/agent | job/b/agent/trajectory.json: permission denied
+compute job -o out.jsonl | job/b | job/b/
+compute saved -o out/ | saved/state.json | saved/state.json: permission denied
+compute x.db -o out.jsonl | x.db-wal | x.db-wal: permission denied
+"""
 # A command that writes into the folder `ro`, which is read-only, and the words of the error.
-UNWRITABLE = [
-    ("compute in.jsonl -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied; choose another -o"),
-    ("compute in.jsonl -o ro/old.jsonl --force", "ro/old.jsonl: cannot be written: permission denied"),
-    ("compute folder -o ro/new/", "ro/new: cannot be created: permission denied; choose another -o"),
-    ("compute ro/old.jsonl", "old.advantages.jsonl: cannot be written: permission denied"),
-    ("compute ro/old.jsonl --in-place", "ro/old.jsonl: cannot be written: permission denied"),
-    ("compute ro/old.parquet --in-place", "ro/old.parquet: cannot be written: permission denied"),
-    ("select in.jsonl --limit 1 -o - --summary ro/s.json", "ro/s.json: cannot be written: permission denied; all other outputs were written"),
-    ("select in.jsonl --limit 1 -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),
-    ("export in.jsonl --to sft -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),
-    ("compare in.jsonl -m grpo -m rloo --write -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),
-    ("add in.jsonl --from copy.jsonl --column reward=more -o ro/out.jsonl", "ro/out.jsonl: cannot be written: permission denied"),
-    ("report in.jsonl -o ro/r.html", "ro/r.html: cannot be written: permission denied"),
-    ("skill --install ro", "ro/grpo-adv: permission denied"),
-]  # fmt: skip
+UNWRITABLE = """
+compute in.jsonl -o ro/out.jsonl | ro/out.jsonl: cannot be written: permission denied; choose another -o
+compute in.jsonl -o ro/old.jsonl --force | ro/old.jsonl: cannot be written: permission denied
+compute folder -o ro/new/ | ro/new: cannot be created: permission denied; choose another -o
+compute ro/old.jsonl | old.advantages.jsonl: cannot be written: permission denied
+compute ro/old.jsonl --in-place | ro/old.jsonl: cannot be written: permission denied
+compute ro/old.parquet --in-place | ro/old.parquet: cannot be written: permission denied
+select in.jsonl --limit 1 -o - --summary ro/s.json | ro/s.json: cannot be written: permission denied; all other outputs were written
+select in.jsonl --limit 1 -o ro/out.jsonl | ro/out.jsonl: cannot be written: permission denied
+export in.jsonl --to sft -o ro/out.jsonl | ro/out.jsonl: cannot be written: permission denied
+compare in.jsonl -m grpo -m rloo --write -o ro/out.jsonl | ro/out.jsonl: cannot be written: permission denied
+add in.jsonl --from copy.jsonl --column reward=more -o ro/out.jsonl | ro/out.jsonl: cannot be written: permission denied
+report in.jsonl -o ro/r.html | ro/r.html: cannot be written: permission denied
+skill --install ro | ro/grpo-adv: permission denied
+"""
+
+
+def cases(table: str) -> list[list[str]]:
+    return [line.split(" | ") for line in table.strip().splitlines()]
 
 
 @pytest.fixture(autouse=True)
 def _files(place: Path) -> Iterator[None]:
-    for name in ("in.jsonl", "copy.jsonl", "in.parquet", "folder/a.jsonl", "folder/deep/b.jsonl", "ro/old.jsonl", "ro/old.parquet"):  # fmt: skip
-        write(name, [{**row, "prompt_id": f"{name} {row['prompt_id']}"} for row in ROWS])
+    for folder in ("folder/deep", "ro"):
+        Path(folder).mkdir(parents=True)
+    for name in ("in.jsonl", "copy.jsonl", "folder/a.jsonl", "folder/deep/b.jsonl", "ro/old.jsonl"):
+        Path(name).write_text(ROWS.replace("FILE", name))
+    for name in ("in", "ro/old"):
+        pl.read_ndjson(f"{name}.jsonl").write_parquet(f"{name}.parquet")
     Path("c.toml").touch()
     job = harbor.job(Path("job"), 2)
     for at, name in enumerate("ab"):
@@ -73,7 +84,7 @@ def _files(place: Path) -> Iterator[None]:
     with closing(sqlite3.connect("x.db")) as writer:
         writer.execute("PRAGMA journal_mode=WAL")
         writer.execute("CREATE TABLE t (prompt_id, reward)")
-        writer.executemany("INSERT INTO t VALUES (?, ?)", [(at // 2, at % 2) for at in range(8)])
+        writer.execute("INSERT INTO t VALUES (0, 0), (0, 1)")
         writer.commit()
         modes = {path: path.stat().st_mode for path in place.rglob("*")}
         yield
@@ -92,7 +103,7 @@ def refused(line: str, said: str) -> None:
     assert (done.err.count("\n"), done.err.startswith("error: "), said in done.err) == (1, True, True), done
 
 
-@pytest.mark.parametrize(("line", "name", "said"), some(UNREADABLE, every=2))
+@pytest.mark.parametrize(("line", "name", "said"), some(cases(UNREADABLE), every=2))
 def test_what_cannot_be_read_is_named(line: str, name: str, said: str) -> None:
     before, mode = contents(), Path(name).stat().st_mode
     Path(name).chmod(0)
@@ -101,7 +112,7 @@ def test_what_cannot_be_read_is_named(line: str, name: str, said: str) -> None:
     assert contents() == before
 
 
-@pytest.mark.parametrize(("line", "said"), some(UNWRITABLE, every=2))
+@pytest.mark.parametrize(("line", "said"), some(cases(UNWRITABLE), every=2))
 def test_what_cannot_be_written_is_named(line: str, said: str) -> None:
     before = contents()
     Path("ro").chmod(0o555)
@@ -113,7 +124,7 @@ def test_a_read_only_file_in_a_folder_of_ones_own_is_replaced() -> None:
     copy = Path("copy.jsonl")
     copy.chmod(0o444)
     assert unprivileged("compute in.jsonl -o copy.jsonl --force").status == 0
-    assert (len(rows_of(copy)), copy.stat().st_mode & 0o777) == (len(ROWS), 0o444)
+    assert (len(rows_of(copy)), copy.stat().st_mode & 0o777) == (2, 0o444)
 
 
 def test_what_only_root_reads_on_a_disk_is_no_input() -> None:
@@ -132,7 +143,8 @@ def test_an_owner_that_cannot_be_kept_is_said(place: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of other users")
 def test_a_file_of_another_user_in_a_folder_for_all_is_not_replaced() -> None:
-    write("all/out.jsonl", ROWS)
+    Path("all").mkdir()
+    Path("all/out.jsonl").write_text(ROWS)
     for name in ("all/out.jsonl", "all"):
         os.chown(name, 65534, 65534)
     Path("all").chmod(0o1777)
