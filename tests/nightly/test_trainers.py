@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.support.command import adv
+from tests.support.command import facts_of, ran
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trainers warn of each other's old names
 PROMPTS = ["one two", "three four", "one two", "five", "three four", "six one"]  # some stand twice in a step
 STEPS, SIZE = 3, 4
+SPECIAL = {"pad_token": "<pad>", "eos_token": "<eos>", "unk_token": "<unk>"}
 WORDS = ["<pad>", "<eos>", "<unk>", "one", "two", "three", "four", "five", "six"]
 
 
@@ -27,9 +27,7 @@ def trainer(kind: str, folder: Path, **options: Any) -> Any:
 
     words = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token="<unk>"))  # noqa: S106 - a word
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, **{f"{name}_token": f"<{name}>" for name in ("pad", "eos", "unk")}, padding_side="left"
-    )
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, padding_side="left", **SPECIAL)
     config = transformers.Qwen2Config(
         vocab_size=len(WORDS), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
         num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=1, pad_token_id=0,
@@ -52,11 +50,12 @@ def trainer(kind: str, folder: Path, **options: Any) -> Any:
     def kept(_: Any, __: Any, state: Any, ___: Any, **____: Any) -> None:
         """Write down, as GRPOTrainer does, what RLOOTrainer only prints of a step."""
         logs = made._logs
-        columns = {name: list(logs[name]) for name in ("prompt", "completion")}
-        columns |= {name: list(values) for name, values in logs["rewards"].items()}
-        columns["advantage"] = list(logs["advantages"])
+        columns = {"prompt": logs["prompt"], "completion": logs["completion"], **logs["rewards"]}
+        columns["advantage"] = logs["advantages"]
         (folder / "completions").mkdir(parents=True, exist_ok=True)
-        frame = pl.DataFrame(columns).select(pl.lit(state.global_step).alias("step"), pl.all())
+        frame = pl.DataFrame({name: list(values) for name, values in columns.items()}).select(
+            pl.lit(state.global_step).alias("step"), pl.all()
+        )
         frame.write_parquet(folder / "completions" / f"completions_{state.global_step:05d}.parquet")
 
     if kind == "RLOO":
@@ -65,25 +64,26 @@ def trainer(kind: str, folder: Path, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "words", "named"),
+    ("kind", "options", "more", "named"),
     [
-        ("GRPO", {}, ["--preset", "trl-grpo"], "trl-grpo"),
-        ("GRPO", {"scale_rewards": "none"}, ["--preset", "trl-grpo", "--scale", "none"], "trl-grpo --scale none"),
-        ("GRPO", {"scale_rewards": "batch"}, ["--preset=trl-grpo", "--scale=batch", "--batch-by=step"], "trl-grpo --scale batch"),
-        ("RLOO", {"beta": 0.0}, ["--preset", "trl-rloo"], "trl-rloo"),
+        ("GRPO", {}, "", "trl-grpo"),
+        ("GRPO", {"scale_rewards": "none"}, "", "trl-grpo --scale none"),
+        ("GRPO", {"scale_rewards": "batch"}, "--batch-by step", "trl-grpo --scale batch"),
+        ("RLOO", {"beta": 0.0}, "", "trl-rloo"),
     ],
     ids=str,
 )  # fmt: skip
 def test_the_advantages_of_a_trainer_are_computed_and_its_formula_is_named(
-    kind: str, options: dict[str, Any], words: list[str], named: str, tmp_path: Path
+    kind: str, options: dict[str, Any], more: str, named: str, tmp_path: Path
 ) -> None:
     trainer(kind, tmp_path / "run", **options).train()
     logged = sorted((tmp_path / "run" / "completions").iterdir())
     assert len(logged) == STEPS
-    computed = adv(f"compute --column ours -o {tmp_path}/out/ -q", *map(str, logged), *words)
-    assert computed.status == 0, computed.err
+    files = " ".join(map(str, logged))
+    ran(f"compute {files} --column ours --preset {named} {more} -o {tmp_path}/out/ -q")
     for path in logged:
         frame = pl.read_parquet(tmp_path / "out" / path.name)
-        assert np.abs(frame["advantage"].to_numpy() - frame["ours"].to_numpy()).max() < 2e-6
-    audited = json.loads(adv("audit --json", *map(str, logged)).out)
-    assert (audited["match"]["name"], audited["match"]["mismatched_rows"]) == (named, 0)
+        difference = frame["advantage"].to_numpy() - frame["ours"].to_numpy()
+        assert np.abs(difference).max() < 2e-6
+    match = facts_of(f"audit {files}")["match"]
+    assert (match["name"], match["mismatched_rows"]) == (named, 0)
