@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -26,36 +26,47 @@ def render(facts: Audited, console: Console) -> None:
         sheet.blank()
     verdict = match.verdict
     fits = verdict in {"match", "noise"}
+    formula = "formula" if fits else "nearest"
     says_formula = verdict not in {"few", "nothing"} and facts.headline is None
-    constants = [f"  {_constants(facts)}"] if says_formula else []
-    constants += [f"  {match.epsilon.says}"] if says_formula and match.epsilon and match.epsilon.says else []
-    sheet.row(LABELS.get(verdict, "no match"), [_verdict(facts), *constants])
+    verdict_lines = [_verdict(facts)]
     if says_formula:
-        sheet.row("formula" if fits else "nearest", plan_text.decided(match.plan, match.without_effect))
+        verdict_lines.append(f"  {_constants(facts)}")
+        if match.epsilon and match.epsilon.says:
+            verdict_lines.append(f"  {match.epsilon.says}")
+    sheet.row(LABELS.get(verdict, "no match"), verdict_lines)
+    if says_formula:
+        sheet.row(formula, plan_text.decided(match.plan, match.without_effect))
     if facts.ties and verdict != "nothing" and facts.headline is None:
-        listed = [tie.names for tie in (facts.ties if fits else facts.ties[:TIES])]
-        more = len(facts.ties) - len(listed)
-        names = [
-            first + (f" (and {count(len(others), 'preset')} like it)" if others else "") for first, *others in listed
-        ]
-        names += [f"{more} more (--json names them)"] if more else []
-        sheet.row("also fits", [f"{', '.join(names)}: these rows cannot tell them apart", *_told_apart(facts)])
+        names = _tied(facts, len(facts.ties) if fits else TIES)
+        sheet.row("also fits", [f"{names}: these rows cannot tell them apart", *_told_apart(facts)])
     sheet.blank()
     sheet.row("input", file_list(facts.inputs))
     sheet.row("rows", f"{facts.rows:,} in {count(facts.groups, 'group')}; column {clean(facts.column)}")
     sheet.row("read as", [clean(note.removeprefix("read as ")) for note in facts.notes])
-    for cause in facts.causes if says_formula else ():
-        sheet.row("cause", f"{count(cause.groups, 'group')}: {cause.says}")
     claim = facts.claim
-    # If the claim leads, the same rows would be listed twice.
-    if says_formula and (claim is None or claim.disagreements != match.disagreements):
-        _differing("differs", "formula" if fits else "nearest", match, sheet)
+    if says_formula:
+        for cause in facts.causes:
+            sheet.row("cause", f"{count(cause.groups, 'group')}: {cause.says}")
+        # If the claim leads, the same rows would be listed twice.
+        if claim is None or claim.disagreements != match.disagreements:
+            _differing("differs", formula, match, sheet)
     if claim is not None:
         _differing("claim differs", "claimed", claim, sheet)
     if facts.not_tried:
-        flags = ", ".join(f"{ROLES[role].flag} ({len(names)})" for role, names in facts.not_tried.items())
-        sheet.row("not tried", f"presets that need {flags}")
+        flags = [f"{ROLES[role].flag} ({len(names)})" for role, names in facts.not_tried.items()]
+        sheet.row("not tried", f"presets that need {', '.join(flags)}")
     sheet.warnings(facts.warnings)
+
+
+def _tied(facts: Audited, most: int) -> str:
+    """The presets that fit as well, those that compute the same together."""
+    names = []
+    for tie in facts.ties[:most]:
+        first, *others = tie.names
+        names.append(f"{first} (and {count(len(others), 'preset')} like it)" if others else first)
+    if len(facts.ties) > most:
+        names.append(f"{len(facts.ties) - most} more (--json names them)")
+    return ", ".join(names)
 
 
 def _told_apart(facts: Audited) -> list[str]:
@@ -70,15 +81,18 @@ def _differing(label: str, of: str, wrong: Differences, sheet: Sheet) -> None:
     """Groups that differ from what a formula computes, and how many more there are."""
     groups, lines = wrong.disagreements, []
     for group in groups:
-        expected, logged = (
-            "no number" if value is None else number(value, digits=6) for value in (group.expected, group.logged)
-        )
+        expected, logged = _value(group.expected), _value(group.logged)
         values = f"{of} {expected}, logged {logged} ({count(group.rows, 'row')})"
-        lines.append(f"{cut(clean(group.key), KEY)}, {clean(group.place)}: {values}")
+        key = cut(clean(group.key), KEY)
+        lines.append(f"{key}, {clean(group.place)}: {values}")
     if more := wrong.mismatched_groups - len(groups):
         rows = wrong.mismatched_rows - sum(group.rows for group in groups)
         lines.append(f"and {count(more, 'more group')} ({count(rows, 'row')})")
     sheet.row(label, lines)
+
+
+def _value(advantage: float | None) -> str:
+    return "no number" if advantage is None else number(advantage, digits=6)
 
 
 def _verdict(facts: Audited) -> str:
@@ -87,22 +101,29 @@ def _verdict(facts: Audited) -> str:
     match, rows = facts.match, count(facts.rows, "row")
     plain = [f"--method {match.plain_method}"] if match.plain_method else []
     names = sorted([*plain, *match.preset_names], key=lambda name: not presets().origin(name))
-    names = names or [match.plan.flag]
-    same = f"{names[0]} (the same as {listing(names[1:])})" if names[1:] else names[0]
-    name = same if match.factor == 1 else f"{number(match.factor)} x {same}"
+    name, *same = names or [match.plan.flag]
+    if same:
+        name += f" (the same as {listing(same)})"
+    if match.factor != 1:
+        name = f"{number(match.factor)} x {name}"
     if match.constants and match.weights:
-        weights = " ".join(f"--reward {column}={weight:g}" for column, weight in match.weights.items())
-        name = f"{name} with {weights}"
-    wrong = f"{match.mismatched_rows:,} of {rows} in {count(match.mismatched_groups, 'group')}"
-    equations = f"{count(match.equations, 'distinct pair')} of a group's rewards and an advantage"
-    return {
-        "match": f"matches {name}: max abs difference {number(match.max_difference, digits=1)} over {rows}",
-        "noise": f"matches {name} as float32 computes it; {wrong} differ from the exact formula",
-        "few": f"too few different values to tell: {equations} in {count(facts.groups, 'group')}; {name} fits, but others may too",
-        "nothing": "nothing to tell: every advantage is 0, or no group has rewards that differ",
-        "near": f"{wrong} differ from the nearest formula, {name}",
-        "none": f"no formula comes close: the nearest, {name}, differs in {wrong}",
-    }[match.verdict]
+        weights = [f"--reward {column}={weight:g}" for column, weight in match.weights.items()]
+        name += f" with {' '.join(weights)}"
+    wrong = _wrong(match, facts.rows)
+    match match.verdict:
+        case "match":
+            return f"matches {name}: max abs difference {number(match.max_difference, digits=1)} over {rows}"
+        case "noise":
+            return f"matches {name} as float32 computes it; {wrong} differ from the exact formula"
+        case "few":
+            pairs = f"{count(match.equations, 'distinct pair')} of a group's rewards and an advantage"
+            groups = count(facts.groups, "group")
+            return f"too few different values to tell: {pairs} in {groups}; {name} fits, but others may too"
+        case "nothing":
+            return "nothing to tell: every advantage is 0, or no group has rewards that differ"
+        case "near":
+            return f"{wrong} differ from the nearest formula, {name}"
+    return f"no formula comes close: the nearest, {name}, differs in {wrong}"
 
 
 def _constants(facts: Audited) -> str:
@@ -117,9 +138,16 @@ def _constants(facts: Audited) -> str:
 def _claim(claim: Claim, rows: int) -> list[str]:
     if not claim.mismatched_rows:
         return ["every row matches the claim"]
-    wrong = f"{claim.mismatched_rows:,} of {count(rows, 'row')} in {count(claim.mismatched_groups, 'group')}"
-    lines = [f"{wrong} differ from what the claim computes, by up to {number(claim.max_difference)}"]
+    furthest = number(claim.max_difference)
+    lines = [f"{_wrong(claim, rows)} differ from what the claim computes, by up to {furthest}"]
     for field, values in claim.differs.items():
-        logged, claimed = ("none" if value in {None, ()} else exact(value) for value in (values.logged, values.claimed))
-        lines.append(f"{field}: logged {logged}, claimed {claimed}")
+        lines.append(f"{field}: logged {_set(values.logged)}, claimed {_set(values.claimed)}")
     return lines
+
+
+def _set(value: Any) -> str:
+    return "none" if value in {None, ()} else exact(value)
+
+
+def _wrong(of: Differences, rows: int) -> str:
+    return f"{of.mismatched_rows:,} of {count(rows, 'row')} in {count(of.mismatched_groups, 'group')}"
