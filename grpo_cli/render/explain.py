@@ -36,20 +36,22 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
     sheet.rows(summary.rows(summary.READ, facts))
     sheet.row("reward", [clean(plan_text.weighted(plan, facts.reward_columns, "r")), *text_outcomes(facts.map)])
     for role, name in facts.role_columns.items():
-        sheet.row(role.replace("_", " "), clean("all responses have the same length" if name == "equal" else name))
+        said = "all responses have the same length" if name == "equal" else clean(name)
+        sheet.row(role.replace("_", " "), said)
     sheet.blank()
     sheet.rows(summary.preset(facts))
     sheet.row("method", f"{plan.method}: {plan.estimator.summary}")
     sheet.rows((f"  {part}", lines) for part, lines in plan_text.parts(plan, facts.reward_columns))
     sheet.blank()
-    example, key = worked_example(plan, scored, narrow), ", ".join(map(clean, facts.group_key))
-    label = cut(clean(narrow.label(int(example.group["group"][0]))), KEY)
+    example = worked_example(plan, scored, narrow)
+    columns = ", ".join(map(clean, facts.group_key))
+    label = cut(clean(narrow.label(example.code)), KEY)
+    group = f"{columns} = {label}" if columns else label
     files = {file for file, _ in example.places}
     where = clean(*files) if len(files) == 1 else f"{len(files)} files"
     size = count(len(example.group), "row")
-    sheet.row("worked out", [f"{f'{key} = ' if key else ''}{label} ({size})", f"in {where}"])
-    for name, line in _numbers(example):
-        sheet.row(name, line)
+    sheet.row("worked out", [f"{group} ({size})", f"in {where}"])
+    sheet.rows(_numbers(example))
     for lines in _tables(example, console.width):
         sheet.blank()
         for line in lines:
@@ -72,6 +74,11 @@ class Example:
     group: pl.DataFrame
 
     @property
+    def code(self) -> int:
+        """The number of the group."""
+        return int(self.group["group"][0])
+
+    @property
     def batch(self) -> pl.DataFrame:
         """All rows of its batch."""
         return self.frame.filter(pl.col("batch") == self.group["batch"][0])
@@ -86,30 +93,35 @@ def worked_example(plan: Plan, scored: Scored, narrow: Narrow) -> Example:
     """The first group with a non-zero residual; else the first group."""
     frame = scored.frame
     moved = pl.any_horizontal(pl.col("^.*\\.residual$").fill_nan(0.0) != 0).fill_null(value=False)
-    moving = frame.filter((pl.col(".n") > 1) & ~pl.col(".constant").fill_null(value=True) & moved)
-    code = (moving if len(moving) else frame)["group"][0]
-    return Example(plan, narrow, frame, frame.with_row_index(".row").filter(pl.col("group") == code))
+    varies = ~pl.col(".constant").fill_null(value=True)
+    moving = frame.filter((pl.col(".n") > 1) & varies & moved)
+    shown = moving if len(moving) else frame
+    group = frame.with_row_index(".row").filter(pl.col("group") == shown["group"][0])
+    return Example(plan, narrow, frame, group)
 
 
 def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
     """The arithmetic of a row and its group, as lines: the row first, then the others of the group."""
     codes, batches = (narrow.table[name].to_numpy() for name in ("group", "batch"))
-    needed = np.ones(len(codes), bool) if plan.estimator.spans_batches else codes == codes[row]
-    if plan.uses_batch and not plan.estimator.spans_batches:
+    needed = codes == codes[row]
+    if plan.estimator.spans_batches:
+        needed = np.ones(len(codes), bool)
+    elif plan.uses_batch:
         needed = batches == batches[row]
-    if needed.sum() > MOST:
-        many = f"{count(int(needed.sum()), 'row')} enter the advantage of this row, too many to show here"
-        raise DataError(many, "compute --explain shows one group step by step")
     rows = np.flatnonzero(needed)
-    # Groups are numbered in the order of their first rows, here as in the whole table.
-    table = narrow.table[rows].with_columns(
-        pl.Series(name, np.unique(column[rows], return_inverse=True)[1].astype(np.uint32))
-        for name, column in (("group", codes), ("batch", batches))
-    )
+    if len(rows) > MOST:
+        many = f"{count(len(rows), 'row')} enter the advantage of this row, too many to show here"
+        raise DataError(many, "compute --explain shows one group step by step")
+    table = narrow.table[rows]
+    for name in ("group", "batch"):
+        # Groups are numbered in the order of their first rows, here as in the whole table.
+        _, numbered = np.unique(table[name].to_numpy(), return_inverse=True)
+        table = table.with_columns(pl.Series(name, numbered.astype(np.uint32)))
     frame = score(plan, table, intermediate=True).frame.with_columns(pl.Series(".row", rows))
     group = frame.filter(pl.Series(codes[rows] == codes[row]))
     first = pl.col(".row") == row
-    example = Example(plan, narrow, frame, pl.concat([group.filter(first), group.filter(~first)]))
+    row_first = pl.concat([group.filter(first), group.filter(~first)])
+    example = Example(plan, narrow, frame, row_first)
     lines = [f"{label.strip():<11}{line}" for label, line in _numbers(example)]
     for block in _tables(example, width):
         lines += ["", *block]
@@ -128,19 +140,22 @@ def _numbers(example: Example) -> list[tuple[str, str]]:
         rewards = example.batch[".r"].drop_nulls()
         batch: dict[str, Any] = {"mean": rewards.mean(), "std": rewards.std(plan.divisor.ddof)}
         lines.append(("  batch", _statistics(plan, len(rewards), batch)))
-        whitenings = [(at, op) for at, op in enumerate(plan.post) if isinstance(op, Whiten)]
-        for at, op in whitenings:
-            mean, divisor = first[f".post.{at}.mean"], first[f".post.{at}.sd"]
-            divided = f"  divisor {number(divisor, digits=DIGITS)}" if op.divide else ""
-            lines.append(("  whitening", f"mu {number(mean, divisor, DIGITS)}{divided}"))
+        for at, op in enumerate(plan.post):
+            if isinstance(op, Whiten):
+                mean, divisor = first[f".post.{at}.mean"], first[f".post.{at}.sd"]
+                divided = f"  divisor {number(divisor, digits=DIGITS)}" if op.divide else ""
+                lines.append(("  whitening", f"mu {number(mean, divisor, DIGITS)}{divided}"))
     return lines
 
 
 def _statistics(plan: Plan, size: int, values: dict[str, float | None]) -> str:
-    scale = max((abs(value) for value in values.values() if value is not None), default=0.0)
-    ddof = {"std": f" (ddof {plan.divisor.ddof})"}
-    texts = (f"{key} {number(value, scale, DIGITS)}{ddof.get(key, '')}" for key, value in values.items())
-    return "  ".join([f"n {size:,}", *texts])
+    known = [abs(value) for value in values.values() if value is not None]
+    scale = max(known, default=0.0)
+    texts = [f"n {size:,}"]
+    for key, value in values.items():
+        ddof = f" (ddof {plan.divisor.ddof})" if key == "std" else ""
+        texts.append(f"{key} {number(value, scale, DIGITS)}{ddof}")
+    return "  ".join(texts)
 
 
 # --- tables ------------------------------------------------------------------------------------------------
@@ -151,15 +166,14 @@ def _tables(example: Example, width: int) -> list[list[str]]:
     plan, group = example.plan, example.group.head(SHOWN)
     more = len(example.group) - SHOWN
     rest = [f"... {count(more, 'more row')}"] if more > 0 else []
-    scale = max((abs(v) for v in example.batch[".advantage"].drop_nulls() if math.isfinite(v)), default=0.0)
-    result = {"advantage": column(group[".advantage"].to_list(), scale), "status": group[".status"].cast(str).to_list()}
+    of_batch = [abs(value) for value in example.batch[".advantage"].drop_nulls() if math.isfinite(value)]
+    advantages = column(group[".advantage"].to_list(), max(of_batch, default=0.0))
+    result = {"advantage": advantages, "status": group[".status"].cast(str).to_list()}
     if plan.rewards.combine == "normalize":
-        parts = {
-            f"z({clean(name)})": _steps(example, f".component.{k}")
-            for k, name in enumerate(example.narrow.reward_names)
-        }
-        each = [*parts.items(), ("together", result)]
-        return [[title, *_table(example, steps, width), *rest] for title, steps in each]
+        names = example.narrow.reward_names
+        parts = {f"z({clean(name)})": _steps(example, f".component.{k}") for k, name in enumerate(names)}
+        parts["together"] = result
+        return [[title, *_table(example, steps, width), *rest] for title, steps in parts.items()]
     steps = _steps(example, ".reward")
     unit = plan.unit
     if plan.weight.by != "none":
@@ -184,8 +198,11 @@ def _column(example: Example, name: str) -> list[str]:
 
 def _table(example: Example, steps: dict[str, list[str]], width: int) -> list[str]:
     """The rows of the table, with extra columns before the reward if there is room."""
-    several = len({file for file, _ in example.places}) > 1
-    row = {"row": [cut(clean(f"{file}:{row}"), PLACE) if several else str(row) for file, row in example.places]}
+    files, rows = zip(*example.places, strict=True)
+    places = [*map(str, rows)]
+    if len({*files}) > 1:
+        places = [cut(clean(f"{file}:{row}"), PLACE) for file, row in example.places]
+    row = {"row": places}
     extras = {name: _column(example, name) for name in EXTRAS if name in example.plan.needs}
     for columns in (row | extras | steps, row | steps):
         lines = aligned(columns.items(), ("status",))
