@@ -60,8 +60,8 @@ def figures(inspection: Inspection) -> list[Figure]:
         _lengths(inspection),
     ]
     details = [_rewards(inspection), _sizes(inspection), _advantages(inspection), _other_sizes(inspection)]
-    rest = [replace(figure, more=True) for figure in details if figure is not None]
-    return [figure for figure in (*main, *rest) if figure is not None and figure.lines]
+    rest = [replace(figure, more=True) for figure in details if figure]
+    return [figure for figure in (*main, *rest) if figure and figure.lines]
 
 
 # --- counting ----------------------------------------------------------------------------------------------
@@ -70,9 +70,11 @@ def figures(inspection: Inspection) -> list[Figure]:
 def _group_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
     """The place in OUTCOMES of every group."""
     groups = inspection.groups
-    several, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
+    several = (groups["scored"] > 1).to_numpy()
+    constant = groups["constant"].to_numpy()
     worst, best = at_ends(groups["max"].to_numpy(), reward_range(groups))
-    return np.select([~several, ~constant, best, worst], [4, 0, 1, 2], 3).astype(np.int8)
+    places = np.select([~several, ~constant, best, worst], [4, 0, 1, 2], 3)
+    return places.astype(np.int8)
 
 
 def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
@@ -84,20 +86,15 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
 
 
 def _rewards(inspection: Inspection) -> Figure:
-    lines = count_by_kind(inspection.raw.rows[".reward"], _row_outcomes(inspection), OUTCOMES)
-    facts, size = inspection.facts, inspection.facts.group_sizes
-    units, every = f"{facts.unit}s", facts.rows if facts.unit == "row" else facts.rollouts
-    same = f" Every group has {size.max:,} {units}." if size.min == size.max else ""
-    caption = f"{facts.live_rows:,} of {every:,} {units} are in groups with a gradient.{same}"
-    return Figure(
-        "rewards",
-        "stacked",
-        "Rewards",
-        caption,
-        lines,
-        x=weighted_sum(inspection.narrow.reward_names, inspection.raw.plan.rewards.weights),
-        y="rows",
-    )
+    facts, raw = inspection.facts, inspection.raw
+    size, units = facts.group_sizes, f"{facts.unit}s"
+    every = facts.rows if facts.unit == "row" else facts.rollouts
+    caption = f"{facts.live_rows:,} of {every:,} {units} are in groups with a gradient."
+    if size.min == size.max:
+        caption += f" Every group has {size.max:,} {units}."
+    lines = count_by_kind(raw.rows[".reward"], _row_outcomes(inspection), OUTCOMES)
+    axis = weighted_sum(inspection.narrow.reward_names, raw.plan.rewards.weights)
+    return Figure("rewards", "stacked", "Rewards", caption, lines, x=axis, y="rows")
 
 
 def _components(inspection: Inspection) -> list[Figure]:
@@ -106,24 +103,21 @@ def _components(inspection: Inspection) -> list[Figure]:
     if len(names) < 2:  # noqa: PLR2004 - a single one is the reward
         return []
     outcomes = _row_outcomes(inspection)
-    return [
-        Figure(
-            f"component_{k}",
-            "stacked",
-            f"Rewards, {name}",
-            _component_says(name, inspection.facts.rewards[name]),
-            count_by_kind(inspection.narrow.table[f"reward.{k}"].cast(pl.Float64), outcomes, OUTCOMES),
-            x=name,
-            y="rows",
-        )
-        for k, name in enumerate(names)
-    ]
+    drawn = []
+    for k, name in enumerate(names):
+        rewards = inspection.narrow.table[f"reward.{k}"].cast(pl.Float64)
+        lines = count_by_kind(rewards, outcomes, OUTCOMES)
+        caption = _component_says(name, inspection.facts.rewards[name])
+        drawn.append(Figure(f"component_{k}", "stacked", f"Rewards, {name}", caption, lines, x=name, y="rows"))
+    return drawn
 
 
 def _component_says(name: str, column: RewardColumn) -> str:
     mean, share = column.mean, column.zero_variance_share
+    if mean is None:
+        return f"{name} alone."
     same = "" if share is None else f" It is the same within {percent(share)} of the groups."
-    return f"{name} alone, mean {three(mean)}.{same}" if mean is not None else f"{name} alone."
+    return f"{name} alone, mean {three(mean)}.{same}"
 
 
 def _solve_rates(inspection: Inspection) -> Figure | None:
@@ -131,29 +125,29 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     if rates is None:
         return None
     between, spread = rates.between, ""
+    names, where = ["never"], ["solve_rate == 0"]
     if isinstance(between, ValueCounts):
-        names = [f"{value:.4g}" for value in between.values]
-        step, digits = 1 / (len(names) + 1), len(str(len(names) + 1))  # enough to say which of the steps
-        ends = [(f"{value - step / 2:.{digits}f}", f"{value + step / 2:.{digits}f}") for value in between.values]
-        where = [f"{low} < solve_rate < {high}" for low, high in ends]
+        steps = len(between.values) + 1
+        half, digits = 1 / steps / 2, len(str(steps))  # enough to say which of the steps
+        for value in between.values:
+            low, high = value - half, value + half
+            names.append(f"{value:.4g}")
+            where.append(f"{low:.{digits}f} < solve_rate < {high:.{digits}f}")
     else:
-        names = [f"{low:g} to {high:g}" for low, high in pairwise(between.edges)]
-        where = [f"{low:g} {'<=' if low else '<'} solve_rate < {high:g}" for low, high in pairwise(between.edges)]
+        for low, high in pairwise(between.edges):
+            names.append(f"{low:g} to {high:g}")
+            where.append(f"{low:g} {'<=' if low else '<'} solve_rate < {high:g}")
         spread = " Groups of different sizes are smoothed across bars."
-    kinds = [OUTCOMES[2], *[OUTCOMES[0]] * len(names), OUTCOMES[1]]
+    never, always, varies = OUTCOMES[2], OUTCOMES[1], OUTCOMES[0]
+    kinds = [never, *[varies] * (len(names) - 1), always]
     sizes = [rates.never, *between.counts, rates.always]
-    bars = (["never", *names, "always"], kinds, sizes, ["solve_rate == 0", *where, "solve_rate == 1"])
-    lines = [{"value": n, "kind": k, "count": c, "where": w} for n, k, c, w in zip(*bars, strict=True)]
-    caption = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
-    return Figure(
-        "solve_rates",
-        "stacked",
-        "Solve rates",
-        caption,
-        lines,
-        x="mean reward of a group, from worst to best",
-        y="groups",
-    )
+    bars = zip([*names, "always"], kinds, sizes, [*where, "solve_rate == 1"], strict=True)
+    fields = ("value", "kind", "count", "where")
+    lines = [dict(zip(fields, bar, strict=True)) for bar in bars]
+    useful = f"{rates.useful:,} of {rates.groups:,} groups have a solve rate of 20% to 80%"
+    caption = f"{useful}, {rates.never:,} are never solved, {rates.always:,} always.{spread}"
+    axis = "mean reward of a group, from worst to best"
+    return Figure("solve_rates", "stacked", "Solve rates", caption, lines, x=axis, y="groups")
 
 
 def _sizes(inspection: Inspection) -> Figure | None:
@@ -162,35 +156,29 @@ def _sizes(inspection: Inspection) -> Figure | None:
         return None  # a single bar: the caption of the rewards says it
     usual, many = max(size.counts.items(), key=itemgetter(1))
     lines = count_by_kind(inspection.groups["size"].cast(pl.Float64), _group_outcomes(inspection), OUTCOMES)
-    lines = [{**line, "where": f"size == {line['value']:g}"} if "value" in line else line for line in lines]
-    return Figure(
-        "sizes",
-        "stacked",
-        "Group sizes",
-        f"Groups have {size.min:,} to {size.max:,} {inspection.facts.unit}s; {percent(many / inspection.facts.groups)} have {int(usual):,}.",
-        lines,
-        x="group size",
-        y="groups",
-    )
+    for line in lines:
+        if "value" in line:
+            line["where"] = f"size == {line['value']:g}"
+    sizes = f"Groups have {size.min:,} to {size.max:,} {inspection.facts.unit}s"
+    share = percent(many / inspection.facts.groups)
+    caption = f"{sizes}; {share} have {int(usual):,}."
+    return Figure("sizes", "stacked", "Group sizes", caption, lines, x="group size", y="groups")
 
 
 def _advantages(inspection: Inspection) -> Figure:
     values = inspection.scored.rows[".advantage"]
-    return Figure(
-        "advantages",
-        "stacked",
-        f"Advantages, {inspection.scored.plan.method}",
-        _advantages_say(values),
-        count_by_kind(values, _row_outcomes(inspection), OUTCOMES),
-        x="advantage",
-        y="rows",
-    )
+    lines = count_by_kind(values, _row_outcomes(inspection), OUTCOMES)
+    title = f"Advantages, {inspection.scored.plan.method}"
+    return Figure("advantages", "stacked", title, _advantages_say(values), lines, x="advantage", y="rows")
 
 
 def _advantages_say(values: pl.Series) -> str:
-    known = values.filter(values.is_finite() & (values != 0)).to_numpy()
-    zero = f"{percent(np.mean(values.to_numpy() == 0))} of the rows have the advantage 0 and no gradient"
-    return zero + (f"; the others have {three(known.min())} to {three(known.max())}." if len(known) else ".")
+    share = percent(np.mean(values.to_numpy() == 0))
+    zero = f"{share} of the rows have the advantage 0 and no gradient"
+    others = values.filter(values.is_finite() & (values != 0)).to_numpy()
+    if not len(others):
+        return f"{zero}."
+    return f"{zero}; the others have {three(others.min())} to {three(others.max())}."
 
 
 def _course_of_run(inspection: Inspection) -> list[Figure]:
@@ -214,32 +202,32 @@ def _trends(inspection: Inspection) -> list[Figure]:
     else:
         lines = sorted(trend.lines, key=lambda line: -(line.zero_variance or 0.0))[:BARS]
     runs = _runs_over(inspection, by, trend.lines if is_ordered else lines)
-    reward = _over("mean_reward", by, runs, "mean", ("Mean reward", "The mean reward", "mean reward"))
     bands = _bands(inspection, {str(line.value) for line in lines})
     band = " With the 95% interval, by groups." if bands else ""
+    words = ("Mean reward", "The mean reward", "mean reward")
+    reward = _over("mean_reward", by, runs, "mean", words, more=band)
     own = next(iter(runs))
-    means = [
-        {**line, **bands.get(str(line["value"]), {})} if line.get("kind", "") == own else line for line in reward.lines
-    ]
+    for line in reward.lines:
+        if line.get("kind", "") == own:
+            line.update(bands.get(str(line["value"]), {}))
     words = ("Groups without a gradient", "The share of groups without a gradient", "share of groups")
     shares = _over("zero_variance", by, runs, "zero_variance", words, shown=percent)
-    spread = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
+    words = ("Length", "The mean length", "mean length")
+    lengths = _over("length_over", by, runs, "length", words)
+    words = ("Spread within groups", "The standard deviation within groups", "mean std of a group")
+    spread = _over("spread_over", by, runs, "group_std", words, more=" Groups at 0 have no gradient.")
+    drawn = [reward, shares, lengths, spread, _ended(inspection, by, lines)]
     left_out = len(trend.lines) - len(lines)
-    most = f" {left_out:,} values with smaller shares without a gradient are not drawn."
-    drawn = [
-        replace(reward, caption=reward.caption + band, lines=means),
-        shares,
-        _over("length_over", by, runs, "length", ("Length", "The mean length", "mean length")),
-        _over("spread_over", by, runs, "group_std", spread, more=" Groups at 0 have no gradient."),
-        _ended(inspection, by, lines),
-    ]
     if not is_ordered and left_out:
+        most = f" {left_out:,} values with smaller shares without a gradient are not drawn."
         drawn = [replace(one, caption=one.caption + most) for one in drawn]
-    where = {str(line.value): f"{by} == {line.value!r}" for line in lines if type(line.value) in {int, str}}
-    for line in (line for figure in drawn for line in figure.lines):
-        condition = where.get(str(line["value"]), "")
-        if condition and by.isidentifier() and "\\" not in condition:  # the page reads no escapes
-            line["where"] = condition
+    if by.isidentifier():
+        where = {str(line.value): f"{by} == {line.value!r}" for line in lines if type(line.value) in {int, str}}
+        for figure in drawn:
+            for line in figure.lines:
+                condition = where.get(str(line["value"]), "")
+                if condition and "\\" not in condition:  # the page reads no escapes
+                    line["where"] = condition
     return drawn
 
 
@@ -254,7 +242,8 @@ def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> d
         return {"": lines}
     if not over_steps(lines):
         values = [line.value for line in lines]
-        known = {name: [line for line in some if line.value in values] for name, some in known.items()}
+        for name, some in known.items():
+            known[name] = [line for line in some if line.value in values]
     return {own: lines, **known}
 
 
@@ -265,17 +254,19 @@ def _over(
     """A fact of each run over the values of a column; the words are its title, what it is and its axis."""
     title, what, axis = words
     field = "share" if shown is percent else "mean"
-    lines = [
-        {"value": _axis_value(line.value), field: number, **({"kind": run} if run else {})}
-        for run, some in runs.items() for line in thinned(some, POINTS) if (number := getattr(line, fact)) is not None
-    ]  # fmt: skip
-    courses = [
-        f"{run}: {said}" if at else f"{what} {said}"
-        for at, (run, some) in enumerate(runs.items()) if (said := _course(some, fact, shown))
-    ]  # fmt: skip
+    drawn, courses = [], []
+    for at, (run, lines) in enumerate(runs.items()):
+        kind = {"kind": run} if run else {}
+        for line in thinned(lines, POINTS):
+            number = getattr(line, fact)
+            if number is not None:
+                drawn.append({"value": _axis_value(line.value), field: number, **kind})
+        if said := _course(lines, fact, shown):
+            courses.append(f"{subject} {said}")
+        subject = f"{run}:"  # of the first run the words are the subject
     caption = "; ".join(courses) + "." * bool(courses) + more
-    kind, over = KIND[over_steps(next(iter(runs.values()), ()))]
-    return Figure(name, kind, f"{title} {over} {by}", caption, lines, x=by, y=axis)
+    drawn_as, over = KIND[over_steps(next(iter(runs.values()), ()))]
+    return Figure(name, drawn_as, f"{title} {over} {by}", caption, drawn, x=by, y=axis)
 
 
 def _course(lines: Sequence[Any], name: str, shown: Callable[[float], str]) -> str:
@@ -284,20 +275,23 @@ def _course(lines: Sequence[Any], name: str, shown: Callable[[float], str]) -> s
         pair = ends(lines, name)
         return "" if pair is None else course(pair, shown)
     known = [(value, line.value) for line in lines if (value := getattr(line, name)) is not None]
+    if not known:
+        return ""
     known.sort(key=itemgetter(0))
-    said = [f"{shown(value)} ({cut(str(of), LABEL)})" for value, of in (*known[:1], *known[-1:])]
-    return f"is between {' and '.join(said)}" if said else ""
+    least, most = (f"{shown(value)} ({cut(str(of), LABEL)})" for value, of in (known[0], known[-1]))
+    return f"is between {least} and {most}"
 
 
 def _off_policy(inspection: Inspection) -> list[Figure]:
     """How the policy drifts from the one that sampled, by step and by version."""
     known = inspection.facts.off_policy
+    if known is None:
+        return []
     words = ("Off-policy", "KL(old, new) of a token", "KL (k3) of a token")
     return [
         _over("off_policy" + "_" * at, by.column, {"": by.lines}, "k3", words)
-        for at, by in enumerate(() if known is None else known.by)
-        if len(by.lines) > 1
-    ]
+        for at, by in enumerate(known.by) if len(by.lines) > 1
+    ]  # fmt: skip
 
 
 def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str, Number]]:
@@ -306,16 +300,13 @@ def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str
     if inspection.by is None or ends.min is None or ends.max is None:
         return {}
     value = pl.Series("value", map(str, inspection.by.gather(first)), pl.String)
-    known = (
-        inspection.groups.select("mean", "scored")
-        .with_columns(value)
-        .filter(pl.col("mean").is_finite() & (pl.col("scored") > 0) & pl.col("value").is_in([*shown]))
-    )
+    means = inspection.groups.select("mean", "scored").with_columns(value)
+    has_mean = pl.col("mean").is_finite() & (pl.col("scored") > 0)
+    imagined = (ends.min, ends.min, ends.max, ends.max)
     bands = {}
-    for (at,), groups in known.group_by("value"):
+    for (at,), groups in means.filter(has_mean, pl.col("value").is_in([*shown])).group_by("value"):
         rows = groups["scored"].to_numpy()
         sizes = rows / rows.mean()
-        imagined = (ends.min, ends.min, ends.max, ends.max)
         found = estimate(groups["mean"].to_numpy() * sizes, imagined, sizes=sizes)
         if found.low is not None:
             bands[str(at)] = {"low": found.low, "high": found.high}
@@ -326,14 +317,16 @@ def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figur
     """The shares of responses that were cut off, and of rows without a reward, if there are any."""
     shares = {"without a reward": {str(line.value): line.unscorable / line.rows for line in lines}}
     if "stop" in inspection.columns and inspection.by is not None:
-        stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String).str.to_lowercase()
-        cut_off = stops.is_in([*CUT_OFF]).fill_null(value=False)
+        stops = inspection.narrow.carried[inspection.columns["stop"]].cast(pl.String)
+        cut_off = stops.str.to_lowercase().is_in([*CUT_OFF]).fill_null(value=False)
         of_values = pl.DataFrame({"value": inspection.by, "cut_off": cut_off}).group_by("value").mean()
         shares["truncated"] = {str(value): share for value, share in of_values.iter_rows()}
-    kinds = {
-        kind: [SimpleNamespace(value=line.value, rows=line.rows, share=of[str(line.value)]) for line in lines]
-        for kind, of in shares.items() if any(of.values())
-    }  # fmt: skip
+    kinds = {}
+    for kind, of in shares.items():
+        if any(of.values()):
+            kinds[kind] = [
+                SimpleNamespace(value=line.value, rows=line.rows, share=of[str(line.value)]) for line in lines
+            ]
     words = ("Truncated or failed", f"The share {next(iter(kinds), '')}", "share of rows")
     return _over("ended", by, kinds, "share", words, shown=percent)
 
@@ -347,17 +340,18 @@ def _lengths(inspection: Inspection) -> Figure | None:
     length = inspection.facts.length
     if length is None:
         return None
-    known = inspection.rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
+    known = inspection.rows.filter(pl.col(".reward").is_finite(), pl.col("length").is_finite())
     if not len(known):
         return None
-    (across, columns), (up, levels) = (
-        bins_of(known[name].to_numpy(), bins, FEW) for name, bins in zip(("length", ".reward"), TILES, strict=True)
-    )
-    counts = np.bincount(across * len(levels) + up, minlength=len(columns) * len(levels))
+    bins_across, bins_up = TILES
+    across, columns = bins_of(known["length"].to_numpy(), bins_across, FEW)
+    up, levels = bins_of(known[".reward"].to_numpy(), bins_up, FEW)
+    counts = np.bincount(across * len(levels) + up)
     lines = []
-    for i in np.flatnonzero(counts):
-        x, y = columns[i // len(levels)], levels[i % len(levels)]
-        lines.append({**{f"x_{name}": value for name, value in x.items()}, **y, "count": int(counts[i])})
+    for tile in np.flatnonzero(counts):
+        column, level = divmod(tile, len(levels))
+        x = {f"x_{name}": value for name, value in columns[column].items()}
+        lines.append({**x, **levels[level], "count": int(counts[tile])})
     caption = _length_says(length.within_groups)
     return Figure("lengths", "tiles", "Reward and length", caption, lines, x=length.column, y="reward")
 
@@ -365,35 +359,33 @@ def _lengths(inspection: Inspection) -> Figure | None:
 def _length_says(within: float | None) -> str:
     if within is None:
         return "Whether longer responses get higher rewards cannot be said: no group has two lengths and two rewards."
-    get = "do not get higher" if abs(within) < SLIGHT else "get higher" if within > 0 else "get lower"
+    get = "get higher" if within > 0 else "get lower"
+    if abs(within) < SLIGHT:
+        get = "do not get higher"
     return f"Longer responses {get} rewards (r = {within:+z.2f} within groups).".replace("+0.00", "0.00")
 
 
 def _other_sizes(inspection: Inspection) -> Figure:
     words = {"sample": "subsampled from the groups", "model": "fitted solve rates", "bound": "lower bound"}
     sizes = inspection.facts.at_size
-    lines: Lines = [{"value": at.size, "share": at.alive, "kind": words[at.found]} for at in sizes]
-    for line, at in zip(lines, sizes, strict=True):
+    interval, lines = "", []
+    for at in sizes:
+        line: dict[str, Any] = {"value": at.size, "share": at.alive, "kind": words[at.found]}
         if at.low is not None:
             line |= {"low": at.low, "high": at.high}
+            interval = " A bar is the 95% interval."
+        lines.append(line)
     seen = ", ".join(f"{_alive(at)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
-    interval = " A bar is the 95% interval." if any("low" in line for line in lines) else ""
-    return Figure(
-        "other_sizes",
-        "lines",
-        "Other group sizes",
-        f"The share of groups that would have a gradient with another number of rows: {seen}.{interval}",
-        lines,
-        x="group size",
-        y="share of groups",
-    )
+    caption = f"The share of groups that would have a gradient with another number of rows: {seen}.{interval}"
+    return Figure("other_sizes", "lines", "Other group sizes", caption, lines, x="group size", y="share of groups")
 
 
 def _alive(at: AtSize) -> str:
     share = percent(at.alive)
     if at.low is not None and at.high is not None:
         return f"{percent(at.low)} to {percent(at.high)}"
-    return f">={share}" if at.found == "bound" and 0 < at.alive < 1 and share[0].isdigit() else share
+    is_bound = at.found == "bound" and 0 < at.alive < 1 and share[0].isdigit()
+    return f">={share}" if is_bound else share
 
 
 def _beside(other: object) -> list[Figure]:
@@ -412,34 +404,19 @@ def _of_runs(compared: Runs) -> list[Figure]:
         shown |= {f"pass@{one.k}": one.pass_at for one in run.passes}
         shown |= {f"pass^{one.k}": one.pass_all for one in run.passes}
         rates += [_estimate(run.name, kind, found) for kind, found in shown.items() if found is not None]
-    change = f"change from {runs[0].name}"
-    apart = [_estimate(one.name, change, one.change) for one in differences]
-    caption = "The change over the prompts of both runs, with its 95% interval. If the interval includes 0, the change may be chance."
+    said = "The mean over the prompts of each run, with its 95% interval."
+    solved = Figure("run_rates", "estimates", "Solve rates of the runs", said, rates, x="", y="share of prompts")
+    base = runs[0].name
+    apart = [_estimate(one.name, f"change from {base}", one.change) for one in differences]
+    said = "The change over the prompts of both runs, with its 95% interval. If the interval includes 0, the change may be chance."
     for one in differences:
         for word, prompts in (("gained", one.gained), ("lost", one.lost)):
-            labels = labels_of([prompt.key for prompt in prompts], LABEL)
-            changes = ", ".join(f"{key} ({it.shrunken:+.2f})" for key, it in zip(labels, prompts, strict=True))
-            caption += f" {one.name} {word} most on {changes}." if prompts else ""
-    return [
-        Figure(
-            "run_rates",
-            "estimates",
-            "Solve rates of the runs",
-            "The mean over the prompts of each run, with its 95% interval.",
-            rates,
-            x="",
-            y="share of prompts",
-        ),
-        Figure(
-            "run_changes",
-            "estimates",
-            f"Difference from {runs[0].name}",
-            caption,
-            apart,
-            x="",
-            y="change",
-        ),
-    ]
+            if prompts:
+                labels = labels_of([prompt.key for prompt in prompts], LABEL)
+                labelled = zip(labels, prompts, strict=True)
+                changes = [f"{label} ({prompt.shrunken:+.2f})" for label, prompt in labelled]
+                said += f" {one.name} {word} most on {', '.join(changes)}."
+    return [solved, Figure("run_changes", "estimates", f"Difference from {base}", said, apart, x="", y="change")]
 
 
 def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
@@ -448,13 +425,7 @@ def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
 
 def _rescored(said: Rescored) -> Figure:
     """How another reward of the same rollouts differs."""
-    up, down = said.reward.up, said.reward.down
-    return Figure(
-        "rescored",
-        "stacked",
-        "Reward before, and what became of it",
-        f"{up:,} rewards are higher now (better), {down:,} lower (worse); {said.agreement.share:.1%} are the same.",
-        [*said.reward.changes],
-        x="reward before",
-        y="rollouts",
-    )
+    up, down, same = said.reward.up, said.reward.down, said.agreement.share
+    title = "Reward before, and what became of it"
+    caption = f"{up:,} rewards are higher now (better), {down:,} lower (worse); {same:.1%} are the same."
+    return Figure("rescored", "stacked", title, caption, [*said.reward.changes], x="reward before", y="rollouts")
