@@ -262,8 +262,7 @@ def _over(
             if number is not None:
                 drawn.append({"value": _axis_value(line.value), field: number, **kind})
         if said := _course(lines, fact, shown):
-            courses.append(f"{subject} {said}")
-        subject = f"{run}:"  # of the first run the words are the subject
+            courses.append(f"{run}: {said}" if at else f"{what} {said}")
     caption = "; ".join(courses) + "." * bool(courses) + more
     drawn_as, over = KIND[over_steps(next(iter(runs.values()), ()))]
     return Figure(name, drawn_as, f"{title} {over} {by}", caption, drawn, x=by, y=axis)

@@ -82,7 +82,8 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
     sheet = Sheet(console)
     full = "full" in asked or TABLES.isdisjoint(asked)
     asked_for = tuple(section for option, section in ASKED_FOR.items() if option in asked)
-    for block in BLOCKS_OF_LINES if full else (*IN_BRIEF, asked_for):
+    blocks = BLOCKS_OF_LINES if full else (*IN_BRIEF, asked_for)
+    for block in blocks:
         sections = [labelled for section in block for labelled in section(facts)]
         sheet.rows(sections)
         if sections:
@@ -98,8 +99,9 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
         _most_and_least(facts.listed, browse, sheet)
     if facts.by is not None and "by" in asked:
         _table_by(facts.by, heads, sheet)
-    for drift in () if facts.off_policy is None else facts.off_policy.by:
-        _drift_by(drift, sheet)
+    if facts.off_policy is not None:
+        for drift in facts.off_policy.by:
+            _drift_by(drift, sheet)
     sheet.warnings(facts.warnings)
     sheet.row("verdict", map(clean, facts.verdicts))
 
@@ -111,30 +113,42 @@ def render_group(group: ShownGroup, console: Console) -> None:
     if group.prompt and plain(group.prompt) != plain(group.key):
         sheet.row("prompt", cut(clean(group.prompt), 3 * sheet.width))
     numbers = ("scored", "mean", "std", "min", "max", "solve_rate")
-    sheet.row("facts", "  ".join(f"{name.replace('_', ' ')} {number(getattr(group, name))}" for name in numbers))
+    facts = [f"{name.replace('_', ' ')} {number(getattr(group, name))}" for name in numbers]
+    sheet.row("facts", "  ".join(facts))
     sheet.blank()
-    names = rows[0].rewards if len(rows[0].rewards) > 1 else ()
-    columns: list[Column] = [
-        ("row", [str(row.row) for row in rows]),
-        *((clean(name), [number(row.rewards[name]) for row in rows]) for name in names),
-        ("sum" if names else "reward", column([row.reward for row in rows])),
-        ("advantage", column([row.advantage for row in rows])),
-    ]
+    columns = _columns_of(rows)
+    texts = [row.text or "" for row in rows]
+    turns = any(map(has_turns, texts))
+    if not turns:
+        columns += column_of_texts(texts, columns, console.width)
+    for line in aligned(columns):
+        sheet.text(line)
+    if group.size > len(rows):
+        sheet.text(f"{len(rows):,} of {group.size:,} rows; --format csv has all", style="dim")
+    if turns:
+        for row, text in zip(rows, texts, strict=True):
+            sheet.blank()
+            sheet.text(f"row {row.row}, reward {number(row.reward)}", style="bold")
+            for line in text.splitlines():
+                sheet.text(f"  {line}")
+
+
+def _columns_of(rows: Sequence[RowLine]) -> list[Column]:
+    """The rows of a group: each reward and their sum, and what differs from other rows."""
+    columns: list[Column] = [("row", [str(row.row) for row in rows])]
+    of_sum = "reward"
+    if len(rows[0].rewards) > 1:
+        for name in rows[0].rewards:
+            rewards = [number(row.rewards[name]) for row in rows]
+            columns.append((clean(name), rewards))
+        of_sum = "sum"
+    columns.append((of_sum, column([row.reward for row in rows])))
+    columns.append(("advantage", column([row.advantage for row in rows])))
     if any(row.length is not None for row in rows):
         columns.append(("length", [number(row.length) for row in rows]))
     if any(row.status != "scored" for row in rows):
         columns.append(("status", [row.status for row in rows]))
-    turns = any(has_turns(row.text or "") for row in rows)
-    texts = [] if turns else column_of_texts([row.text for row in rows], columns, console.width)
-    for line in aligned([*columns, *texts]):
-        sheet.text(line)
-    if group.size > len(rows):
-        sheet.text(f"{len(rows):,} of {group.size:,} rows; --format csv has all", style="dim")
-    for row in rows if turns else ():
-        sheet.blank()
-        sheet.text(f"row {row.row}, reward {number(row.reward)}", style="bold")
-        for line in (row.text or "").splitlines():
-            sheet.text(f"  {line}")
+    return columns
 
 
 # --- trend and groups --------------------------------------------------------------------------------------
@@ -155,20 +169,22 @@ def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: She
 def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     """One line for each value of a column; categories in the order of their groups without a gradient."""
     name, lines = clean(by.column), by.lines
-    keys = ["value", *(key for key in SHOWN if any(getattr(line, key) is not None for line in lines))]
+    known = [key for key in SHOWN if any(getattr(line, key) is not None for line in lines)]
     categories = not over_steps(lines)
     if categories:
         lines = sorted(lines, key=lambda line: -(line.zero_variance or 0))
     shown = thinned(lines, LINES)
-    columns = [
-        (name if key == "value" else heads.get(key, key), _cells(key, [getattr(line, key) for line in shown]))
-        for key in keys
-    ]
-    table = aligned(columns, (name,) if categories else ())
-    wide = sheet.console.width - max(map(len, table)) - 2
-    for at, text in enumerate(table):
-        share = shown[at - 1].zero_variance if at and categories and wide >= NARROWEST_BAR else None
-        bar = "█" * round((share or 0.0) * min(wide, WIDEST_BAR))
+    columns = [(name, _cells("value", [line.value for line in shown]))]
+    for key in known:
+        values = [getattr(line, key) for line in shown]
+        columns.append((heads.get(key, key), _cells(key, values)))
+    head, *texts = aligned(columns, (name,) if categories else ())
+    wide = sheet.console.width - max(map(len, [head, *texts])) - 2
+    sheet.text(head)
+    for line, text in zip(shown, texts, strict=True):
+        bar = ""
+        if categories and wide >= NARROWEST_BAR:
+            bar = "█" * round((line.zero_variance or 0.0) * min(wide, WIDEST_BAR))
         sheet.text(f"{text}  {bar}" if bar else text)
     if len(lines) > LINES:
         sheet.text(f"{LINES} of {len(lines):,} values; --format csv has all", style="dim")
@@ -197,12 +213,14 @@ def _most_and_least(listed: Listed, browse: str, sheet: Sheet) -> None:
     groups = [*listed.most, *listed.least]
     if not groups:
         return
-    facts = {name: name for name in STATISTICS} | ({} if groups[0].length is ABSENT else {"length": "length"})
+    lengths = () if groups[0].length is ABSENT else ("length",)
     columns: list[Column] = [("", [f"#{group.number}" for group in groups])]
-    for name, head in ({"scored": "rows"} | facts).items():
-        columns.append((head, column([getattr(group, name) for group in groups])))
+    for name in ("scored", *STATISTICS, *lengths):
+        numbers = column([getattr(group, name) for group in groups])
+        columns.append(("rows" if name == "scored" else name, numbers))
     wide = max(map(len, aligned(columns)))
-    columns.insert(1, ("group", labels_of([group.key for group in groups], sheet.console.width - wide - 2)))
+    labels = labels_of([group.key for group in groups], sheet.console.width - wide - 2)
+    columns.insert(1, ("group", labels))
     sheet.text(f"groups by {listed.sort}, largest and smallest", style="bold")
     for at, line in enumerate(aligned(columns, ("group",))):
         if listed.groups > len(groups) and at == 1 + len(listed.most):
@@ -223,43 +241,54 @@ def _inputs(facts: Inspected) -> Sections:
     if facts.schema:
         yield "schema", [clean(str(facts.schema))]
     without = facts.unscorable - facts.left_out
-    missing = f", {without:,} without a finite reward" if without else ""
-    yield "rows", [f"{row_count(facts.rows, facts.rollouts)}{missing}", *map(clean, marked_lines(facts.marks))]
+    rows = row_count(facts.rows, facts.rollouts)
+    if without:
+        rows += f", {without:,} without a finite reward"
+    yield "rows", [rows, *map(clean, marked_lines(facts.marks))]
 
 
 def _groups(facts: Inspected) -> Sections:
     size = facts.group_sizes
-    sizes = f"of {size.max:,}" + (" rollouts" if facts.unit == "rollout" else "")
+    groups = f"{facts.groups:,} of {size.max:,}"
     if size.min < size.max:
-        sizes = f"of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
-    singletons = f", {count(facts.singletons, 'group')} with a single reward" if facts.singletons else ""
+        groups = f"{facts.groups:,} of {size.min:,} to {size.max:,} {facts.unit}s, median {number(size.median)}"
+    elif facts.unit == "rollout":
+        groups += " rollouts"
+    if facts.singletons:
+        groups += f", {count(facts.singletons, 'group')} with a single reward"
     where = [clean(note) for note in facts.notes if note.startswith("where ")]
-    yield "groups", [f"{facts.groups:,} {sizes}{singletons}", clean(f"by {facts.key_note}"), *where]
+    yield "groups", [groups, clean(f"by {facts.key_note}"), *where]
 
 
 def _of_columns(facts: Inspected) -> list[str]:
     """The columns with their weights, and the values of texts."""
     columns = facts.rewards
-    name = clean(weighted_sum([*columns], [column.weight for column in columns.values()]))
-    each = facts.combine == "normalize" and len(columns) > 1
-    said = ["(the sum; the plan normalises each column separately)"] if each else []
-    return [name, *said, *text_outcomes(facts.map)]
+    weights = [column.weight for column in columns.values()]
+    lines = [clean(weighted_sum([*columns], weights))]
+    if facts.combine == "normalize" and len(columns) > 1:
+        lines.append("(the sum; the plan normalises each column separately)")
+    return [*lines, *text_outcomes(facts.map)]
 
 
 def _rewards(facts: Inspected) -> Sections:
     columns, components = facts.rewards, facts.components
     yield "rewards", [*_of_columns(facts), *_distribution(facts.reward)]
-    for name, reward in columns.items() if len(columns) > 1 else ():
-        share = reward.zero_variance_share
-        notes = [f"{reward.unscorable:,} missing"] if reward.unscorable else []
-        constant = [f"all equal in {percent(share)} of the groups"] if share is not None else []
-        notes = [", ".join(notes + constant)] if notes + constant else []
-        others = {} if components is None else {"length": components.length, "advantage": components.advantage}
+    if len(columns) < 2:  # noqa: PLR2004 - a single one is the reward
+        return
+    others = {} if components is None else {"length": components.length, "advantage": components.advantage}
+    for name, reward in columns.items():
+        lines, notes = _distribution(reward), []
+        if reward.unscorable:
+            notes.append(f"{reward.unscorable:,} missing")
+        if reward.zero_variance_share is not None:
+            notes.append(f"all equal in {percent(reward.zero_variance_share)} of the groups")
+        if notes:
+            lines.append(", ".join(notes))
         known = {what: of_columns[name] for what, of_columns in others.items() if of_columns is not None}
         if any(correlation is not None for correlation in known.values()):
-            goes_with = ", ".join(f"{what} {_signed(correlation)}" for what, correlation in known.items())
-            notes.append(f"correlation within groups with {goes_with}")
-        yield f"  {cut(clean(name), 11)}", [*_distribution(reward), *notes]
+            goes_with = [f"{what} {_signed(correlation)}" for what, correlation in known.items()]
+            lines.append(f"correlation within groups with {', '.join(goes_with)}")
+        yield f"  {cut(clean(name), 11)}", lines
 
 
 def _rewards_in_brief(facts: Inspected) -> Sections:
@@ -277,11 +306,10 @@ def _components(facts: Inspected) -> Sections:
     if len(names) > NAMED:
         heads = [str(place) for place in range(1, len(names) + 1)]
         rows = [f"{head} {row}" for head, row in zip(heads, rows, strict=True)]
-    columns = [
-        (head, [_signed(coefficients.correlation[name][other]) for name in names])
-        for head, other in zip(heads, names, strict=True)
-    ]
-    yield "together", ["correlations within groups", *aligned([("", rows), *columns], ("",))]
+    columns: list[Column] = [("", rows)]
+    for head, other in zip(heads, names, strict=True):
+        columns.append((head, [_signed(coefficients.correlation[name][other]) for name in names]))
+    yield "together", ["correlations within groups", *aligned(columns, ("",))]
 
 
 def _signed(correlation: float | None) -> str:
@@ -297,35 +325,34 @@ def _difficulty(facts: Inspected) -> Sections:
     rates = facts.difficulty
     if rates is None:
         return
-    plain = (rates.worst, rates.best) == (0, 1)
-    way = "" if plain else f"   {rescaled(rates.worst, rates.best)}"
-    groups = count(rates.groups, "group")
-    useful = f"{rates.useful:,} of {groups} in [0.2, 0.8], mean {number(rates.mean)}{way}"
-    names, counts, rows = list[str](), rates.between.counts, list[str]()
+    useful = f"{rates.useful:,} of {count(rates.groups, 'group')} in [0.2, 0.8], mean {number(rates.mean)}"
+    if (rates.worst, rates.best) != (0, 1):
+        useful += f"   {rescaled(rates.worst, rates.best)}"
+    names, counts, one_line = list[str](), rates.between.counts, ""
     if isinstance(rates.between, BinCounts):
-        counts = [sum(counts[i : i + 2]) for i in range(0, len(counts), 2)]
+        counts = [sum(pair) for pair in zip(counts[::2], counts[1::2], strict=True)]
         names = [f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)]
     elif len(counts) <= RATES:
         names = [number(value) for value in rates.between.values]
     else:
         low, *_, high = map(number, rates.between.values)
-        rows = [f"{low} |{blocks(counts)}| {high}   one bar for each of {len(counts)} rates"]
+        one_line = f"{low} |{blocks(counts)}| {high}   one bar for each of {len(counts)} rates"
         counts = []
-    lines = bar_lines(["0, never", *names, "1, always"], [rates.never, *counts, rates.always], left=True)
-    lines[1:1] = rows
-    yield "solve rate", [*lines, useful]
+    never, *lines = bar_lines(["0, never", *names, "1, always"], [rates.never, *counts, rates.always], left=True)
+    yield "solve rate", [*filter(None, (never, one_line)), *lines, useful]
 
 
 def _zero_variance(facts: Inspected) -> Sections:
     constant = facts.zero_variance
-    label = label_of_equal(facts.plan)
+    said = "none: rewards differ in every group that can be compared"
     if constant.share is None:
-        yield label, ["no group has two rewards to compare"]
-        return
-    split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
-    split += [f"{constant.nearly:,} nearly equal"] if constant.nearly else []
-    some = f"{percent(constant.share)} of the groups: {', '.join(split)}"
-    yield label, [some if constant.groups else "none: rewards differ in every group that can be compared"]
+        said = "no group has two rewards to compare"
+    elif constant.groups:
+        split = [f"{groups:,} {word}" for word, groups in equal_at(constant).items()]
+        if constant.nearly:
+            split.append(f"{constant.nearly:,} nearly equal")
+        said = f"{percent(constant.share)} of the groups: {', '.join(split)}"
+    yield label_of_equal(facts.plan), [said]
 
 
 def _other_sizes(facts: Inspected) -> Sections:
@@ -348,8 +375,10 @@ def _other_sizes(facts: Inspected) -> Sections:
 def _spread(facts: Inspected) -> Sections:
     spread, size = facts.spread, facts.effective_rows
     if spread.within is not None:
-        share = f" ({percent(spread.between_share)} of the variance)" if spread.between_share is not None else ""
-        yield "spread", [f"{number(spread.within)} within groups, {number(spread.between)} between them{share}"]
+        said = f"{number(spread.within)} within groups, {number(spread.between)} between them"
+        if spread.between_share is not None:
+            said += f" ({percent(spread.between_share)} of the variance)"
+        yield "spread", [said]
     effective = "" if size is None else f"; effective sample size {number(size)} ({facts.method})"
     every = facts.rows if facts.unit == "row" else facts.rollouts
     of = f"{facts.live_rows:,} of {every:,} {facts.unit}s"
@@ -363,30 +392,35 @@ def _length(facts: Inspected) -> Sections:
         return
     overall, inside = _signed(length.correlation), _signed(length.within_groups)
     ends = ((length.best, "at the best reward"), (length.worst, "at the worst"))
-    means = [f"mean {number(length.mean)}"]
-    means.append(", ".join(f"{number(mean)} {word}" for mean, word in ends if mean is not None))
-    yield "length", [
-        f"correlation with the reward {overall}, within groups {inside}",
-        clean(f"{length.column}: {'; '.join(filter(None, means))}"),
-    ]  # fmt: skip
+    at_ends = [f"{number(mean)} {word}" for mean, word in ends if mean is not None]
+    means = f"{length.column}: mean {number(length.mean)}"
+    if at_ends:
+        means += f"; {', '.join(at_ends)}"
+    yield "length", [f"correlation with the reward {overall}, within groups {inside}", clean(means)]
 
 
 def _duplicates(facts: Inspected) -> Sections:
     same = facts.duplicates
     if same is None or same.share is None:
         return
-    repeated = f"{same.rows:,} of the texts ({percent(same.share)}) repeat another text of their group"
-    yield "duplicates", [clean(repeated if same.rows else f"none in {same.column}")]
+    said = clean(f"none in {same.column}")
+    if same.rows:
+        said = f"{same.rows:,} of the texts ({percent(same.share)}) repeat another text of their group"
+    yield "duplicates", [said]
 
 
 def _off_policy(facts: Inspected) -> Sections:
-    if facts.off_policy is None:
+    found = facts.off_policy
+    if found is None:
         return
-    drift, columns = facts.off_policy.all, facts.off_policy.columns
-    names = clean(" and ".join(columns[name] for name in ("token_logprobs", "old_token_logprobs")))
-    missing = f"; {count(facts.off_policy.missing, 'row')} without" if facts.off_policy.missing else ""
+    drift, columns = found.all, found.columns
+    names = clean(f"{columns['token_logprobs']} and {columns['old_token_logprobs']}")
+    missing = f"; {count(found.missing, 'row')} without" if found.missing else ""
     said = {name: _cell(name, getattr(drift, name)) for name in members(Drift)}
-    tails = [f"{name.removeprefix('ratio_').replace('_', ' ', 1).replace('_', '.')} {said[name]}" for name in TAILS]
+    tails = []
+    for name in TAILS:
+        bound = name.removeprefix("ratio_").replace("_", " ", 1).replace("_", ".")
+        tails.append(f"{bound} {said[name]}")
     quantiles = [f"{name.removeprefix('ratio_')} {said[name]}" for name in QUANTILES]
     lines = [
         f"{said['tokens']} tokens of {count(drift.rows, 'row')}: {names}{missing}",
@@ -396,14 +430,17 @@ def _off_policy(facts: Inspected) -> Sections:
         f"a clip of {CLIP:g} cuts {said['clipped_above']} (A > 0) and {said['clipped_below']} (A < 0) of the tokens",
         f"effective sample size {said['token_ess']} of the tokens, {said['sequence_ess']} of the sequences",
     ]
-    yield "off-policy", [*lines, *([] if drift.entropy is None else [f"entropy mean {said['entropy']}"])]
+    if drift.entropy is not None:
+        lines.append(f"entropy mean {said['entropy']}")
+    yield "off-policy", lines
 
 
 def _drift_by(trend: DriftTrend, sheet: Sheet) -> None:
     """One line for each value of a column."""
     lines = thinned(trend.lines, LINES)
-    heads = {"value": clean(trend.column), **DRIFTS}
-    columns = [(head, [_cell(name, getattr(line, name)) for line in lines]) for name, head in heads.items()]
+    columns = []
+    for name, head in {"value": clean(trend.column), **DRIFTS}.items():
+        columns.append((head, [_cell(name, getattr(line, name)) for line in lines]))
     for text in aligned(columns, ()):
         sheet.text(text)
     sheet.blank()
@@ -442,15 +479,20 @@ def table(
             lines.append(line | {head: rewards[name] for name, head in heads.items()})
         return pl.DataFrame(lines, infer_schema_length=None)
     trend = None if by is None else inspection.facts.by
-    if trend is not None:
-        known = inspection.facts.off_policy
-        frame = pl.DataFrame([*map(vars, trend.lines)], infer_schema_length=None)
-        for drift in () if known is None else known.by:
+    if trend is None:
+        return _table_of_groups(inspection, sort, top)
+    frame = _frame(trend.lines)
+    off_policy = inspection.facts.off_policy
+    if off_policy is not None:
+        for drift in off_policy.by:
             if drift.column == by:
-                more = pl.DataFrame([*map(vars, drift.lines)], infer_schema_length=None).select("value", *NUMBERS)
+                more = _frame(drift.lines).select("value", *NUMBERS)
                 frame = frame.join(more, "value", how="left", nulls_equal=True, maintain_order="left")
-        return frame if by in frame.columns else frame.rename({"value": trend.column})
-    return _table_of_groups(inspection, sort, top)
+    return frame if by in frame.columns else frame.rename({"value": trend.column})
+
+
+def _frame(lines: Sequence[object]) -> pl.DataFrame:
+    return pl.DataFrame([*map(vars, lines)], infer_schema_length=None)
 
 
 def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) -> pl.DataFrame:
@@ -463,14 +505,16 @@ def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) 
     heads = [key if words(key.name) in keys.columns else key.alias(words(key.name)) for key in keys]
     if not heads:
         heads = [(narrow.groups.first + 1).alias("first_row")]
-    frame = pl.DataFrame([*heads, *groups.select(names).with_columns(pl.selectors.float().fill_nan(None))])
+    facts = groups.select(names).with_columns(pl.selectors.float().fill_nan(None))
+    frame = pl.DataFrame([*heads, *facts])
     if sort is not None:
         frame = frame.sort(sort, descending=True, nulls_last=True, maintain_order=True)
     return frame if top is None else frame.head(top)
 
 
 def _markdown(frame: pl.DataFrame) -> str:
-    return markdown_table(frame.columns, frame.iter_rows(), frame.select(pl.selectors.numeric()).columns)
+    numbers = frame.select(pl.selectors.numeric()).columns
+    return markdown_table(frame.columns, frame.iter_rows(), numbers)
 
 
 WRITERS: Final[Mapping[str, Callable[[pl.DataFrame], str]]] = {"md": _markdown, "csv": lambda frame: frame.write_csv()}
