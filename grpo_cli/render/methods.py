@@ -37,10 +37,11 @@ def listing(console: Console, *, archive: bool = False) -> None:
     rows = [row for row in every if archive or row.build in shipped or row.name == "expression" or origins[row.name]]
     for row in rows:
         sheet.row(row.name, _formula(row))
+        origin = f"from {origins[row.name]}" if origins[row.name] else ""
         scales = f"scale {', '.join(_scales(row))}" if len(row.scales) > 1 else ""
         needs = " ".join(ROLES[need].flag for need in _plan(row).needs)
-        facts = [f"from {origins[row.name]}" if origins[row.name] else "", needs, scales, row.source]
-        sheet.row("", " · ".join(fact for fact in facts if fact), style="dim")
+        facts = filter(None, (origin, needs, scales, row.source))
+        sheet.row("", " · ".join(facts), style="dim")
     sheet.blank()
     more = "" if archive else f" --all lists {len(every) - len(rows)} more, which no trainer ships."
     sheet.text(f"grpo-adv methods NAME explains a method. The first scale is its default.{more}")
@@ -50,20 +51,23 @@ def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
     row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
     sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
-    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc).splitlines():  # the sheet wraps paragraphs
-        sheet.text(line)
+    paragraphs = re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc)  # the sheet wraps them
+    for paragraph in paragraphs.splitlines():
+        sheet.text(paragraph)
     sheet.blank()
     sheet.row("computes", plan_text.describe(_plan(row)))
     first, *others = _scales(row)
-    scales = ", ".join([f"{first} (default)", *others]) if others else f"{first} only"
-    sheet.row("scales", scales)
+    sheet.row("scales", ", ".join([f"{first} (default)", *others]) if others else f"{first} only")
     if len(row.levels) > 1:
         level, other = _levels(row)
         sheet.row("baseline", f"{level} (default); --set estimator.baseline_level={other}")
-    sheet.row("parameters", [line for p in row.params for line in _parameter(p)] or "none")
-    more = [f"{name}: {meaning}" for name, meaning in NAMES.items()]
-    more += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in COLUMNS]
-    sheet.row("columns", plan_text.columns(_plan(row), more if name == "expression" else ()))
+    parameters = [line for param in row.params for line in _parameter(param)]
+    sheet.row("parameters", parameters or "none")
+    columns = plan_text.columns(_plan(row))
+    if name == "expression":
+        columns = [f"{name}: {meaning}" for name, meaning in NAMES.items()]
+        columns += [f"{name}: {ROLES[name].meaning} ({ROLES[name].flag})" for name in COLUMNS]
+    sheet.row("columns", columns)
     sheet.row("properties", _properties(row))
 
 
@@ -72,15 +76,18 @@ def as_dict(name: str) -> dict[str, Any]:
     row = ESTIMATORS[name]
     plan = _plan(row)
     plain = {key: getattr(row, key) for key in ("name", "summary", "formula", "doc", "source", "scale", "min_group")}
+    needs = [{"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in plan.needs]
+    params = []
+    for param in row.params:
+        choices = get_args(param.type)
+        kind = "choice" if choices else TYPES[param.type]
+        params.append(asdict(param) | {"type": kind, "choices": list(choices)})
     return plain | {
         "origin": ESTIMATORS.origin(name) or "built in",
         "scales": _scales(row),
         "levels": _levels(row),
-        "needs": [{"column": need, "flag": ROLES[need].flag, "meaning": ROLES[need].meaning} for need in plan.needs],
-        "params": [
-            asdict(p) | {"type": "choice" if get_args(p.type) else TYPES[p.type], "choices": list(get_args(p.type))}
-            for p in row.params
-        ],
+        "needs": needs,
+        "params": params,
         "sets": dict(row.sets),
         "computes": plan_text.describe(plan),
         "centred": row.centred,
@@ -128,10 +135,12 @@ def _parameter(param: Any) -> list[str]:
 
 def _properties(row: Estimator) -> list[str]:
     plan = _plan(row)
-    return [
+    lines = [
         plan_text.of_constant_groups(plan),
         "depends on the other groups of the batch" if plan.uses_batch else "does not depend on other groups",
         "does not depend on the row order" if row.order_free else "depends on the row order",
         f"smallest group: {count(row.min_group, 'row')}",
-        *(["a group may span several batches"] if row.spans_batches else []),
     ]
+    if row.spans_batches:
+        lines.append("a group may span several batches")
+    return lines

@@ -19,6 +19,7 @@ from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import (
     Affine,
     Clip,
+    Discount,
     Divisor,
     Length,
     Overlong,
@@ -93,14 +94,20 @@ def decided(plan: Plan, without_effect: Sequence[str]) -> list[str]:
         "alone.result": singletons(plan),
         "groups.zero_variance": [*ZERO_VARIANCE.values()],
     }
-    omitted = {line for field in without_effect for line in about.get(field, ())} | {*_without_effect(plan)}
+    omitted = _without_effect(plan)
+    for field in without_effect:
+        omitted += about.get(field, ())
     return [line for line in describe(plan) if line not in omitted]
 
 
 def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
     """The same by part; a part that changes nothing has no lines."""
+    unit = []
+    if plan.unit.take != "each":
+        unit = [f"one reward per rollout: {ROLLOUT_REWARD[plan.unit.take]}"]
+    post = [_POST[op.name](op) for op in plan.post]
     return [
-        ("unit", [f"one reward per rollout: {ROLLOUT_REWARD[plan.unit.take]}"] if plan.unit.take != "each" else []),
+        ("unit", unit),
         ("rewards", _rewards(plan, rewards)),
         ("shape", [_SHAPE[op.name](op) for op in plan.shape]),
         ("estimator", _estimator(plan, rewards)),
@@ -108,16 +115,17 @@ def parts(plan: Plan, rewards: Sequence[str] = ()) -> list[tuple[str, list[str]]
         ("alone", singletons(plan)),
         ("groups", _groups(plan)),
         ("weight", _weight(plan)),
-        ("post", [_POST[op.name](op) for op in plan.post] + _rollout(plan)),
+        ("post", post + _rollout(plan)),
         ("distill", distilled(plan)),
         ("not used", _without_effect(plan)),
     ]
 
 
-def columns(plan: Plan, more: Sequence[str] = ()) -> list[str]:
-    """The columns that the plan reads, each with its option; `more` are further lines."""
-    lines = [*(f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs), *more]
-    lines += [f"lists of log-probabilities:{LISTS}"] if plan.distill.coef else []
+def columns(plan: Plan) -> list[str]:
+    """The columns that the plan reads, each with its option."""
+    lines = [f"{ROLES[need].flag} COLUMN: {ROLES[need].meaning}" for need in plan.needs]
+    if plan.distill.coef:
+        lines.append(f"lists of log-probabilities:{LISTS}")
     return lines or ["the reward and the group key only"]
 
 
@@ -157,10 +165,13 @@ def missing(plan: Plan) -> list[str]:
     rule = plan.rewards.missing
     if rule == "propagate":
         zeroed = plan.divisor.least is not None and plan.divisor.level in STD_OF_SINGLETON
-        return [f"a row without a finite reward {PROPAGATES[plan.nan_reach]} {'0' if zeroed else 'NaN'}"]
+        value = "0" if zeroed else "NaN"
+        return [f"a row without a finite reward {PROPAGATES[plan.nan_reach]} {value}"]
     names = [op.name for op in plan.post]
-    if rule == "zero" and "whiten" in names and "nan_to_zero" in names[: names.index("whiten")]:
-        return ["rows without a finite reward are left out of their group and count as 0 in whitening"]
+    if rule == "zero" and "whiten" in names:
+        before = names[: names.index("whiten")]
+        if "nan_to_zero" in before:
+            return ["rows without a finite reward are left out of their group and count as 0 in whitening"]
     return [MISSING[rule]] if rule in MISSING else []
 
 
@@ -181,22 +192,30 @@ def weighted(plan: Plan, names: Sequence[str], letter: str) -> str:
 
 def _clipped(letter: str, op: Clip) -> str:
     """In words, with one bound or two."""
-    if op.lo is not None and op.hi is not None:
-        return f"{letter} clipped to [{exact(op.lo)}, {exact(op.hi)}]"
-    if op.lo is not None:
+    if op.lo is None and op.hi is None:
+        return f"{letter} unchanged (no bounds)"
+    if op.hi is None:
         return f"{letter} clipped from below at {exact(op.lo)}"
-    return f"{letter} unchanged (no bounds)" if op.hi is None else f"{letter} clipped from above at {exact(op.hi)}"
+    if op.lo is None:
+        return f"{letter} clipped from above at {exact(op.hi)}"
+    return f"{letter} clipped to [{exact(op.lo)}, {exact(op.hi)}]"
 
 
 def _affine(op: Affine) -> str:
-    shifted = f"(r {'-' if op.shift < 0 else '+'} {exact(abs(op.shift))})"
-    return f"r becomes {shifted if op.shift else 'r'}" + (f" * {exact(op.scale)}" if op.scale != 1 else "")
+    shaped = f"(r {_sign(op.shift)} {exact(abs(op.shift))})" if op.shift else "r"
+    if op.scale != 1:
+        shaped += f" * {exact(op.scale)}"
+    return f"r becomes {shaped}"
+
+
+def _sign(value: float) -> str:
+    return "-" if value < 0 else "+"
 
 
 def _overlong(op: Overlong) -> str:
-    start = f"({exact(op.max)} - {exact(op.buffer)})"
-    beyond = BEYOND[op.beyond].format(max=exact(op.max), penalty=exact(op.penalty))
-    loss = f"{exact(op.penalty)} (L - {start})/{exact(op.buffer)}"
+    most, buffer, penalty = exact(op.max), exact(op.buffer), exact(op.penalty)
+    beyond = BEYOND[op.beyond].format(max=most, penalty=penalty)
+    loss = f"{penalty} (L - ({most} - {buffer}))/{buffer}"
     return f"r is reduced by {loss} where length L > {exact(op.max - op.buffer)}, {beyond}"
 
 
@@ -214,10 +233,17 @@ def _rank(op: Rank) -> str:
 
 def _whiten(op: Whiten) -> str:
     masked = {"count": ", masked rows count", "skip": ", masked rows do not count"}.get(op.masked, "")
-    over = f"over the {'rows' if op.level == 'sample' else 'tokens'} of the batch{masked}"
+    samples = "rows" if op.level == "sample" else "tokens"
+    over = f"over the {samples} of the batch{masked}"
     if not op.divide:
         return f"then A - mu {over}"
-    return f"then (A - mu)/{_bracketed(_root(op, ''))} {over}, ddof {op.ddof}"
+    divisor = _bracketed(_root(op))
+    return f"then (A - mu)/{divisor} {over}, ddof {op.ddof}"
+
+
+def _discount(op: Discount) -> str:
+    times = "" if op.gamma == 1 else f"{exact(op.gamma)} times "
+    return f"then, from the last row of a rollout to its first: A + {times}the A of the next row"
 
 
 _SHAPE: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -234,10 +260,7 @@ _POST: Final[Mapping[str, Callable[[Any], str]]] = {
     "length": lambda op: f"then A * L/{exact(op.max)}, L the length of the response",
     "clip": lambda op: _clipped("A", op),
     "whiten": _whiten,
-    "discount": lambda op: (
-        "then, from the last row of a rollout to its first: "
-        f"A + {f'{exact(op.gamma)} times ' * (op.gamma != 1)}the A of the next row"
-    ),
+    "discount": _discount,
     "nan_to_zero": lambda _: "NaN and null become 0",
 }
 
@@ -247,15 +270,17 @@ def distilled(plan: Plan) -> list[str]:
     rule = plan.distill
     if not rule.coef:
         return []
-    coef, far = exact(rule.coef), "d = teacher - student log-probability"
-    cut = "" if rule.clamp is None else f", cut to [-{exact(rule.clamp)}, {exact(rule.clamp)}]"
+    far = "d = teacher - student log-probability"
+    if rule.clamp is not None:
+        far += f", cut to [-{exact(rule.clamp)}, {exact(rule.clamp)}]"
     factor = "" if abs(rule.coef) == 1 else f"{exact(abs(rule.coef))} "
-    change = f"A {'+' if rule.coef > 0 else '-'} {factor}d"
+    change = f"A {_sign(rule.coef)} {factor}d"
     if rule.form == "reweight":
-        clip = exact(rule.clip)
+        coef, clip = exact(rule.coef), exact(rule.clip)
         change = f"A (1 - {coef} + {coef} clip(exp(sign(A) d), 1 - {clip}, 1 + {clip}))"
-        change += ", where A < 0" * rule.negative_only
-    return [f"then on each token (--per-token) {change}; {far}{cut}"]
+        if rule.negative_only:
+            change += ", where A < 0"
+    return [f"then on each token (--per-token) {change}; {far}"]
 
 
 def _weight(plan: Plan) -> list[str]:
@@ -273,13 +298,18 @@ def _weight(plan: Plan) -> list[str]:
     return [f"then A * {factors[rule.by]}"] if rule.by in factors else []
 
 
-def _root(rule: Divisor | Whiten, prefix: str) -> str:
+def _root(rule: Divisor | Whiten, prefix: str = "") -> str:
     """sqrt(max(var + inside, floor)) + epsilon, without the parts that are 0."""
+    root = f"{prefix}std"
     if isinstance(rule, Divisor) and rule.measure == "mad":
-        return f"mad + {exact(rule.epsilon)}" if rule.epsilon else "mad"
-    inner = f"{prefix}var + {exact(rule.inside)}" if rule.inside else f"{prefix}var"
-    inner = f"max({inner}, {exact(rule.floor)})" if rule.floor else inner
-    root = f"sqrt({inner})" if rule.inside or rule.floor else f"{prefix}std"
+        root = "mad"
+    elif rule.inside or rule.floor:
+        inner = f"{prefix}var"
+        if rule.inside:
+            inner += f" + {exact(rule.inside)}"
+        if rule.floor:
+            inner = f"max({inner}, {exact(rule.floor)})"
+        root = f"sqrt({inner})"
     return f"{root} + {exact(rule.epsilon)}" if rule.epsilon else root
 
 
@@ -291,17 +321,20 @@ def _bracketed(term: str) -> str:
 
 def _rollout(plan: Plan) -> list[str]:
     """What happens where a rollout has several rows."""
-    rule = plan.unit
-    lines = ["then copied to every row of the rollout"] if rule.take != "each" else []
-    lines += ["then divided by the number of rows of the rollout"] if rule.per_step else []
+    rule, divisor = plan.unit, plan.divisor
+    lines = []
+    if rule.take != "each":
+        lines.append("then copied to every row of the rollout")
+    if rule.per_step:
+        lines.append("then divided by the number of rows of the rollout")
     if rule.state_weight:
-        root = _root(plan.divisor, "").replace("std", "std G")
-        divisors = {"group": _bracketed(root), "constant": exact(plan.divisor.constant)}
-        step = "(G - mean G)" + (f"/{divisors[plan.divisor.level]}" if plan.divisor.level in divisors else "")
-        lines.append(
-            f"then A + {exact(rule.state_weight)} {step} over steps from the same state{STATES[rule.states]}, "
-            f"G = step reward + {exact(rule.gamma)} G of the next step"
-        )
+        step = "(G - mean G)"
+        if divisor.level == "group":
+            step += f"/{_bracketed(_root(divisor).replace('std', 'std G'))}"
+        elif divisor.level == "constant":
+            step += f"/{exact(divisor.constant)}"
+        gain = f"{exact(rule.state_weight)} {step} over steps from the same state{STATES[rule.states]}"
+        lines.append(f"then A + {gain}, G = step reward + {exact(rule.gamma)} G of the next step")
     return lines
 
 
@@ -317,18 +350,20 @@ def singletons(plan: Plan) -> list[str]:
         return [SINGLETONS["nan"]]
     if rule.baseline == "own":
         return [SINGLETONS["zero"]]
-    std = STD_OF_SINGLETON.get(plan.divisor.level)
-    divided = f", {std} taken as {STD_TAKEN[rule.sd]}" if std else ""
-    residual = SINGLETON_BASELINE[rule.baseline]
+    value = SINGLETON_BASELINE[rule.baseline]
     if rule.baseline == "zero" and plan.estimator.singleton is not outcome.raw:
-        residual = "the formula with a mean of 0"
-    return [f"singletons: {residual}{divided}"]
+        value = "the formula with a mean of 0"
+    if plan.divisor.level in STD_OF_SINGLETON:
+        value += f", {STD_OF_SINGLETON[plan.divisor.level]} taken as {STD_TAKEN[rule.sd]}"
+    return [f"singletons: {value}"]
 
 
 def _groups(plan: Plan) -> list[str]:
     """Which groups are trained on."""
     rule = plan.groups
-    lines = [ZERO_VARIANCE[rule.zero_variance]] if rule.zero_variance != "keep" else []
+    lines = []
+    if rule.zero_variance != "keep":
+        lines.append(ZERO_VARIANCE[rule.zero_variance])
     if rule.std_threshold is not None:
         ddof = f" (ddof {plan.divisor.ddof})"
         lines.append(f"zero-variance: all rewards equal, or std{ddof} <= {exact(rule.std_threshold)}")
@@ -351,7 +386,8 @@ def quotient(plan: Plan) -> list[str]:
     term = ONE_TERM.fullmatch(lines[0]) if len(lines) == 1 else None
     if term:
         return [f"A = {_bracketed(term[1])} / {divisor}"]
-    return [re.sub(r"\bA\b", "x", line) for line in lines] + [f"A = x / {divisor}"]
+    numerator = [re.sub(r"\bA\b", "x", line) for line in lines]
+    return [*numerator, f"A = x / {divisor}"]
 
 
 def _numerator(plan: Plan) -> list[str]:
@@ -368,37 +404,46 @@ def _numerator(plan: Plan) -> list[str]:
 def _estimator(plan: Plan, rewards: Sequence[str]) -> list[str]:
     lines = quotient(plan)
     if plan.rewards.combine == "normalize":
-        lines = [re.sub(r"\bA\b", "z", re.sub(r"\bx\b", "y", line)) for line in lines]
-        lines = ["for each reward column:", *lines, f"A = {weighted(plan, rewards, 'z')}"]
+        formula = "\n".join(lines)
+        for letter, of_column in (("x", "y"), ("A", "z")):
+            formula = re.sub(rf"\b{letter}\b", of_column, formula)
+        lines = ["for each reward column:", *formula.split("\n"), f"A = {weighted(plan, rewards, 'z')}"]
     if plan.method == "expression":
-        constants = f"epsilon {exact(plan.divisor.epsilon)}, std with ddof {plan.divisor.ddof}"
-        return [*lines, f"constants: {constants}"]
-    constants = ", ".join(f"{name} = {exact(value)}" for name, value in plan.params.items())
-    return [*lines, f"with {constants}"] if constants else lines
+        epsilon = exact(plan.divisor.epsilon)
+        return [*lines, f"constants: epsilon {epsilon}, std with ddof {plan.divisor.ddof}"]
+    constants = [f"{name} = {exact(value)}" for name, value in plan.params.items()]
+    return [*lines, f"with {', '.join(constants)}"] if constants else lines
 
 
 def _divides(plan: Plan) -> list[str]:
     rule = plan.divisor
-    if (rule.level, rule.of) not in DIVISOR_OF:
-        reported = rule.level == "none" and rule.ddof != 1 and plan.method != "expression"
-        lines = [f"none; the reported std has ddof {rule.ddof}"] if reported else []
-        return lines + ([_undivided(plan)] if rule.level == "constant" and rule.only_positive else [])
+    lines = []
+    if (rule.level, rule.of) in DIVISOR_OF:
+        lines.append(_spread(plan))
+        if rule.least is not None:
+            lines.append(f"A = 0 where that std is NaN or <= {exact(rule.least)}")
+    elif rule.level == "none" and rule.ddof != 1 and plan.method != "expression":
+        lines.append(f"none; the reported std has ddof {rule.ddof}")
+    if rule.only_positive and rule.level != "none":
+        least = f"<= {exact(rule.epsilon)}" if rule.epsilon else "0"
+        lines.append(f"not divided where the divisor is {least}")
+    return lines
+
+
+def _spread(plan: Plan) -> str:
+    """The measure of spread that divides, and of what."""
+    rule = plan.divisor
     word = "var" if rule.inside or rule.floor else "std"
     if rule.measure == "mad":
         word = "mad, the mean absolute deviation"
-    line = f"{word}{DIVISOR_OF[rule.level, rule.of].removeprefix('std')}"
-    line += f", ddof {rule.ddof}" if rule.measure == "std" else ""
+    line = word + DIVISOR_OF[rule.level, rule.of].removeprefix("std")
+    if rule.measure == "std":
+        line += f", ddof {rule.ddof}"
     if plan.raw_rank is not None and (rule.level, rule.of) == ("batch", "reward"):
         line += ", before the rank penalty"
     if rule.level == "batch" and plan.groups.statistics == "kept":
         line += ", without skipped groups"
-    lines = [line] if rule.least is None else [line, f"A = 0 where that std is NaN or <= {exact(rule.least)}"]
-    return lines + ([_undivided(plan)] if rule.only_positive else [])
-
-
-def _undivided(plan: Plan) -> str:
-    least = f"<= {exact(plan.divisor.epsilon)}" if plan.divisor.epsilon else "0"
-    return f"not divided where the divisor is {least}"
+    return line
 
 
 # --- settings that do nothing ------------------------------------------------------------------------------
@@ -407,12 +452,13 @@ def _undivided(plan: Plan) -> str:
 def _without_effect(plan: Plan) -> list[str]:
     """Fields that were changed but that no part of the plan reads."""
     parts = [(name, getattr(plan, name)) for name in ("unit", "divisor", "alone", "groups", "weight", "distill")]
-    # The divisor's own line already names a changed ddof of the reported std.
-    unread = plan.unread - ({"divisor.ddof"} if plan.divisor.level == "none" else set())
-    unused = [
-        f"{part}.{field.name} {exact(getattr(rule, field.name))}"
-        for part, rule in [*parts, *((f"post.{op.name}", op) for op in plan.post)]
-        for field in fields(rule)
-        if f"{part}.{field.name}" in unread and getattr(rule, field.name) != field.default
-    ]
+    parts += [(f"post.{op.name}", op) for op in plan.post]
+    unused = []
+    for part, rule in parts:
+        for field in fields(rule):
+            name, value = f"{part}.{field.name}", getattr(rule, field.name)
+            # The divisor's own line already names a changed ddof of the reported std.
+            named = name == "divisor.ddof" and plan.divisor.level == "none"
+            if name in plan.unread and value != field.default and not named:
+                unused.append(f"{name} {exact(value)}")
     return [f"without effect: {', '.join(unused)}"] if unused else []

@@ -56,19 +56,23 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
     for framework, rows in frameworks.items():
         sheet.text(framework, style="bold")
         for row in rows:
-            origin = known().origin(row.name)
-            lines = ["; ".join(_line(row)).replace(":;", ":"), *([f"from {clean(origin)}"] if origin else [])]
+            lines = ["; ".join(_line(row)).replace(":;", ":")]
+            if origin := known().origin(row.name):
+                lines.append(f"from {clean(origin)}")
             sheet.row(row.name, lines)
         sheet.blank()
-    hidden = 0 if archive or names else sum(row.archive for row in every)
-    more = f" --all lists {hidden} more: old versions, and the code of papers." if hidden else ""
-    sheet.text(f"grpo-adv presets NAME explains a preset.{more}")
+    hint = "grpo-adv presets NAME explains a preset."
+    hidden = sum(row.archive for row in every)
+    if hidden and not (archive or names):
+        hint += f" --all lists {hidden} more: old versions, and the code of papers."
+    sheet.text(hint)
 
 
 def explain(name: str, console: Console) -> None:
     """One preset: what it computes, its rules, the framework's options, its source and equivalent presets."""
     row, sheet = known()[name], Sheet(console, LABEL)
-    sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.framework} {row.estimator}", style="bold")
+    title = marked(row.name, known().origin(row.name))
+    sheet.text(f"{title}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()
     if row.refused:
         sheet.row("refused", row.refused)
@@ -117,22 +121,20 @@ def _rules(row: Preset) -> Mapping[str, list[str]]:
     """What is computed, and the rules for singletons, zero-variance groups and unscorable rows."""
     plan = row.plan
     parts = dict(plan_text.parts(plan))
-    whitened = plan_text.before_whitening(plan)
     divisor = "none"
     if plan.divisor.level == "constant":
         divisor = f"the constant {exact(plan.divisor.constant)}"
-    # Whitening changes the value of a singleton afterwards.
-    valued = plan.alone.result in {"zero", "raw", "keep"} and plan.alone.baseline != "formula"
-    after = whitened if valued else ""
+    singletons = [line.removeprefix("singletons").lstrip(": ") for line in parts["alone"]]
+    if plan.alone.result in {"zero", "raw", "keep"} and plan.alone.baseline != "formula":
+        # Whitening changes the value of a singleton afterwards.
+        singletons = [line + plan_text.before_whitening(plan) for line in singletons]
+    missing = plan_text.missing(plan) or ["stop the run (--missing changes that)"]
     return {
         "computes": _line(row),
         "divides": parts["divisor"] or [divisor],
-        "singletons": [line.removeprefix("singletons").lstrip(": ") + after for line in parts["alone"]],
+        "singletons": singletons,
         label_of_equal(plan): [plan_text.of_constant_groups(plan), *parts["groups"]],
-        "null rewards": [
-            *(plan_text.missing(plan) or ["stop the run (--missing changes that)"]),
-            *plan_text.component_missing(plan),
-        ],
+        "null rewards": [*missing, *plan_text.component_missing(plan)],
         "columns": plan_text.columns(plan),
     }
 
@@ -141,13 +143,15 @@ def _facts(row: Preset) -> Mapping[str, str | list[str]]:
     source = row.source
     version = " ".join(source[key] for key in ("version", "date") if key in source)
     commit = f" at {source['commit'][:COMMIT]}" if "commit" in source else ""
+    kl = row.kl and f"{row.kl.replace(' ', ', its ')} over the tokens, with --kl-from"
+    options = [f"{key} = {exact(value)}" for key, value in row.options.items()]
     return {
         "group sizes": row.unequal,
         "rollouts": ROLLOUTS[row.rollouts],
         "masked rows": MASKED_ROWS[row.masked_rows],
-        "KL": row.kl and f"{row.kl.replace(' ', ', its ')} over the tokens, with --kl-from",
+        "KL": kl,
         "oddities": list(row.oddities),
-        "options": ", ".join(f"{key} = {exact(value)}" for key, value in row.options.items()),
+        "options": ", ".join(options),
         "source": [f"{source['repo']}{commit} ({version})", source["path"]],
         "equal": "" if row.refused else ", ".join(equal(row)),
     }

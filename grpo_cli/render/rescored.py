@@ -54,23 +54,23 @@ def _sections(facts: Rescored) -> Sections:
         columns = " + ".join(map(clean, side.columns))
         yield word, [f"{file_list(names)}: {columns}, mean{of_pairs} {number(side.mean)}"]
     yield "rollouts", list(_pairing(facts))
-    measures = {"kappa": agree.kappa, "rank correlation": agree.rank_correlation}
-    known = [f", {name} {number(value)}" for name, value in measures.items() if value is not None]
+    agreement = f"{percent(agree.share)} exactly"
+    if agree.kappa is not None:
+        agreement += f", kappa {number(agree.kappa)}"
+    if agree.rank_correlation is not None:
+        agreement += f", rank correlation {number(agree.rank_correlation)}"
     changes = f"{reward.up:,} up, {reward.down:,} down, mean change {reward.mean_change:+.4g}"
-    yield "agreement", [f"{percent(agree.share)} exactly{''.join(known)}", changes]
+    yield "agreement", [agreement, changes]
     has, total = groups.with_gradient, advantage.total
-    gradient = [f"{has.before:,} of {count(groups.groups, 'group')} with the old rewards, {has.now:,} with the new"]
-    gradient.append(f"gained by {groups.gained:,}, lost by {groups.lost:,}")
-    yield "gradient", gradient
+    old = f"{has.before:,} of {count(groups.groups, 'group')} with the old rewards"
+    gained = f"gained by {groups.gained:,}, lost by {groups.lost:,}"
+    yield "gradient", [f"{old}, {has.now:,} with the new", gained]
     signs = counted(advantage.sign_changes, "changes sign", "change sign") or "none changes sign"
-    change, grown = "", total.change
-    if grown is not None:
-        change = f" ({'+' * (grown > 0)}{number(100 * grown, digits=3)}%)"
-    size = f"total |A| {number(total.before)} to {number(total.now)}{change}"
-    yield "advantages", [
-        f"{signs} ({advantage.method})",
-        f"{size}, moved by {number(advantage.moved)}",
-    ]  # fmt: skip
+    size = f"total |A| {number(total.before)} to {number(total.now)}"
+    if total.change is not None:
+        plus = "+" if total.change > 0 else ""
+        size += f" ({plus}{number(100 * total.change, digits=3)}%)"
+    yield "advantages", [f"{signs} ({advantage.method})", f"{size}, moved by {number(advantage.moved)}"]
 
 
 def _pairing(facts: Rescored) -> Iterator[str]:
@@ -79,7 +79,8 @@ def _pairing(facts: Rescored) -> Iterator[str]:
         yield both
     else:
         by = ", ".join(map(clean, paired.by))
-        yield f"{both}, paired by {by} within {clean(', '.join(paired.key)) or 'the input'}"
+        within = clean(", ".join(paired.key)) or "the input"
+        yield f"{both}, paired by {by} within {within}"
         if paired.only.now or paired.only.before:
             yield f"only in the old input {paired.only.before:,}, only in the new one {paired.only.now:,}"
     if unscored.now or unscored.before:
@@ -90,9 +91,12 @@ def _tables(facts: Rescored, width: int | None) -> Iterator[Table]:
     """How often each reward became each other one, and the rows that disagree most."""
     if facts.flips is not None:
         rows = {(flip.before, flip.now): f"{flip.rows:,}" for flip in facts.flips}
-        old, new = (sorted({*side}) for side in zip(*rows, strict=True))
-        heads = ["old", *(f"new {number(value)}" for value in new)]
-        yield heads, [[number(value), *(rows.get((value, other), "0") for other in new)] for value in old]
+        new = sorted({now for _, now in rows})
+        lines = []
+        for before in sorted({before for before, _ in rows}):
+            changes = [rows.get((before, now), "0") for now in new]
+            lines.append([number(before), *changes])
+        yield ["old", *(f"new {number(now)}" for now in new)], lines
     if facts.largest:
         yield _largest(facts.largest, width)
 
@@ -100,8 +104,9 @@ def _tables(facts: Rescored, width: int | None) -> Iterator[Table]:
 def _largest(rows: Sequence[DisagreeingRow], width: int | None) -> Table:
     """The rows that disagree most; both ends of their texts if the screen is wide enough."""
     keys = labels_of([row.key for row in rows], KEY)
+    groups = [f"#{row.number} {key}" for row, key in zip(rows, keys, strict=True)]
     columns: list[Column] = [
-        ("largest", [f"#{row.number} {key}" for row, key in zip(rows, keys, strict=True)]),
+        ("largest", groups),
         ("row", [str(row.row) for row in rows]),
         ("reward", [_from_to(row) for row in rows]),
         ("advantage", [_from_to(row.advantage) for row in rows]),

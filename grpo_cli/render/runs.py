@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -11,7 +11,7 @@ from rich.console import Console
 from grpo_cli.render.text import Sheet, clean, count, number, rescaled
 from grpo_cli.stats.against import Prompt
 from grpo_cli.stats.intervals import Estimate, in_words
-from grpo_cli.stats.runs import Difference, Run, Runs
+from grpo_cli.stats.runs import Difference, Runs
 from grpo_cli.values.key_text import labels_of
 
 DIGITS: Final = 1  # of a rate in per cent; an interval is never that narrow
@@ -26,14 +26,17 @@ def render(facts: Runs, console: Console) -> None:
     sheet.blank()
     rates = [[run.name, f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
-    if facts.runs[0].passes:
+    passes, short = [], []
+    for run in facts.runs:
+        name = clean(run.name)
+        for one in run.passes:
+            passes.append([name, f"{one.k}", *_rate(one.pass_at), *_rate(one.pass_all)])
+            if one.left_out:
+                short.append(f"{name}: {count(one.left_out, 'prompt')} with fewer than {one.k} rollouts")
+    if passes:
         sheet.blank()
-        sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], [*_passes(facts.runs)])
-        short = [
-            f"{run.name}: {count(one.left_out, 'prompt')} with fewer than {one.k} rollouts"
-            for run in facts.runs for one in run.passes if one.left_out
-        ]  # fmt: skip
-        sheet.row("left out", map(clean, short))
+        sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], passes)
+        sheet.row("left out", short)
     base = facts.runs[0].name
     sheet.blank()
     sheet.text(f"difference from {clean(base)}, on the prompts of both", style="bold")
@@ -57,41 +60,33 @@ def render(facts: Runs, console: Console) -> None:
     sheet.row("verdict", clean(facts.verdict))
 
 
-def _passes(runs: Sequence[Run]) -> Iterator[list[str]]:
-    for run in runs:
-        for one in run.passes:
-            yield [clean(run.name), f"{one.k}", *_rate(one.pass_at), *_rate(one.pass_all)]
-
-
 def _rate(found: Estimate | None) -> tuple[str, str]:
     return ("-", "-") if found is None else (f"{found.mean:.{DIGITS}%}", _between(found))
 
 
 def _difference(one: Difference) -> list[str]:
-    change = one.change
+    points = f"{100 * one.change.mean:+.1f}"
+    p = in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
     better = f"{one.better:,} ({one.better_by_chance:,.0f})"
     worse = f"{one.worse:,} ({one.worse_by_chance:,.0f})"
-    p = in_words(one.p_holm).removeprefix("p ").removeprefix("= ")
-    return [clean(one.name), f"{one.prompts:,}", f"{100 * change.mean:+.1f}", _between(change), p, better, worse]
+    return [clean(one.name), f"{one.prompts:,}", points, _between(one.change), p, better, worse]
 
 
 def _shown(one: Difference) -> str:
     """The smallest change that these prompts would have shown 8 times of 10."""
-    smallest = one.detectable or 0.0
+    name, smallest = clean(one.name), one.detectable or 0.0
     if smallest >= 1:
-        return f"{clean(one.name)}: too few prompts to detect any change"
-    return (
-        f"{clean(one.name)}: to detect a change of {100 * smallest:.1f} points or more; "
-        f"2 points take {one.prompts_for_2_points:,} prompts"
-    )
+        return f"{name}: too few prompts to detect any change"
+    detected = f"to detect a change of {100 * smallest:.1f} points or more"
+    return f"{name}: {detected}; 2 points take {one.prompts_for_2_points:,} prompts"
 
 
 def _most_changed(prompts: Sequence[Prompt], width: int) -> list[str]:
     """How much each prompt changed, and its key."""
-    numbers = [
-        f"{one.shrunken:+.2f} of {one.change:+.2f}  {number(one.before)} to {number(one.now)}  #{one.number} "
-        for one in prompts
-    ]
+    numbers = []
+    for one in prompts:
+        rates = f"{number(one.before)} to {number(one.now)}"
+        numbers.append(f"{one.shrunken:+.2f} of {one.change:+.2f}  {rates}  #{one.number} ")
     labels = labels_of([one.key for one in prompts], width - max(map(len, numbers)))
     return [text + label for text, label in zip(numbers, labels, strict=True)]
 
@@ -111,7 +106,9 @@ def table(facts: Runs) -> pl.DataFrame:
         for one in run.passes:
             line |= _columns(f"pass@{one.k}", one.pass_at) | _columns(f"pass^{one.k}", one.pass_all)
         line |= _columns("change", getattr(difference, "change", None))
-        lines.append(line | {name: getattr(difference, name, None) for name in ("p", "p_holm", "better", "worse")})
+        for name in ("p", "p_holm", "better", "worse"):
+            line[name] = getattr(difference, name, None)
+        lines.append(line)
     return pl.DataFrame(lines, infer_schema_length=None)
 
 

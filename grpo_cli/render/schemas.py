@@ -20,8 +20,9 @@ def listing(console: Console) -> None:
     """Every schema: its title, its layout, its key and its reward."""
     sheet = Sheet(console, NAME)
     for row in known().values():
-        origin = known().origin(row.name)
-        lines = [f"{row.title} ({row.layout})", f"  {_read(row)}", *([f"  from {clean(origin)}"] if origin else [])]
+        lines = [f"{row.title} ({row.layout})", f"  {_read(row)}"]
+        if origin := known().origin(row.name):
+            lines.append(f"  from {clean(origin)}")
         sheet.row(row.name, lines)
     sheet.blank()
     sheet.text("grpo-adv schemas NAME explains a schema; grpo-adv schemas FILE says which schema a file has and why.")
@@ -30,7 +31,7 @@ def listing(console: Console) -> None:
 def explain(name: str, console: Console) -> None:
     """One schema: how it is recognised, and which columns it names."""
     row, sheet = known()[name], Sheet(console, LABEL)
-    sheet.text(f"{marked(row.name, known().origin(row.name))}: {row.title}", style="bold")
+    sheet.text(_title(row), style="bold")
     sheet.blank()
     sheet.rows(_facts(row).items())
 
@@ -43,13 +44,13 @@ def matched(match: SchemaMatch, console: Console) -> None:
         sheet.row("schema", "none: columns are found by name, or set by --group and --reward")
     else:
         row = known()[match.schema]
-        sheet.row("schema", f"{marked(row.name, known().origin(row.name))}: {row.title}")
+        sheet.row("schema", _title(row))
         sheet.row("because", f"it has {', '.join(match.because)}")
         sheet.row("read as", _read(row))
     for label, others in (("also fits", match.also), ("nearly", match.nearly)):
         for i, other in enumerate(others):
-            why = f", but {'; '.join(other.against)}" if other.against else f", less specific ({other.score})"
-            sheet.row("" if i else label, f"{other.schema}{why}")
+            why = f"but {'; '.join(other.against)}" if other.against else f"less specific ({other.score})"
+            sheet.row("" if i else label, f"{other.schema}, {why}")
 
 
 def as_dict(name: str) -> dict[str, Any]:
@@ -72,6 +73,10 @@ def reward_of(row: Schema) -> str:
     return f"{first}{which} like {rule.named.strip('^$')}*"
 
 
+def _title(row: Schema) -> str:
+    return f"{marked(row.name, known().origin(row.name))}: {row.title}"
+
+
 def _read(row: Schema) -> str:
     if row.layout in REFUSED:
         return f"refused: {row.refusal}"
@@ -83,14 +88,21 @@ def _mark(mark: Mark) -> str:
 
 
 def _facts(row: Schema) -> dict[str, Sequence[str] | str]:
+    layout = f"{row.layout}: {LAYOUTS[row.layout]}"
+    if row.rows:
+        layout += f", at {row.rows}"
+    fields = [f"{name} ({shape})" for name, shape in row.fields.items()]
+    recognised = [f"has {', '.join(fields)}"]
+    if row.absent:
+        recognised.append(f"has no {', '.join(row.absent)}")
+    if row.file:
+        only = "only if" if row.only_file else "more likely if"
+        recognised.append(f"{only} the path matches {row.file}")
+    passed_over = [f"{copy.skip} beside {copy.beside}" if copy.beside else copy.skip for copy in row.copies]
     return {
         "written by": row.tool,
-        "layout": f"{row.layout}: {LAYOUTS[row.layout]}" + (f", at {row.rows}" if row.rows else ""),
-        "recognised": [
-            f"has {', '.join(f'{name} ({shape})' for name, shape in row.fields.items())}",
-            *([f"has no {', '.join(row.absent)}"] if row.absent else []),
-            *([f"{'only if' if row.only_file else 'more likely if'} the path matches {row.file}"] if row.file else []),
-        ],
+        "layout": layout,
+        "recognised": recognised,
         "read as": _read(row),
         "batch": row.batch,
         "rollout": ", else ".join(map(row.words, row.rollout)),
@@ -100,7 +112,7 @@ def _facts(row: Schema) -> dict[str, Sequence[str] | str]:
         "left out": [_mark(mark) for mark in row.left_out],
         "masked": [_mark(mark) for mark in row.masked],
         "no rollouts": [_mark(mark) for mark in row.foreign],
-        "passed over": [f"{copy.skip}{f' beside {copy.beside}' if copy.beside else ''}" for copy in row.copies],
+        "passed over": passed_over,
         "note": row.note,
         "source": row.source,
     }
