@@ -64,14 +64,16 @@ def _print(parts: Iterable[Sequence[Section]], facts: Facts, sheet: Sheet, scree
     height = sum(map(sheet.height, blocks))
     spaced = screen is None or bool(facts.warnings) or height + len(blocks) - 1 <= screen
     if screen is not None and not spaced and height > screen:
-        *_, (label, lines) = blocks[0]
-        while sheet.height(blocks[0]) > screen - sum(map(sheet.height, blocks[1:])) and len(lines) > LEAST:
+        formula, *others = blocks
+        room = screen - sum(map(sheet.height, others))
+        *_, (label, lines) = formula
+        while sheet.height(formula) > room and len(lines) > LEAST:
             lines = [*lines[:-2], "  ... (--explain shows all of it)"]
-            blocks[0][-1] = label, lines
-    for i, block in enumerate(blocks):
-        if i and spaced:
-            sheet.blank()
+            formula[-1] = label, lines
+    for block in blocks:
         sheet.rows(block)
+        if spaced:
+            sheet.blank()
     sheet.warnings(facts.warnings)
 
 
@@ -92,9 +94,11 @@ def preset(facts: Facts) -> Sections:
     """The preset, and what flags changed in it."""
     named = facts.preset
     if named is not None:
-        overridden = [f"{k} {exact(v.plan)}, not {exact(v.preset)}" for k, v in named.overridden.items()]
-        said = [f"overridden: {'; '.join(overridden)}"] if overridden else []
-        yield "preset", [marked(named.name, named.from_ or ""), *said]
+        lines = [marked(named.name, named.from_ or "")]
+        overridden = [f"{name} {exact(of.plan)}, not {exact(of.preset)}" for name, of in named.overridden.items()]
+        if overridden:
+            lines.append(f"overridden: {'; '.join(overridden)}")
+        yield "preset", lines
 
 
 def inputs(facts: Facts) -> Sections:
@@ -103,12 +107,15 @@ def inputs(facts: Facts) -> Sections:
         yield "input", [file_list(facts.inputs)]
     if facts.schema:
         first, *others = facts.notes
-        notes = [first.removeprefix("read as "), *(note for note in others if " = " not in note)]
-        yield "schema", [clean(note) for note in notes]
-    dropped = f"; {facts.dropped_rows:,} not written" if facts.dropped_rows else ""
-    dropped += f"; {facts.copied_rows:,} copies added" if facts.copied_rows else ""
+        notes = [note for note in others if " = " not in note]
+        yield "schema", [*map(clean, (first.removeprefix("read as "), *notes))]
     status = [f"{size:,} {name}" for name, size in facts.status.items() if size]
-    yield "rows", [f"{row_count(facts.rows, facts.rollouts)}: {', '.join(status)}{dropped}"]
+    line = f"{row_count(facts.rows, facts.rollouts)}: {', '.join(status)}"
+    if facts.dropped_rows:
+        line += f"; {facts.dropped_rows:,} not written"
+    if facts.copied_rows:
+        line += f"; {facts.copied_rows:,} copies added"
+    yield "rows", [line]
 
 
 def groups(facts: Facts) -> Sections:
@@ -135,13 +142,13 @@ def batches(facts: Facts) -> Sections:
 
 def reward(facts: Facts) -> Sections:
     """The distribution of the rewards."""
-    rewards, name = facts.reward, plan_text.weighted(facts.plan, facts.reward_columns, "r")
-    outcomes = text_outcomes(facts.map)
-    if not rewards.count:
-        yield "rewards", [name, *outcomes, "no finite reward"]
-        return
-    name = f"{name} (before shaping)" if facts.plan.shape else name
-    yield "rewards", [name, *outcomes, *distribution_lines(rewards)]
+    name = plan_text.weighted(facts.plan, facts.reward_columns, "r")
+    lines = ["no finite reward"]
+    if facts.reward.count:
+        lines = distribution_lines(facts.reward)
+        if facts.plan.shape:
+            name += " (before shaping)"
+    yield "rewards", [name, *text_outcomes(facts.map), *lines]
 
 
 def zero_variance(facts: Facts) -> Sections:
@@ -158,20 +165,24 @@ def zero_variance(facts: Facts) -> Sections:
         lines.append(f"{count(nearly, 'group')} more with nearly equal rewards (relative spread <= 1e-9)")
     skipped = _skipped(facts, "zero-variance")
     lines += _keys(skipped, "all" if rule.std_threshold is None else "mean")
-    if skipped.groups > constant.groups:
-        more = count(skipped.groups - constant.groups, "group")
-        lines.insert(1, f"{more} more with std <= {number(rule.std_threshold)}")
+    if (below := skipped.groups - constant.groups) > 0:
+        lines.insert(1, f"{count(below, 'group')} more with std <= {number(rule.std_threshold)}")
     yield label, lines
 
 
 def _constant(constant: ZeroVariance, plan: Plan) -> str:
     """A centred formula gives such a group 0; other formulas do not, so the line only counts them."""
-    split = ", ".join(f"{many:,} {kind}" for kind, many in equal_at(constant).items())
+    split = [f"{many:,} {kind}" for kind, many in equal_at(constant).items()]
     groups, share = constant.groups, constant.share or 1.0
-    meaning = f"{'has' if groups == 1 else 'have'} {label_of_equal(plan)}"
+    comparable = count(round(groups / share), "group")
+    meaning = label_of_equal(plan)
     if plan.gives_equal_rewards_0:
         meaning += plan_text.before_whitening(plan)
-    return f"{groups:,} of {count(round(groups / share), 'group')} {meaning} ({percent(share)}): {split}"
+    return f"{groups:,} of {comparable} {_has(groups)} {meaning} ({percent(share)}): {', '.join(split)}"
+
+
+def _has(groups: int) -> str:
+    return "has" if groups == 1 else "have"
 
 
 def others(facts: Facts) -> Sections:
@@ -186,8 +197,9 @@ def others(facts: Facts) -> Sections:
     yield "marked", [*map(clean, marked_lines(facts.marks))]
     if without := facts.unscorable - facts.left_out:
         empty = _skipped(facts, "unscorable")
-        none = f"{count(empty.groups, 'group')} {'has' if empty.groups == 1 else 'have'} no reward that counts"
-        lines = [f"{count(without, 'row')} without a finite reward", *[none] * bool(empty.groups)]
+        lines = [f"{count(without, 'row')} without a finite reward"]
+        if empty.groups:
+            lines.append(f"{count(empty.groups, 'group')} {_has(empty.groups)} no reward that counts")
         yield "unscorable", [*lines, *_keys(empty, "")]
 
 
@@ -195,22 +207,26 @@ def advantage(facts: Facts) -> Sections:
     """The distribution of the advantages."""
     values = facts.advantage
     scale = largest(values)
-    lines = ["  ".join(f"{name} {number(getattr(values, name), scale)}" for name in ("mean", "std", "min", "max"))]
-    if values.min is None:
-        lines = ["no finite advantage"]
-    kinds = ((values.zero, f"{'is' if values.zero == 1 else 'are'} 0"), (values.null, "null"), (values.nan, "NaN"))
-    counts = [f"{rows:,} {words}" for rows, words in kinds if rows]
-    over = ["of rows: a rollout counts with each of its rows"] if facts.unit == "rollout" else []
+    said = "no finite advantage"
+    if values.min is not None:
+        said = "  ".join(f"{name} {number(getattr(values, name), scale)}" for name in ("mean", "std", "min", "max"))
+    is_zero = "is 0" if values.zero == 1 else "are 0"
+    for rows, words in ((values.zero, is_zero), (values.null, "null"), (values.nan, "NaN")):
+        if rows:
+            said += f", {rows:,} {words}"
+    over = []
+    if facts.unit == "rollout":
+        over.append("of rows: a rollout counts with each of its rows")
     over += [f"of rows, {line}" for line in plan_text.distilled(facts.plan)]
-    yield "advantages", [*over, ", ".join([*lines, *counts]), *_on_tokens(facts.per_token)]
+    yield "advantages", [*over, said, *_on_tokens(facts.per_token)]
 
 
 def _on_tokens(found: OnTokens | None) -> list[str]:
     """How many tokens have an advantage; nothing without --per-token."""
     if found is None:
         return []
-    by = ", ".join(f"{part.replace('_', ' ')} = {clean(name)}" for part, name in found.columns.items())
-    return [f"on {found.response_tokens:,} of {count(found.tokens, 'token')} ({by})"]
+    by = [f"{part.replace('_', ' ')} = {clean(name)}" for part, name in found.columns.items()]
+    return [f"on {found.response_tokens:,} of {count(found.tokens, 'token')} ({', '.join(by)})"]
 
 
 def written(facts: Facts | FactsOfParts) -> Sections:
@@ -220,8 +236,10 @@ def written(facts: Facts | FactsOfParts) -> Sections:
         yield "written", [f"nothing ({took})" if took else "nothing"]
         return
     names = [facts.advantage_column, *facts.more_columns]
-    columns = f"column{'s' if names[1:] else ''} {', '.join(map(clean, names))}"
-    yield "written", [", ".join(text for text in (file_list(facts.outputs), columns, took) if text)]
+    word = "columns" if facts.more_columns else "column"
+    columns = f"{word} {', '.join(map(clean, names))}"
+    said = filter(None, (file_list(facts.outputs), columns, took))
+    yield "written", [", ".join(said)]
 
 
 READ: Final = (inputs, groups, batches)
@@ -237,15 +255,21 @@ BLOCKS_OF_PART: Final = (*BLOCKS[:-1], (advantage,))
 
 def _skipped(facts: Facts, reason: Reason) -> Skipped:
     """The groups that were skipped for a reason, or kept in spite of it."""
-    return next((skip for skip in (*facts.skipped, *facts.kept) if skip.reason == reason), Skipped(reason, 0, 0, ()))
+    for skip in (*facts.skipped, *facts.kept):
+        if skip.reason == reason:
+            return skip
+    return Skipped(reason, 0, 0, ())
 
 
 def _keys(skip: Skipped, word: str) -> list[str]:
     """The first of the groups, each with its reward after `word`."""
-    rest = skip.groups - len(skip.keys)
+    if not skip.keys:
+        return []
     labels = labels_of([group.key for group in skip.keys], KEY)
-    keys = [
-        label + (f" ({word} {number(group.reward)})" if word and group.reward is not None else "")
-        for label, group in zip(labels, skip.keys, strict=True)
-    ]
-    return ["; ".join(keys) + (f"; ... {rest:,} more" if rest else "")] if keys else []
+    said = []
+    for label, group in zip(labels, skip.keys, strict=True):
+        has_reward = word and group.reward is not None
+        said.append(f"{label} ({word} {number(group.reward)})" if has_reward else label)
+    if rest := skip.groups - len(skip.keys):
+        said.append(f"... {rest:,} more")
+    return ["; ".join(said)]

@@ -68,11 +68,11 @@ def column(values: Sequence[float | None], scale: float = 0.0) -> list[str]:
     whole = all(v == int(v) for v in sizes)
     if whole or min(sizes) < SMALLEST or top >= LARGEST:
         return [number(v, top) for v in values]
-    most = 4 if top < TEN else 4 - len(f"{top:.0f}")  # four significant digits
-    decimals = next((some for some in range(1, most) if all(round(v, some) == round(v, 6) for v in sizes)), most)
-    zero = f"{0:.{decimals}f}"
-    shown = (f"{v:.{decimals}f}" if v is not None and math.isfinite(v) else number(v) for v in values)
-    return [zero if text == f"-{zero}" else text for text in shown]
+    most = 4 if top < TEN else max(4 - len(f"{top:.0f}"), 0)  # four significant digits
+    decimals = min(most, 1)
+    while decimals < most and any(round(v, decimals) != round(v, 6) for v in sizes):
+        decimals += 1
+    return [f"{v:z.{decimals}f}" if v is not None and math.isfinite(v) else number(v) for v in values]
 
 
 def count(size: int, noun: str) -> str:
@@ -105,16 +105,16 @@ def listing(items: Iterable[str], shown: int = LISTED) -> str:
 def file_list(names: Sequence[str]) -> str:
     """`2 files: a.jsonl, b.jsonl`: the first few files, and how many there are if there are several."""
     standard = {"-": "standard input", "stdout": "standard output"}
-    return (f"{count(len(names), 'file')}: " if len(names) > 1 else "") + listing(
-        standard.get(name, clean(name)) for name in names
-    )
+    listed = listing(standard.get(name, clean(name)) for name in names)
+    return f"{count(len(names), 'file')}: {listed}" if len(names) > 1 else listed
 
 
 def duration(seconds: float) -> str:
     """`0.021 s`, `12.3 s`, `2 min 05 s`."""
     if seconds < MINUTE:
         return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.1f} s"
-    return f"{int(seconds) // MINUTE} min {int(seconds) % MINUTE:02d} s"
+    minutes, rest = divmod(int(seconds), MINUTE)
+    return f"{minutes} min {rest:02d} s"
 
 
 # --- labelled lines and tables -----------------------------------------------------------------------------
@@ -161,7 +161,8 @@ class Sheet:
 
     def height(self, sections: Iterable[tuple[str, Iterable[str]]]) -> int:
         """How many lines `rows` prints for these; their labels fit."""
-        return sum(len(self._wrap(line, self.width)) for _, lines in sections for line in lines)
+        lines = [line for _, lines in sections for line in lines]
+        return sum(len(self._wrap(line, self.width)) for line in lines)
 
     def rows(self, sections: Iterable[tuple[str, str | Iterable[str]]]) -> None:
         """Labels with their values; those without a value are left out."""
@@ -171,9 +172,10 @@ class Sheet:
 
     def warnings(self, warnings: Iterable[str]) -> None:
         """A row for each."""
-        for at, warning in enumerate(warnings):
-            if not at:
-                self.blank()
+        warned = [*warnings]
+        if warned:
+            self.blank()
+        for warning in warned:
             self.row("warning:", clean(warning), "yellow")
 
     def part(self, by: str, value: str) -> None:
@@ -220,8 +222,11 @@ class Sheet:
             return [text]
         start = len(text) - len(text.lstrip())
         room = max(width - start - hang, 1)
-        first, *rest = Text(text[start:]).wrap(self.console, room, overflow="fold")
-        return [" " * start + first.plain.rstrip(), *(" " * (start + hang) + piece.plain.rstrip() for piece in rest)]
+        lines, indent = [], start
+        for piece in Text(text[start:]).wrap(self.console, room, overflow="fold"):
+            lines.append(" " * indent + piece.plain.rstrip())
+            indent = start + hang
+        return lines
 
     def _print(self, text: Text) -> None:
         if self.between:
@@ -237,8 +242,11 @@ def aligned(columns: Iterable[Column], left: Collection[str] = ("text",)) -> lis
     for head, cells in columns:
         texts = [head, *map(clean, cells)]
         width = max(map(cell_len, texts))
-        gaps = [" " * (width - cell_len(text)) for text in texts]
-        padded.append([text + gap if head in left else gap + text for text, gap in zip(texts, gaps, strict=True)])
+        in_column = []
+        for text in texts:
+            gap = " " * (width - cell_len(text))
+            in_column.append(text + gap if head in left else gap + text)
+        padded.append(in_column)
     return ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
 
 
@@ -246,15 +254,20 @@ def column_of_texts(texts: Sequence[str | None], beside: Sequence[Column], width
     """A column of texts, cut to what the others leave of the width; none if all are empty."""
     shown = [clean(text or "") for text in texts]
     if width is not None:
-        used = sum(max(map(cell_len, [head, *cells])) + 2 for head, cells in beside)
-        shown = [cut(text, max(width - used, SHORTEST)) for text in shown]
+        used = [max(map(cell_len, [head, *cells])) + 2 for head, cells in beside]
+        room = max(width - sum(used), SHORTEST)
+        shown = [cut(text, room) for text in shown]
     return [("text", shown)] if any(shown) else []
 
 
 def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Collection[str] = ()) -> str:
     """A Markdown table; the columns of numbers are right-aligned."""
-    lines = [heads, ["--:" if head in numbers else "---" for head in heads], *rows]
-    return "".join(f"| {' | '.join(map(_markdown_cell, cells))} |\n" for cells in lines)
+    rules = ["--:" if head in numbers else "---" for head in heads]
+    lines = []
+    for cells in (heads, rules, *rows):
+        shown = " | ".join(map(_markdown_cell, cells))
+        lines.append(f"| {shown} |\n")
+    return "".join(lines)
 
 
 def _markdown_cell(value: Any) -> str:
@@ -267,7 +280,10 @@ def _markdown_cell(value: Any) -> str:
 
 def text_outcomes(outcomes: Mapping[str, float | None]) -> list[str]:
     """The rewards of text values; nothing without --map."""
-    pairs = [f"{clean(text)} = {'missing' if value is None else exact(value)}" for text, value in outcomes.items()]
+    pairs = []
+    for text, value in outcomes.items():
+        reward = "missing" if value is None else exact(value)
+        pairs.append(f"{clean(text)} = {reward}")
     return [f"text values: {', '.join(pairs)}"] if pairs else []
 
 
@@ -284,17 +300,18 @@ LONGEST: Final = 30  # characters of the bar of the largest count
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
     """A line for each name, with its count and a bar; names are right-aligned, or left-aligned."""
     sizes = [f"{count:,}" for count in counts]
-    wide, high, top = max(map(len, names)), max(map(len, sizes)), max(counts)
-    return [
-        f"{name:{'<' if left else '>'}{wide}}  {size:>{high}}  {BLOCKS[-1] * _height(count, top, LONGEST)}"
-        for name, size, count in zip(names, sizes, counts, strict=True)
-    ]
+    wide, wide_size, top = max(map(len, names)), max(map(len, sizes)), max(counts)
+    side, lines = "<" if left else ">", []
+    for name, size, count in zip(names, sizes, counts, strict=True):
+        bar = BLOCKS[-1] * _height(count, top, LONGEST)
+        lines.append(f"{name:{side}{wide}}  {size:>{wide_size}}  {bar}")
+    return lines
 
 
 def blocks(counts: Sequence[int]) -> str:
     """A block for each count, as high as the count; a space for 0."""
-    top = max(counts)
-    return "".join(BLOCKS[_height(count, top, len(BLOCKS)) - 1] if count else " " for count in counts)
+    top, levels = max(counts), f" {BLOCKS}"
+    return "".join(levels[_height(count, top, len(BLOCKS))] for count in counts)
 
 
 def strip(
@@ -302,13 +319,21 @@ def strip(
 ) -> str:
     """A block for each value (or for the mean of a few), scaled from the lowest to the highest, or to `ends`."""
     step = max(1, -(-len(values) // width))
-    parts = [[v for v in values[i : i + step] if v is not None] for i in range(0, len(values), step)]
-    means = [sum(part) / len(part) if part else None for part in parts]
+    means = []
+    for start in range(0, len(values), step):
+        part = [value for value in values[start : start + step] if value is not None]
+        means.append(sum(part) / len(part) if part else None)
     known = [mean for mean in means if mean is not None]
     low, high = ends or (min(known), max(known))
-    heights = [(mean - low) / (high - low) if mean is not None and high > low else HALF for mean in means]
-    drawn = [BLOCKS[round(min(max(height, 0), 1) * (len(BLOCKS) - 1))] for height in heights]
-    return "".join(missing if mean is None else block for mean, block in zip(means, drawn, strict=True))
+    drawn = ""
+    for mean in means:
+        if mean is None:
+            drawn += missing
+            continue
+        height = (mean - low) / (high - low) if high > low else HALF
+        level = min(max(height, 0), 1) * (len(BLOCKS) - 1)
+        drawn += BLOCKS[round(level)]
+    return drawn
 
 
 def _height(count: int, top: int, most: int) -> int:

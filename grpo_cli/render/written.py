@@ -56,10 +56,11 @@ def _selected(facts: Selected, width: int) -> Sections:
     yield "groups", [_kept(facts.kept_groups, facts.groups), clean(f"by {facts.key_note}")]
     if facts.rollouts != facts.rows:
         yield "rollouts", [_kept(facts.kept_rollouts, facts.rollouts)]
-    apart = [
-        f"{rows:,} {kind}" for rows, kind in ((facts.kept_masked, "masked"), (facts.kept_left_out, "left out")) if rows
-    ]
-    yield "rows", [_kept(facts.kept_rows, facts.rows), *(f"{words} among them" for words in apart)]
+    rows = [_kept(facts.kept_rows, facts.rows)]
+    for marked, kind in ((facts.kept_masked, "masked"), (facts.kept_left_out, "left out")):
+        if marked:
+            rows.append(f"{marked:,} {kind} among them")
+    yield "rows", rows
     yield "rewards", text_outcomes(facts.map)
     yield from _left_out(facts.dropped, width)
     for name, beside in facts.beside.items():
@@ -79,9 +80,12 @@ def _exported(facts: Exported, width: int) -> Sections:
     yield from _left_out(facts.dropped, width)
     scale = facts.scale
     if isinstance(scale, Scale) and (scale.worst, scale.best) != (0, 1):
-        known = scale.worst != scale.best
-        yield "solve rate", [rescaled(scale.worst, scale.best) if known else "unknown: all rewards are equal"]
-    yield "records", [f"{count(facts.records, 'record')} for {facts.to}: {', '.join(facts.columns)}"]
+        said = "unknown: all rewards are equal"
+        if scale.worst != scale.best:
+            said = rescaled(scale.worst, scale.best)
+        yield "solve rate", [said]
+    records = count(facts.records, "record")
+    yield "records", [f"{records} for {facts.to}: {', '.join(facts.columns)}"]
     for name, records in facts.beside.items():
         yield name, [count(records, "record")]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
@@ -100,8 +104,9 @@ def _added(facts: Added) -> Sections:
 
 
 def _matched(rows: Joined) -> Iterator[str]:
-    by = ", ".join(here if here == there else f"{here} = {there}" for here, there in rows.on.items())
-    yield f"{rows.matched:,} of {count(rows.rows, 'row')} by {clean(by)}"
+    pairs = [here if here == there else f"{here} = {there}" for here, there in rows.on.items()]
+    by = clean(", ".join(pairs))
+    yield f"{rows.matched:,} of {count(rows.rows, 'row')} by {by}"
     if rows.unmatched:
         yield f"{count(rows.unmatched, 'row')} without a match: null"
     if rows.unused:
@@ -111,16 +116,20 @@ def _matched(rows: Joined) -> Iterator[str]:
 
 
 def _kept(kept: int, total: int) -> str:
-    return f"{kept:,} of {total:,} kept" + (f" ({percent(kept / total)})" if total else "")
+    said = f"{kept:,} of {total:,} kept"
+    return f"{said} ({percent(kept / total)})" if total else said
 
 
 def _left_out(dropped: Sequence[Dropped], width: int) -> Sections:
     """How much was dropped for each reason, and the first group keys."""
-    for i, one in enumerate(dropped):
-        lines = [f"{count(one.rows, 'row')}: {clean(one.reason)}"]
+    label = "left out"
+    for one in dropped:
+        rows, reason = count(one.rows, "row"), clean(one.reason)
+        lines = [f"{rows}: {reason}"]
         if one.groups is not None and one.keys is not None:
             keys = labels_of(one.keys[:KEYS], (width - LABEL) // KEYS - len(", "))
-            more = f"; ... {number(one.groups - len(keys))} more" if one.groups > len(keys) else ""
-            reason = f"({count(one.rows, 'row')}): {clean(one.reason)}"
-            lines = [f"{count(one.groups, 'group')} {reason}", f"  {'; '.join(keys)}{more}"]
-        yield "" if i else "left out", lines
+            if one.groups > len(keys):
+                keys.append(f"... {number(one.groups - len(keys))} more")
+            lines = [f"{count(one.groups, 'group')} ({rows}): {reason}", f"  {'; '.join(keys)}"]
+        yield label, lines
+        label = ""
