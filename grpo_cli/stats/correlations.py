@@ -36,24 +36,33 @@ def correlation(x: Vector, y: Vector) -> float | None:
         return None
     x, y = x - float(x.mean()), y - float(y.mean())
     size = math.sqrt(float((x * x).sum())) * math.sqrt(float((y * y).sum()))
-    return plain(min(1.0, max(-1.0, float((x * y).sum()) / size))) if size else None
+    if not size:
+        return None
+    r = float((x * y).sum()) / size
+    return plain(min(1.0, max(-1.0, r)))
 
 
 def with_lengths(column: str, rows: pl.DataFrame, extremes: RewardRange) -> Lengths:
     """The correlation of rewards with lengths; `rows` have `.reward`, `.mean` (of the group) and `length`."""
-    known = rows.filter(pl.col(".reward").is_finite() & pl.col("length").is_finite())
+    known = rows.filter(pl.col(".reward").is_finite(), pl.col("length").is_finite())
     reward, length, codes = (known[name].to_numpy() for name in (".reward", "length", "group"))
-    group_length = finite_means(codes, known["length"], int(codes.max(initial=0)) + 1)
-    worst, best = (float(length[here].mean()) if here.any() else None for here in at_ends(reward, extremes))
+    of_groups = finite_means(codes, known["length"], int(codes.max(initial=0)) + 1)
+    longer = length - of_groups[codes]
+    better = reward - known[".mean"].to_numpy()
+    worst, best = at_ends(reward, extremes)
     return Lengths(
         column=column,
         rows=len(known),
-        mean=plain(float(length.mean())) if len(known) else None,
+        mean=plain(_mean(length)),
         correlation=correlation(reward, length),
-        within_groups=correlation(reward - known[".mean"].to_numpy(), length - group_length[codes]),
-        best=best,
-        worst=worst,
+        within_groups=correlation(better, longer),
+        best=_mean(length[best]),
+        worst=_mean(length[worst]),
     )
+
+
+def _mean(numbers: Vector) -> float | None:
+    return float(numbers.mean()) if len(numbers) else None
 
 
 def within_groups(
@@ -64,7 +73,16 @@ def within_groups(
 
     def of_pair(column: pl.Series, other: pl.Series) -> float | None:
         known = column.is_finite() & other.is_finite()
-        here, parts = codes[known.fill_null(value=False).to_numpy()], (column.filter(known), other.filter(known))
-        return correlation(*(part.to_numpy() - finite_means(here, part, size)[here] for part in parts))
+        here = codes[known.fill_null(value=False).to_numpy()]
 
-    return {name: {what: of_pair(column, other) for what, other in others.items()} for name, column in columns.items()}
+        def centred(values: pl.Series) -> Vector:
+            part = values.filter(known)
+            means: Vector = finite_means(here, part, size)
+            return part.to_numpy() - means[here]
+
+        return correlation(centred(column), centred(other))
+
+    found: dict[str, dict[str, float | None]] = {}
+    for name, column in columns.items():
+        found[name] = {what: of_pair(column, other) for what, other in others.items()}
+    return found

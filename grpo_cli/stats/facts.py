@@ -46,6 +46,7 @@ COUNTED: Final = (
     "rows", "rollouts", "groups", "singletons", "unscorable", "declared_unscorable", "left_out", "masked",
 )  # fmt: skip
 STATISTICS: Final = ("mean", "std", "min", "max")
+QUARTERS: Final = (0.25, 0.5, 0.75)
 BINS: Final = FEW
 BARS: Final = 40  # bins of a figure
 VALUES: Final = 101  # up to this many distinct values (k/100) have a bar each
@@ -222,8 +223,9 @@ def group_facts(scored: Scored) -> pl.DataFrame:
     """
     size = pl.max_horizontal(pl.col(".min").abs(), pl.col(".max").abs())
     spread = (pl.col(".max") - pl.col(".min")).fill_nan(None)  # polars has NaN <= NaN
+    near = (spread <= NEARLY_CONSTANT * size) | (spread < NEAREST)
     # If components are estimated separately, their sum may be constant while they are not.
-    of_sum = scored.plan.rewards.combine == "sum"
+    of_sum = pl.lit(scored.plan.rewards.combine == "sum")
     groups = scored.groups.select(
         code="code",
         batch="batch",
@@ -234,15 +236,16 @@ def group_facts(scored: Scored) -> pl.DataFrame:
         min=".min",
         max=".max",
         constant=pl.col(".constant").fill_null(value=False) & (pl.col(".n") > 1),
-        nearly=pl.lit(of_sum) & ~pl.col(".constant") & ((spread <= NEARLY_CONSTANT * size) | (spread < NEAREST)),
+        nearly=of_sum & ~pl.col(".constant") & near,
         status=".status",
         kept=".kept",
         zero_variance=".zero_variance",
     )
     if scored.plan.unit.take == "each":
         return groups
-    of_rollouts = scored.rows.select("group", "rollout").unique("rollout")["group"].to_numpy()
-    return groups.with_columns(size=pl.Series(np.bincount(of_rollouts, minlength=len(groups))), rows="size")
+    rollouts = scored.rows.select("group", "rollout").unique("rollout")
+    sizes = np.bincount(rollouts["group"].to_numpy(), minlength=len(groups))
+    return groups.with_columns(size=pl.Series(sizes), rows="size")
 
 
 def rows_of(groups: pl.DataFrame) -> pl.Series:
@@ -257,13 +260,19 @@ def distribution(values: pl.Series) -> Distribution:
     quartiles: Sequence[Number] = [None] * 3
     histogram: Histogram | None = None
     if known is None:
-        finite = (values if numbers.count == len(values) else values.filter(values.is_finite())).to_numpy()
+        if numbers.count < len(values):
+            values = values.filter(values.is_finite())
+        finite = values.to_numpy()
         bins, edges = even_bins(finite, BINS)
-        counted = over(lambda start, end: np.bincount(bins(finite[start:end]), minlength=len(edges) - 1), len(finite))
-        quartiles = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()
-        histogram = BinCounts(edges.tolist(), np.sum(counted, axis=0).tolist())
+
+        def of_part(start: int, end: int) -> Index:
+            return np.bincount(bins(finite[start:end]), minlength=len(edges) - 1)
+
+        counts = np.sum(over(of_part, len(finite)), axis=0)
+        quartiles = np.quantile(finite, QUARTERS).tolist()
+        histogram = BinCounts(edges.tolist(), counts.tolist())
     elif numbers.count:
-        quartiles = np.quantile(np.repeat(*known), [0.25, 0.5, 0.75]).tolist()
+        quartiles = np.quantile(np.repeat(*known), QUARTERS).tolist()
         histogram = ValueCounts(*known)
     return Distribution(count=numbers.count, **numbers.facts(), quartiles=quartiles, histogram=histogram)
 
@@ -280,16 +289,19 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
         values = pl.concat(distinct).unique().sort().to_numpy()
         step = float(np.diff(values).min())
         steps = (values - low) / step
-        if steps[-1] < STEPPED * len(values) and np.allclose(steps, np.round(steps), rtol=0, atol=1e-3):
+        on_grid = np.allclose(steps, np.round(steps), rtol=0, atol=1e-3)
+        if steps[-1] < STEPPED * len(values) and on_grid:
             count = round(steps[-1]) + 1
             least = -(-count // most)
             # The width that leaves the last bin the least empty.
             width = min(range(least, 2 * least), key=lambda width: (-count % width, width))
-            edges = low + step * (np.arange((count - 1) // width + 2) * width - 0.5)
+            first_steps = np.arange((count - 1) // width + 2) * width
+            edges = low + step * (first_steps - 0.5)
             return lambda numbers: np.round((numbers - low) / step).astype(np.int64) // width, edges
 
     def scaled(numbers: Vector) -> Index:
-        return np.minimum(((numbers - low) / (high - low) * most).astype(np.int64), most - 1)
+        places = (numbers - low) / (high - low) * most
+        return np.minimum(places.astype(np.int64), most - 1)
 
     return scaled, np.linspace(low, high, most + 1)  # faster than the search of np.histogram
 
@@ -311,25 +323,32 @@ def count_by_kind(values: pl.Series, places: Any, kinds: Sequence[str], times: p
     known = values.is_finite().fill_null(value=False).to_numpy()
     numbers, weights = values.to_numpy(), None if times is None else times.to_numpy()
     if not known.all():
-        numbers, places, weights = numbers[known], places[known], None if weights is None else weights[known]
+        numbers, places = numbers[known], places[known]
+        if weights is not None:
+            weights = weights[known]
     if not len(numbers):
         return []
     across, bins = bins_of(numbers)
-    counts = np.bincount(across * len(kinds) + places, weights, len(bins) * len(kinds)).reshape(len(bins), -1)
-    return [
-        {**of_bin, "kind": kind, "count": int(counts[i, k])}
-        for i, of_bin in enumerate(bins) for k, kind in enumerate(kinds) if counts[i, k]
-    ]  # fmt: skip
+    counts = np.bincount(across * len(kinds) + places, weights, len(bins) * len(kinds))
+    lines = []
+    for of_bin, by_kind in zip(bins, counts.reshape(len(bins), -1), strict=True):
+        for kind, count in zip(kinds, by_kind, strict=True):
+            if count:
+                lines.append({**of_bin, "kind": kind, "count": int(count)})
+    return lines
 
 
 def bins_of(numbers: Any, most: int = BARS, few: int = VALUES) -> tuple[Any, Lines]:
     """The bin of each number, and the bins: single values if there are few."""
     some = numbers[:SAMPLE]  # if these have many values, the others do not matter
-    values = pl.Series(some if len(np.unique(some)) > few else numbers).unique().sort().to_numpy()
+    if len(np.unique(some)) <= few:
+        some = numbers
+    values = pl.Series(some).unique().sort().to_numpy()
     if len(values) <= few:
         return np.searchsorted(values, numbers), [{"value": float(value)} for value in values]
-    bins, edges = even_bins(numbers, most)
-    return bins(numbers), [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
+    bin_of, edges = even_bins(numbers, most)
+    bins = [{"from": start, "to": end} for start, end in pairwise(edges.tolist())]
+    return bin_of(numbers), bins
 
 
 def zero_variance_share(groups: pl.DataFrame) -> float | None:
@@ -360,18 +379,19 @@ def extremes(groups: pl.DataFrame) -> RewardRange:
 
 def worst_and_best(low: float | None, high: float | None) -> RewardRange:
     """The rewards that count as worst and best: 0 and 1 if all lie between, else the extremes; None without any."""
-    return (0.0, 1.0) if low is not None and high is not None and low >= 0 and high <= 1 else (low, high)
+    between = low is not None and high is not None and low >= 0 and high <= 1
+    return (0.0, 1.0) if between else (low, high)
 
 
 def sizes(counts: Mapping[int, int]) -> GroupSizes:
     """The distribution of group sizes, from the number of groups of each size."""
-    numbers = sorted(counts)
-    ends = np.cumsum(
-        [counts[size] for size in numbers]
-    )  # not one number for each group: a stream has any number of them
-    middle = [numbers[int(np.searchsorted(ends, at, side="right"))] for at in ((ends[-1] - 1) // 2, ends[-1] // 2)]
-    named = {str(size): counts[size] for size in numbers}
-    return GroupSizes(min=numbers[0], median=sum(middle) / 2, max=numbers[-1], counts=named)
+    sizes = sorted(counts)
+    # Not one number for each group: a stream has any number of them.
+    ends = np.cumsum([counts[size] for size in sizes])
+    groups = ends[-1]
+    below, above = np.searchsorted(ends, [(groups - 1) // 2, groups // 2], side="right")
+    named = {str(size): counts[size] for size in sizes}
+    return GroupSizes(min=sizes[0], median=(sizes[below] + sizes[above]) / 2, max=sizes[-1], counts=named)
 
 
 def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
@@ -398,7 +418,8 @@ def skipped(groups: pl.DataFrame, narrow: Narrow) -> dict[Reason, Skipped]:
         first = affected.select("code", "mean").head(LISTED)
         keys = [SkippedGroup(narrow.label(code), plain(mean)) for code, mean in first.iter_rows()]
         if keys:
-            skips[reason] = Skipped(reason, len(affected), int(rows_of(affected).sum()), keys)
+            rows = int(rows_of(affected).sum())
+            skips[reason] = Skipped(reason, len(affected), rows, keys)
     return skips
 
 
@@ -437,6 +458,7 @@ class Tally:
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
         group_sizes, occurrences = np.unique(groups["size"].to_numpy(), return_counts=True)
         declared = narrow.left_out if none is None else narrow.left_out | none
+        outside = ~groups["mean"].fill_nan(None).is_between(0, 1)
         counted = {
             "rows": len(rows),
             "rollouts": rows["rollout"].n_unique() if "rollout" in rows.columns else len(rows),
@@ -450,7 +472,7 @@ class Tally:
             "constant_rows": int(rows_of(constant).sum()),
             "comparable": int((groups["scored"] > 1).sum()),
             "nearly": int(groups["nearly"].sum()),
-            "no_rate": int((~groups["mean"].fill_nan(None).is_between(0, 1)).sum()),
+            "no_rate": int(outside.sum()),
             "dropped_rows": narrow.height - int(rows[".kept"].sum()),
             "null": advantages.null_count(),
             **{f"status.{name}": times for name, times in zip(STATUSES, statuses, strict=True)},
@@ -481,7 +503,10 @@ class Tally:
             is_listed = value in constants or len(constants) < CONSTANTS
             constants[value if is_listed else None] += groups
         lows, highs = zip(self.extremes, block.extremes, strict=True)
+        low = min((value for value in lows if value is not None), default=None)
+        high = max((value for value in highs if value is not None), default=None)
         known_forms = {*map(_form, self.warnings)}
+        new_warnings = [text for text in block.warnings if _form(text) not in known_forms]
         skipped = dict(self.skipped)
         for reason, skip in block.skipped.items():
             skipped[reason] = skipped[reason].merge(skip) if reason in skipped else skip
@@ -490,15 +515,12 @@ class Tally:
             marks=self.marks + block.marks,
             sizes=self.sizes + block.sizes,
             constants=constants,
-            extremes=(
-                min((value for value in lows if value is not None), default=None),
-                max((value for value in highs if value is not None), default=None),
-            ),
+            extremes=(low, high),
             reward=self.reward.merge(block.reward),
             advantage=self.advantage.merge(block.advantage),
             skipped=skipped,
             reading=block.reading or self.reading,
-            warnings=(*self.warnings, *(text for text in block.warnings if _form(text) not in known_forms)),
+            warnings=(*self.warnings, *new_warnings),
         )
 
     def facts(self, plan: Plan, reward: Distribution | None = None) -> Summary:
@@ -540,7 +562,8 @@ class Tally:
 
     def _zero_variance(self) -> ZeroVariance:
         groups, comparable = self.constants.total(), self.counts["comparable"]
-        rewards, times = np.array([*self.constants], np.float64), np.array([*self.constants.values()], np.int64)
+        rewards = np.array([*self.constants], np.float64)
+        times = np.array([*self.constants.values()], np.int64)
         ends = at_ends(rewards, worst_and_best(*self.extremes))
         all_worst, all_best = (int(times[at_end].sum()) for at_end in ends)
         return ZeroVariance(
@@ -602,14 +625,18 @@ def read_as(narrow: Narrow) -> dict[str, Any]:
 
 def of_foreign(narrow: Narrow) -> list[Dropped]:
     """The rows that are no rollouts, as a reason why rows are not chosen."""
-    marks, rows = marks_of(marked_rows(narrow.mark_counts), "foreign"), sum(narrow.lengths) - narrow.height
-    return [Dropped(reason=f"no rollouts ({marks})", rows=rows)] if rows else []
+    rows = sum(narrow.lengths) - narrow.height
+    if not rows:
+        return []
+    marks = marks_of(marked_rows(narrow.mark_counts), "foreign")
+    return [Dropped(reason=f"no rollouts ({marks})", rows=rows)]
 
 
 def marked_lines(marks: Sequence[MarkedRows]) -> Iterator[str]:
     """A line for each kind of such rows: how many, what they are, and why."""
     for kind, meaning in MARKED.items():
-        if rows := sum(line.rows for line in marks if line.kind == kind):
+        rows = sum(line.rows for line in marks if line.kind == kind)
+        if rows:
             yield f"{rows:,} {meaning} ({marks_of(marks, kind)})"
 
 
@@ -624,8 +651,9 @@ def marks_of(lines: Sequence[MarkedRows], kind: MarkKind) -> str:
 
 def _with_reasons(mark: str, reasons: Mapping[str, int]) -> str:
     named = [f"{reason} {rows:,}" for reason, rows in reasons.items() if reason]
-    more = [f"{len(named) - MOST_REASONS} more"] if len(named) > MOST_REASONS else []
-    return f"{mark}: {', '.join([*named[:MOST_REASONS], *more])}" if named else mark
+    if len(named) > MOST_REASONS:
+        named[MOST_REASONS:] = [f"{len(named) - MOST_REASONS} more"]
+    return f"{mark}: {', '.join(named)}" if named else mark
 
 
 def only_finite(frame: pl.DataFrame) -> pl.DataFrame:

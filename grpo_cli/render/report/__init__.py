@@ -61,17 +61,19 @@ def picture_of(inspection: Inspection, kind: str) -> bytes:
     from grpo_cli.render.report.charts import picture
     from grpo_cli.render.report.page import tiles
 
-    rows = f"{count(inspection.facts.rows, 'row')} in {count(inspection.facts.groups, 'group')}"
-    rows += "".join(f", {other}" for other in _others(inspection))
+    facts = inspection.facts
+    rows = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
+    rows = ", ".join([rows, *_others(inspection)])
     numbers = " · ".join(f"{words} {value}" for words, value in tiles(inspection).items())
-    lines = [rows, *wrap(inspection.facts.verdicts[0], WRAPPED), numbers]
+    lines = [rows, *wrap(facts.verdicts[0], WRAPPED), numbers]
     return picture(figures(inspection), _title(inspection), lines, kind)
 
 
 def _title(inspection: Inspection) -> str:
     """The inputs, and with --against or --old-rewards those of the other run or reward."""
     names = [printable(name) for name in inspection.facts.inputs if name != "-"]
-    return " ".join([f"Rewards of {listing(names)}" if names else "Rewards", *_others(inspection)])
+    rewards = f"Rewards of {listing(names)}" if names else "Rewards"
+    return " ".join([rewards, *_others(inspection)])
 
 
 def _others(inspection: Inspection) -> list[str]:
@@ -86,8 +88,10 @@ def _others(inspection: Inspection) -> list[str]:
 
 def _origin(inspection: Inspection, command: str) -> str:
     """The command, the version, and when the files were last written."""
-    times = [t.source.pin.mtime_ns for t in inspection.narrow.tables if t.source.pin.mtime_ns]
-    ends = (min(times), max(times)) if times else ()
-    days = dict.fromkeys(f"{datetime.fromtimestamp(ns / 1e9, UTC):%Y-%m-%d %H:%M}" for ns in ends)
-    written = f"files of {' to '.join(days)} UTC" if days else ""
-    return " · ".join(filter(None, (printable(command), f"grpo-adv {__version__}", written)))
+    said = [printable(command), f"grpo-adv {__version__}"]
+    times = [table.source.pin.mtime_ns for table in inspection.narrow.tables if table.source.pin.mtime_ns]
+    if times:
+        ends = [datetime.fromtimestamp(ns / 1e9, UTC) for ns in (min(times), max(times))]
+        days = dict.fromkeys(f"{end:%Y-%m-%d %H:%M}" for end in ends)
+        said.append(f"files of {' to '.join(days)} UTC")
+    return " · ".join(filter(None, said))

@@ -25,13 +25,10 @@ SHADES: Final = {
 }
 COLOURS: Final = (*SHADES,)
 # How kinds are coloured, and in which order they are stacked.
-KINDS: Final = dict(
-    zip(
-        (*OUTCOMES, *CHANGES),
-        (*COLOURS, *(COLOURS[at] for at in (0, 3, 1))),
-        strict=True,
-    )
-)
+KINDS: Final = {
+    **dict(zip(OUTCOMES, COLOURS, strict=True)),
+    **dict(zip(CHANGES, (COLOURS[0], COLOURS[3], COLOURS[1]), strict=True)),
+}
 LABEL: Final = 220  # a label of a legend is at most this many pixels wide
 TICKS: Final = 12  # up to this many steps have a tick each
 PICTURE_WIDTH: Final = 380  # each chart of a picture is this many pixels wide
@@ -47,28 +44,31 @@ def chart(figure: Figure) -> Any:
     """The chart of a figure, as wide as its container."""
     base = alt.Chart(alt.InlineData(values=figure.lines))
     if _has_ends(figure):
-        low, high = (f"format(datum.{end}, '{_digits(figure)}')" for end in ("low", "high"))
-        base = base.transform_calculate(interval=f"isValid(datum.low) ? {low} + ' to ' + {high} : '-'")
-    height = ROW * len({line["value"] for line in figure.lines}) if figure.kind == "bars" else HEIGHT
-    return DRAWN[figure.kind](figure, base).properties(height=height)
+        digits = _digits(figure)
+        ends = f"format(datum.low, '{digits}') + ' to ' + format(datum.high, '{digits}')"
+        base = base.transform_calculate(interval=f"isValid(datum.low) ? {ends} : '-'")
+    height = HEIGHT
+    if figure.kind == "bars":
+        height = ROW * len({line["value"] for line in figure.lines})
+    drawn = DRAWN[figure.kind](figure, base)
+    return drawn.properties(height=height)
 
 
 def picture(figures: Sequence[Figure], title: str, subtitle: Sequence[str], kind: str) -> bytes:
     """All figures in two columns under a title and lines that say what was found, as png, svg or pdf."""
-    charts = [
-        chart(one).properties(
-            width=PICTURE_WIDTH, title=alt.TitleParams(one.title, subtitle=wrap(one.caption, WRAPPED))
-        )
-        for one in figures
-    ]
-    combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40)
+    charts = []
+    for figure in figures:
+        heading = alt.TitleParams(figure.title, subtitle=wrap(figure.caption, WRAPPED))
+        charts.append(chart(figure).properties(width=PICTURE_WIDTH, title=heading))
+    heading = alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20)
+    combined = alt.concat(*charts, columns=PICTURE_COLUMNS, spacing=40, title=heading)
     combined = combined.resolve_scale(
         color="independent", shape="independent", size="independent", yOffset="independent"
     )
-    combined = combined.properties(title=alt.TitleParams(title, subtitle=[*subtitle], fontSize=20, offset=20))
     combined = combined.configure(background="white", font="sans-serif", padding=20)
     combined = combined.configure_title(anchor="start", color=INK, subtitleColor=INK)
-    specification = dict(combined.configure_bar(stroke=INK, strokeWidth=0.3).to_dict(validate=False))
+    combined = combined.configure_bar(stroke=INK, strokeWidth=0.3)
+    specification = dict(combined.to_dict(validate=False))
     match kind:
         case "png":
             return bytes(vl_convert.vegalite_to_png(specification, scale=PNG_SCALE))
@@ -101,9 +101,13 @@ def _digits(figure: Figure) -> str:
 
 def _told(figure: Figure) -> list[Any]:
     """What is said of a point, a bar or a band under the pointer."""
-    kind = ["kind:N"] if "kind" in figure.lines[0] else []
-    interval = [alt.Tooltip("interval:N", title="95% interval")] if _has_ends(figure) else []
-    return [_tooltip(figure), *kind, alt.Tooltip(f"{_field(figure)}:Q", format=_digits(figure)), *interval]
+    told = [_tooltip(figure)]
+    if "kind" in figure.lines[0]:
+        told.append("kind:N")
+    told.append(alt.Tooltip(f"{_field(figure)}:Q", format=_digits(figure)))
+    if _has_ends(figure):
+        told.append(alt.Tooltip("interval:N", title="95% interval"))
+    return told
 
 
 def _has_ends(figure: Figure) -> bool:
@@ -119,31 +123,31 @@ def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = C
     marks = dict(zip(kinds, cycle(among), strict=False))
     if channel is alt.Color and {*kinds} <= {*KINDS}:  # these have one colour in all figures
         marks = {kind: colour for kind, colour in KINDS.items() if kind in kinds}
-    return channel("kind:N", scale=alt.Scale(domain=[*marks], range=[*marks.values()]), legend=ON_TOP)
+    scale = alt.Scale(domain=[*marks], range=[*marks.values()])
+    return channel("kind:N", scale=scale, legend=ON_TOP)
 
 
 def _x(figure: Figure) -> tuple[Any, dict[str, Any]]:
     """The horizontal axis: bins lie between two numbers, values stand in their order."""
     title, line = figure.x, figure.lines[0]
     if "from" in line:
-        axis = alt.X("from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
-        return axis.bin("binned"), {"x2": alt.X2("to")}
-    number = isinstance(line["value"], float)
-    labels = (
-        {"format": ".4~g", "labelAngle": 0, "labelOverlap": True, "labelSeparation": 4, "labelBound": True}
-        if number
-        else {"labelAngle": -40}
-    )
-    return alt.X("value:O", sort=None, axis=_axis(title, **labels)), {}
+        start = alt.X("from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
+        return start.bin("binned"), {"x2": alt.X2("to")}
+    axis = _axis(title, labelAngle=-40)
+    if isinstance(line["value"], float):
+        axis = _axis(title, format=".4~g", labelAngle=0, labelOverlap=True, labelSeparation=4, labelBound=True)
+    return alt.X("value:O", sort=None, axis=axis), {}
 
 
 def _x_of_trend(figure: Figure) -> alt.X:
     """The horizontal axis of a trend: a scale for numbers, else the values in their order."""
     values = [line["value"] for line in figure.lines]
-    whole: dict[str, Any] = {"tickMinStep": 1, "format": "d"} if all(isinstance(value, int) for value in values) else {}
-    if whole and len({*values}) <= TICKS:  # else there would be ticks between whole numbers
-        whole = {"values": sorted({*values}), "format": "d"}
-    axis = _axis(figure.x, labelOverlap=True, **whole)
+    ticks: dict[str, Any] = {}
+    if all(isinstance(value, int) for value in values):
+        steps = sorted({*values})
+        few = len(steps) <= TICKS  # else there would be ticks between whole numbers
+        ticks = {"values": steps, "format": "d"} if few else {"tickMinStep": 1, "format": "d"}
+    axis = _axis(figure.x, labelOverlap=True, **ticks)
     if all(isinstance(value, (int, float)) for value in values):
         return alt.X("value:Q", axis=axis, scale=alt.Scale(zero=False, nice=False))
     return alt.X("value:O", sort=None, axis=axis)
@@ -154,13 +158,13 @@ def _x_of_trend(figure: Figure) -> alt.X:
 
 def _stacked(figure: Figure, base: Any) -> Any:
     across, more = _x(figure)
+    counts = _axis(figure.y, format="~s", tickMinStep=1)
+    up = alt.Y("count:Q", axis=counts, stack=True)
     named = [_tooltip(figure, name) for name in ("value", "from", "to") if name in figure.lines[0]]
+    told = [*named, "kind:N", alt.Tooltip("count:Q", format=",")]
     stacked = base.transform_calculate(rank=f"indexof({list(KINDS)!r}, datum.kind)")  # the order of the stack
-    return stacked.mark_bar().encode(
-        x=across, **more, y=alt.Y("count:Q", axis=_axis(figure.y, format="~s", tickMinStep=1), stack=True),
-        color=_of_kinds(figure), order=alt.Order("rank:Q"),
-        tooltip=[*named, "kind:N", alt.Tooltip("count:Q", format=",")],
-    )  # fmt: skip
+    order = alt.Order("rank:Q")
+    return stacked.mark_bar().encode(x=across, **more, y=up, color=_of_kinds(figure), order=order, tooltip=told)
 
 
 def _lines(figure: Figure, base: Any) -> Any:
@@ -168,14 +172,14 @@ def _lines(figure: Figure, base: Any) -> Any:
     field, shape = _field(figure), _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
     base = base.encode(x=_x_of_trend(figure), color=_of_kinds(figure), tooltip=_told(figure))
     scale = alt.Scale(zero=field == "share")
-    drawn = base.encode(y=alt.Y(f"{field}:Q", axis=_axis(figure.y), scale=scale))
-    drawn = drawn.mark_line() + drawn.encode(shape=shape).mark_point(filled=True)
+    means = base.encode(y=alt.Y(f"{field}:Q", axis=_axis(figure.y), scale=scale))
+    drawn = means.mark_line() + means.encode(shape=shape).mark_point(filled=True)
     if not _has_ends(figure):
         return drawn
-    known = base.transform_filter("isValid(datum.low)").encode(
-        y=alt.Y("low:Q", scale=scale, title=figure.y), y2="high:Q"
-    )
-    return (known.mark_area(opacity=0.25) if field == "mean" else known.mark_rule(strokeWidth=2)) + drawn
+    low = alt.Y("low:Q", scale=scale, title=figure.y)
+    ends = base.transform_filter("isValid(datum.low)").encode(y=low, y2="high:Q")
+    intervals = ends.mark_area(opacity=0.25) if field == "mean" else ends.mark_rule(strokeWidth=2)
+    return intervals + drawn
 
 
 def _bars(figure: Figure, base: Any) -> Any:
@@ -193,22 +197,21 @@ def _bars(figure: Figure, base: Any) -> Any:
 
 def _tiles(figure: Figure, base: Any) -> Any:
     """A circle for each bin, as large as its number of rows: a colour would fade into light paper or dark paper."""
-    centre = {
-        name: f"(datum.{prefix}from + datum.{prefix}to) / 2"
-        if f"{prefix}from" in figure.lines[0]
-        else f"datum.{prefix}value"
-        for name, prefix in (("across", "x_"), ("up", ""))
-    }
+    colour = COLOURS[0]
+    for name, prefix in (("across", "x_"), ("up", "")):
+        centre = f"datum.{prefix}value"
+        if f"{prefix}from" in figure.lines[0]:
+            centre = f"(datum.{prefix}from + datum.{prefix}to) / 2"
+        base = base.transform_calculate(**{name: centre})
     scale = alt.Scale(zero=False, padding=12)
-    size = alt.Size(
-        "count:Q",
-        scale=alt.Scale(range=[4, 260]),
-        legend=alt.Legend(title="rows", orient="right", symbolFillColor=COLOURS[0], symbolStrokeWidth=0),
-    )
-    return base.transform_calculate(**centre).mark_circle(color=COLOURS[0], opacity=1).encode(
-        x=alt.X("across:Q", axis=_axis(figure.x), scale=scale), y=alt.Y("up:Q", axis=_axis(figure.y), scale=scale),
-        size=size, tooltip=[alt.Tooltip("count:Q", format=","), alt.Tooltip("across:Q", title=figure.x, format=".4~g"), alt.Tooltip("up:Q", title=figure.y, format=".4~g")],
-    )  # fmt: skip
+    across = alt.X("across:Q", axis=_axis(figure.x), scale=scale)
+    up = alt.Y("up:Q", axis=_axis(figure.y), scale=scale)
+    legend = alt.Legend(title="rows", orient="right", symbolFillColor=colour, symbolStrokeWidth=0)
+    size = alt.Size("count:Q", scale=alt.Scale(range=[4, 260]), legend=legend)
+    told = [alt.Tooltip("count:Q", format=",")]
+    for name, title in (("across", figure.x), ("up", figure.y)):
+        told.append(alt.Tooltip(f"{name}:Q", title=title, format=".4~g"))
+    return base.mark_circle(color=colour, opacity=1).encode(x=across, y=up, size=size, tooltip=told)
 
 
 def _estimates(figure: Figure, base: Any) -> Any:
@@ -224,9 +227,11 @@ def _estimates(figure: Figure, base: Any) -> Any:
     across = alt.X("share:Q", axis=_axis(figure.y, format=".0%"), scale=scale)
     drawn = base.mark_point(filled=True, size=70, opacity=1).encode(x=across)
     if _has_ends(figure):
-        drawn = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q") + drawn
+        interval = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=scale), x2="high:Q")
+        drawn = interval + drawn
     if is_change:
-        drawn += alt.Chart(alt.InlineData(values=[{"zero": 0}])).mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
+        zero = alt.Chart(alt.InlineData(values=[{"zero": 0}]))
+        drawn += zero.mark_rule(strokeDash=[4, 4]).encode(x="zero:Q")
     return drawn
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -34,9 +34,14 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
     data = {"charts": charts, "groups": document(groups), "total": facts.groups}
     # The data must not end an element of the page.
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str, allow_nan=False)
+    encoded = encoded.replace("<", "\\u003c")
     names = facts.inputs
-    inputs = ", ".join(names[:INPUTS]) + (f" and {len(names) - INPUTS:,} more" if len(names) > INPUTS else "")
+    inputs = ", ".join(names[:INPUTS])
+    if len(names) > INPUTS:
+        inputs += f" and {len(names) - INPUTS:,} more"
     rows = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"
+    main = "".join(_figure(figure) for figure in drawn if not figure.more)
+    details = "".join(_figure(figure) for figure in drawn if figure.more)
     return Template(_part("page.html")).substitute(
         title=html.escape(title),
         origin=html.escape(origin),
@@ -45,12 +50,16 @@ def page(inspection: Inspection, drawn: Sequence[Figure], groups: GroupTable, ti
         library=_library(),
         subtitle=html.escape(f"{rows} from {inputs}" if inputs else rows),
         meaning=_meaning(inspection),
-        figures="".join(_figure(figure) for figure in drawn if not figure.more),
-        details="".join(_figure(figure) for figure in drawn if figure.more),
+        figures=main,
+        details=details,
         shown=html.escape(groups.says),
-        data=encoded.replace("<", "\\u003c"),
-        notes="".join(f"<li>{html.escape(note)}</li>" for note in (*facts.notes, *facts.warnings)),
+        data=encoded,
+        notes=_items(map(html.escape, (*facts.notes, *facts.warnings))),
     )
+
+
+def _items(lines: Iterable[str]) -> str:
+    return "".join(f"<li>{line}</li>" for line in lines)
 
 
 def cell(inspection: Inspection, groups: str) -> str:
@@ -63,12 +72,13 @@ def cell(inspection: Inspection, groups: str) -> str:
 def _meaning(inspection: Inspection) -> str:
     """The verdicts and the numbers."""
     first, *others = map(html.escape, inspection.facts.verdicts)
-    says = f'<p class="lead">{first}</p>' + (
-        f"<ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>" if others else ""
-    )
-    numbers = tiles(inspection).items()
-    shown = "".join(f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>" for words, value in numbers)
-    return f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{shown}</dl>\n'
+    says = f'<p class="lead">{first}</p>'
+    if others:
+        says += f"<ul>{_items(others)}</ul>"
+    numbers = ""
+    for words, value in tiles(inspection).items():
+        numbers += f"<div><dt>{words}</dt><dd>{html.escape(value)}</dd></div>"
+    return f'<section class="verdicts" aria-label="What it means">{says}</section>\n<dl class="tiles">{numbers}</dl>\n'
 
 
 @cache
@@ -78,22 +88,20 @@ def _part(name: str) -> str:
 
 def _shades() -> str:
     """The colours of the charts, by light and by dark."""
-    light, dark = ("".join(f"--c{at}: {pair[side]}; " for at, pair in enumerate(SHADES.items())) for side in (0, 1))
-    chosen = ":root[data-theme=dark]"
-    return (
-        f":root {{ {light}}}\n@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}\n"
-        f"@media screen {{ {chosen} {{ {dark}}} }}\n"
-    )
+    light = dark = ""
+    for at, (by_light, by_dark) in enumerate(SHADES.items()):
+        light += f"--c{at}: {by_light}; "
+        dark += f"--c{at}: {by_dark}; "
+    preferred = f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}}} }}"
+    chosen = f"@media screen {{ :root[data-theme=dark] {{ {dark}}} }}"
+    return f":root {{ {light}}}\n{preferred}\n{chosen}\n"
 
 
 @cache
 def _library() -> str:
     """Vega, Vega-Lite and vega-embed, safe inside a script element."""
-    return (
-        str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
-        .replace("</script", "<\\/script")
-        .replace("<!--", "<\\!--")
-    )
+    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _specification(figure: Figure) -> dict[str, Any]:
@@ -109,37 +117,42 @@ def _specification(figure: Figure) -> dict[str, Any]:
 def tiles(inspection: Inspection) -> dict[str, str]:
     """The numbers at the top."""
     facts = inspection.facts
-    zero, mean = facts.zero_variance.share, facts.reward.mean
-    return {
-        "groups": f"{facts.groups:,}",
-        **({"rollouts": f"{facts.rollouts:,}"} if facts.rollouts != facts.rows else {}),
+    zero = facts.zero_variance.share
+    shown = {"groups": f"{facts.groups:,}"}
+    if facts.rollouts != facts.rows:
+        shown["rollouts"] = f"{facts.rollouts:,}"
+    shown |= {
         "rows": f"{facts.rows:,}",
         "without a gradient": "-" if zero is None else percent(zero),
-        "mean reward": number(mean),
+        "mean reward": number(facts.reward.mean),
         f"{facts.unit}s with a gradient": f"{facts.live_rows:,}",
         "without a reward": f"{facts.unscorable - facts.left_out:,}",
-        **({"left out": f"{facts.left_out:,}"} if facts.left_out else {}),
-        **({"masked": f"{facts.masked:,}"} if facts.masked else {}),
     }
+    if facts.left_out:
+        shown["left out"] = f"{facts.left_out:,}"
+    if facts.masked:
+        shown["masked"] = f"{facts.masked:,}"
+    return shown
 
 
 def _figure(figure: Figure) -> str:
     """A place for the chart, and its numbers as a table for those who cannot see it."""
-    heads = list(dict.fromkeys(name for line in figure.lines for name in line if name != "where"))
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(_cell(line.get(name)))}</td>" for name in heads) + "</tr>"
-        for line in figure.lines[:LISTED]
-    )
+    heads = dict.fromkeys(name for line in figure.lines for name in line if name != "where")
+    rows = ""
+    for line in figure.lines[:LISTED]:
+        cells = [html.escape(_cell(line.get(name))) for name in heads]
+        rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     more = f"<p>{LISTED} of {len(figure.lines):,} lines</p>" if len(figure.lines) > LISTED else ""
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in heads)
     title, caption = html.escape(figure.title), html.escape(figure.caption)
-    return (
-        f'<figure id="figure-{figure.name}"><figcaption><h2>{title}</h2><p>{caption}</p></figcaption>'
-        f'<div class="chart" role="img" aria-label="{title}. {caption}" data-chart="{figure.name}"></div>'
-        f"<details><summary>Numbers</summary><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
-        "</details></figure>"
-    )
+    words = f"<figcaption><h2>{title}</h2><p>{caption}</p></figcaption>"
+    place = f'<div class="chart" role="img" aria-label="{title}. {caption}" data-chart="{figure.name}"></div>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    numbers = f"<details><summary>Numbers</summary>{table}{more}</details>"
+    return f'<figure id="figure-{figure.name}">{words}{place}{numbers}</figure>'
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else number(value) if isinstance(value, float) else cut(str(value), KEY)
+    if value is None:
+        return ""
+    return number(value) if isinstance(value, float) else cut(str(value), KEY)
