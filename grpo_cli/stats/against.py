@@ -81,10 +81,8 @@ def matched(now: Inspection, before: Inspection) -> Matched:
     scored = [_scored_prompts(*each) for each in zip(keys, (now, before), strict=True)]
     both = scored[0].join(scored[1], "key", how="semi", maintain_order="left")
     if not len(both):
-        raise DataError(
-            f"no prompt is in both runs (matched by {', '.join(names)})",
-            "give --group NAME with a key that is the same in both, such as the prompt",
-        )
+        none = f"no prompt is in both runs (matched by {', '.join(names)})"
+        raise DataError(none, "give --group NAME with a key that is the same in both, such as the prompt")
     return Matched((now, before), names, keys, scored, both)
 
 
@@ -98,9 +96,9 @@ def ends_of(runs: Sequence[Inspection]) -> tuple[float, float]:
 
 def most_changed(pair: Matched, now: Rewards, before: Rewards, change: Vector) -> tuple[list[Prompt], list[Prompt]]:
     """The prompts that gained and lost most."""
-    prompts = pair.both.select(key="words", number="number").with_columns(
-        before=before.rates, now=now.rates, change=change, shrunken=_shrunken(change, now, before)
-    )
+    shrunken = _shrunken(change, now, before)
+    prompts = pair.both.select(key="words", number="number")
+    prompts = prompts.with_columns(before=before.rates, now=now.rates, change=change, shrunken=shrunken)
     return _largest(prompts, pl.col("shrunken")), _largest(prompts, -pl.col("shrunken"))
 
 
@@ -121,7 +119,7 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
 def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
     """The columns of the key that name the prompt: all but steps, places, and those that only say where the key is unique."""
     rule, places = narrow.rule, {*STEPS, PARENT}
-    if narrow.rule.within not in rule.key:
+    if rule.within not in rule.key:
         places.add(rule.within or "")
     names = [name for name in narrow.key.columns if name not in places and not name.startswith("@")]
     return tuple(names or narrow.request.layout.flags.group)  # a key whose only name is like that of a step
@@ -132,8 +130,10 @@ def rewards_of(run: Inspection, keys: pl.Series, prompts: pl.Series, ends: tuple
     places = pl.DataFrame({"key": prompts, "place": np.arange(len(prompts))})
     of_groups = keys.to_frame("key").join(places, on="key", how="left", maintain_order="left")["place"]
     rows = run.raw.rows.select(place=of_groups.gather(run.raw.rows["group"]), reward=".reward")
-    rows = rows.filter(pl.col("reward").is_finite() & pl.col("place").is_not_null()).sort("place", maintain_order=True)
-    values = np.clip((rows["reward"].to_numpy() - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
+    rows = rows.filter(pl.col("reward").is_finite(), pl.col("place").is_not_null())
+    rows = rows.sort("place", maintain_order=True)
+    worst, best = ends
+    values = np.clip((rows["reward"].to_numpy() - worst) / (best - worst), 0.0, 1.0)
     return Rewards.of(rows["place"].to_numpy(), values, len(prompts))
 
 
@@ -148,16 +148,18 @@ def counts_by_chance(now: Rewards, before: Rewards) -> tuple[list[float], bool]:
 
     Two samples of one policy are such a random deal, whatever the rewards and however many rows each run has.
     """
-    rows = len(now.values) + len(before.values)
-    drawn = len(now.n) if of_two_values(now, before) else rows
+    drawn = len(now.n)
+    if not of_two_values(now, before):
+        drawn = len(now.values) + len(before.values)
     least, most = DEALS
-    counts, squares = list[list[int]](), list[float]()
-    for rates, rates_before in islice(dealt(now, before), max(least, min(most, DEALT // drawn))):
+    deals = max(least, min(most, DEALT // drawn))
+    counts, squares = [], []
+    for rates, rates_before in islice(dealt(now, before), deals):
         counts.append(counts_of(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
     seen = float(((now.rates - before.rates) ** 2).sum())
-    moved = seen > float(np.mean(squares)) + BEYOND * float(np.std(squares)) + 10.0**-DIGITS
-    return np.mean(counts, axis=0).tolist(), moved
+    by_chance = float(np.mean(squares)) + BEYOND * float(np.std(squares))
+    return np.mean(counts, axis=0).tolist(), seen > by_chance + 10.0**-DIGITS
 
 
 def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
@@ -168,9 +170,12 @@ def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
     """
     rows, variance = now.n + before.n, noise(now, before)
     enough = rows > 2  # noqa: PLR2004 - two rows show only their difference
-    true = ((change**2 - variance) * (rows - 1) / np.maximum(rows - 2, 1))[enough]
+    squares = (change**2 - variance) * (rows - 1) / np.maximum(rows - 2, 1)
+    true = squares[enough]
     size = max(float(true.mean()), 0.0) if len(true) else 0.0
-    share = np.where(change != 0, size / np.where(change != 0, size + variance, 1.0), 0.0)
+    changed = change != 0
+    whole = np.where(changed, size + variance, 1.0)
+    share = np.where(changed, size / whole, 0.0)
     sure = change**2 * share > ONE_SIDED**2 * variance
     return np.where(sure, change * share, 0.0)
 

@@ -180,7 +180,10 @@ def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: N
     high: Any = frame[".max"].max()
     x_ranks, y_ranks = (pl.Series(values).rank("average").to_numpy().astype(np.float64) for values in (x, y))
     sizes, means = (frame[name].to_numpy() for name in (".n", ".mean"))
-    kinds = [(int(size), sizes == size) for size in np.unique(sizes).tolist()]
+    by_size = []
+    for size in np.unique(sizes).tolist():
+        here = sizes == size
+        by_size.append(OfSize(size=int(size), **_changes(x[here], y[here])))
     return Difference(
         name=name,
         lost=int((np.isfinite(first) != np.isfinite(other)).sum()),
@@ -188,20 +191,22 @@ def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: N
         rank_correlation=correlation(x_ranks, y_ranks),
         correlation=correlation(x, y),
         largest=_largest(np.flatnonzero(both), x, y, narrow, base),
-        by_size=[OfSize(size=size, **_changes(x[here], y[here])) for size, here in kinds],
+        by_size=by_size,
         by_solve_rate=_by_rate(x, y, means) if worst_and_best(low, high) == (0, 1) else None,
     )
 
 
 def _changes(x: Vector, y: Vector) -> dict[str, Any]:
     """How two columns of advantages differ, row by row."""
-    size, other, change = _rms(x), _rms(y), np.abs(y - x)
-    moved = change > EQUAL * max(size or 0.0, other or 0.0)
+    size, other = _rms(x) or 0.0, _rms(y) or 0.0
+    change = np.abs(y - x)
+    moved = change > EQUAL * max(size, other)
+    flipped = np.sign(x) * np.sign(y) < 0
     return {
         "rows": len(x),
         "changed": int(moved.sum()),
-        "sign_flips": int(np.sum((np.sign(x) * np.sign(y) < 0) & moved)),
-        "scale_ratio": plain((other or 0.0) / size) if size else None,
+        "sign_flips": int(np.sum(flipped & moved)),
+        "scale_ratio": plain(other / size) if size else None,
         "mean_change": plain(float(change.mean())) if len(x) else None,
         "largest_change": plain(float(change.max())) if len(x) else None,
     }
@@ -221,17 +226,17 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
     if base.plan.unit.take != "each":  # only one row of a rollout has its reward
         reward = reward.max().over("rollout")
     rewards = base.rows.select(reward).to_series()
-    return [
-        ChangedRow(narrow.label(int(codes[row])), place, rewards[row], float(x[at]), float(y[at]))
-        for at, row, place in zip(top, changed, narrow.places(changed), strict=True)
-    ]
+    lines = []
+    for at, row, place in zip(top, changed, narrow.places(changed), strict=True):
+        label = narrow.label(int(codes[row]))
+        lines.append(ChangedRow(label, place, rewards[row], float(x[at]), float(y[at])))
+    return lines
 
 
 def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[OfSolveRate]:
     """The changes by solve rate, from never to always solved; rates without rows are left out."""
-    parts = [
-        ("0", mean == 0),
-        *((f"{a:g}..{b:g}", (mean > a) & (mean <= b) & (mean < 1)) for a, b in pairwise(SOLVE_RATES)),
-        ("1", mean == 1),
-    ]
-    return [OfSolveRate(solve_rate=label, **_changes(x[here], y[here])) for label, here in parts if here.any()]
+    parts = {"0": mean == 0}
+    for low, high in pairwise(SOLVE_RATES):
+        parts[f"{low:g}..{high:g}"] = (mean > low) & (mean <= high) & (mean < 1)
+    parts["1"] = mean == 1
+    return [OfSolveRate(solve_rate=label, **_changes(x[here], y[here])) for label, here in parts.items() if here.any()]

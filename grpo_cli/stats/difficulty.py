@@ -131,6 +131,7 @@ def difficulty(groups: pl.DataFrame) -> Difficulty | None:
     if worst is None or best is None or not len(rates):
         return None
     low, high = USEFUL
+    useful = (rates >= low) & (rates <= high)
     return Difficulty(
         worst=worst,
         best=best,
@@ -139,7 +140,7 @@ def difficulty(groups: pl.DataFrame) -> Difficulty | None:
         never=int((rates == 0).sum()),
         always=int((rates == 1).sum()),
         between=_between(rates, rated["scored"].to_numpy()),
-        useful=int(((rates >= low) & (rates <= high)).sum()),
+        useful=int(useful.sum()),
         alive=int((~rated["constant"]).sum()),
     )
 
@@ -155,22 +156,27 @@ def _between(rates: Vector, sizes: Index) -> Histogram:
     rate, size, times = (kinds[name].to_numpy() for name in ("rate", "size", "len"))
     steps = np.zeros(len(kinds), np.int64)  # 0 if there are too many to matter
     for n in np.unique(size).tolist():
-        known = rate[size == n]
-        fine = (n * k for k in range(1, FINER + 1))
-        steps[size == n] = next(
-            (k for k in fine if np.allclose(known * k, np.round(known * k), rtol=0, atol=1e-9 * k)), 0
-        )
+        of_size = size == n
+        for fine in range(n, n * FINER + 1, n):
+            in_steps = rate[of_size] * fine
+            if np.allclose(in_steps, np.round(in_steps), rtol=0, atol=1e-9 * fine):
+                steps[of_size] = fine
+                break
     inside = (rate > 0) & (rate < 1)
     if 0 < steps.min() == steps.max() <= STEPS:
         places = np.round(rate * steps).astype(np.int64)[inside]
-        counts = np.bincount(places, times[inside], steps[0])[1:].astype(np.int64)
-        return ValueCounts((np.arange(1, steps[0]) / steps[0]).tolist(), counts.tolist())
+        counts = np.bincount(places, times[inside], steps[0])[1:]
+        values = np.arange(1, steps[0]) / steps[0]
+        return ValueCounts(values.tolist(), counts.astype(np.int64).tolist())
     rate, steps, times = rate[inside], steps[inside], times[inside]
     parts = np.maximum(steps - 1, 1)
     starts = np.where(steps > 0, np.round(rate * steps - 1) / parts, rate)
     widths = np.where(steps > 0, 1 / parts, 1e-12)
     edges = [k / BINS for k in range(BINS + 1)]
-    below = [float((times * np.clip((edge - starts) / widths, 0.0, 1.0)).sum()) for edge in edges]
+    below = []
+    for edge in edges:
+        shares = np.clip((edge - starts) / widths, 0.0, 1.0)
+        below.append(float((times * shares).sum()))
     return BinCounts(edges, _whole(np.diff(below)).tolist())
 
 
@@ -178,7 +184,8 @@ def _whole(counts: Vector) -> Index:
     """Counts rounded to integers with the same sum; the largest remainders are rounded up."""
     whole = np.floor(counts + 1e-9).astype(np.int64)
     missing = round(float(counts.sum())) - int(whole.sum())
-    whole[np.argsort(whole - counts, kind="stable")[:missing]] += 1
+    by_remainder = np.argsort(whole - counts, kind="stable")
+    whole[by_remainder[:missing]] += 1
     return whole
 
 
@@ -194,11 +201,14 @@ def spread(groups: pl.DataFrame, ddof: int) -> Spread:
     if not rows:
         return Spread(None, None, None)
     # A group of one row has no spread, even if its sample variance is undefined.
-    within = float(np.where(n > 1, std**2 * (n - ddof), 0.0).sum()) / rows
-    centre = float((n * (mean - mean.min())).sum()) / rows
-    between = float((n * (mean - mean.min() - centre) ** 2).sum()) / rows
+    squares = np.where(n > 1, std**2 * (n - ddof), 0.0)
+    within = float(squares.sum()) / rows
+    above = mean - mean.min()
+    centre = float((n * above).sum()) / rows
+    between = float((n * (above - centre) ** 2).sum()) / rows
     total = within + between
-    return Spread(plain(within**0.5), plain(between**0.5), plain(between / total) if total else None)
+    share = plain(between / total) if total else None
+    return Spread(plain(within**0.5), plain(between**0.5), share)
 
 
 def effective_rows(advantages: pl.Series) -> float | None:
@@ -213,7 +223,8 @@ def effective_rows(advantages: pl.Series) -> float | None:
     if largest == 0.0:
         return largest
     sizes /= largest
-    return plain(float(sizes.sum()) ** 2 / float((sizes * sizes).sum()))
+    squares = float((sizes * sizes).sum())
+    return plain(float(sizes.sum()) ** 2 / squares)
 
 
 # --- equal by luck -----------------------------------------------------------------------------------------
@@ -240,14 +251,16 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant
     sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
     pairs = encode([known["group"], rewards], len(known))
-    size, of_pairs = sizes.take(codes.take(pairs.first.to_numpy())), np.bincount(pairs.codes.to_numpy())
-    return _summed(_times(size, of_pairs))
+    groups_of_pairs = codes.take(pairs.first.to_numpy())
+    times = np.bincount(pairs.codes.to_numpy())
+    return _summed(_times(sizes.take(groups_of_pairs), times))
 
 
 def _times(sizes: Index, counts: Index) -> pl.DataFrame:
     """A line for each value that occurs in a group."""
     pairs = pl.DataFrame({"n": sizes, "c": counts}, schema={"n": pl.Int64, "c": pl.Int64})
-    return pairs.filter((pl.col("n") > 0) & (pl.col("c") > 0)).with_columns(times=pl.lit(1, pl.Int64))
+    occurring = pairs.filter(pl.col("n") > 0, pl.col("c") > 0)
+    return occurring.with_columns(times=pl.lit(1, pl.Int64))
 
 
 def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
@@ -262,9 +275,9 @@ def count_ties(groups: pl.DataFrame, rows: pl.DataFrame) -> Ties:
         # If only two values occur, the means say how often.
         low, high = found[0]
         rates = (compared["mean"] - low) / (high - low)
-        best = (rates * compared["scored"]).round().cast(pl.Int64)
-        counts = pl.DataFrame({"n": compared["scored"].cast(pl.Int64), "c": best}).group_by("n", "c")
-        solved = counts.agg(times=pl.len().cast(pl.Int64)).sort("n", "c")
+        best = (rates * compared["scored"]).round()
+        counts = pl.DataFrame({"n": compared["scored"], "c": best}).cast(pl.Int64)
+        solved = counts.group_by("n", "c").agg(times=pl.len().cast(pl.Int64)).sort("n", "c")
         unsolved = solved.with_columns(c=pl.col("n") - pl.col("c"))
         pairs = pl.concat([solved, unsolved]).filter(pl.col("c") > 0)
     else:
@@ -282,8 +295,9 @@ def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
     """The share of groups that would have unequal rewards at other sizes, how it was found, and its 95 % interval."""
     if not len(ties.n):
         return []
-    lines = list[AtSize]()
-    usual = float(np.median(np.repeat(ties.n, ties.times.astype(int))))
+    lines = []
+    every_size = np.repeat(ties.n, ties.times.astype(int))
+    usual = float(np.median(every_size))
     fitted = _fitted(ties.solved) if ties.solved is not None else None
     for size in sizes:
         low = high = None
@@ -304,7 +318,8 @@ def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
 def _alive(ties: Ties, size: int) -> float:
     """The share of groups that vary, if those that are smaller than this and constant stay so."""
     groups = float((ties.times * ties.c / ties.n).sum())  # the shares of the values of a group add up to 1
-    return 1.0 - float((ties.times * _equal(ties.n, ties.c, size)).sum()) / groups
+    constant = float((ties.times * _equal(ties.n, ties.c, size)).sum())
+    return 1.0 - constant / groups
 
 
 def _equal(n: Vector, c: Vector, size: int) -> Vector:
@@ -333,8 +348,9 @@ class _Fitted:
         equal = _equal(self.n, self.c, size) + _equal(self.n, self.n - self.c, size)
         chance = np.repeat(equal[:, None], self.times.shape[1], axis=1)
         for constant, rates in ((never, 1 - RATES), (always, RATES)):
+            stays = rates**size @ self.weights
             for at in np.flatnonzero(constant & (self.n < size)):
-                chance[at] = (rates**size @ self.weights) / (rates ** self.n[at] @ self.weights)
+                chance[at] = stays / (rates ** self.n[at] @ self.weights)
         alive = 1 - (self.times * chance).sum(axis=0) / self.times.sum(axis=0)
         margin = 2 * float(alive[1:].std()) + BIAS
         estimate = float(alive[0])
@@ -350,7 +366,8 @@ def _fitted(solved: pl.DataFrame) -> _Fitted | None:
     groups = int(times.sum())
     again = np.random.default_rng(0).multinomial(groups, times / groups, REDRAWS)
     counts = np.column_stack([times, again.T])
-    chances = RATES ** c[small, None] * (1 - RATES) ** (n - c)[small, None]
+    right, wrong = c[small, None], (n - c)[small, None]
+    chances = RATES**right * (1 - RATES) ** wrong
     weights = np.full((len(RATES), counts.shape[1]), 1 / len(RATES))
     for _ in range(FITTING_STEPS):
         likely = np.maximum(chances @ weights, np.finfo(float).tiny)

@@ -211,7 +211,8 @@ class Inspection:
         rows, length = self.raw.rows.drop("length", strict=False), _length(self.narrow, self.columns)
         if length is None:
             return rows
-        return rows.with_columns(length, self.groups["mean"].gather(rows["group"]).alias(".mean"))
+        of_group = self.groups["mean"].gather(rows["group"])
+        return rows.with_columns(length, of_group.alias(".mean"))
 
     @property
     def by(self) -> pl.Series | None:
@@ -235,14 +236,17 @@ def what_is_read(
 
 def never_stopping(plan: Plan) -> Plan:
     """The plan for an inspection, which no row stops."""
-    rule = plan.rewards
-    return replace(plan, rewards=replace(rule, missing="exclude")) if rule.missing == "error" else plan
+    if plan.rewards.missing != "error":
+        return plan
+    return replace(plan, rewards=replace(plan.rewards, missing="exclude"))
 
 
 def score_groups(narrow: Narrow, plan: Plan, columns: Mapping[str, str]) -> Inspection:
     """An inspection without facts: rows, groups and advantages."""
-    missing = "exclude" if plan.rewards.missing == "propagate" else plan.rewards.missing  # NaN is for advantages
-    raw_plan = Plan(unit=plan.unit, rewards=replace(plan.rewards, combine="sum", missing=missing))
+    rewards = replace(plan.rewards, combine="sum")
+    if rewards.missing == "propagate":
+        rewards = replace(rewards, missing="exclude")  # NaN is for advantages
+    raw_plan = Plan(unit=plan.unit, rewards=rewards)
     raw = score(raw_plan, narrow.table)
     scored = raw if raw_plan == plan else score(plan, narrow.table)
     groups = facts.group_facts(raw)
@@ -281,7 +285,8 @@ def learned_from(inspection: Inspection) -> pl.Series:
 def describe_groups(groups: pl.DataFrame, label: Callable[[int], str]) -> list[GroupLine]:
     """The label and the facts of each of these groups."""
     names = [name for name in GROUP_FACTS if name in groups.columns]
-    lines = facts.only_finite(groups.select(*names, number=pl.col("code").cast(pl.Int64) + 1))
+    number = pl.col("code").cast(pl.Int64) + 1
+    lines = facts.only_finite(groups.select(*names, number=number))
     return [GroupLine(key=label(line["number"] - 1), **line) for line in lines.iter_rows(named=True)]
 
 
@@ -301,11 +306,11 @@ def _columns(names: Sequence[str], view: View, binding: Binding) -> dict[str, st
         return next((name for name in known if name in among), None)
 
     length = view.length or binding.roles.get("length") or first(known_names.LENGTHS)
+    step = first(known_names.STEP_LIKE, names)
+    beside = view.trend and view.by not in {None, *known_names.STEP_LIKE}
     columns = {
-        "by": view.by or (first(known_names.STEP_LIKE, names) if view.by_steps or view.trend else None),
-        "steps": first(known_names.STEP_LIKE, names)
-        if view.trend and view.by not in {None, *known_names.STEP_LIKE}
-        else None,
+        "by": view.by or (step if view.by_steps or view.trend else None),
+        "steps": step if beside else None,
         "length": None if length == "equal" else length,
         "text": view.text or first(known_names.TEXTS),
         "prompt": first(known_names.PROMPTS),
@@ -321,12 +326,17 @@ def _with_columns(
     binding: Binding, plan: Plan, columns: Mapping[str, str], view: View, steps: Sequence[str]
 ) -> Binding:
     """The binding that also reads these columns; the length has a role only if the arithmetic reads it."""
-    parts = ["by", "steps", "stop", "version", *(["text"] if view.duplicates else [])]
     named = view.length is not None or "length" in binding.roles
-    kinds: dict[str, Kind] = {"length": "number" if named else "key", **dict.fromkeys(parts, "key")}
-    there = {part: name for part, name in columns.items() if (part, name) != ("by", FILE)}
-    read = {there[part]: kind for part, kind in kinds.items() if part in there}
-    carried: dict[str, Kind] = {**dict.fromkeys(steps, "key"), **read, **binding.carried}
+    carried: dict[str, Kind] = dict.fromkeys(steps, "key")
+    if "length" in columns:
+        carried[columns["length"]] = "number" if named else "key"
+    parts = ["by", "steps", "stop", "version"]
+    if view.duplicates:
+        parts.append("text")
+    for part in parts:
+        if part in columns and (part, columns[part]) != ("by", FILE):
+            carried[columns[part]] = "key"
+    carried |= binding.carried
     roles = {role: name for role, name in binding.roles.items() if role != "length" or role in plan.needs}
     return replace(binding, carried=carried, roles=roles, singletons_meant=True)
 
@@ -353,7 +363,8 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     if "length" in rows.columns:
         length = correlations.with_lengths(columns["length"], rows, facts.reward_range(groups))
     if view.duplicates and "text" in columns:
-        duplicates = _repeated_responses(columns["text"], rows["group"], narrow.carried[columns["text"]])
+        text = columns["text"]
+        duplicates = _repeated_responses(text, rows["group"], narrow.carried[text])
     if trend_by is not None and inspection.by is not None:
         several = len(spanning(narrow.groups, inspection.by))
         if not (view.by or view.by_steps) and (several or not over_steps(trend_by.lines)):
@@ -369,6 +380,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
     if plan.distill.coef:
         warnings = [*warnings, "advantages are those of rows, without what the teacher adds on each token"]
     failed = 0 if narrow.marked is None else int((narrow.left_out & narrow.marked.met).sum())
+    alive = groups.filter(~pl.col("constant"), pl.col("scored") > 1)
     of_summary = {**vars(summary), "plan": plan, "warnings": warnings}
     said = Inspected(
         **of_summary,
@@ -380,7 +392,7 @@ def with_facts(inspection: Inspection, view: View) -> Inspection:
         difficulty=difficulty.difficulty(groups),
         spread=difficulty.spread(groups, Plan().divisor.ddof),
         at_size=difficulty.other_sizes(ties),
-        live_rows=int(groups.filter(~pl.col("constant") & (pl.col("scored") > 1))["scored"].sum()),
+        live_rows=int(alive["scored"].sum()),
         effective_rows=difficulty.effective_rows(_of_units(inspection)),
         method=plan.method,
         length=length,
@@ -408,16 +420,16 @@ def _by_column(inspection: Inspection, summary: facts.Summary) -> dict[str, Rewa
     weights = inspection.scored.plan.rewards.weights
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
         share = summary.zero_variance.share
-        alone = RewardColumn(
-            **vars(summary.reward), unscorable=summary.unscorable, zero_variance_share=share, weight=1.0
-        )
+        of_sum = vars(summary.reward)
+        alone = RewardColumn(**of_sum, unscorable=summary.unscorable, zero_variance_share=share, weight=1.0)
         return {names[0]: alone}
     described, codes = {}, raw.rows["group"].to_numpy()
     for k, name in enumerate(names):
         values = inspection.narrow.table[f"reward.{k}"]
+        spread = facts.distribution(values)
         described[name] = RewardColumn(
-            **vars(facts.distribution(values)),
-            unscorable=len(values) - int(values.is_finite().sum()),
+            **vars(spread),
+            unscorable=len(values) - spread.count,
             zero_variance_share=facts.constant_share(codes, values, len(inspection.groups)),
             weight=weights[k] if weights else 1.0,
         )
@@ -432,12 +444,14 @@ def _compared(inspection: Inspection, rows: pl.DataFrame) -> tuple[pl.DataFrame,
     rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
     codes, values = rows["group"].to_numpy(), rows[".reward"]
     low, high = group_extremes(codes, values, len(groups))
-    return groups.with_columns(mean=finite_means(codes, values, len(groups)), min=low, max=high), rows
+    means = finite_means(codes, values, len(groups))
+    return groups.with_columns(mean=means, min=low, max=high), rows
 
 
 def _components(inspection: Inspection, rows: pl.DataFrame) -> Components | None:
     """Correlations of several reward columns with each other, the length and the advantage; None for a single column."""
-    rewards = {name: inspection.narrow.table[f"reward.{k}"] for k, name in enumerate(inspection.narrow.reward_names)}
+    narrow = inspection.narrow
+    rewards = {name: narrow.table[f"reward.{k}"] for k, name in enumerate(narrow.reward_names)}
     if len(rewards) == 1:
         return None
     codes = rows["group"].to_numpy()
@@ -456,13 +470,9 @@ def _repeated_responses(column: str, codes: pl.Series, texts: pl.Series) -> Dupl
     if not texts.dtype.is_nested():
         texts = texts.set(texts.cast(pl.String).is_in(EMPTY), None)  # they repeat nothing
     codes, texts = codes.filter(texts.is_not_null()), texts.drop_nulls()
-    distinct = encode([codes, texts], len(codes))
-    repeated = len(codes) - distinct.size
-    return Duplicates(
-        column=column,
-        rows=repeated,
-        share=repeated / len(codes) if len(codes) else None,
-    )
+    rows = len(codes)
+    repeated = rows - encode([codes, texts], rows).size
+    return Duplicates(column, repeated, repeated / rows if rows else None)
 
 
 def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str, top: int) -> Listed:
@@ -473,7 +483,8 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     groups = difficulty.comparable(groups).filter(pl.col(sort).is_not_null())
     size = pl.col(sort).cast(pl.Float64).fill_nan(None)
     ordered = groups.lazy().sort(size, "scored", "code", descending=[True, True, False], nulls_last=True)
-    most, least = ordered.head(top).collect(), ordered.tail(max(min(top, len(groups) - top), 0)).collect()
+    others = max(len(groups) - top, 0)
+    most, least = ordered.head(top).collect(), ordered.tail(min(top, others)).collect()
     many = len(groups) >= 2 * top and groups["constant"].sum() > top
     if sort == SORT and many and not most["constant"].any():
         least = _without_gradient(groups, top)  # all of them have a std of 0
@@ -487,7 +498,9 @@ def _without_gradient(groups: pl.DataFrame, top: int) -> pl.DataFrame:
     if "length" in groups.columns:
         never = never.sort("length", descending=True, nulls_last=True, maintain_order=True)
     others = constant.filter(~rate.is_in([0.0, 1.0]).fill_null(value=False))
-    first = pl.concat([never.head(top - min(len(always), 1)), always.head(1), others, never, always])
+    one_always = always.head(1)
+    hardest = never.head(top - len(one_always))
+    first = pl.concat([hardest, one_always, others, never, always])
     return first.unique("code", maintain_order=True).head(top)
 
 
@@ -500,7 +513,9 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
     coded = encode([by], len(by))
     codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
     value_of_group = codes[of.narrow.groups.first.to_numpy()]
+    unscorable = codes[~rows[".scorable"].to_numpy()]
     mean = finite_means(codes, rows[".reward"], size)
+    length = finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
     two, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
     worst, best = facts.at_ends(groups["max"].to_numpy(), facts.reward_range(groups))
     sums = {
@@ -509,19 +524,19 @@ def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
         "all_best": constant & best,
         "all_worst": constant & worst,
     }
-    lines = pl.DataFrame(
-        {
-            "groups": np.bincount(value_of_group, minlength=size),
-            "rows": np.bincount(codes, minlength=size),
-            "unscorable": np.bincount(codes[~rows[".scorable"].to_numpy()], minlength=size),
-            "mean": mean,
-            "std": finite_stds(codes, rows[".reward"], mean),
-            **{name: np.bincount(value_of_group, of_groups, size) for name, of_groups in sums.items()},
-            "length": finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan),
-            "comparable": np.bincount(value_of_group[two], minlength=size),
-        }
-    )
-    lines = facts.only_finite(lines.with_columns(pl.col(*sums) / pl.col("comparable")).drop("comparable"))
+    comparable = np.bincount(value_of_group[two], minlength=size)
+    shares = {name: np.bincount(value_of_group, of_groups, size) for name, of_groups in sums.items()}
+    columns = {
+        "groups": np.bincount(value_of_group, minlength=size),
+        "rows": np.bincount(codes, minlength=size),
+        "unscorable": np.bincount(unscorable, minlength=size),
+        "mean": mean,
+        "std": finite_stds(codes, rows[".reward"], mean),
+        **shares,
+        "length": length,
+    }
+    lines = pl.DataFrame(columns).with_columns(pl.col(*sums) / pl.Series(comparable))
+    lines = facts.only_finite(lines)
     ordered = in_order(values)
     named = zip(ordered, lines[ordered].iter_rows(named=True), strict=True)
     return Trend(of.columns[part], [TrendLine(value=values[at], **line) for at, line in named])

@@ -51,7 +51,9 @@ def estimate(values: Vector, imagined: tuple[float, ...], sizes: Vector | None =
         return Estimate(mean, None, None)
     centre, size, freedom = error
     half = student(freedom) * size
-    return Estimate(mean, max(centre - half, min(imagined)), min(centre + half, max(imagined)))
+    low = max(centre - half, min(imagined))
+    high = min(centre + half, max(imagined))
+    return Estimate(mean, low, high)
 
 
 def standard_error(
@@ -66,18 +68,22 @@ def standard_error(
     sizes = np.ones(len(values)) if sizes is None else sizes
     sums = np.concatenate([values, imagined])
     sizes = np.concatenate([sizes, np.ones(len(imagined))])
-    centre = float(sums.sum() / sizes.sum())
-    without = (sums.sum() - sums) / (sizes.sum() - sizes)
-    count = len(sums)
-    error = math.sqrt((count - 1) / count * float(((without - centre) ** 2).sum()))
-    freedom = int(sizes.sum() ** 2 / (sizes**2).sum() + EQUAL) - 1
-    return centre, error, freedom
+    total = sizes.sum()
+    centre = float(sums.sum() / total)
+    without = (sums.sum() - sums) / (total - sizes)
+    squares = float(((without - centre) ** 2).sum())
+    error = math.sqrt((len(sums) - 1) / len(sums) * squares)
+    as_many = int(total**2 / (sizes**2).sum() + EQUAL)
+    return centre, error, as_many - 1
 
 
 def detectable(values: Vector) -> float | None:
     """The smallest change that these prompts would show 8 times of 10."""
-    error = standard_error(values, OF_CHANGE)
-    return None if error is None else (student(error[2]) + DETECTED) * error[1]
+    found = standard_error(values, OF_CHANGE)
+    if found is None:
+        return None
+    _, error, freedom = found
+    return (student(freedom) + DETECTED) * error
 
 
 # --- is it chance? -----------------------------------------------------------------------------------------
@@ -96,7 +102,8 @@ class Rewards:
     def of(cls, prompts: Index, values: Vector, prompt_count: int) -> Self:
         """The rows with the counts and sums of each prompt."""
         sums = np.bincount(prompts, values, prompt_count).astype(np.float64)
-        return cls(prompts, values, np.bincount(prompts, minlength=prompt_count), sums)
+        rows = np.bincount(prompts, minlength=prompt_count)
+        return cls(prompts, values, rows, sums)
 
     @property
     def rates(self) -> Vector:
@@ -107,15 +114,19 @@ class Rewards:
 
 def of_two_values(now: Rewards, before: Rewards) -> bool:
     """Whether every row is solved or not, and nothing between."""
-    return all(bool(((run.values == 0) | (run.values == 1)).all()) for run in (now, before))
+    return all(bool(np.isin(run.values, (0, 1)).all()) for run in (now, before))
 
 
 def noise(now: Rewards, before: Rewards) -> Vector:
     """The variance of the change of each prompt if its rows are dealt to the two runs at random."""
     rows = now.n + before.n
     mean = (now.sums + before.sums) / rows
-    squares = sum(np.bincount(run.prompts, (run.values - mean[run.prompts]) ** 2, len(rows)) for run in (now, before))
-    variance: Vector = squares / np.maximum(rows - 1, 1) * (1 / now.n + 1 / before.n)
+    squares = np.zeros(len(rows))
+    for run in (now, before):
+        away = run.values - mean[run.prompts]
+        squares += np.bincount(run.prompts, away**2, len(rows))
+    of_row = squares / np.maximum(rows - 1, 1)
+    variance: Vector = of_row * (1 / now.n + 1 / before.n)
     return variance
 
 
@@ -125,15 +136,18 @@ def dealt(now: Rewards, before: Rewards) -> Iterator[tuple[Vector, Vector]]:
     n, other = now.n, before.n
     if of_two_values(now, before):
         solved = np.round(now.sums + before.sums).astype(np.int64)
+        deals = max(1, AT_ONCE // len(n))
         while True:
-            drawn = random.hypergeometric(solved, n + other - solved, n, (max(1, AT_ONCE // len(n)), len(n)))
+            drawn = random.hypergeometric(solved, n + other - solved, n, (deals, len(n)))
             yield from zip(drawn / n, (solved - drawn) / other, strict=True)
     prompts = np.concatenate([now.prompts, before.prompts])
+    values = np.concatenate([now.values, before.values])
     order = np.argsort(prompts, kind="stable")
-    prompts, values = prompts[order], np.concatenate([now.values, before.values])[order]
+    prompts, values = prompts[order], values[order]
     to_now = order < len(now.prompts)
     while True:
-        shuffled = values[np.argsort(prompts + random.random(len(prompts)))]
+        within_prompts = np.argsort(prompts + random.random(len(prompts)))
+        shuffled = values[within_prompts]
         mine, theirs = (np.bincount(prompts[to], shuffled[to], len(n)) for to in (to_now, ~to_now))
         yield mine / n, theirs / other
 
@@ -154,20 +168,20 @@ def p_value(now: Rewards, before: Rewards) -> float:
         return math.erfc(total / math.sqrt(2 * variance))
     deals = DEALS
     if not of_two_values(now, before):
-        deals = max(FEWEST_DEALS, min(DEALS, SORTED // (len(now.values) + len(before.values))))
-    totals = [abs(float((mine - theirs).sum())) for mine, theirs in islice(dealt(now, before), deals)]
-    as_far = sum(each >= total - EQUAL for each in totals)
+        rows = len(now.values) + len(before.values)
+        deals = max(FEWEST_DEALS, min(DEALS, SORTED // rows))
+    as_far = 0
+    for mine, theirs in islice(dealt(now, before), deals):
+        as_far += abs(float((mine - theirs).sum())) >= total - EQUAL
     return (1 + as_far) / (1 + deals)
 
 
 def mcnemar(up: int, down: int) -> float:
     """The exact two-sided p value of this many prompts that were gained and lost."""
-    few = min(up, down)
-    log_half = (up + down) * math.log(0.5)
-    terms = (
-        math.exp(math.lgamma(up + down + 1) - math.lgamma(k + 1) - math.lgamma(up + down - k + 1) + log_half)
-        for k in range(few + 1)
-    )
+    changed, terms = up + down, []
+    for k in range(min(up, down) + 1):
+        log_ways = math.lgamma(changed + 1) - math.lgamma(k + 1) - math.lgamma(changed - k + 1)
+        terms.append(math.exp(log_ways + changed * math.log(0.5)))
     return min(1.0, 2 * math.fsum(terms))
 
 
@@ -210,4 +224,6 @@ def in_words(p: float | None) -> str:
     """A p value as papers write it."""
     if p is None:
         return "p unknown"
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"  # noqa: PLR2004 - digits that matter
+    if p < 0.001:  # noqa: PLR2004 - digits that matter
+        return "p < 0.001"
+    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"  # noqa: PLR2004

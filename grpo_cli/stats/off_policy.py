@@ -96,22 +96,24 @@ class Counted(NamedTuple):
     @classmethod
     def of(cls, part: TokenPart, columns: Mapping[str, str], codes: Mapping[str, pl.Series]) -> Self:
         """Those of a part. `codes` has columns of all rows."""
-        log_ratio = part.values[columns["token_logprobs"]] - part.values[columns["old_token_logprobs"]]
-        log_ratio = np.clip(log_ratio, -FARTHEST, FARTHEST)
+        logprobs = part.values[columns["token_logprobs"]]
+        log_ratio = np.clip(logprobs - part.values[columns["old_token_logprobs"]], -FARTHEST, FARTHEST)
         ratio = np.expm1(log_ratio) + 1
         each: dict[str, np.ndarray] = {name: estimate(-log_ratio) for name, estimate in ESTIMATORS.items()}
         each |= {name: ratio > at if at > 1 else ratio < at for name, at in TAILS.items()}
-        each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": part.values[columns["token_logprobs"]] == 0}
+        each |= {"ratio_mean": ratio, "square": ratio * ratio, "zero": logprobs == 0}
         if "token_entropy" in columns:
             each["entropy"] = part.values[columns["token_entropy"]]
         sums = {name: part.sums(values) for name, values in each.items()}
-        own = (log_ratio.astype(np.float32).view(np.int32) >> _SHIFT) + _BINS // 2
+        bits = log_ratio.astype(np.float32).view(np.int32)
+        own = (bits >> _SHIFT) + _BINS // 2
         bins = dict[tuple[str, int], np.ndarray]()
         for name, coded in codes.items():
             here, inside = np.unique(coded.gather(part.rows), return_inverse=True)
             keys = own if len(here) < 2 else own + np.repeat(inside * _BINS, part.sizes)  # noqa: PLR2004
             counted = np.bincount(keys, minlength=len(here) * _BINS).reshape(-1, _BINS)
-            bins |= {(name, code): counts for code, counts in zip(here.tolist(), counted, strict=True)}
+            for code, counts in zip(here.tolist(), counted, strict=True):
+                bins[name, code] = counts
         return cls(pl.DataFrame({"row": part.rows, "tokens": part.sizes, **sums}), bins)
 
     @classmethod
@@ -144,19 +146,24 @@ def off_policy(
     if table["zero"].sum() == table["tokens"].sum():
         return None
     sign = advantages.gather(table["row"]).fill_null(0.0).sign()
-    table = table.with_columns(
-        clipped_above=pl.col("ratio_above_1_2") * (sign > 0), clipped_below=pl.col("ratio_below_0_8") * (sign < 0)
-    )
+    above = pl.col("ratio_above_1_2") * (sign > 0)
+    below = pl.col("ratio_below_0_8") * (sign < 0)
+    table = table.with_columns(clipped_above=above, clipped_below=below)
     trends = []
     for name, known in coded.items():
         found = _drifts(table.with_columns(code=known.codes.gather(table["row"])))
         if name in codes:
-            found = _with_quantiles(found, np.stack([bins[name, code] for code in found["code"]]))
+            counts = np.stack([bins[name, code] for code in found["code"]])
+            found = _with_quantiles(found, counts)
         values = columns_by[name].gather(known.first).gather(found["code"])
         lines = only_finite(found.drop("code")).to_dicts()
-        drifts = [Drift(**lines[at], **({"value": values[at]} if name else {})) for at in in_order(values)]
+        drifts = []
+        for at in in_order(values):
+            value = {"value": values[at]} if name else {}
+            drifts.append(Drift(**lines[at], **value))
         trends.append(DriftTrend(name, drifts))
-    return OffPolicy(columns, asked - len(sums), trends[0].lines[0], trends[1:])
+    every, *trends = trends
+    return OffPolicy(columns, asked - len(sums), every.lines[0], trends)
 
 
 def _drifts(table: pl.DataFrame) -> pl.DataFrame:
@@ -164,17 +171,20 @@ def _drifts(table: pl.DataFrame) -> pl.DataFrame:
     tokens, names = pl.col("tokens").sum(), pl.exclude("row", "code", "tokens", "square", "zero")
     log_weight = -pl.col("k1")
     weight = (log_weight - log_weight.max()).exp()
+    sequences = weight.sum() ** 2 / (weight**2).sum()
     return table.group_by("code", maintain_order=True).agg(
         names.sum() / tokens,
-        pl.col("tokens").sum(),
+        tokens,
         rows=pl.len(),
         token_ess=pl.col("ratio_mean").sum() ** 2 / (pl.col("square").sum() * tokens),
-        sequence_ess=weight.sum() ** 2 / (weight**2).sum() / pl.len(),
+        sequence_ess=sequences / pl.len(),
     )
 
 
 def _with_quantiles(found: pl.DataFrame, counts: np.ndarray) -> pl.DataFrame:
     """The facts with quantiles of the ratio: `counts` has a row of bins for each line."""
-    below = counts[:, _ORDER].cumsum(axis=1)
-    at = {name: (below >= share * below[:, -1:]).argmax(axis=1) for name, share in QUANTILES.items()}
-    return found.with_columns(pl.Series(name, np.exp(_MIDDLES[_ORDER][bins])) for name, bins in at.items())
+    below, middles = counts[:, _ORDER].cumsum(axis=1), _MIDDLES[_ORDER]
+    for name, share in QUANTILES.items():
+        first = (below >= share * below[:, -1:]).argmax(axis=1)
+        found = found.with_columns(pl.Series(name, np.exp(middles[first])))
+    return found

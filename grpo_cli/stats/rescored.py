@@ -160,9 +160,8 @@ class Rescored:
 def other_reward(now: Inspection, names: Sequence[str], plan: Plan) -> Inspection:
     """The same rows with the other reward, from its carried columns, under its plan."""
     narrow = now.narrow
-    table = narrow.table.select(~pl.selectors.starts_with("reward.")).hstack(
-        [narrow.carried[f"{OLD}{k}"].alias(f"reward.{k}") for k in range(len(names))]
-    )
+    rewards = [narrow.carried[f"{OLD}{k}"].alias(f"reward.{k}") for k in range(len(names))]
+    table = narrow.table.select(~pl.selectors.starts_with("reward.")).hstack(rewards)
     plan = replace(plan, unit=narrow.plan.unit)
     return score_groups(replace(narrow, table=table), plan, {})
 
@@ -191,11 +190,12 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
         changes=count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
     )
     groups, advantage = _groups(now, before), _advantages(now, before)
+    no_new, no_old = had & ~scored, scored & ~had
     return Rescored(
         version=VERSION,
         rows=len(new),
         compared=len(x),
-        unscored=NowAndBefore(now=int((had & ~scored).sum()), before=int((scored & ~had).sum())),
+        unscored=NowAndBefore(now=int(no_new.sum()), before=int(no_old.sum())),
         reward=reward,
         agreement=agreement(counts),
         flips=_table(counts),
@@ -230,12 +230,12 @@ def agreement(counts: pl.DataFrame) -> Agreement:
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
     same = int(rows.sum(where=before == now))
-    kappa = None
+    share, kappa = same / total, None
     if len(counts) <= OF_TWO**2 and len(values := np.unique(np.concatenate([before, now]))) == OF_TWO:
-        high = [int(rows[side == values[1]].sum()) / total for side in (before, now)]
-        chance = high[0] * high[1] + (1 - high[0]) * (1 - high[1])
-        kappa = None if chance == 1 else (same / total - chance) / (1 - chance)
-    return Agreement(same, same / total, kappa, _rank_correlation(before, now, rows))
+        was_high, is_high = (int(rows.sum(where=side == values[1])) / total for side in (before, now))
+        chance = was_high * is_high + (1 - was_high) * (1 - is_high)
+        kappa = None if chance == 1 else (share - chance) / (1 - chance)
+    return Agreement(same, share, kappa, _rank_correlation(before, now, rows))
 
 
 def _rank_correlation(before: Vector, now: Vector, rows: Index) -> float | None:
@@ -256,15 +256,16 @@ def _ranks(values: Vector, rows: Index) -> Vector:
 
 def _table(counts: pl.DataFrame) -> list[Flip] | None:
     """How often each value became each other value, if both rewards have few; else None."""
-    shown = len(counts) <= FEW**2 and all(counts[name].n_unique() <= FEW for name in ("before", "now"))
-    return [Flip(**line) for line in counts.iter_rows(named=True)] if shown else None
+    if len(counts) > FEW**2 or any(counts[name].n_unique() > FEW for name in ("before", "now")):
+        return None
+    return [Flip(**line) for line in counts.iter_rows(named=True)]
 
 
 def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
     varies, varied = ((side.groups["scored"] > 1) & ~side.groups["constant"] for side in (now, before))
-
     both = NowAndBefore(now=int(varies.sum()), before=int(varied.sum()))
-    return GroupsOfTwo(len(varies), both, gained=int((varies & ~varied).sum()), lost=int((varied & ~varies).sum()))
+    gained, lost = varies & ~varied, varied & ~varies
+    return GroupsOfTwo(len(varies), both, gained=int(gained.sum()), lost=int(lost.sum()))
 
 
 def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
@@ -272,13 +273,15 @@ def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     x, y = (kept_advantages(side.scored.rows) for side in (before, now))
     both = np.isfinite(x) & np.isfinite(y)
     x, y = x[both], y[both]
-    size = EQUAL * math.sqrt(max(float(x @ x), float(y @ y)) / max(len(x), 1))
-    flips = ((x > size) & (y < -size)) | ((x < -size) & (y > size))
+    squares = max(float(x @ x), float(y @ y))
+    zero = EQUAL * math.sqrt(squares / max(len(x), 1))
+    down, up = (x > zero) & (y < -zero), (x < -zero) & (y > zero)
     total, total_now = float(np.abs(x).sum()), float(np.abs(y).sum())
+    grown = total_now / total - 1 if total else None
     return MovedAdvantages(
         rows=len(x),
-        sign_changes=int(flips.sum()),
-        total=Moved(total, total_now, total_now / total - 1 if total else None),
+        sign_changes=int((down | up).sum()),
+        total=Moved(total, total_now, grown),
         moved=float(np.abs(y - x).sum()),
         method=now.scored.plan.method,
     )
@@ -296,21 +299,23 @@ def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -
     moved = np.abs(np.nan_to_num(old) - np.nan_to_num(new))
     changed = pl.LazyFrame({"size": size, "moved": moved}).with_row_index("at")
     first = changed.sort("size", "moved", "at", descending=[True, True, False]).head(TOP).collect()["at"].to_numpy()
-    top, rewards = at_rows[first], [side.raw.rows[".reward"] for side in (before, now)]
-    codes = now.narrow.table["group"].gather(top).to_list()
-    return [
-        DisagreeingRow(
-            cut(now.narrow.label(code), LABEL),
+    rewards, old_rewards = now.raw.rows[".reward"], before.raw.rows[".reward"]
+    narrow, lines = now.narrow, []
+    for at in first.tolist():
+        row = int(at_rows[at])
+        code = narrow.table["group"][row]
+        line = DisagreeingRow(
+            cut(narrow.label(code), LABEL),
             code + 1,
             row,
-            *now.narrow.spot(row),
-            before=rewards[0][row],
-            now=rewards[1][row],
+            *narrow.spot(row),
+            before=old_rewards[row],
+            now=rewards[row],
             advantage=Sides(plain(float(old[at])), plain(float(new[at]))),
             text=None,
         )
-        for row, at, code in zip(top.tolist(), first.tolist(), codes, strict=True)
-    ]
+        lines.append(line)
+    return lines
 
 
 def verdict(compared: int, reward: TwoRewards, groups: GroupsOfTwo, advantage: MovedAdvantages) -> str:
@@ -321,16 +326,13 @@ def verdict(compared: int, reward: TwoRewards, groups: GroupsOfTwo, advantage: M
     share = f" ({percent(advantage.moved / total)} of the total |A|)" if total else ""
     moved = f"{advantage.moved:,.0f}" if advantage.moved >= LARGE else f"{advantage.moved:.4g}"
     signs = counted(advantage.sign_changes, "advantage changes sign", "advantages change sign")
-    gradients = [
-        counted(groups.gained, "group gains a gradient", "groups gain a gradient"),
-        counted(groups.lost, "group loses its gradient", "groups lose their gradient"),
-    ]
-    parts = [
-        ", and ".join(filter(None, [f"{reward.changed:,} of {compared:,} rewards change", signs])),
-        ", ".join(filter(None, gradients)) or "No group gains or loses its gradient",
-        f"The advantages move by {moved}{share}",
-    ]
-    return f"{'. '.join(parts)}."
+    changes = f"{reward.changed:,} of {compared:,} rewards change"
+    if signs:
+        changes += f", and {signs}"
+    gained = counted(groups.gained, "group gains a gradient", "groups gain a gradient")
+    lost = counted(groups.lost, "group loses its gradient", "groups lose their gradient")
+    gradients = ", ".join(filter(None, (gained, lost))) or "No group gains or loses its gradient"
+    return f"{changes}. {gradients}. The advantages move by {moved}{share}."
 
 
 def counted(size: int, one: str, many: str) -> str:

@@ -167,9 +167,11 @@ def _pass(n: Index, solved: Index, k: int) -> Pass:
     if not enough.any():
         return Pass(k, None, None, len(n))
     n, solved = n[enough], solved[enough]
-    one = np.array(pass_at(n.tolist(), solved.tolist(), k), dtype=np.float64)
-    all_solved = 1 - np.array(pass_at(n.tolist(), (n - solved).tolist(), k), dtype=np.float64)
-    return Pass(k, estimate(one, OF_RATE), estimate(all_solved, OF_RATE), int((~enough).sum()))
+    rows, failed = n.tolist(), n - solved
+    one_solved = np.array(pass_at(rows, solved.tolist(), k), dtype=np.float64)
+    one_failed = np.array(pass_at(rows, failed.tolist(), k), dtype=np.float64)
+    left_out = int((~enough).sum())
+    return Pass(k, estimate(one_solved, OF_RATE), estimate(1 - one_failed, OF_RATE), left_out)
 
 
 def _difference(name: str, pair: Matched, ends: tuple[float, float]) -> Difference:
@@ -220,8 +222,9 @@ def said(base: str, differences: Sequence[Difference]) -> str:
 
 def gates(runs: Runs) -> dict[str, float | None]:
     """The quantities that --fail-on may name: those of the newest run, and its difference from the base."""
-    newest = runs.runs[-1]
-    found = measured(SimpleNamespace(newest=newest, base=runs.runs[0], last=runs.differences[-1]), GATES)
+    base, *_, newest = runs.runs
+    facts = SimpleNamespace(newest=newest, base=base, last=runs.differences[-1])
+    found = measured(facts, GATES)
     for one in newest.passes:
         found[f"pass_at_{one.k}"] = None if one.pass_at is None else one.pass_at.mean
         found[f"pass_all_{one.k}"] = None if one.pass_all is None else one.pass_all.mean

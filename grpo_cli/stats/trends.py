@@ -55,7 +55,8 @@ class Trend:
 def student(freedom: int) -> float:
     """The quantile of Student's t for an interval of 95 %."""
     series = ((Z**3 + Z) / 4, (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96, (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384)
-    return float(T.get(freedom, Z + sum(term / freedom**power for power, term in enumerate(series, 1))))
+    near = Z + sum(term / freedom**power for power, term in enumerate(series, 1))
+    return float(T.get(freedom, near))
 
 
 def over_steps(lines: Sequence[Any]) -> bool:
@@ -110,4 +111,5 @@ def thinned(lines: Sequence[Line], most: int) -> list[Line]:
     """At most this many lines, evenly spread, including the first and the last."""
     if len(lines) <= most:
         return [*lines]
-    return [lines[at] for at in sorted({round(k * (len(lines) - 1) / (most - 1)) for k in range(most)})]
+    places = {round(k * (len(lines) - 1) / (most - 1)) for k in range(most)}
+    return [lines[place] for place in sorted(places)]

@@ -28,7 +28,9 @@ LEAST: Final = 1e-3  # the smallest share that one decimal of a percent can show
 
 def verdicts(facts: Inspected, *first: str) -> list[str]:
     """The sentences, most important first; at least one. Some come `first` that are not about these facts alone."""
-    sentences = [*first, *(line for rule in RULES for line in rule(facts))]
+    sentences = [*first]
+    for rule in RULES:
+        sentences += rule(facts)
     return sentences or ["Nothing stands out: groups vary, every row has a reward, and there are no singletons."]
 
 
@@ -80,14 +82,20 @@ def _course(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[s
         ("zero_variance", f"the share of groups {without}", percent),
         ("length", "the mean length", three),
     )
-    said = [f"{words} {course(pair, shown)}" for fact, words, shown in kinds if (pair := ends(lines, fact)) is not None]
+    said = []
+    for fact, words, shown in kinds:
+        pair = ends(lines, fact)
+        if pair is not None:
+            said.append(f"{words} {course(pair, shown)}")
     if said:
-        steps = f"{len(lines):,} {'steps' if 'step' in column else f'values of {column}'}"
+        steps = "steps" if "step" in column else f"values of {column}"
         many = max(1, len(lines) // 5)
         moves = any("goes from" in words for words in said)
         means = f" (means of the first and the last {many})" if many > 1 and moves else ""
         *others, last = said
-        yield f"Over {steps}, {', '.join(others)}{', and ' if others else ''}{last}{means}."
+        if others:
+            last = f"{', '.join(others)}, and {last}"
+        yield f"Over {len(lines):,} {steps}, {last}{means}."
 
 
 def _worst(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[str]:
@@ -131,14 +139,16 @@ def _marked(facts: Inspected) -> Iterator[str]:
     """Rows that failed, and what rewards of 0 would do to the mean; rows that are masked."""
     left_out, masked, rows, mean = facts.left_out, facts.masked, facts.rows, facts.reward.mean
     if left_out:
+        share, marks = percent(left_out / rows), marks_of(facts.marks, "left_out")
         scored, zeros = rows - facts.unscorable, ""
         if facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
             zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
-        yield f"{percent(left_out / rows)} of the rows are left out of their groups ({marks_of(facts.marks, 'left_out')}).{zeros}"
+        yield f"{share} of the rows are left out of their groups ({marks}).{zeros}"
     if masked:
+        share, marks = percent(masked / rows), marks_of(facts.marks, "masked")
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
-        yield f"{percent(masked / rows)} of the rows are masked ({marks_of(facts.marks, 'masked')}). Their rewards count.{cure}"
+        yield f"{share} of the rows are masked ({marks}). Their rewards count.{cure}"
 
 
 def _singletons(facts: Inspected) -> Iterator[str]:
@@ -157,19 +167,20 @@ def _zero_variance(facts: Inspected) -> Iterator[str]:
     if not constant.groups:
         yield "Every group that can be compared has a gradient: its rewards differ."
         return
-    gradient = facts.plan.gives_equal_rewards_0
     comparable = round(constant.groups / constant.share)
-    split = ", ".join(f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items())
+    split = [f"{percent(many / comparable)} {word}" for word, many in equal_at(constant).items()]
     of = "groups" if comparable == facts.groups else f"the {comparable:,} groups that can be compared"
-    have = "have no gradient" if gradient else "have equal rewards"
-    advice = _advice(facts) if gradient and constant.share >= CONSTANT else ""
-    yield f"{percent(constant.share)} of {of} {have}: {split}.{advice}"
+    without = label_of_equal(facts.plan)
+    advice = _advice(facts) if facts.plan.gives_equal_rewards_0 and constant.share >= CONSTANT else ""
+    yield f"{percent(constant.share)} of {of} have {without}: {', '.join(split)}.{advice}"
 
 
 def _advice(facts: Inspected) -> str:
     """What to do about groups without a gradient; if no other is left, dropping them is no cure."""
     constant = facts.zero_variance
-    ways = ["dropping them (--zero-variance drop)"] if constant.share != 1 else []
+    ways = []
+    if constant.share != 1:
+        ways.append("dropping them (--zero-variance drop)")
     if constant.all_best > constant.all_worst:
         ways.append("sampling harder prompts")
     elif constant.all_worst:
@@ -182,19 +193,17 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
     constant, sizes = facts.zero_variance.share, facts.group_sizes
     if constant is None or constant < CONSTANT or not facts.plan.gives_equal_rewards_0:
         return
-    now = 1 - constant
-    larger = [
-        (at.size, at.low, at.high)
-        for at in facts.at_size if at.size > sizes.median and at.low is not None and at.high is not None
-    ]  # fmt: skip
-    better = [
-        (size, low, high) for size, low, high in larger if (low + high) / 2 >= now + GAIN and low >= now + GAIN / 2
-    ]
-    if better:
-        size, low, high = better[0]
-        shares = f"{percent(low)} to {percent(high)}"
-        yield f"With {size} rows per group, {shares} of the groups would have a gradient instead of {percent(now)}."
-    elif larger and MANY <= constant < 1 and larger[-1][2] < now + GAIN:
+    now, most = 1 - constant, 1.0
+    for at in facts.at_size:
+        low, high = at.low, at.high
+        if at.size <= sizes.median or low is None or high is None:
+            continue
+        if (low + high) / 2 >= now + GAIN and low >= now + GAIN / 2:
+            shares = f"{percent(low)} to {percent(high)}"
+            yield f"With {at.size} rows per group, {shares} of the groups would have a gradient instead of {percent(now)}."
+            return
+        most = high
+    if MANY <= constant < 1 and most < now + GAIN:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
 
@@ -208,8 +217,9 @@ def _components(facts: Inspected) -> Iterator[str]:
         closest = {name: value for name, value in components.advantage.items() if value is not None}
         sizes = sorted(map(abs, closest.values()), reverse=True)
         alone = len(sizes) == 1 or sizes[0] - sizes[1] >= AHEAD
-        who = f"{components.decides} decides the advantage" if alone else "No single component decides the advantage"
-        yield f"{who}: within groups its correlation is {', '.join(f'{value:+.2f} with {name}' for name, value in closest.items())}."
+        who = components.decides if alone else "No single component"
+        correlations = [f"{value:+.2f} with {name}" for name, value in closest.items()]
+        yield f"{who} decides the advantage: within groups its correlation is {', '.join(correlations)}."
 
 
 def _length(facts: Inspected) -> Iterator[str]:
