@@ -61,19 +61,23 @@ class Wanted:
 
     def __post_init__(self) -> None:
         draws = any(name.startswith("pass_at_") for name in self.choice.names)
-        everywhere = {"solved_at"} if draws or self.pick == "shortest" else set()
-        for name in sorted({name for kind in KINDS.values() for name in kind.takes} - everywhere):
-            kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
-            if getattr(self, name) is not None and self.to not in kinds:
-                flag = f"--{name.replace('_', '-')}"
-                cure = f"it is for --to {' and '.join(kinds)}{', pass@K in --where and --pick shortest' if name == 'solved_at' else ''}"
-                raise UsageError(f"{flag} does not apply to --to {self.to}", cure)
+        own = {name for kind in KINDS.values() for name in kind.takes}
+        if draws or self.pick == "shortest":
+            own.remove("solved_at")
+        for name in sorted(own - {*KINDS[self.to].takes}):
+            if getattr(self, name) is not None:
+                kinds = [kind.name for kind in KINDS.values() if name in kind.takes]
+                cure = f"it is for --to {' and '.join(kinds)}"
+                if name == "solved_at":
+                    cure += ", pass@K in --where and --pick shortest"
+                raise UsageError(f"--{name.replace('_', '-')} does not apply to --to {self.to}", cure)
         refuse_below(self, max_pairs=1)
         for name in ("beta", "max_weight", "ratio_cap"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} cannot be {value:g}", "it takes a number above 0")
-        if len({value is None for value in (self.ratio_cap, self.token_logprobs, self.old_token_logprobs)}) > 1:
+        of_ratio = (self.ratio_cap, self.token_logprobs, self.old_token_logprobs)
+        if 0 < of_ratio.count(None) < len(of_ratio):
             cure = "give --ratio-cap, --token-logprobs and --old-token-logprobs"
             raise UsageError("the ratio of a row needs a cap and the log-probs of both policies", cure)
         if self.weight == "positive" and (self.beta is not None or self.max_weight is not None):
@@ -107,14 +111,18 @@ class Rollouts:
 
     def at(self, kept: Mask | Index) -> Rollouts:
         """The rollouts at these positions."""
-        of_rows: dict[str, Any] = {name: each for name, each in vars(self).items() if isinstance(each, np.ndarray)}
-        return replace(self, **{name: each[kept] for name, each in of_rows.items()})
+        of_rows: dict[str, Any] = {}
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                of_rows[name] = column[kept]
+        return replace(self, **of_rows)
 
     def keep(self, kept: Mask, reason: str) -> Rollouts:
         """These rollouts; the others are counted under the reason to leave them out."""
         if kept.all():
             return self
-        return replace(self.at(kept), left_out=(*self.left_out, (reason, int((~kept).sum()))))
+        rows = int((~kept).sum())
+        return replace(self.at(kept), left_out=(*self.left_out, (reason, rows)))
 
 
 @dataclass(frozen=True)
@@ -178,11 +186,12 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     if not wanted.keep_duplicates:
         is_first = _first(rollouts.prompts, rollouts.responses)
         rollouts = rollouts.keep(is_first, "duplicates of another group's prompt and response")
+    warnings = () if wanted.min_reward is not None else tuple(_lowest_kept(rollouts.rewards, *ends))
     return Records(
         rows={"response": rollouts.rows},
         columns=pl.DataFrame({"reward": rollouts.rewards}),
         left_out=rollouts.left_out,
-        warnings=tuple(_lowest_kept(rollouts.rewards, *ends)) if wanted.min_reward is None else (),
+        warnings=warnings,
     )
 
 
@@ -198,8 +207,9 @@ def _lowest_kept(rewards: Vector, worst: float, best: float) -> Iterator[str]:
     lowest = int((rewards == worst).sum()) if worst < best else 0
     if lowest:
         have = "has" if lowest == 1 else "have"
+        records = f"{lowest:,} of {len(rewards):,} records"
         more = float(rewards[rewards > worst].min(initial=best))
-        yield f"{lowest:,} of {len(rewards):,} records {have} the lowest reward, {worst:g}: no row of the same group is better; --min-reward {more:g} leaves them out"
+        yield f"{records} {have} the lowest reward, {worst:g}: no row of the same group is better; --min-reward {more:g} leaves them out"
 
 
 def _distinct_keys(*keys: np.ndarray[tuple[int], Any]) -> Coded:
@@ -234,22 +244,25 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     codes, rewards = rollouts.codes, rollouts.rewards
     made = np.array(_PAIRS[wanted.pairs or "extremes"](rollouts))
     margins = rewards[made[0]] - rewards[made[1]]
-    wide = (margins > 0) & (margins >= (wanted.min_margin or 0.0))
-    facts: dict[str, Any] = {"narrow_pairs": int((margins > 0).sum() - wide.sum())}
+    differ = margins > 0
+    wide = differ & (margins >= (wanted.min_margin or 0.0))
+    facts: dict[str, Any] = {"narrow_pairs": int(differ.sum() - wide.sum())}
     made, margins = made[:, wide], margins[wide]
     if wanted.max_pairs is not None:
         seed = wanted.choice.seed
         by = -margins if seed is None else np.random.default_rng(seed).random(len(margins))
-        kept = pick_rows(codes[made[0]].astype(np.uint32), by, wanted.max_pairs, "worst", 0)
+        groups = codes[made[0]].astype(np.uint32)
+        kept = pick_rows(groups, by, wanted.max_pairs, "worst", 0)
         facts["pairs_over_limit"] = int((~kept).sum())
         made = made[:, kept]
     better, worse = made[:, np.lexsort(made[::-1])]  # in the order of the better rows, then of the worse ones
     facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes[better]))
     unused = len(rewards) - len(np.union1d(better, worse))
-    columns = pl.DataFrame({"chosen_reward": rewards[better], "rejected_reward": rewards[worse]})
+    chosen, rejected = rewards[better], rewards[worse]
+    columns = {"chosen_reward": chosen, "rejected_reward": rejected, "margin": chosen - rejected}
     return Records(
         rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
-        columns=columns.with_columns(margin=pl.col("chosen_reward") - pl.col("rejected_reward")),
+        columns=pl.DataFrame(columns),
         left_out=(*rollouts.left_out, ("not used in any pair", unused)),
         facts=facts,
     )
@@ -260,7 +273,9 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def _levels(rollouts: Rollouts) -> Index:
     """The first row with each distinct reward of a group."""
-    return np.flatnonzero((np.diff(rollouts.codes, prepend=-1) != 0) | (np.diff(rollouts.rewards, prepend=0.0) != 0))
+    new_group = np.diff(rollouts.codes, prepend=-1) != 0
+    new_reward = np.diff(rollouts.rewards, prepend=0.0) != 0
+    return np.flatnonzero(new_group | new_reward)
 
 
 def _extremes(rollouts: Rollouts) -> tuple[Index, Index]:
@@ -305,11 +320,12 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
     rollouts = rollouts.keep(weight > 0, "a weight of 0")
     columns = {"reward": rollouts.rewards, "advantage": rollouts.advantages, "weight": weight[weight > 0]}
     worst, best = _ends(rollouts.rewards)
+    warnings = tuple(_lowest_kept(rollouts.rewards, worst, best)) if worst == best else ()
     return Records(
         rows={"response": rollouts.rows},
         columns=pl.DataFrame(columns),
         left_out=rollouts.left_out,
-        warnings=tuple(_lowest_kept(rollouts.rewards, worst, best)) if worst == best else (),
+        warnings=warnings,
     )
 
 
@@ -323,11 +339,13 @@ def _weight(rollouts: Rollouts, wanted: Wanted) -> Vector:
         if wanted.weight == "softmax":
             exponents = np.nan_to_num(_below_highest(advantages, rollouts) / beta)
         else:
-            limited = np.minimum(np.nan_to_num(advantages / beta), math.log(wanted.max_weight or MAX_WEIGHT))
+            largest = math.log(wanted.max_weight or MAX_WEIGHT)
+            limited = np.minimum(np.nan_to_num(advantages / beta), largest)
             exponents = _below_highest(limited, rollouts)
     weight = np.exp(exponents)
     total = 1 if wanted.weight == "softmax" else np.bincount(codes)[codes]
-    share: Vector = weight * total / np.bincount(codes, weights=weight)[codes]
+    sums = np.bincount(codes, weights=weight)
+    share: Vector = weight * total / sums[codes]
     return share
 
 
@@ -349,7 +367,8 @@ def of_prompts(inspection: Inspection, prompts: Hashes, wanted: Wanted) -> Inspe
         inspection = _pooled(inspection, prompts, wanted.choice.where)
     rates = solve_rates(inspection.groups)
     if wanted.solved_at is not None:
-        codes, rewards = finite_rows(inspection.raw.rows["group"].to_numpy(), inspection.raw.rows[".reward"])
+        rows = inspection.raw.rows
+        codes, rewards = finite_rows(rows["group"].to_numpy(), rows[".reward"])
         solved = solved_counts(codes, rewards, wanted.solved_at, len(inspection.groups))
         rates = (pl.Series(solved) / inspection.groups["scored"]).fill_nan(None)
     return replace(inspection, groups=inspection.groups.with_columns(rates.alias("solve_rate")))
@@ -359,21 +378,20 @@ def _pooled(inspection: Inspection, prompts: Hashes, where: Filter | None) -> In
     """The inspection with the groups of each prompt merged into one."""
     narrow = inspection.narrow
     of_groups = encode([pl.Series(prompts)], len(prompts))
-    several = {
-        words(column.name): column.name
-        for column in narrow.key
-        if encode([of_groups.codes, column], len(column)).size > of_groups.size
-    }
-    if where and (named := [name for name in several if name in where.names]):
-        wrong = f"{named[0]} has several values in the groups that --pool merges into one prompt"
-        raise UsageError(wrong, "leave out --pool, or the condition on it")
+    of_prompts = []
+    for column in narrow.key:
+        if encode([of_groups.codes, column], len(column)).size == of_groups.size:
+            of_prompts.append(column.name)
+        elif where and words(column.name) in where.names:
+            wrong = f"{words(column.name)} has several values in the groups that --pool merges into one prompt"
+            raise UsageError(wrong, "leave out --pool, or the condition on it")
     key = narrow.key[of_groups.first.to_numpy()]
     codes = of_groups.codes.gather(narrow.table["group"])
     whole = replace(
         narrow,
         table=narrow.table.with_columns(codes.alias("group")),
         groups=Coded(codes, narrow.groups.first.gather(of_groups.first)),
-        key=key[[name for name in key.columns if name not in several.values()] or key.columns],
+        key=key[of_prompts or key.columns],
     )
     return score_groups(whole, inspection.scored.plan, inspection.columns)
 
@@ -388,19 +406,19 @@ def prompts(rollouts: Rollouts, wanted: Wanted) -> Records:
     n = groups["scored"].to_list()
     best: Any = rollouts.groups["max"].max()
     bar = best if wanted.solved_at is None else wanted.solved_at
-    counts = solved_counts(rollouts.codes, rollouts.rewards, math.inf if bar is None else bar, len(rollouts.groups))
+    least = math.inf if bar is None else bar
+    counts = solved_counts(rollouts.codes, rollouts.rewards, least, len(rollouts.groups))
     solved = counts[codes].tolist()
     std = pl.when(pl.col("scored") > 1).then("std")
-    frame = groups.select("solve_rate", "mean", std, best="max", worst="min").with_columns(
-        pl.selectors.float().fill_nan(None)
-    )
-    difficulty = pl.Series("difficulty", BANDS).gather(bands(frame["solve_rate"].to_numpy()))
+    columns = groups.select("solve_rate", "mean", std, n="scored", best="max", worst="min")
+    columns = columns.select("n", pl.selectors.float().fill_nan(None))
+    difficulty = pl.Series(BANDS).gather(bands(columns["solve_rate"].to_numpy()))
+    rated = pl.when(pl.col("solve_rate").is_not_null())
+    columns = columns.with_columns(difficulty=rated.then(difficulty))
     passes = [pl.Series(f"pass@{k}", pass_at(n, solved, k), dtype=pl.Float64) for k in wanted.pass_at or ()]
     return Records(
         rows={"prompt": rollouts.rows[first]},
-        columns=pl.DataFrame(groups["scored"].alias("n"))
-        .hstack(frame)
-        .with_columns(pl.when(pl.col("solve_rate").is_not_null()).then(difficulty).alias("difficulty"), *passes),
+        columns=columns.with_columns(passes),
         left_out=rollouts.left_out,
         facts={
             "solved_at": bar if wanted.pass_at or wanted.solved_at is not None else None,

@@ -80,9 +80,8 @@ class Choice:
             raise UsageError("--by is the order for --top", "add --top N")
         if all(limit is None for limit in (self.where, self.limit, self.top, self.top_p)):
             if self.control:
-                raise UsageError(
-                    "--control is a draw beside a choice of groups", "add --where, --top, --top-p or --limit"
-                )
+                cure = "add --where, --top, --top-p or --limit"
+                raise UsageError("--control is a draw beside a choice of groups", cure)
             if self.per_group is None and self.holdout is None:
                 cure = "give --where CONDITION, --top N, --top-p P, --per-group N or --limit N, or --holdout SHARE"
                 raise UsageError("nothing says what to keep", cure)
@@ -95,7 +94,8 @@ class Choice:
     @property
     def names(self) -> list[str]:
         """The facts of groups that the options name."""
-        return [*(self.where.names if self.where else ()), self.by.removeprefix("-").replace("pass@", "pass_at_")]
+        in_condition = self.where.names if self.where else ()
+        return [*in_condition, self.by.removeprefix("-").replace("pass@", "pass_at_")]
 
 
 @dataclass(frozen=True)
@@ -170,28 +170,37 @@ def select_rows(
         if unsolved is not None and (failed := int((left & unsolved).sum())):
             dropped.append(facts.Dropped(reason=f"not solved: a reward below {bar:g}", rows=failed))
             left &= ~unsolved
-        dropped.append(facts.Dropped(reason=f"--per-group {choice.per_group} ({choice.pick})", rows=int(left.sum())))
+        reason = f"--per-group {choice.per_group} ({choice.pick})"
+        dropped.append(facts.Dropped(reason=reason, rows=int(left.sum())))
         outputs = {name: mask & picked for name, mask in outputs.items()}
         learned = learned_from(inspection).filter(pl.Series(outputs[""]))
         share = facts.constant_share(codes[outputs[""]], learned, len(groups))
     if narrow.height > len(codes):
         dropped.append(facts.Dropped(reason="the last block is incomplete", rows=narrow.height - len(codes)))
     dropped += facts.of_foreign(narrow)
-    sizes = {name: Beside(int((np.bincount(codes[mask]) > 0).sum()), int(mask.sum())) for name, mask in outputs.items()}
+    sizes = {}
+    for name, mask in outputs.items():
+        in_groups = np.bincount(codes[mask])
+        sizes[name] = Beside(int((in_groups > 0).sum()), int(in_groups.sum()))
     kept, rows = sizes.pop(""), pl.Series(outputs[""])
-    whole = sum(narrow.lengths)
-    rollouts = narrow.table["rollout"] if "rollout" in narrow.table.columns else None
+    every, kept_rollouts = sum(narrow.lengths), kept.rows
+    if "rollout" in narrow.table.columns:
+        every = narrow.table["rollout"].n_unique()
+        kept_rollouts = narrow.table["rollout"].filter(rows).n_unique()
+    warnings = [*narrow.warnings]
+    if not kept.rows:
+        warnings.append("no row is left")
     said = Selected(
         inputs=(),
         version=VERSION,
         where=choice.where.text if choice.where else None,
         seed=choice.seed,
-        rows=whole,
+        rows=sum(narrow.lengths),
         kept_rows=kept.rows,
         kept_masked=int((narrow.masked & rows).sum()),
         kept_left_out=int((narrow.left_out & rows).sum()),
-        rollouts=whole if rollouts is None else rollouts.n_unique(),
-        kept_rollouts=kept.rows if rollouts is None else rollouts.filter(rows).n_unique(),
+        rollouts=every,
+        kept_rollouts=kept_rollouts,
         groups=len(groups),
         kept_groups=kept.groups,
         **facts.read_as(narrow),
@@ -199,12 +208,12 @@ def select_rows(
         kept_zero_variance_share=share,
         dropped=dropped,
         beside=sizes,
-        warnings=[*narrow.warnings, *([] if kept.rows else ["no row is left"])],
+        warnings=warnings,
         outputs=(),
         seconds=0.0,
     )
-    every = np.arange(len(codes)) if narrow.rows is None else narrow.rows
-    return {name: every[mask] for name, mask in outputs.items()}, said
+    numbers = np.arange(len(codes)) if narrow.rows is None else narrow.rows
+    return {name: numbers[mask] for name, mask in outputs.items()}, said
 
 
 def lengths_of(inspection: Inspection, rows: Index, text: str) -> Vector:
@@ -231,7 +240,8 @@ def _with_siblings(inspection: Inspection, picked: Mask) -> Mask:
 def only(inspection: Inspection, where: Filter) -> Inspection:
     """The inspection of the groups that meet a condition, as if the input had no others."""
     narrow = inspection.narrow
-    kept = choose_groups(inspection, Choice(where=where))[0][""]
+    masks, _ = choose_groups(inspection, Choice(where=where))
+    kept = masks[""]
     if not kept.any():
         raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
     places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
@@ -248,29 +258,32 @@ def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
 def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
     """What conditions can name: the facts and the key of each group, and pass@K and step columns if they are named."""
     groups = inspection.groups.with_columns(
-        unscorable=pl.col("size") - pl.col("scored"), spread=pl.col("max") - pl.col("min")
-    ).with_columns(pl.col("constant", "nearly").cast(pl.Int8))
-    quantities = groups.select([name for name in FACTS if name in groups.columns]).with_columns(
-        pl.selectors.float().fill_nan(None)
+        pl.col("constant", "nearly").cast(pl.Int8),
+        unscorable=pl.col("size") - pl.col("scored"),
+        spread=pl.col("max") - pl.col("min"),
     )
+    known = [name for name in FACTS if name in groups.columns]
+    quantities = groups.select(known).with_columns(pl.selectors.float().fill_nan(None))
     narrow = inspection.narrow
-    keys = [key.alias(words(key.name)) for key in narrow.key.get_columns() if not key.dtype.is_nested()]
+    keys = [key.alias(words(key.name)) for key in narrow.key if not key.dtype.is_nested()]
     keys = [key for key in keys if key.name not in FACTS]
-    draws = {int(name[8:]) for name in choice.names if re.fullmatch(r"pass_at_[1-9]\d*", name)}
     keys += _steps(narrow, {*choice.names} - {*quantities.columns, *(key.name for key in keys)})
-    return quantities.with_columns(
-        *(key.cast(pl.String) if isinstance(key.dtype, pl.Categorical) else key for key in keys),
-        *(_passes(inspection, choice.solved_at, draws) if draws else ()),
-    )
+    keys = [key.cast(pl.String) if isinstance(key.dtype, pl.Categorical) else key for key in keys]
+    quantities = quantities.with_columns(keys)
+    draws = {int(name[8:]) for name in choice.names if re.fullmatch(r"pass_at_[1-9]\d*", name)}
+    return quantities.with_columns(_passes(inspection, choice.solved_at, draws)) if draws else quantities
 
 
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
     """The value of each of these step columns in every group; null if its rows have several."""
-    steps = [narrow.carried[name].alias(name) for name in STEP_LIKE if name in names and name in narrow.carried]
-    codes = narrow.table["group"]
-    return [
-        step.gather(narrow.groups.first).scatter(codes.gather(spanning(narrow.groups, step)), None) for step in steps
-    ]
+    codes, values = narrow.table["group"], []
+    for name in STEP_LIKE:
+        if name in names and name in narrow.carried:
+            step = narrow.carried[name]
+            several = codes.gather(spanning(narrow.groups, step))
+            first = step.gather(narrow.groups.first)
+            values.append(first.scatter(several, None).alias(name))
+    return values
 
 
 def _of_runs(runs: Sequence[Inspection], solved_at: float | None) -> Iterator[pl.Series]:
@@ -282,14 +295,17 @@ def _of_runs(runs: Sequence[Inspection], solved_at: float | None) -> Iterator[pl
         counts = pl.zeros(len(runs[0].groups), pl.Int64, eager=True)
         for run in runs:
             here, there = (keys["key"] for keys in matched(runs[0], run).keys)
-            counts += here.is_in(there.filter(run.groups["max"] >= least).implode())
+            reached = there.filter(run.groups["max"] >= least)
+            counts += here.is_in(reached.implode())
         yield counts.alias(name)
 
 
 def bar_of(groups: pl.DataFrame, solved_at: float | None) -> float:
     """The least reward that counts as solved: by default the highest of all groups."""
+    if solved_at is not None:
+        return solved_at
     highest: Any = groups["max"].max()
-    return solved_at if solved_at is not None else -math.inf if highest is None else highest
+    return -math.inf if highest is None else highest
 
 
 def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[int]) -> Iterator[pl.Series]:
@@ -299,7 +315,8 @@ def _passes(inspection: Inspection, solved_at: float | None, draws: Collection[i
     bar = bar_of(inspection.groups, solved_at)
     codes = inspection.narrow.table["group"].to_numpy()
     height = len(inspection.groups)
-    n, solved = np.bincount(codes[scored], minlength=height), solved_counts(codes, rewards, bar, height)
+    n = np.bincount(codes[scored], minlength=height)
+    solved = solved_counts(codes, rewards, bar, height)
     for k in sorted(draws):
         if n.max() < k:
             raise DataError(f"no group has {k} scored rows for pass@{k}", f"the largest group has {n.max()}")
@@ -325,8 +342,9 @@ def choose_groups(
             dropped.append(_dropped(inspection, np.sort(groups), reason))
 
     if narrow.marked is not None and not narrow.marked.met.all():
-        counted = narrow.table["group"].filter(narrow.marked.met).to_numpy()
-        drop(np.flatnonzero(np.bincount(counted, minlength=len(left)) == 0), "--rows leaves out all of their rows")
+        codes = narrow.table["group"].filter(narrow.marked.met).to_numpy()
+        rows = np.bincount(codes, minlength=len(left))
+        drop(np.flatnonzero(rows == 0), "--rows leaves out all of their rows")
     free, beside = left.copy(), dict[str, Mask]()
     for groups, reason in _beyond(choice, quantities, left):
         drop(groups, reason)
@@ -340,18 +358,22 @@ def choose_groups(
             raise DataError(wrong, "another share, or another split: --holdout-seed N")
         drop(np.flatnonzero(held), f"--holdout {choice.holdout:g} by {by}")
     if choice.control:
-        codes = narrow.table["group"].to_numpy()
-        free &= True if picked is None else np.bincount(codes[picked], minlength=len(left)) > 0
+        if picked is not None:
+            rows = np.bincount(narrow.table["group"].to_numpy()[picked], minlength=len(left))
+            free &= rows > 0
         draw = np.random.default_rng([choice.seed or 0, 1])  # not that of --limit
-        drawn = draw.permutation(np.flatnonzero(free))[: int((free & left).sum())]
+        as_many = int((free & left).sum())
+        drawn = draw.permutation(np.flatnonzero(free))[:as_many]
         beside["control"] = np.isin(np.arange(len(left)), drawn)
     return {"": left, **beside}, dropped
 
 
 def _beyond(choice: Choice, quantities: pl.DataFrame, left: Mask) -> Iterator[tuple[Index, str]]:
     """The groups that each step drops, and its reason; they are no longer `left` when the next step is asked for."""
-    for part in choice.where.parts if choice.where else ():
-        yield np.flatnonzero(left & ~_holds(quantities, part)), f"{part.text} is false"
+    if choice.where is not None:
+        for part in choice.where.parts:
+            fails = ~_holds(quantities, part)
+            yield np.flatnonzero(left & fails), f"{part.text} is false"
     if choice.top_p is not None:
         rest = np.flatnonzero(left)
         beyond = _beyond_share(quantities["std"][rest], choice.top_p, choice.top_p_slack)
@@ -375,18 +397,23 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
 
     narrow, schema = inspection.narrow, inspection.narrow.request.schema
     names = prompt_columns(narrow)
-    if names and (narrow.request.layout.flags.group or not any(re.search(OF_DRAWS, name) for name in names)):
+    of_draws = any(re.search(OF_DRAWS, name) for name in names)
+    if names and (narrow.request.layout.flags.group or not of_draws):
         keys: list[str | None] = key_texts(narrow, narrow, names)[0]["words"].to_list()
     else:
         text = (schema and schema.prompt) or inspection.columns.get("prompt")
-        keys = plain_texts(narrow, narrow.groups.first.cast(pl.Int64).to_numpy(), text) if text else [None]
+        first = narrow.groups.first.cast(pl.Int64).to_numpy()
+        keys = plain_texts(narrow, first, text) if text else [None]
         if None in keys:
             key = ", ".join(narrow.key_words) or "blocks of rows"
             cure = "name the column of the prompt with --group"
             raise DataError(f"the group key ({key}) names no prompt, which --holdout splits by", cure)
         names = (str(text),)
-    digests = (blake2b(f"{seed}:{key}".encode(), digest_size=8).digest() for key in keys)
-    return ", ".join(names), np.array([int.from_bytes(digest) < share * 2**64 for digest in digests])
+    held = []
+    for key in keys:
+        digest = blake2b(f"{seed}:{key}".encode(), digest_size=8).digest()
+        held.append(int.from_bytes(digest) < share * 2**64)
+    return ", ".join(names), np.array(held)
 
 
 def _descending(quantities: pl.DataFrame, by: str) -> Vector:
@@ -396,7 +423,9 @@ def _descending(quantities: pl.DataFrame, by: str) -> Vector:
         numeric = [fact.name for fact in quantities if fact.dtype.is_numeric()]
         raise _unknown_fact(by.removeprefix("-").strip(), numeric)
     values = quantities[name].cast(pl.Float64).fill_nan(None)
-    return (values if by.startswith("-") else -values).fill_null(float("inf")).to_numpy()
+    if not by.startswith("-"):
+        values = -values
+    return values.fill_null(math.inf).to_numpy()
 
 
 def _beyond_share(stds: pl.Series, share: float, slack: float) -> Index:
@@ -405,7 +434,8 @@ def _beyond_share(stds: pl.Series, share: float, slack: float) -> Index:
     order = np.argsort(-variances, kind="stable")
     total = np.cumsum(variances[order])
     least = share * total[-1] * (1 - 1e-12) - slack if len(total) else 0.0
-    return order[int(np.searchsorted(total, least)) + 1 if least > 0 else 0 :]
+    kept = int(np.searchsorted(total, least)) + 1 if least > 0 else 0
+    return order[kept:]
 
 
 def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
@@ -416,10 +446,11 @@ def _holds(quantities: pl.DataFrame, part: Filter) -> Mask:
     try:
         holds = quantities.with_columns(part.expression().alias(".holds"))[".holds"]
     except pl.exceptions.PolarsError:
-        types = ", ".join(
-            f"{name} is a {'number' if quantities.schema[name].is_numeric() else 'text'}" for name in part.names
-        )
-        raise UsageError(f"{part.text!r} compares values of different types", types) from None
+        types = []
+        for name in part.names:
+            kind = "number" if quantities.schema[name].is_numeric() else "text"
+            types.append(f"{name} is a {kind}")
+        raise UsageError(f"{part.text!r} compares values of different types", ", ".join(types)) from None
     return np.asarray(holds.to_numpy(), dtype=bool)
 
 
@@ -427,8 +458,8 @@ def _unknown_fact(name: str, known: Sequence[str]) -> UnknownName:
     """The error for a name that is not a fact, with a suggestion."""
     if name == "length":
         return UnknownName("no length is known", "name the column with --length-column")
-    listed = [*(fact for fact in known if not fact.startswith("pass_at_")), "pass@K"]
-    return UnknownName.among("fact of a group", name.replace("pass_at_", "pass@"), listed)
+    listed = [fact for fact in known if not fact.startswith("pass_at_")]
+    return UnknownName.among("fact of a group", name.replace("pass_at_", "pass@"), [*listed, "pass@K"])
 
 
 def _dropped(inspection: Inspection, codes: Index, reason: str) -> facts.Dropped:
@@ -455,10 +486,11 @@ def pick_rows(codes: Codes, rewards: Vector, most: int, how: Pick, seed: int, le
         by = np.random.default_rng(seed).random(len(finite))
     order = np.lexsort((by, codes))
     segments = Segments.of_ordered(codes[order])
-    place = np.arange(len(order)) - np.repeat(segments.starts, segments.sizes)
+    place = np.arange(len(order)) - segments.spread(segments.starts)
     if how == "spread":
-        top = np.repeat(_from_the_top(segments, rewards[order], most), segments.sizes)
-        kept = (place < most - top) | (place >= np.repeat(segments.sizes, segments.sizes) - top)
+        top = segments.spread(_from_the_top(segments, rewards[order], most))
+        from_end = segments.spread(segments.sizes) - place
+        kept = (place < most - top) | (from_end <= top)
     else:
         kept = place < most
     chosen[finite[order[kept]]] = True
@@ -477,8 +509,9 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
         return from_top
     starts, ends = segments.starts[large], segments.starts[large] + segments.sizes[large]
     away = ordered - segments.spread(ordered[segments.starts])  # a shared offset would cost digits
-    from_bottom, top = _running(away, starts, 1, most), _running(away, ends - 1, -1, most)
-    total, squares = (low[:, ::-1] + high for low, high in zip(from_bottom, top, strict=True))
+    low, low_squares = _running(away, starts, 1, most)
+    high, high_squares = _running(away, ends - 1, -1, most)
+    total, squares = low[:, ::-1] + high, low_squares[:, ::-1] + high_squares
     variances = squares - total * total / most
     best = variances.max(axis=1, keepdims=True)
     order = np.argsort(np.abs(2 * np.arange(most + 1) - most), kind="stable")
@@ -489,5 +522,6 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
 
 def _running(values: Vector, first: Index, step: int, most: int) -> tuple[Matrix, Matrix]:
     """Sums, and sums of squares, of the first 0, 1, ... rows from one end of each group."""
-    taken = np.pad(values[first[:, None] + step * np.arange(most)], ((0, 0), (1, 0)))
+    places = first[:, None] + step * np.arange(most)
+    taken = np.pad(values[places], ((0, 0), (1, 0)))
     return np.cumsum(taken, axis=1), np.cumsum(taken**2, axis=1)

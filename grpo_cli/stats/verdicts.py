@@ -195,14 +195,13 @@ def _larger_groups(facts: Inspected) -> Iterator[str]:
         return
     now, most = 1 - constant, 1.0
     for at in facts.at_size:
-        low, high = at.low, at.high
-        if at.size <= sizes.median or low is None or high is None:
+        if at.size <= sizes.median or at.low is None or at.high is None:
             continue
-        if (low + high) / 2 >= now + GAIN and low >= now + GAIN / 2:
-            shares = f"{percent(low)} to {percent(high)}"
+        if (at.low + at.high) / 2 >= now + GAIN and at.low >= now + GAIN / 2:
+            shares = f"{percent(at.low)} to {percent(at.high)}"
             yield f"With {at.size} rows per group, {shares} of the groups would have a gradient instead of {percent(now)}."
             return
-        most = high
+        most = at.high
     if MANY <= constant < 1 and most < now + GAIN:
         yield "More rows per group would hardly help: most prompts are too easy or too hard for that."
 
