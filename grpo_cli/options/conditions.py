@@ -44,9 +44,11 @@ class Filter:
         paths. Of several, a group or a row has to meet all (--where, --rows), and a run that meets one of them fails (--fail-on).
         """
         if not isinstance(text, str):
-            parts = [cls.parse(part, known, rows=rows) for part in text]
+            parts = tuple(cls.parse(part, known, rows=rows) for part in text)
+            if len(parts) == 1:
+                return parts[0]
             whole = ast.BoolOp(ast.Or() if known else ast.And(), [part.tree for part in parts])
-            return parts[0] if len(parts) == 1 else cls(_text(whole), whole, tuple(parts) if known else ())
+            return cls(_text(whole), whole, parts if known else ())
         example = _OF_ROWS if rows else _OF_RUN if known else _OF_DRAWS if "@" in text else _OF_GROUPS
         quoted: list[str] = []
         spelled = text.strip() if rows else re.sub(r"\bpass@(?=\d)", "pass_at_", text.strip())
@@ -59,9 +61,10 @@ class Filter:
         try:
             tree = ast.parse(re.sub(_QUOTED + _PATH * rows, bare, spelled), mode="eval").body
         except SyntaxError as error:
-            at = f" at {text.strip()[(error.offset or 1) - 1 :][:20]!r}" if error.offset else ""
-            single = re.search(r"(?<![<>=!])=(?!=)", text) is not None
-            raise UsageError(f"{text!r} is not a condition{at}", "equal is written ==" if single else example) from None
+            rest = text.strip()[(error.offset or 1) - 1 :]
+            at = f" at {rest[:20]!r}" if error.offset else ""
+            cure = "equal is written ==" if re.search(r"(?<![<>=!])=(?!=)", text) else example
+            raise UsageError(f"{text!r} is not a condition{at}", cure) from None
         except (ValueError, RecursionError, MemoryError):
             raise UsageError(f"{text[:40]!r}... cannot be read as a condition", example) from None
         for node in ast.walk(tree):
@@ -79,8 +82,9 @@ class Filter:
     @property
     def names(self) -> list[str]:
         """The quantities that it names, each once."""
-        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id not in _WORDS)
-        return list(dict.fromkeys(node.id for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset))))
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Name) and node.id not in _WORDS]
+        nodes.sort(key=lambda node: (node.lineno, node.col_offset))
+        return list(dict.fromkeys(node.id for node in nodes))
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true for these quantities; a comparison with a missing quantity is false."""
@@ -89,12 +93,13 @@ class Filter:
         for name in self.names:
             if name not in values:
                 raise UnknownName.among("quantity", name, values)
-        row = [pl.Series(name, [values[name]], pl.Float64 if values[name] is None else None) for name in self.names]
+        compared = {name: values[name] for name in self.names}
+        row = [pl.Series(name, [value], pl.Float64 if value is None else None) for name, value in compared.items()]
         try:
             return bool(pl.DataFrame(row).select(self.expression()).item())
         except pl.exceptions.PolarsError:
-            constants = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
-            if not any(isinstance(value, str) for value in (*constants, *(values[name] for name in self.names))):
+            constants = [node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant)]
+            if not any(isinstance(value, str) for value in (*constants, *compared.values())):
                 raise
             raise UsageError(f"cannot compare numbers with texts: {self.text!r}", _OF_RUN) from None
 
@@ -107,9 +112,11 @@ class Filter:
         """Raise a gate error with the facts if the condition holds for their quantities, or for those of a part."""
         for part in getattr(facts, "parts", [facts]):
             values = gates(part)
-            if held := next((gate for gate in self.any_of or [self] if gate.holds(values)), None):
-                shown = ", ".join(f"{name} is {values[name]:.6g}" for name in held.names if values[name] is not None)
-                error = GateError(f"the --fail-on condition {held.text!r} holds", shown, written=written)
+            for gate in self.any_of or [self]:
+                if not gate.holds(values):
+                    continue
+                shown = [f"{name} is {values[name]:.6g}" for name in gate.names if values[name] is not None]
+                error = GateError(f"the --fail-on condition {gate.text!r} holds", ", ".join(shown), written=written)
                 error.facts = facts
                 if part is not facts:
                     error.inside(f"{facts.plan_by} = {part.value}")
@@ -131,12 +138,18 @@ class Filter:
     def typed(self) -> Filter:
         """The same with names that say how a column is read: `number:step`, `text:env`, `any:a` beside another name, `null:a`."""
         tree, seen = deepcopy(self.tree), list[ast.AST]()
-        for link in reversed([node for node in ast.walk(tree) if isinstance(node, ast.Compare)]):
+        links = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+        for link in reversed(links):
             names = [node for node in ast.walk(link) if isinstance(node, ast.Name)]
             values = [node.value for node in ast.walk(link) if isinstance(node, ast.Constant)]
-            kind = "text" if any(isinstance(value, str) for value in values) else "number" if values else "any"
             words = {node.id for node in names} & {*_WORDS}
-            kind = "null" if NULL in words else "number" if words else kind
+            kind = "any"
+            if NULL in words:
+                kind = "null"
+            elif words:
+                kind = "number"
+            elif values:
+                kind = "text" if any(isinstance(value, str) for value in values) else "number"
             for node in names:
                 if node not in seen and node.id not in _WORDS:
                     node.id = f"{kind}:{node.id}"
@@ -174,19 +187,21 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
         no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, _NO_QUANTITY)
         if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
-            cure = (
-                f"a name like this stands in backticks: `{ast.unparse(node)}`"
-                if isinstance(node, ast.Attribute)
-                else example
-            )
-            raise UsageError(f"{text!r} has {ast.unparse(node)!r}, which a condition cannot contain", cure)
-    for node in (node for node in ast.walk(tree) if isinstance(node, ast.Compare)):
-        nulls = [isinstance(side, ast.Name) and side.id == NULL for side in (node.left, *node.comparators)]
-        asks = isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        if nulls != ([False, True] if asks else [False] * len(nulls)):
-            raise UsageError(f"{text!r}: {ast.unparse(node)!r} asks nothing", "write NAME is null, or NAME is not null")
-    joined = (node for node in ast.walk(tree) if isinstance(node, (ast.BoolOp, ast.UnaryOp)))
-    if not all(map(_is_condition, (tree, *(node for node in joined if not isinstance(node.op, ast.USub))))):
+            shown, cure = ast.unparse(node), example
+            if isinstance(node, ast.Attribute):
+                cure = f"a name like this stands in backticks: `{shown}`"
+            raise UsageError(f"{text!r} has {shown!r}, which a condition cannot contain", cure)
+    joined = [tree]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            nulls = [isinstance(side, ast.Name) and side.id == NULL for side in (node.left, *node.comparators)]
+            asks = isinstance(node.ops[0], (ast.Is, ast.IsNot))
+            if nulls != ([False, True] if asks else [False] * len(nulls)):
+                wrong = f"{text!r}: {ast.unparse(node)!r} asks nothing"
+                raise UsageError(wrong, "write NAME is null, or NAME is not null")
+        elif isinstance(node, (ast.BoolOp, ast.UnaryOp)) and not isinstance(node.op, ast.USub):
+            joined.append(node)
+    if not all(map(_is_condition, joined)):
         raise UsageError(f"{text!r} compares nothing", example)
 
 

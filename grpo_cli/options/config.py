@@ -40,20 +40,20 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
         given = {**given, "plans": normalized("plans", given["plans"])[1]}
     if "config" in given and "no_config" in given:
         raise UsageError("--config and --no-config cannot be combined", "leave one of them out")
-    of_tokens = (row for row in EVERY.values() if row.panel == TOKENS)
     name = os.environ.get(VARIABLE)
     if "config" in given:
-        keys = _keys((*OPTIONS.values(), *of_tokens, *takes.values()))
+        of_tokens = [row for row in EVERY.values() if row.panel == TOKENS]
+        keys = _keys(*OPTIONS.values(), *of_tokens, *takes.values())
         name, hint = given["config"], "--help-all lists them"
         content = _options(name, "--config takes a TOML file")
     elif variable and name and "config" in takes and "no_config" not in given:
-        keys = _keys((*EVERY.values(), *takes.values()))
+        keys = _keys(*EVERY.values(), *takes.values())
         hint = "--no-config leaves the file out"
         content = _options(name, f"{VARIABLE} names a TOML file")
     else:
         return dict(given)
     for key in content:
-        if key not in keys and key in _keys((*EVERY.values(),)):
+        if key not in keys and key in _keys(*EVERY.values()):
             cure = f"{VARIABLE}={name} reads options of every command, --config those of this one and of compute"
             raise UsageError(f"{key} in {name} is an option of another command", cure)
         if key not in keys:
@@ -91,12 +91,13 @@ def beside(given: Given) -> Iterator[None]:
         for name, rows in (("presets", presets()), ("schemas", schemas())):
             if name in given:
                 path = str(given[name])
-                entries = _parsed(_bytes(path, f"{EVERY[name].flag} takes a TOML file"), path, "see docs/plugins.md")
+                content = _bytes(path, f"{EVERY[name].flag} takes a TOML file")
+                entries = _parsed(content, path, "see docs/plugins.md")
                 stack.enter_context(rows.beside(path, entries))
         yield
 
 
-def _keys(rows: tuple[Option, ...]) -> dict[str, str]:
+def _keys(*rows: Option) -> dict[str, str]:
     """The option for each key; if two share a flag the last, which is the command's own."""
     no_keys = {"config", "no_config"}
     return {row.flag.removeprefix("--"): row.name for row in rows if row.name not in no_keys and not row.is_argument}
@@ -112,28 +113,30 @@ def _merged(given: Given, config: dict[str, Any], file: str, takes: Mapping[str,
         wrong = f"{file} has a plan for each value of a column, and this command computes one plan on all rows"
         raise UsageError(wrong, "use another config file; add --no-config, and --rows for the rows of one value")
     config = _for_command(config, given, takes)
-    is_same_method = "method" in given and given["method"] == config.get("method")
-    if (_FORMULA - {"param"}) & {*given} and not (is_same_method and "preset" not in given):
+    is_same_method = "method" in config and given.get("method") == config["method"]
+    replaces = bool((_FORMULA - {"param"}) & {*given})
+    if replaces and not (is_same_method and "preset" not in given):
         config = {name: value for name, value in config.items() if name not in _FORMULA}
     elif is_same_method:
         config.pop("preset", None)
-    for value, own in config.get("plans", {}).items():
+    plans = config.get("plans", {})
+    for value, own in plans.items():
         for name, option in product(given, own):
             if name == option or {name, option} <= FORMULA - {"param"}:
                 wrong = f"{OPTIONS[name].flag} is given, and [plan.{value}] in {file} sets {option.replace('_', '-')}"
                 raise UsageError(wrong, f"leave one of them out; give --plan {value}:...")
-    # Flags come last: the last setting of a field counts.
     weaker = {name: value for name, value in config.items() if name not in given}
-    both: dict[str, Any] = {
-        name: [*config[name], *given[name]] for name in ("param", "set") if name in config and name in given
-    }
-    if "plans" in config and "plans" in given:
-        both["plans"] = {**config["plans"], **given["plans"]}
+    merged = {**weaker, **given, "config": file}
+    # Flags come last: the last setting of a field counts.
+    if "param" in config:
+        merged["param"] = [*config["param"], *given.get("param", ())]
+    if plans:
+        merged["plans"] = {**plans, **given.get("plans", {})}
     if "set" in config:
         by_flag = settings(given)
         kept = [item for item in config["set"] if item.partition("=")[0].strip() not in by_flag]
-        both["set"] = [*kept, *given.get("set", ())]
-    return {**weaker, **given, **both, "config": file}
+        merged["set"] = [*kept, *given.get("set", ())]
+    return merged
 
 
 def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> dict[str, Any]:
@@ -141,11 +144,14 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> di
 
     LISTS alone are for `compute --per-token`: they would stop a command that takes them with others.
     """
-    writes = "write" not in takes or "write" in given or "write" in config
-    own = {name: value for name, value in config.items() if name in takes and (writes or takes[name].panel != OUTPUT)}
+    own = {name: value for name, value in config.items() if name in takes}
+    idle = set()
+    if "write" in takes and "write" not in {*given, *config}:
+        idle.add(OUTPUT)
     to = given.get("to", own.get("to"))
-    of_other_kinds = {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"} if to else set()
-    own = {name: value for name, value in own.items() if takes[name].panel not in of_other_kinds}
+    if to:
+        idle |= {SFT, PAIRS, WEIGHTS, PROMPTS} - {f"For --to {to}"}
+    own = {name: value for name, value in own.items() if takes[name].panel not in idle}
     beside = to in {None, "weights"} and bool({"old_token_logprobs", "kl_from"} & {*own, *given})
     unread = () if "per_token" in takes or to == "tokens" or beside else LISTS
     return {name: value for name, value in own.items() if name not in unread}
@@ -153,15 +159,20 @@ def _for_command(config: Given, given: Given, takes: Mapping[str, Option]) -> di
 
 def _check_values(given: Given) -> None:
     """Refuse empty values, names that are not text, and lines of no length."""
-    if given.get("max_line", 1) < 1:
-        raise UsageError(f"--max-line cannot be {given['max_line']}", "it takes 1 or more")
+    longest = given.get("max_line", 1)
+    if longest < 1:
+        raise UsageError(f"--max-line cannot be {longest}", "it takes 1 or more")
     for name, value in given.items():
-        if name in EVERY and (value == "" or (isinstance(value, list) and "" in value)):
-            raise UsageError(f"{EVERY[name].flag} is empty", "is a shell variable not set?")
-        metavar = EVERY[name].metavar if name in EVERY else ""
-        for text in value if isinstance(value, list) else [value]:  # a word of the command line may be any bytes
-            if metavar.startswith(("COL", "NAME", "KEY")) and any("\ud800" <= letter <= "\udfff" for letter in text):
-                raise UsageError(f"{EVERY[name].flag} {text!r} is not valid UTF-8", "write the name in UTF-8")
+        option = EVERY.get(name)
+        if option is None:
+            continue
+        values = value if isinstance(value, list) else [value]
+        if "" in values:
+            raise UsageError(f"{option.flag} is empty", "is a shell variable not set?")
+        if option.metavar.startswith(("COL", "NAME", "KEY")):
+            for text in values:  # a word of the command line may be any bytes
+                if any("\ud800" <= letter <= "\udfff" for letter in text):
+                    raise UsageError(f"{option.flag} {text!r} is not valid UTF-8", "write the name in UTF-8")
 
 
 def _bytes(path: str, hint: str) -> bytes:

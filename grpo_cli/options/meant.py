@@ -48,8 +48,8 @@ def unknown_option(kind: str, name: str, known: Iterable[str], lost: str = "") -
     A hint that names other options is left out.
     """
     names, sentence = list(known), meant("", name)
-    flags = {*re.findall(r"--([a-z-]*[a-z])", sentence)}
-    if sentence and flags <= {other.removeprefix("--").replace("_", "-") for other in names}:
+    flags = {other.removeprefix("--").replace("_", "-") for other in names}
+    if sentence and flags.issuperset(re.findall(r"--([a-z-]*[a-z])", sentence)):
         return UnknownName(f"no {kind} named {name!r}", sentence)
     return UnknownName.among(kind, name, names, lost=lost)
 

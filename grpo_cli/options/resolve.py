@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -40,21 +40,28 @@ def normalized(name: str, value: Any, where: str = "") -> tuple[str, Any]:
     if get_origin(hint) is list:
         if isinstance(value, Mapping):
             return name, [f"{inner}={outer}" for inner, outer in value.items()]
-        return name, [str(item) for item in (value if isinstance(value, (list, tuple)) else [value])]
+        return name, [str(item) for item in _several(value)]
     if hint is str and not isinstance(value, str):
-        value = ":".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+        value = ":".join(map(str, _several(value)))
     key = EVERY[name].flag.removeprefix("--")
     return name, typed(value, hint, f"{key}{where}" if where else key.replace("-", "_"))
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
     """The options of the plan for each value, from tables or from texts such as `math:preset=trl-grpo,scale=batch`."""
     plans: dict[str, dict[str, Any]] = {}
-    for item in value if isinstance(value, list) else value.items() if isinstance(value, Mapping) else [value]:
+    if isinstance(value, Mapping):
+        value = [*value.items()]
+    for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str):
             of, own = _plan_in_words(item)
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
-            of, own = str(item[0]), _plan_in_table(f"[plan.{item[0]}]{where}", item[1])
+            of, table = str(item[0]), item[1]
+            own = _plan_in_table(f"[plan.{of}]{where}", table)
         else:
             raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
         if of in plans:
@@ -87,10 +94,9 @@ def _plan_in_table(table: str, entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _not_of_a_plan(place: str, key: str, known: Collection[str]) -> UnknownName:
-    if (name := key.replace("-", "_")) in OPTIONS and name not in OF_PART:
-        return UnknownName(
-            f"{place} sets {key}", f"it is the same for all plans: give {OPTIONS[name].flag} beside them"
-        )
+    option = OPTIONS.get(key.replace("-", "_"))
+    if option is not None and option.name not in OF_PART:
+        return UnknownName(f"{place} sets {key}", f"it is the same for all plans: give {option.flag} beside them")
     return UnknownName.among(f"option of {place}", key, known)
 
 
@@ -123,8 +129,11 @@ def parts_of(given: Given) -> dict[str, Given]:
     parts: dict[str, dict[str, Any]] = {}
     plans: Mapping[str, Given] = given.get("plans", {}) if "plan_by" in given else {}
     for value, own in plans.items():
-        left_out = {*BY_VALUE, *(FORMULA if FORMULA - {"param"} & {*own} else ())}
-        parts[value] = {**{name: setting for name, setting in given.items() if name not in left_out}, **own}
+        left_out = {*BY_VALUE}
+        if FORMULA - {"param"} & {*own}:
+            left_out |= FORMULA
+        of_run = {name: setting for name, setting in given.items() if name not in left_out}
+        parts[value] = {**of_run, **own}
     # An option of the run applies to the plans that read it; if none does, it is refused.
     unused: dict[str, set[str]] = {}
     for value, part in parts.items():
@@ -148,19 +157,22 @@ def plan_of(given: Given) -> Plan:
     if {"distill.clip", "distill.negative_only"} & {*settings(given)} and plan.distill.form == "add":
         wrong = "distill.clip and distill.negative_only have no effect with distill.form add"
         raise UsageError(wrong, "add --set distill.form=reweight")
-    if given.get("expect_size", 1) < 1:
-        raise UsageError(f"a group cannot have {given['expect_size']} rows", "--expect-size takes 1 or more")
+    size = given.get("expect_size", 1)
+    if size < 1:
+        raise UsageError(f"a group cannot have {size} rows", "--expect-size takes 1 or more")
     return plan
 
 
 def _plan(given: Given, *, left_out: str = "") -> Plan:
     """The plan, even if options have no effect; `left_out` is a field that is not set."""
     flags = {name: value for name, value in settings(given).items() if name != left_out}
-    if "plans" in given:
-        value = next(iter(given["plans"]), "VALUE")
+    plans = given.get("plans")
+    if plans is not None:
+        value = next(iter(plans), "VALUE")
         raise UsageError(f"[plan.{value}] is a plan for one value", "--plan-by COLUMN names its column")
-    if given.get("method", "grpo") not in ESTIMATORS:
-        raise unknown_method(given["method"])
+    method = given.get("method", "grpo")
+    if method not in ESTIMATORS:
+        raise unknown_method(method)
     base = preset_of(given)
     if given.get("rollout") == NO_ROLLOUTS:
         flags["unit.take"] = "each"
@@ -185,20 +197,22 @@ def counting(given: Given) -> Counting:
     """
     named, flags = given.get("rollout"), settings(given)
     if named == NO_ROLLOUTS:
-        if given.get("rollout_reward", "each") != "each":
-            wrong = f"--rollout none says that rows are rollouts, --rollout-reward {given['rollout_reward']} that they are not"
+        reward = given.get("rollout_reward", "each")
+        if reward != "each":
+            wrong = f"--rollout none says that rows are rollouts, --rollout-reward {reward} that they are not"
             raise UsageError(wrong, "leave out one of them")
         return "none"
     base = preset_of(given)
-    layers = (*(() if base is None else base.layers), flags)
-    if (take := Plan.of(*layers).unit.take) != "each":
+    layers = () if base is None else base.layers
+    take = Plan.of(*layers, flags).unit.take
+    if take != "each":
         return take
     by = {"unit.take", "estimator.count"}
     if by & {*flags}:
         return "none"
     if base is None:
         return "once"
-    says_each = any(by & {*layer} for layer in base.layers)
+    says_each = any(by & {*layer} for layer in layers)
     return base.rollouts if named is None or base.rollouts != "each" or says_each else "once"
 
 
@@ -212,10 +226,8 @@ def unknown_method(name: str) -> UnknownName:
 def unknown_preset(name: str) -> UnknownName:
     """The error for an unknown preset; names of algorithms are explained as for --method."""
     if name in ESTIMATORS:
-        return UnknownName(
-            f"no preset named {name!r}",
-            f"it is a method: --method {name}; grpo-adv presets {name} lists presets of that name",
-        )
+        cure = f"it is a method: --method {name}; grpo-adv presets {name} lists presets of that name"
+        return UnknownName(f"no preset named {name!r}", cure)
     if len(near_names(name, presets())) > 1 and not meant("method", name):
         return UnknownName.among("preset", name, presets(), f"grpo-adv presets {name} lists all of them")
     return _unknown("preset", name, presets())
@@ -257,12 +269,9 @@ def origin(given: Given, plan: Plan) -> Origin | None:
     if base is None:
         return None
     changed = differences(plan, base.plan)
-    return Origin(
-        name=base.name,
-        from_=presets().origin(base.name) or None,
-        source=base.source,
-        overridden={key: Overridden(before, now) for key, (before, now) in changed.items()},
-    )
+    overridden = {key: Overridden(before, now) for key, (before, now) in changed.items()}
+    from_ = presets().origin(base.name) or None
+    return Origin(name=base.name, from_=from_, source=base.source, overridden=overridden)
 
 
 def settings(given: Given) -> dict[str, Any]:
@@ -284,7 +293,8 @@ def refuse_twice(given: Given) -> None:
     """Refuse two options that set one field of the plan: only the last would count."""
     setters: dict[str, str] = {}
     for name, value in given.items():
-        for item in [[each] for each in value] if name in {"param", "set"} else [value]:
+        items = [[each] for each in value] if name in {"param", "set"} else [value]
+        for item in items:
             for field in settings({name: item}):
                 if name == "expr" and field == "estimator.name":  # its method may be given as well
                     continue
@@ -328,11 +338,13 @@ def _pairs(flag: str, prefix: str, items: list[str]) -> dict[str, Any]:
 def _bounds(flag: str, key: str, text: str) -> dict[str, Any]:
     low, sign, high = text.partition(":")
     if not sign:
-        raise UsageError(
-            f"{flag} {text!r} is not two bounds", f"write {flag} LO:HI, for example {flag}=-5:5 (one may be empty)"
-        )
-    sides = [(name, value.strip()) for name, value in (("lo", low), ("hi", high)) if value.strip()]
-    return {f"{key}.{name}": typed(value, float, f"{flag} {text}: a bound") for name, value in sides}
+        cure = f"write {flag} LO:HI, for example {flag}=-5:5 (one may be empty)"
+        raise UsageError(f"{flag} {text!r} is not two bounds", cure)
+    bounds = {}
+    for name, value in (("lo", low.strip()), ("hi", high.strip())):
+        if value:
+            bounds[f"{key}.{name}"] = typed(value, float, f"{flag} {text}: a bound")
+    return bounds
 
 
 def _overlong(text: str) -> dict[str, Any]:
@@ -387,12 +399,15 @@ def _without_effect(given: Given) -> dict[str, UsageError]:
         ("mask", not {"kl_from", "per_token", "token_logprobs", "to"} & {*given}, "has no effect alone", "add --per-token, --kl-from or --token-logprobs"),
         ("component_missing", len(given.get("reward", "")) == 1, "has no effect with a single reward", "name them with --reward"),
     )  # fmt: skip
-    errors = {name: UsageError(f"{EVERY[name].flag} {why}", cure) for name, is_so, why, cure in unused if is_so}
-    return found | {name: error for name, error in errors.items() if name in given}
+    for name, is_so, why, cure in unused:
+        if is_so and name in given:
+            found[name] = UsageError(f"{EVERY[name].flag} {why}", cure)
+    return found
 
 
 def refuse_beside(name: str, given: Given, *others: str) -> None:
     """Refuse options that cannot be combined with this one."""
-    other = next((EVERY[beside].flag for beside in others if beside in given), None)
-    if other is not None:
-        raise UsageError(f"{EVERY[name].flag} and {other} cannot be combined", "leave one of them out")
+    for other in others:
+        if other in given:
+            both = f"{EVERY[name].flag} and {EVERY[other].flag}"
+            raise UsageError(f"{both} cannot be combined", "leave one of them out")

@@ -643,5 +643,8 @@ COMMANDS: Final[Mapping[str, Command]] = {row.name: row for row in _COMMANDS}
 
 def command_line(command: str, given: Mapping[str, Any]) -> str:
     """A command line of options by their names, as a shell takes it."""
-    options = [EVERY[name].words(value) for name, value in given.items() if name != "inputs" and value is not False]
-    return shlex.join(["grpo-adv", command, *given["inputs"], *chain.from_iterable(options)])
+    words = ["grpo-adv", command, *given["inputs"]]
+    for name, value in given.items():
+        if name != "inputs" and value is not False:
+            words += EVERY[name].words(value)
+    return shlex.join(words)

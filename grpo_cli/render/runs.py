@@ -29,10 +29,10 @@ def render(facts: Runs, console: Console) -> None:
     passes, short = [], []
     for run in facts.runs:
         name = clean(run.name)
-        for one in run.passes:
-            passes.append([name, f"{one.k}", *_rate(one.pass_at), *_rate(one.pass_all)])
-            if one.left_out:
-                short.append(f"{name}: {count(one.left_out, 'prompt')} with fewer than {one.k} rollouts")
+        for of in run.passes:
+            passes.append([name, f"{of.k}", *_rate(of.pass_at), *_rate(of.pass_all)])
+            if of.left_out:
+                short.append(f"{name}: {count(of.left_out, 'prompt')} with fewer than {of.k} rollouts")
     if passes:
         sheet.blank()
         sheet.table(["run", "k", "pass@k", "95% interval", "pass^k", "95% interval"], passes)

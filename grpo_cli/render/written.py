@@ -86,8 +86,8 @@ def _exported(facts: Exported, width: int) -> Sections:
         yield "solve rate", [said]
     records = count(facts.records, "record")
     yield "records", [f"{records} for {facts.to}: {', '.join(facts.columns)}"]
-    for name, records in facts.beside.items():
-        yield name, [count(records, "record")]
+    for name, beside in facts.beside.items():
+        yield name, [count(beside, "record")]
     yield "written", [file_list(facts.outputs), duration(facts.seconds)]
 
 

@@ -77,8 +77,8 @@ def within_groups(
 
         def centred(values: pl.Series) -> Vector:
             part = values.filter(known)
-            means: Vector = finite_means(here, part, size)
-            return part.to_numpy() - means[here]
+            away: Vector = part.to_numpy() - finite_means(here, part, size)[here]
+            return away
 
         return correlation(centred(column), centred(other))
 
