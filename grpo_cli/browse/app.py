@@ -70,7 +70,8 @@ class Browser(App[list[str]]):
         self.texts = TextColumns(**{"response": given.get("text_column", ""), **texts})
         self.where, self.sort = given.get("where", ""), given.get("sort", ORDER)
         self.shown = model.shown(self.where, self.sort)
-        self.first = code_of(model.inspection.narrow, given["show"]) if "show" in given else None
+        key = given.get("show")
+        self.first = None if key is None else code_of(model.inspection.narrow, key)
         self.rollouts: list[Rollout] = []
         self.fields = False
         self.whole = False
@@ -143,9 +144,12 @@ class Browser(App[list[str]]):
         if self.where:
             groups = f"{len(self.shown):,} of {groups} where {clean(self.where)}"
         order = "" if self.sort == ORDER else f", by {self.sort} down"
-        preset = f"preset {self.given['preset']}, " if "preset" in self.given else ""
-        plan = f"{preset}{inspection.scored.plan.method}, scale {inspection.scored.plan.divisor.level}"
-        self.query_one("#title", Static).update(f"{files}: {groups}{order} | {clean(plan)}")
+        plan = inspection.scored.plan
+        computed = f"{plan.method}, scale {plan.divisor.level}"
+        preset = self.given.get("preset")
+        if preset is not None:
+            computed = f"preset {preset}, {computed}"
+        self.query_one("#title", Static).update(f"{files}: {groups}{order} | {clean(computed)}")
 
     def arrange(self, code: int | None = None, row: int | None = None) -> None:
         """List the groups again, with the place at a group (and a row of it) if it is listed."""
@@ -455,15 +459,15 @@ class Browser(App[list[str]]):
             elif name:
                 self.say(f"writing {name} ...")
                 command, given = options_for(self.kind, self.given, self.where, name)
-                self.aside(lambda: self._write(command, given), f"write {name}")
+                self.aside(lambda: self._write(command, given, name), f"write {name}")
 
         self.push_screen(Choose("write the groups shown with", KINDS, self.kind), chosen)
 
-    def _write(self, command: str, given: dict[str, Any]) -> None:
+    def _write(self, command: str, given: dict[str, Any], name: str) -> None:
         shown = count(len(self.shown), "group")
         steps = import_module(f"grpo_cli.runs.{command}")
         steps.run(steps.Job.of({**given, "quiet": True}))
-        self.tell(self.say, f"{command}: wrote {shown} to {given['output']}")
+        self.tell(self.say, f"{command}: wrote {shown} to {name}")
 
     def action_command(self) -> None:
         key = None if self.code is None else key_of(self.model.inspection.narrow, self.code)

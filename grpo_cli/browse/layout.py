@@ -63,8 +63,9 @@ def _kept(text: str, ends: int, needle: str) -> list[tuple[int, int]]:
         return [(0, len(text))]
     kept = [(0, ends), (len(text) - ends, len(text))]
     first = re.search(re.escape(needle), text, re.IGNORECASE) if needle else None
-    if first is not None and first.end() > ends and first.start() < len(text) - ends:
-        start, end = max(first.start() - LEAST, ends), min(first.end() + LEAST, len(text) - ends)
+    tail = len(text) - ends
+    if first is not None and first.end() > ends and first.start() < tail:
+        start, end = max(first.start() - LEAST, ends), min(first.end() + LEAST, tail)
         kept.insert(1, (start, end))
     return kept
 
@@ -75,20 +76,22 @@ def beside(left: Sequence[Passage], right: Sequence[Passage], width: int) -> lis
     lines: list[Text] = []
     for pair in zip_longest(left, right, fillvalue=Passage("", "")):
         texts = [shown(passage.text) for passage in pair]
-        columns = [
-            [_head(passage.speaker, room), *wrapped(Text(text, spans=spans), room)] if passage.speaker else []
-            for passage, text, spans in zip(pair, texts, differing(*texts), strict=True)
-        ]
-        for cells in zip_longest(*columns, fillvalue=Text()):
-            marked = any(has(cell, "differs") for cell in cells)
-            gap = " " * (room - cells[0].cell_len)
-            lines.append(Text.assemble(cells[0], gap, (" ≠ " if marked else " │ ", "note"), cells[1]))
+        columns: list[list[Text]] = []
+        for passage, text, spans in zip(pair, texts, differing(*texts), strict=True):
+            columns.append([])
+            if passage.speaker:
+                columns[-1] += [_head(passage.speaker, room), *wrapped(Text(text, spans=spans), room)]
+        for here, there in zip_longest(*columns, fillvalue=Text()):
+            marked = has(here, "differs") or has(there, "differs")
+            gap = " " * (room - here.cell_len)
+            lines.append(Text.assemble(here, gap, (" ≠ " if marked else " │ ", "note"), there))
     return lines
 
 
 def differing(left: str, right: str) -> tuple[list[Span], list[Span]]:
     """Where two texts differ: in words, or in lines if they are long."""
-    pattern = r"\S+|\s+" if max(len(left.split()), len(right.split())) <= COMPARED else r"[^\n]*\n|[^\n]+"
+    longest = max(len(left.split()), len(right.split()))
+    pattern = r"\S+|\s+" if longest <= COMPARED else r"[^\n]*\n|[^\n]+"
     words = re.findall(pattern, left), re.findall(pattern, right)
     starts = [[0, *accumulate(map(len, some))] for some in words]
     found: tuple[list[Span], list[Span]] = ([], [])
@@ -127,18 +130,21 @@ def _breaks(text: str, width: int) -> Iterator[int]:
 
 def shown(text: str) -> str:
     """The lines of a text, with control characters escaped."""
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(line if line.isprintable() else printable(line.replace("\t", " " * TAB)) for line in lines)
+    text, tab = text.replace("\r\n", "\n"), " " * TAB
+    lines = [line if line.isprintable() else printable(line.replace("\t", tab)) for line in text.split("\n")]
+    return "\n".join(lines)
 
 
 def _head(speaker: str, width: int) -> Text:
-    return Text.styled(set_cell_size(f"── {printable(speaker)} {'─' * width}", width), _style_of(speaker))
+    line = f"── {printable(speaker)} {'─' * width}"
+    return Text.styled(set_cell_size(line, width), _style_of(speaker))
 
 
 def _folded(passage: Passage, width: int) -> Text:
     size = count(len(passage.text), "character")
     head = f"▸─ {printable(passage.speaker)} "
-    rest = set_cell_size(f"{size}: {clean(passage.text[:width])}", max(width - cell_len(head), 0))
+    start = clean(passage.text[:width])
+    rest = set_cell_size(f"{size}: {start}", max(width - cell_len(head), 0))
     return Text.assemble((head, _style_of(passage.speaker)), (rest, "dim"))
 
 

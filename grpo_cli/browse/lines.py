@@ -70,9 +70,11 @@ class GroupLines:
         labels = self._labels(codes, max(room, 1))
         if unknown := [code for code in codes if code not in self._prompts]:
             self._ask(unknown)
-        lines = list[Text]()
+        lines, texts = [], []
         groups = self._model.lines_of(codes)
-        texts = [[_right(text, cell_len(head)) for text in shown(groups)] for head, shown in self._columns]
+        for head, shown in self._columns:
+            wide = cell_len(head)
+            texts.append([_right(text, wide) for text in shown(groups)])
         for code, label, facts, *cells in zip(codes, labels, groups, *texts, strict=True):
             style = EQUAL.get(facts.solve_rate, "") if facts.constant else ""
             beside = room - cell_len(label) - 2
@@ -87,15 +89,22 @@ class GroupLines:
 
 def _columns(model: Model) -> list[Column]:
     """The head of each column, as wide as the column, and its text for a group."""
-    width, ends = max(3, len(str(model.inspection.groups["size"].max()))), model.ends
+    largest = str(model.inspection.groups["size"].max())
+    width, ends = max(3, len(largest)), model.ends
 
     def rewards(groups: Sequence[GroupLine]) -> list[str]:
         return [strip(ordered(facts.rewards), STRIP, ends, MISSING).ljust(STRIP) for facts in groups]
 
+    def means(groups: Sequence[GroupLine]) -> list[str]:
+        return fitted([facts.mean for facts in groups], 6)
+
+    def stds(groups: Sequence[GroupLine]) -> list[str]:
+        return fitted([facts.std for facts in groups], 5)
+
     return [
         ("n".rjust(width), lambda groups: [str(facts.size) for facts in groups]),
-        ("  mean", lambda groups: fitted([facts.mean for facts in groups], 6)),
-        ("  std", lambda groups: fitted([facts.std for facts in groups], 5)),
+        ("  mean", means),
+        ("  std", stds),
         ("rewards".ljust(STRIP), rewards),
         (" ", lambda groups: [SIGNS.get(facts.status, "!") for facts in groups]),
     ]
@@ -105,29 +114,34 @@ def rollout_lines(rollouts: Sequence[Rollout], *, several: bool) -> tuple[str, l
     """The head and the lines of the rollouts of a group, which may be in `several` files."""
     advantages = [line.advantage for line in rollouts]
     colours = [*map(sign_of, advantages)]
-    signed = ["+" * (colour == "good") + text for colour, text in zip(colours, column(advantages), strict=True)]
+    signs = ["+" if colour == "good" else "" for colour in colours]
+    signed = [sign + text for sign, text in zip(signs, column(advantages), strict=True)]
     columns = [["reward", *column([line.reward for line in rollouts])], ["advantage", *signed]]
     if any(line.length is not None for line in rollouts):
         columns.append(["length", *(number(line.length) for line in rollouts)])
     columns.append([" ", *(SIGNS.get(line.status, "!") for line in rollouts)])
-    places = (f"{clean(PurePath(line.file).name)}:{line.row}" if several else f"{line.row:,}" for line in rollouts)
+    places = [f"{line.row:,}" for line in rollouts]
+    if several:
+        places = [f"{clean(PurePath(line.file).name)}:{line.row}" for line in rollouts]
     columns.append(["row", *places])
     names = [*rollouts[0].rewards] if rollouts else []
-    columns += [
-        [clean(name)[:12], *(number(line.rewards[name], digits=3) for line in rollouts)]
-        for name in names if len(names) > 1
-    ]  # fmt: skip
+    if len(names) > 1:
+        for name in names:
+            rewards = [number(line.rewards[name], digits=3) for line in rollouts]
+            columns.append([clean(name)[:12], *rewards])
     widths = [max(map(cell_len, cells)) for cells in columns]
     head, *lines = (list(map(_right, cells, widths)) for cells in zip(*columns, strict=True))
-    return " ".join(head), [
-        Text.assemble(f"{cells[0]} ", (cells[1], colour), " " + " ".join(cells[2:]))
-        for cells, colour in zip(lines, colours, strict=True)
-    ]
+    texts = []
+    for (reward, advantage, *others), colour in zip(lines, colours, strict=True):
+        texts.append(Text.assemble(f"{reward} ", (advantage, colour), f" {' '.join(others)}"))
+    return " ".join(head), texts
 
 
 def sign_of(advantage: float | None) -> str:
     """The colour of an advantage, beside its sign."""
-    return "" if not advantage else "good" if advantage > 0 else "bad"
+    if not advantage:
+        return ""
+    return "good" if advantage > 0 else "bad"
 
 
 def trend_line(trend: Trend, width: int, equal: str) -> str:
@@ -139,7 +153,8 @@ def trend_line(trend: Trend, width: int, equal: str) -> str:
         values = [getattr(line, key) for line in lines]
         known = [value for value in values if value is not None]
         if known:
-            parts.append(f"{title} {strip(values, room, missing=MISSING)} {shown(known[0])} to {shown(known[-1])}")
+            course = strip(values, room, missing=MISSING)
+            parts.append(f"{title} {course} {shown(known[0])} to {shown(known[-1])}")
     text = "  ".join(parts)
     return set_cell_size(text, min(cell_len(text), width))
 
@@ -158,7 +173,8 @@ def fitted(values: Sequence[float | None], width: int) -> list[str]:
     for places in (4, 3, 2):
         rounded = [value and round(value, places) for value in values]
         texts = column(rounded)
-        if max(map(len, texts)) <= width and [*map(bool, rounded)] == [*map(bool, values)]:
+        becomes_0 = any(value and not short for value, short in zip(values, rounded, strict=True))
+        if max(map(len, texts)) <= width and not becomes_0:
             return texts
     return [fitting(value, width) for value in values]
 

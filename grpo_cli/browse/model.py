@@ -199,7 +199,8 @@ class Jumps:
         dead = np.flatnonzero(~(self._model.fact("advantage")[self._shown] > 0))
         if not len(dead):
             raise DataError("every listed group has a gradient")
-        return int(self._shown[dead[np.searchsorted(dead, after, side="right") % len(dead)]])
+        following = np.searchsorted(dead, after, side="right") % len(dead)
+        return int(self._shown[dead[following]])
 
     def prepare(self) -> None:
         """Compute what keys will need, on a thread before they are pressed."""
@@ -212,9 +213,12 @@ class Jumps:
 def commands(given: Mapping[str, Any], kind: str, *, where: str, sort: str, show: str | None) -> list[str]:
     """The command that opens this view, and the one that writes its groups; both include the options from --config."""
     view = {name: value for name, value in given.items() if name not in {"config", "where", "sort", "show"}}
-    view |= {"where": [where]} if where else {}
-    view |= {"sort": sort} if sort != ORDER else {}
-    view |= {"show": show} if show is not None else {}
+    if where:
+        view["where"] = [where]
+    if sort != ORDER:
+        view["sort"] = sort
+    if show is not None:
+        view["show"] = show
     lines = [command_line("browse", view)]
     if where or kind != "select":
         lines.append(command_line(*options_for(kind, given, where, NEW_FILE)))
@@ -225,5 +229,10 @@ def options_for(kind: str, given: Mapping[str, Any], where: str, output: str) ->
     """The command that writes the groups as one of `KINDS`, with those options of the view that it accepts."""
     command, _, to = kind.partition(" --to ")
     left_out = {"config", "quiet", "debug", "where"}
-    options = {name: given[name] for name in given if name in COMMANDS[command].takes and name not in left_out}
-    return command, options | ({"to": to} if to else {}) | ({"where": [where]} if where else {}) | {"output": output}
+    takes = COMMANDS[command].takes
+    options = {name: value for name, value in given.items() if name in takes and name not in left_out}
+    if to:
+        options["to"] = to
+    if where:
+        options["where"] = [where]
+    return command, {**options, "output": output}

@@ -59,10 +59,14 @@ class Line:
         from grpo_cli.options.config import unread
 
         if "config" in given:
-            set_there = [name for name in self.command.takes if name in given and name not in {"config", *self.given}]
-            words = [word for name in set_there for word in EVERY[name].words(given[name])]
+            if given.get("quiet"):
+                return
+            words = []
+            for name in self.command.takes:
+                if name in given and name not in {"config", *self.given}:
+                    words += EVERY[name].words(given[name])
             said = f"{shlex.join(words)}; --no-config leaves it out" if words else f"nothing for {self.command.name}"
-            note = "" if given.get("quiet") else f"{given['config']} sets {said}"
+            note = f"{given['config']} sets {said}"
         else:
             name = unread()
             note = (

@@ -24,29 +24,41 @@ def of_command(row: Command, *, whole: bool = False) -> str:
     shown = [EVERY[name] for name in (() if whole else row.common) or row.options]
     panels = dict.fromkeys(one.panel for one in shown)
     line = partial(_line, whole=whole)
-    taken = [] if row.argument is None else [row.argument]
-    words = [f"{row.flag}{'...' if row.type is not str else ''}" if row.required else f"[{row.flag}]" for row in taken]
-    parts = [
-        (" ".join([PROGRAM, row.name, *words, "[OPTIONS]"]), ()),
+    usage = [PROGRAM, row.name]
+    if row.argument is not None:
+        usage.append(_usage(row.argument))
+    parts: list[tuple[str, Sequence[str]]] = [
+        (" ".join([*usage, "[OPTIONS]"]), ()),
         (_wrapped(row.help), ()),
         ("Example", [f"{' ' * _INDENT}{row.example}"]),
         (_wrapped(row.more), ()),
-        ("Argument" if taken else "", _lines(map(line, taken))),
-        *((panel, _lines(line(one) for one in shown if one.panel == panel)) for panel in panels),
     ]
-    more = f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}" if row.common and not whole else ""
-    return _page([*parts, (more, ())])
+    if row.argument is not None:
+        parts.append(("Argument", _lines([line(row.argument)])))
+    for panel in panels:
+        of_panel = [line(one) for one in shown if one.panel == panel]
+        parts.append((panel, _lines(of_panel)))
+    if row.common and not whole:
+        parts.append((f"all {len(row.options)} options: {PROGRAM} {row.name} {HELP_ALL}", ()))
+    return _page(parts)
+
+
+def _usage(argument: Option) -> str:
+    if not argument.required:
+        return f"[{argument.flag}]"
+    return argument.flag if argument.type is str else f"{argument.flag}..."
 
 
 def of_program(text: str, options: Iterable[tuple[str, str]]) -> str:
     """The commands, and the options of the program itself."""
     commands = [(row.name, row.help) for row in COMMANDS.values()]
+    own = [(flag, meaning.removesuffix(".")) for flag, meaning in options]
     return _page(
         [
             (f"{PROGRAM} COMMAND [OPTIONS]", ()),
             (_wrapped(text), ()),
-            ("Commands", _lines(commands, label=max(len(name) for name in COMMANDS))),
-            ("Options", _lines((name, text.removesuffix(".")) for name, text in options)),
+            ("Commands", _lines(commands, label=max(map(len, COMMANDS)))),
+            ("Options", _lines(own)),
             (f"the options of a command: {PROGRAM} COMMAND --help", ()),
         ]
     )
@@ -54,7 +66,8 @@ def of_program(text: str, options: Iterable[tuple[str, str]]) -> str:
 
 def _line(row: Option, *, whole: bool) -> tuple[str, str]:
     flags = ", ".join(filter(None, (row.flag, row.other, row.short)))
-    return f"{flags} {row.takes}".rstrip(), row.help if whole else row.brief or row.help.removesuffix(".")
+    text = row.help if whole else row.brief or row.help.removesuffix(".")
+    return f"{flags} {row.takes}".rstrip(), text
 
 
 def _lines(rows: Iterable[tuple[str, str]], *, label: int = _LABEL) -> list[str]:
@@ -79,8 +92,12 @@ def _wrapped(text: str) -> str:
 
 def _page(parts: Iterable[tuple[str, Sequence[str]]]) -> str:
     """Titles with the lines below them; on a terminal the titles of lines are bold."""
-    titled = ((coloured(title, BOLD, sys.stdout) if lines else title, lines) for title, lines in parts if title)
-    return "\n\n".join("\n".join([title, *lines]) for title, lines in titled)
+    blocks = []
+    for title, lines in parts:
+        if title:
+            head = coloured(title, BOLD, sys.stdout) if lines else title
+            blocks.append("\n".join([head, *lines]))
+    return "\n\n".join(blocks)
 
 
 def _width() -> int:

@@ -63,9 +63,13 @@ def _shown(given: Given) -> Inspected:
     """Show what is found, and return the facts."""
     from grpo_cli.runs.group_rows import show_group
 
-    found, key = looked_at(given), given.get("show")
-    if "format" in given:
-        _table(found, given)
+    found, key, kind = looked_at(given), given.get("show"), given.get("format")
+    if kind is not None:
+        from grpo_cli.render import inspect as view
+
+        by, sort, top = given.get("by"), given.get("sort"), given.get("top")
+        frame = view.table(found, show=key, by=by, sort=sort, top=top)
+        sys.stdout.write(view.WRITERS[kind](frame))
     elif given.get("json"):
         group = None if key is None else show_group(found, key)
         show(given, replace(found.facts, show=group), "inspect.render")
@@ -80,11 +84,12 @@ def _shown(given: Given) -> Inspected:
 
 def _browse(given: Given) -> str:
     """The command that shows the texts of these rows; empty for standard input."""
-    if "-" in given["inputs"]:
+    inputs = given["inputs"]
+    if "-" in inputs:
         return ""
-    here = {"by", "color", "config", "debug", "quiet", "sort"}
-    same = {name: value for name, value in given.items() if name in COMMANDS["browse"].takes and name not in here}
-    return command_line("browse", {**same, "inputs": given["inputs"] if len(given["inputs"]) == 1 else ["FILES"]})
+    shared = COMMANDS["browse"].takes.keys() - {"by", "color", "config", "debug", "quiet", "sort"}
+    same = {name: value for name, value in given.items() if name in shared}
+    return command_line("browse", {**same, "inputs": inputs if len(inputs) == 1 else ["FILES"]})
 
 
 def looked_at(given: Given, **more: Any) -> Inspection:
@@ -112,12 +117,12 @@ def _against(given: Given) -> None:
     from grpo_cli.stats.runs import gate_names, gates
 
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
-    table = cast("Runs", compared(given).beside)
-    if "format" in given:
+    table, kind = cast("Runs", compared(given).beside), given.get("format")
+    if kind is not None:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS
 
-        sys.stdout.write(WRITERS[given["format"]](view.table(table)))
+        sys.stdout.write(WRITERS[kind](view.table(table)))
     else:
         show(given, table, "runs.render")
     if gate is not None:
@@ -141,11 +146,3 @@ def _rescored(given: Given, *, whole: bool) -> Inspected | None:
     else:
         show(given, said, "rescored.render")
     return found.described
-
-
-def _table(found: Inspection, given: Given) -> None:
-    """Write the one table that --format names to standard output."""
-    from grpo_cli.render import inspect as view
-
-    frame = view.table(found, show=given.get("show"), by=given.get("by"), sort=given.get("sort"), top=given.get("top"))
-    sys.stdout.write(view.WRITERS[given["format"]](frame))

@@ -11,6 +11,7 @@ def methods(given: Given) -> None:
     """List the methods, or explain one."""
     from grpo_cli.render import methods as view
 
-    if given.get("name", "grpo") not in ESTIMATORS:
-        raise unknown_method(given["name"])
+    name = given.get("name")
+    if name is not None and name not in ESTIMATORS:
+        raise unknown_method(name)
     listing(given, view, ESTIMATORS)

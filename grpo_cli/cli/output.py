@@ -31,16 +31,18 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
     went to standard output although the facts do not list it.
     """
-    if "config" in given:
-        facts = replace(facts, config=given["config"])
+    config, summary = given.get("config"), given.get("summary")
+    if config is not None:
+        facts = replace(facts, config=config)
     stream = sys.stderr if aside or "stdout" in (getattr(facts, "outputs", None) or ()) else sys.stdout
-    if "summary" in given:
-        _save(Path(given["summary"]), as_json(facts), force=given.get("force", False))
+    if summary is not None:
+        _save(Path(summary), as_json(facts), force=given.get("force", False))
     if given.get("json"):
         print(as_json(facts), file=stream)
     elif not given.get("quiet"):
         module, _, function = view.partition(".")
-        getattr(import_module(f"grpo_cli.render.{module}"), function)(facts, screen(stream), **more)
+        render = getattr(import_module(f"grpo_cli.render.{module}"), function)
+        render(facts, screen(stream), **more)
 
 
 def run(command: Command, given: Given) -> None:
@@ -70,13 +72,16 @@ def listing(given: Given, view: Any, table: Registry[Any], **some: Any) -> None:
     name = given.get("name")
     if given.get("json"):
         names = some.get("names") or [row.name for row in table.values()]
-        print(json.dumps(view.as_dict(name) if name in table else [*map(view.as_dict, names)], indent=2))
+        found = view.as_dict(name) if name in table else [*map(view.as_dict, names)]
+        print(json.dumps(found, indent=2))
         return
+    if given.get("all"):
+        some["archive"] = True
     with _paged() as console:
         if name in table:
             view.explain(name, console)
         else:
-            view.listing(console, **some, **({"archive": True} if given.get("all") else {}))
+            view.listing(console, **some)
 
 
 @contextmanager

@@ -44,7 +44,8 @@ def report(given: Given) -> None:
 
 def _command(words: Sequence[str]) -> str:
     """The command line for the page, without signatures and passwords in URLs."""
-    return shlex.join(["grpo-adv", *(shown(word) if is_url(word) else word for word in words if word not in UNSEEN)])
+    seen = [shown(word) if is_url(word) else word for word in words if word not in UNSEEN]
+    return shlex.join(["grpo-adv", *seen])
 
 
 def _beside(source: str) -> Path:

@@ -12,13 +12,14 @@ SOURCE: Final = Path(__file__).parents[1] / "skills" / NAME / "SKILL.md"
 def skill(given: dict[str, Any]) -> None:
     """Print the skill, or write it into a folder of skills."""
     text = SOURCE.read_text(encoding="utf-8")
-    if "install" not in given:
+    folder = given.get("install")
+    if folder is None:
         print(text, end="")
         return
     from grpo_cli.errors import UsageError, printable
     from grpo_cli.files.atomic import replacing
 
-    target = Path(given["install"], NAME, "SKILL.md")
+    target = Path(folder, NAME, "SKILL.md")
     force = given.get("force", False)
     cure = "remove it; choose another folder"
     for path in (target.parent, target):  # the folder of skills may be a link, but nothing inside of it

@@ -20,4 +20,5 @@ def verify(given: dict[str, Any]) -> None:
     if given.get("quiet"):
         return
     unit = {"bytes": "byte by byte", "values": "value by value"}[result.by]
-    print(printable(f"{output} is {against} plus {', '.join(result.added) or 'no column'}, {unit}"))
+    added = ", ".join(result.added) or "no column"
+    print(printable(f"{output} is {against} plus {added}, {unit}"))
