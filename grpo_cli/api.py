@@ -206,13 +206,15 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     refuse_changed(tables)
     if tokens is not None:
         tokens.check(tables)
-    values, statuses, groups = list[pl.Series](), list[pl.Series](), list[pl.DataFrame]()
+    values, statuses, groups = [], [], []
     for narrow in narrows:
         scored = scored_unless_refused(narrow)
-        value = in_memory(scored, None if tokens is None else tokens_of_rows(narrow, scored, tokens))
-        values.append(pl.select(pl.when(scored.frame[".kept"]).then(value)).to_series())
+        on_tokens = None if tokens is None else tokens_of_rows(narrow, scored, tokens)
+        kept = pl.when(scored.frame[".kept"]).then(in_memory(scored, on_tokens))
+        values.append(pl.select(kept).to_series())
         statuses.append(scored.frame[".status"].cast(pl.String))
-        groups.append(_with_keys(narrow, group_facts(scored).drop("code", "batch", "zero_variance")))
+        facts = group_facts(scored).drop("code", "batch", "zero_variance")
+        groups.append(_with_keys(narrow, facts))
     return Result(
         advantages=like_frame(_on_all_rows(narrows, values).alias("advantage")),
         status=like_frame(_statuses(narrows, statuses).alias("status")),
@@ -262,8 +264,9 @@ def _checked(
         if name not in allowed:
             raise unknown_option("option", name, allowed)
     options = {inside.get(name, name): value for name, value in options.items()}
-    runs = options.get("before")
-    if not all(isinstance(run, (*PATH, type(None))) for run in (runs if isinstance(runs, (list, tuple)) else [runs])):
+    before = options.get("before")
+    runs = before if isinstance(before, (list, tuple)) else [before]
+    if not all(run is None or isinstance(run, PATH) for run in runs):
         raise UsageError("against takes paths", "write the other run to a file, such as before.parquet")
     given = dict(normalized(name, value) for name, value in options.items() if value is not None)
     refuse_twice(given)
@@ -286,7 +289,8 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
     if narrows[0].rows is None:
         return values[0]
     rows = np.concatenate([narrow.rows for narrow in narrows if narrow.rows is not None])
-    places = pl.repeat(None, sum(narrows[0].lengths), dtype=pl.Int64, eager=True).scatter(rows, np.arange(len(rows)))
+    nowhere = pl.repeat(None, sum(narrows[0].lengths), dtype=pl.Int64, eager=True)
+    places = nowhere.scatter(rows, np.arange(len(rows)))
     return pl.concat(values).gather(places)
 
 
@@ -298,7 +302,7 @@ def _statuses(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Seri
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
     """The key columns of groups and their facts; with `plan_by` first its value, unless a column has its name."""
-    request, frame = narrow.request, pl.DataFrame([*key_columns(narrow, facts.columns), *facts.get_columns()])
+    request, frame = narrow.request, pl.DataFrame([*key_columns(narrow, facts.columns), *facts])
     if not request.by or request.by in frame.columns:
         return frame
     return frame.select(pl.lit(request.value).alias(request.by), pl.all())
@@ -504,10 +508,12 @@ def inspect(
 
 def _inspected(frame: Any, given: Mapping[str, Any], rescored: Any = None, target: Path | None = None) -> Inspection:
     """Inspect a frame or files, with another reward or without; the `target` of a report is not read as an input."""
+    of_files = rescored is None or isinstance(rescored, PATH)
     if rescored is not None:
-        given = {**given, "rescored": str(rescored) if isinstance(rescored, PATH) else "a frame"}
-    job = Job.of(given, inputs=[str(frame)] if isinstance(frame, PATH) else [], report=target, force=True)
-    if job.inputs and (rescored is None or isinstance(rescored, PATH)):
+        given = {**given, "rescored": str(rescored) if of_files else "a frame"}
+    inputs = [str(frame)] if isinstance(frame, PATH) else []
+    job = Job.of(given, inputs=inputs, report=target, force=True)
+    if inputs and of_files:
         return run(job)
     tables, _ = opened(frame, job.binding)
     others = [] if rescored is None or job.other is None else opened(rescored, job.other.binding)[0]
@@ -621,7 +627,9 @@ def export(
 
 
 def _exported(frames: Sequence[pl.DataFrame], facts: exports.Exported) -> Selection[pl.DataFrame]:
-    return Selection(frames[0], _plain(facts, "outputs"), dict(zip(facts.beside, frames[1:], strict=True)))
+    frame, *others = frames
+    beside = dict(zip(facts.beside, others, strict=True))
+    return Selection(frame, _plain(facts, "outputs"), beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -688,7 +696,7 @@ def report(
     target = Path(path)
     kind_of(target)
     refuse_path(target, force=force)
-    write_report(_inspected(frame, given, rescored, target), {**given, "force": force}, target)
+    write_report(_inspected(frame, given, rescored, target), target, force=force)
     return target
 
 
@@ -754,33 +762,33 @@ def _reader(frame: Any) -> tuple[FrameReader, Callable[[pl.Series], Any]]:
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         lazy = frame.lazy()
         types = lazy.collect_schema()
-        table = FrameReader(
-            types.names(),
-            lambda names, rows: (
-                (lazy if rows is None else lazy.head(rows)).select(pl.selectors.by_name(names)).collect()
-            ),
-            in_memory=frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else (),
-            types=types,
-        )
-        return table, lambda series: series
+        texts = frame.select(pl.col(pl.String)).columns if isinstance(frame, pl.DataFrame) else ()
+
+        def taken(names: Sequence[str], rows: int | None) -> pl.DataFrame:
+            some = lazy if rows is None else lazy.head(rows)
+            return some.select(pl.selectors.by_name(names)).collect()
+
+        return FrameReader(types.names(), taken, in_memory=texts, types=types), lambda series: series
     if home == "pandas" and hasattr(frame, "columns"):
         named = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        texts = [name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}]
         table = FrameReader(
             list(named.columns),
             lambda names, rows: _from_pandas(named[names].iloc[:rows]),
-            in_memory=[name for name, kind in named.dtypes.items() if str(kind) in {"object", "str", "string"}],
+            in_memory=texts,
             types=_types_of_pandas(named),
         )
         return table, partial(_as_pandas, frame)
     if home == "pyarrow" and hasattr(frame, "column_names"):
-        places = {
-            name: at for at, name in enumerate(frame.column_names)
-        }  # of two with one name, which nothing may read, one
+        # Of two columns with one name, which nothing may read, one.
+        places = {name: at for at, name in enumerate(frame.column_names)}
+        first = frame[:0].select([*places.values()])
+        texts = [one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}]
         table = FrameReader(
             frame.column_names,
             lambda names, rows: pl.DataFrame(frame.select(names)[:rows]),
-            in_memory=[one.name for one in frame.schema if str(one.type) in {"string", "large_string", "string_view"}],
-            types=pl.DataFrame(frame[:0].select([*places.values()])).schema,
+            in_memory=texts,
+            types=pl.DataFrame(first).schema,
         )
         return table, _as_arrow
     if _is_dataset(frame):

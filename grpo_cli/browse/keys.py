@@ -53,14 +53,20 @@ INDENT: Final = 9
 
 def footer() -> Text:
     """The keys that most runs need."""
-    return Text.assemble(*(part for key in KEYS if key.short for part in ((key.shown, "key"), f" {key.short}  ")))
+    text = Text()
+    for key in KEYS:
+        if key.short:
+            text.append(key.shown, "key").append(f" {key.short}  ")
+    return text
 
 
 def described(width: int) -> Iterator[Text]:
     """Every key by its purpose."""
     for purpose, keys in groupby(KEYS, attrgetter("purpose")):
         yield Text.styled(purpose, "strong")
-        listed = [*(MOVING if purpose == "move" else ()), *((key.shown, key.help) for key in keys)]
+        listed = [(key.shown, key.help) for key in keys]
+        if purpose == "move":
+            listed[:0] = MOVING
         for shown, does in listed:
             first, *rest = wrap(does, max(width - INDENT, 1))
             yield Text.assemble((f"  {shown:<{INDENT - 2}}", "key"), first)

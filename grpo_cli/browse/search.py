@@ -46,13 +46,14 @@ class Search:
             if start < end and columns.names:
                 first = int(narrow.ends[file]) - narrow.lengths[file]
                 inside, rows = places[start:end] - first, self._rows[start:end]
+                excerpt = Excerpt(narrow.scans[file].index, inside, columns.names)
                 table.source.check()
-                for passed, numbers, frame in table.format.rows_perhaps_with(
-                    table.source, Excerpt(narrow.scans[file].index, inside, columns.names), self._word.encode()
-                ):
+                parts = table.format.rows_perhaps_with(table.source, excerpt, self._word.encode())
+                for passed, numbers, frame in parts:
                     if not self.going:
                         return
-                    found = rows[np.searchsorted(inside, numbers)][self._has(frame, columns)]
+                    perhaps = rows[np.searchsorted(inside, numbers)]
+                    found = perhaps[self._has(frame, columns)]
                     self.hits += found.tolist()
                     self._done = start + passed
                     yield len(found)
@@ -66,8 +67,12 @@ class Search:
         perhaps = pl.any_horizontal(pl.all().str.contains_any(parts, ascii_case_insensitive=True))
         places = frame.select(perhaps.fill_null(value=False).arg_true()).to_series().to_list()
         needle = self.needle.lower()
-        texts = (self._reader.texts(columns, frame.row(at, named=True)) for at in places)
-        return [at for at, said in zip(places, texts, strict=True) if any(needle in text.lower() for text in said)]
+        found = []
+        for at in places:
+            texts = self._reader.texts(columns, frame.row(at, named=True))
+            if any(needle in text.lower() for text in texts):
+                found.append(at)
+        return found
 
     def go(self, by: int) -> int:
         """The hit that many places further, wrapping around."""
@@ -78,6 +83,8 @@ class Search:
     def says(self) -> str:
         """The progress, in words."""
         share = f"{100 * self._done // max(len(self._rows), 1)} % searched"
-        found = count(len(self.hits), "row") + (f" (n, N: {self._at + 1})" if self.hits else "")
-        end = "" if not self.going else ", Esc stops"
+        found = count(len(self.hits), "row")
+        if self.hits:
+            found += f" (n, N: {self._at + 1})"
+        end = ", Esc stops" if self.going else ""
         return f"{self.needle!r} in {found}, {share}{end}"

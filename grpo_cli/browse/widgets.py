@@ -134,15 +134,21 @@ class Listing(_Lines):
 
     def head(self, width: int) -> Text:
         """The names of the columns, and the place where they leave room for it."""
-        text, place = f"  {self._make_head(max(width - 2, 1))}".ljust(width), f"  {self.place + 1:,}/{self.count:,}  "
-        at = text.find(" " * len(place), 2)
-        return Text(text if at < 0 else text[: at + 1] + place.strip() + text[at + len(place) - 3 :])
+        text = f"  {self._make_head(max(width - 2, 1))}".ljust(width)
+        place = f" {self.place + 1:,}/{self.count:,} "
+        at = text.find(f" {' ' * len(place)} ", 2)
+        if at >= 0:
+            text = text[:at] + place + text[at + len(place) :]
+        return Text(text)
 
     def line(self, at: int, width: int) -> Strip:
         """A line; the one at the place is marked, and reversed if the list has the focus."""
         here = at == self.place
         line = Text.assemble("▸ " if here else "  ", self._make(at, max(width - 2, 1)))
-        return self.strip(line, width, "" if not here else "bold reverse" if self.has_focus else "bold")
+        style = ""
+        if here:
+            style = "bold reverse" if self.has_focus else "bold"
+        return self.strip(line, width, style)
 
 
 class Page(_Lines):

@@ -39,14 +39,17 @@ class Line:
         from grpo_cli.options.config import beside, with_config
 
         given = with_config(self.given, self.command.takes, variable=True)
-        if "config" in self.command.takes and not {"config", "no_config"} & {*self.given} and sys.stderr is not None:
+        names_file = {"config", "no_config"} & {*self.given}
+        if "config" in self.command.takes and not names_file and sys.stderr is not None:
             self._name_file(given)
         for row in self.command.takes.values():
             if row.required and row.name not in given:
                 raise UsageError(f"{row.flag} is missing", "see --help")
-        if "-" in given.get("inputs", ()) and sys.stdin is not None and sys.stdin.isatty() and not given.get("quiet"):
+        quiet = given.get("quiet", False)
+        typed = "-" in given.get("inputs", ()) and sys.stdin is not None and sys.stdin.isatty()
+        if typed and not quiet:
             print("reading rows from the terminal: end with Ctrl-D, or pipe them in", file=sys.stderr)
-        with _warnings_said(quiet=given.get("quiet", False)), beside(given):
+        with _warnings_said(quiet=quiet), beside(given):
             if self.command.shown_by:
                 from grpo_cli.cli.output import run
 

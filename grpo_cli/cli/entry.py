@@ -165,7 +165,8 @@ def _say(message: str, hints: Sequence[str] = (), words: Sequence[str] = ()) -> 
     import textwrap
 
     width = max(_NARROWEST, shutil.get_terminal_size().columns) - _INDENT
-    for label, colour, text in (("error", RED, message), *(("help", CYAN, hint) for hint in hints)):
+    labelled = [("error", RED, message), *(("help", CYAN, hint) for hint in hints)]
+    for label, colour, text in labelled:
         lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
         start = " " * (_INDENT - len(label) - 2) + coloured(f"{label}:", colour, sys.stderr)
         print(start, f"\n{' ' * _INDENT}".join(lines), file=sys.stderr)
@@ -180,8 +181,12 @@ def _cured(words: Sequence[str], message: str, hint: str) -> str:
     wrong, meant = _QUOTED.search(message), _MEANT.match(hint)
     if wrong and meant and wrong[1] in words:
         return shlex.join(["grpo-adv", *(meant[1] if word == wrong[1] else word for word in words)])
-    found, takes = _OPTION.match(hint), COMMANDS[words[0]].options if words and words[0] in COMMANDS else {}
-    row = next((EVERY[name] for name in takes if found and EVERY[name].flag == found[1]), None)
-    if found is None or row is None or {found[1], "-"} & {*words} or (row.takes and not found[2]):
+    found = _OPTION.match(hint)
+    if found is None or not words or words[0] not in COMMANDS:
         return ""
-    return shlex.join(["grpo-adv", *words, found[1], *(shlex.split(found[2]) if row.takes else ())])
+    flag, value = found[1], found[2]
+    row = next((EVERY[name] for name in COMMANDS[words[0]].options if EVERY[name].flag == flag), None)
+    if row is None or {flag, "-"} & {*words} or (row.takes and not value):
+        return ""
+    own = shlex.split(value) if row.takes else []
+    return shlex.join(["grpo-adv", *words, flag, *own])

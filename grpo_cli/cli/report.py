@@ -32,10 +32,11 @@ def report(given: Given) -> None:
 
         raise missing_extra("the report is drawn with altair and vl-convert-python", "report")
     refuse_without_runs(given)
-    inspection = looked_at(given, report=target, force=given.get("force", False))
+    force = given.get("force", False)
+    inspection = looked_at(given, report=target, force=force)
     from grpo_cli.render.text import count
 
-    size = write_report(inspection, given, target, _command(sys.argv[1:]))
+    size = write_report(inspection, target, _command(sys.argv[1:]), force=force)
     if not given.get("quiet"):
         facts = inspection.facts
         of_what = f"{count(facts.rows, 'row')} in {count(facts.groups, 'group')}"

@@ -30,7 +30,7 @@ def page(browser: Any, found: Inspection, tmp_path: Path) -> Iterator[Any]:
 
 @contextmanager
 def opened_quietly(browser: Any, found: Inspection, target: Path, width: int = 1200) -> Iterator[Any]:
-    write_report(found, {"force": True}, target)
+    write_report(found, target, force=True)
     said: list[str] = []
     asked: list[str] = []
     opened = browser.new_page(viewport={"width": width, "height": 900})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final
+from typing import Final
 
 from grpo_cli import __version__
 from grpo_cli.errors import UsageError, printable
@@ -24,12 +23,12 @@ MOST: Final = 3_000_000  # a page has at most about this many bytes
 KINDS: Final = ("html", "png", "svg", "pdf")
 
 
-def write_report(inspection: Inspection, given: Mapping[str, Any], target: Path, command: str = "") -> int:
+def write_report(inspection: Inspection, target: Path, command: str = "", *, force: bool = False) -> int:
     """Draw the figures and write them as the suffix of `target` says; give the number of bytes. A page names the command."""
     kind = kind_of(target)
     is_page = kind == "html"
     data = page_of(inspection, command).encode(errors=UNENCODED) if is_page else picture_of(inspection, kind)
-    with replacing(target, force=given.get("force", False)) as handle:
+    with replacing(target, force=force) as handle:
         handle.write(data)
     return len(data)
 

@@ -490,7 +490,7 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
         figure = re.search(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)[1]  # type: ignore[index]
         assert re.findall("<th scope=col>(.*?)</th>", figure) == ["value", "kind", "share", "low", "high"]
         assert figure.count("<tr>") == 1 + len(figures[name].lines)
-    write_report(found, {}, tmp_path / "a.svg")
+    write_report(found, tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
     assert ">Solve rates of the runs<" in picture
     assert ">Difference from before<" in picture
@@ -503,7 +503,7 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<svg")])
 def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: str, start: bytes) -> None:
     target = tmp_path / f"a.{suffix}"
-    assert write_report(found, {}, target) == target.stat().st_size
+    assert write_report(found, target) == target.stat().st_size
     data = target.read_bytes()
     assert data.startswith(start)
     if suffix == "svg":
@@ -541,7 +541,7 @@ def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]
     path = write(tmp_path / "a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
     found = inspected(path, by_steps=True)
     assert "<h1>" in page_of(found)
-    assert write_report(found, {}, tmp_path / "a.svg") > 0
+    assert write_report(found, tmp_path / "a.svg") > 0
 
 
 @pytest.mark.parametrize(
