@@ -410,8 +410,8 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
             raise DataError(f"the group key ({key}) names no prompt, which --holdout splits by", cure)
         names = (str(text),)
     held = []
-    for key in keys:
-        digest = blake2b(f"{seed}:{key}".encode(), digest_size=8).digest()
+    for prompt in keys:
+        digest = blake2b(f"{seed}:{prompt}".encode(), digest_size=8).digest()
         held.append(int.from_bytes(digest) < share * 2**64)
     return ", ".join(names), np.array(held)
 

@@ -95,10 +95,16 @@ class Option:
         """The command-line words that set this value."""
         if self.type is bool:
             return [self.flag if value else f"{self.flag}=false"]
+        items = value if isinstance(value, list) else [value]
         if isinstance(value, Mapping):  # the value of --plan
-            value = [f"{of}:{','.join(f'{name}={own[name]}' for name in own)}" for of, own in value.items()]
-        items = map(str, value if isinstance(value, list) else [value])
-        return [word for item in items for word in ([f"{self.flag}={item}"] if item[:1] == "-" else [self.flag, item])]
+            items = []
+            for of, own in value.items():
+                options = [f"{name}={setting}" for name, setting in own.items()]
+                items.append(f"{of}:{','.join(options)}")
+        words = []
+        for item in map(str, items):
+            words += [f"{self.flag}={item}"] if item.startswith("-") else [self.flag, item]
+        return words
 
 
 # What most options are: a switch, a number, the name of a column, or what may be given several times.

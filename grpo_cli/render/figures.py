@@ -277,8 +277,8 @@ def _course(lines: Sequence[Any], name: str, shown: Callable[[float], str]) -> s
     if not known:
         return ""
     known.sort(key=itemgetter(0))
-    least, most = (f"{shown(value)} ({cut(str(of), LABEL)})" for value, of in (known[0], known[-1]))
-    return f"is between {least} and {most}"
+    (least, low), (most, high) = known[0], known[-1]
+    return f"is between {shown(least)} ({cut(str(low), LABEL)}) and {shown(most)} ({cut(str(high), LABEL)})"
 
 
 def _off_policy(inspection: Inspection) -> list[Figure]:
@@ -374,7 +374,8 @@ def _other_sizes(inspection: Inspection) -> Figure:
             line |= {"low": at.low, "high": at.high}
             interval = " A bar is the 95% interval."
         lines.append(line)
-    seen = ", ".join(f"{_alive(at)} at {at.size}" for at in sizes[:: max(len(sizes) - 1, 1)])
+    ends = sizes[:: max(len(sizes) - 1, 1)]
+    seen = ", ".join(f"{_alive(at)} at {at.size}" for at in ends)
     caption = f"The share of groups that would have a gradient with another number of rows: {seen}.{interval}"
     return Figure("other_sizes", "lines", "Other group sizes", caption, lines, x="group size", y="share of groups")
 

@@ -288,12 +288,13 @@ def _weight(plan: Plan) -> list[str]:
     rule, rate = plan.weight, "p the mean reward of the group, from 0 to 1"
     if rule.solved is not None:
         rate = f"p the share of the group's rewards that are {exact(rule.solved)} or more"
+    first = "m the mean of the first reward column (1 where that mean is 0)"
+    hardness = f"e = exp(-m/{exact(rule.temperature)}), {first}"
     factors = {
         "peak": f"exp(-{exact(rule.sharpness)} KL(p || {exact(rule.peak)})), {rate}",
         "pass-at-k": f"{rule.k} (1 - p)^{rule.k - 1}, {rate}",
         "std": "std / (the largest std of a group in the batch + 1e-06)",
-        "hard": f"e / mean e over the groups of the batch with a spread, e = exp(-m/{exact(rule.temperature)}), "
-        "m the mean of the first reward column (1 where that mean is 0)",
+        "hard": f"e / mean e over the groups of the batch with a spread, {hardness}",
     }
     return [f"then A * {factors[rule.by]}"] if rule.by in factors else []
 

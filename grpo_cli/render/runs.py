@@ -42,11 +42,11 @@ def render(facts: Runs, console: Console) -> None:
     sheet.text(f"difference from {clean(base)}, on the prompts of both", style="bold")
     heads = ["run", "prompts", "points", "95% interval", "p", "better (by chance)", "worse"]
     sheet.table(heads, [_difference(one) for one in facts.differences])
-    apart = [
-        f"prompts only in {clean(one.name)} {one.only_here:,}, only in {clean(base)} {one.only_base:,}"
-        for one in facts.differences
-        if one.only_here or one.only_base
-    ]
+    apart = []
+    for one in facts.differences:
+        if one.only_here or one.only_base:
+            here = f"prompts only in {clean(one.name)} {one.only_here:,}"
+            apart.append(f"{here}, only in {clean(base)} {one.only_base:,}")
     sheet.row("not in both", apart)
     sheet.row("80% power", [_shown(one) for one in facts.differences if one.detectable is not None])
     sheet.blank()

@@ -237,6 +237,7 @@ def _by_rate(x: Vector, y: Vector, mean: Vector) -> list[OfSolveRate]:
     """The changes by solve rate, from never to always solved; rates without rows are left out."""
     parts = {"0": mean == 0}
     for low, high in pairwise(SOLVE_RATES):
-        parts[f"{low:g}..{high:g}"] = (mean > low) & (mean <= high) & (mean < 1)
+        inside = (mean > low) & (mean <= high)
+        parts[f"{low:g}..{high:g}"] = inside & (mean < 1)
     parts["1"] = mean == 1
     return [OfSolveRate(solve_rate=label, **_changes(x[here], y[here])) for label, here in parts.items() if here.any()]

@@ -120,7 +120,8 @@ def bands(rates: Vector) -> Index:
     """The place in BANDS of each solve rate."""
     low, high = USEFUL
     rates = np.round(rates, DIGITS)
-    return np.select([rates == 0, rates < low, rates <= high, rates < 1], [0, 1, 2, 3], 4)
+    below = [rates == 0, rates < low, rates <= high, rates < 1]
+    return np.select(below, [0, 1, 2, 3], 4)
 
 
 def difficulty(groups: pl.DataFrame) -> Difficulty | None:

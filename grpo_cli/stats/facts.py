@@ -391,7 +391,8 @@ def sizes(counts: Mapping[int, int]) -> GroupSizes:
     groups = ends[-1]
     below, above = np.searchsorted(ends, [(groups - 1) // 2, groups // 2], side="right")
     named = {str(size): counts[size] for size in sizes}
-    return GroupSizes(min=sizes[0], median=(sizes[below] + sizes[above]) / 2, max=sizes[-1], counts=named)
+    median = (sizes[below] + sizes[above]) / 2
+    return GroupSizes(min=sizes[0], median=median, max=sizes[-1], counts=named)
 
 
 def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:

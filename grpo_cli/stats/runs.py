@@ -132,8 +132,10 @@ def compared(named: Mapping[str, Inspection], draws: Sequence[int] = ()) -> Runs
     found = {name: _difference(name, pair, ends) for name, pair in pairs.items()}
     adjusted = holm({name: one.p for name, one in found.items()})
     differences = [replace(one, p_holm=adjusted[name]) for name, one in found.items()]
-    warnings = [*named[others[-1]].facts.warnings]
-    warnings += [f"{name}: {line}" for name in (base, *others[:-1]) for line in named[name].facts.warnings]
+    *earlier, newest = named
+    warnings = [*named[newest].facts.warnings]
+    for name in earlier:
+        warnings += [f"{name}: {line}" for line in named[name].facts.warnings]
     return Runs(
         version=1,
         key=first.names,
