@@ -58,7 +58,10 @@ class Scored:
     def frame(self) -> pl.DataFrame:
         """Everything row by row, in the order of the input."""
         left = [name for name in OF_GROUPS if name not in self.rows.columns]
-        return self.rows.hstack(self.groups.select(left)[self.rows[GROUP]]) if left else self.rows
+        if not left:
+            return self.rows
+        facts = self.groups.select(left)
+        return self.rows.hstack(facts[self.rows[GROUP]])
 
 
 def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False) -> Scored:
@@ -68,11 +71,13 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False) -> Sco
     """
     if LEFT_OUT not in table.columns:
         return _scored(plan, table, intermediate=intermediate)
-    left_out = table[LEFT_OUT]
-    others = _scored(plan, table.filter(~left_out).drop(LEFT_OUT), intermediate=intermediate)
+    counts = ~table[LEFT_OUT]
+    counted = table.filter(counts).drop(LEFT_OUT)
+    others = _scored(plan, counted, intermediate=intermediate)
     groups = _of_all_groups(others.groups, table)
-    place = pl.select(pl.when(~left_out).then((~left_out).cum_sum() - 1)).to_series()
-    rows = others.rows.select(pl.exclude(table.columns)).select(pl.all().gather(place))
+    place = pl.when(counts).then(counts.cum_sum() - 1)
+    computed = others.rows.select(pl.exclude(table.columns))
+    rows = computed.select(pl.all().gather(pl.select(place).to_series()))
     lines = np.searchsorted(groups["code"].to_numpy(), table[GROUP].to_numpy())
     rows = rows.with_columns(
         pl.col(".status").fill_null(_literal("left-out")),
@@ -84,44 +89,44 @@ def score(plan: Plan, table: pl.DataFrame, *, intermediate: bool = False) -> Sco
 
 def _of_all_groups(groups: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """A line for each group of the table, which counts all of its rows; some groups may have only rows that were left out."""
-    every = (
-        table.group_by(pl.col(GROUP).alias("code"))
-        .agg(size=pl.len().cast(pl.Int64), batch=pl.col(BATCH).first())
-        .sort("code")
-    )
-    joined = every.join(groups.drop("size", "batch"), on="code", how="left", maintain_order="left")
-    return joined.with_columns(
+    by_code = table.group_by(pl.col(GROUP).alias("code"))
+    size = pl.len().cast(pl.Int64)
+    every = by_code.agg(size=size, batch=pl.col(BATCH).first()).sort("code")
+    facts = groups.drop("size", "batch")
+    joined = every.join(facts, on="code", how="left", maintain_order="left")
+    filled = joined.with_columns(
         pl.col(".n").fill_null(0),
         pl.col(".std").fill_null(NAN),
         pl.col(".constant", ".zero_variance").fill_null(value=False),
         pl.col(".kept").fill_null(value=True),
         pl.col(".status").fill_null(_literal("left-out")),
-    ).select(groups.columns)
+    )
+    return filled.select(groups.columns)
 
 
 def _scored(plan: Plan, table: pl.DataFrame, *, intermediate: bool) -> Scored:
     frames = Frames(table)
     with _named(plan):
         quantities = _quantities(frames, plan, table)
-        _finish(frames, plan, _before_post(frames, plan, quantities, _residuals(frames, plan, quantities)))
-        status = frames.let(_status(plan), ".group_status")
-        frames.let(pl.when(pl.col(".scorable")).then(status).otherwise(_literal("unscorable")), ".status")
-        columns = frames.select({**dict.fromkeys(OF_ROWS), **dict.fromkeys(frames.names if intermediate else ())})
-    groups = frames.groups.select(
-        "code",
-        "size",
-        *OF_GROUPS,
-        ".kept",
-        pl.Series(BATCH, frames.batch_of_group),
-        pl.col(".group_status").alias(".status"),
-    )
+        residuals = _residuals(frames, plan, quantities)
+        value = _before_post(frames, plan, quantities, residuals)
+        _finish(frames, plan, value)
+        of_group = frames.let(_status(plan), ".group_status")
+        status = pl.when(pl.col(".scorable")).then(of_group).otherwise(_literal("unscorable"))
+        frames.let(status, ".status")
+        columns = frames.select((*OF_ROWS, *frames.names) if intermediate else OF_ROWS)
+    batches = pl.Series(BATCH, frames.batch_of_group)
+    group_status = pl.col(".group_status").alias(".status")
+    groups = frames.groups.select("code", "size", *OF_GROUPS, ".kept", batches, group_status)
     scorable = columns[".scorable"]
     if not scorable.all():
-        first = columns.select(".status", code=table[GROUP]).unique("code", keep="first").sort("code")
+        statuses = columns.select(".status", code=table[GROUP])
+        first = statuses.unique("code", keep="first").sort("code")
         groups = groups.with_columns(first[".status"])
     if MASKED in table.columns:
         masked = pl.when(table[MASKED] & scorable).then(_literal("masked"))
-        columns = columns.with_columns(pl.coalesce(masked, pl.col(".status")).alias(".status"))
+        marked = pl.coalesce(masked, pl.col(".status"))
+        columns = columns.with_columns(marked.alias(".status"))
     return Scored(plan, table.hstack(columns), groups)
 
 
@@ -148,22 +153,31 @@ class Shaped:
         quantities = {name: replace(t, frames=frames) for name, t in self.quantities.items()}
         with _named(plans[0]):
             keys = [_before_divisor(plan) for plan in plans]
+            distinct = dict(zip(keys, plans, strict=True))
             residuals = dict[Hashable, Mapping[str, pl.Expr]]()
-            for key, plan in dict(zip(keys, plans, strict=True)).items():
+            shared = list[pl.Expr]()
+            for key, plan in distinct.items():
                 frames.scope = f"{len(residuals)}:"
                 residuals[key] = _residuals(frames, plan, quantities)
-            frames.keep(residual for of_key in residuals.values() for residual in of_key.values())
+                shared += residuals[key].values()
+            frames.keep(shared)
             values = list[pl.Expr]()
-            for at, (plan, key) in enumerate(zip(plans, keys, strict=True)):
+            for at, plan in enumerate(plans):
                 frames.scope = f"{at}"
-                values.append(_before_post(frames, plan, quantities, residuals[key]))
+                value = _before_post(frames, plan, quantities, residuals[keys[at]])
+                values.append(value)
             frames.keep(values)
-            for at, (plan, value) in enumerate(zip(plans, values, strict=True)):
+            results = list[str]()
+            for at, plan in enumerate(plans):
                 frames.scope = f"{at}"
-                _finish(frames, plan, value)
-            names = ".advantage", ".kept"
-            rows = frames.select(f"{at}{name}" for at in range(len(plans)) for name in names)
-        return [kept_advantages({name: rows[f"{at}{name}"] for name in names}) for at in range(len(plans))]
+                _finish(frames, plan, values[at])
+                results += f"{at}.advantage", f"{at}.kept"
+            rows = frames.select(results)
+        found = list[Vector]()
+        for at in range(len(plans)):
+            of_plan = {name: rows[f"{at}{name}"] for name in (".advantage", ".kept")}
+            found.append(kept_advantages(of_plan))
+        return found
 
 
 def _before_divisor(plan: Plan) -> Hashable:
@@ -206,14 +220,21 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     components = sum(name.startswith("reward.") for name in table.columns)
     rewards(frames, plan, components)
     if plan.rewards.combine != "normalize":
-        return {".reward": base(frames, plan, _shape(frames, plan, pl.col(".reward")))}
-    names = [f".component.{k}" for k in range(components)]
-    shaped = [terms(frames, frames.let(_shape(frames, plan, pl.col(name)), f"{name}.r"), f"{name}.") for name in names]
+        reward = _shape(frames, plan, pl.col(".reward"))
+        return {".reward": base(frames, plan, reward)}
+    quantities = dict[str, Terms]()
+    for k in range(components):
+        name = f".component.{k}"
+        shaped = _shape(frames, plan, pl.col(name))
+        r = frames.let(shaped, f"{name}.r")
+        quantities[name] = terms(frames, r, f"{name}.")
     # The estimator reads each column: a group is constant only if all columns with a weight are.
-    counted = [t for t, weight in zip(shaped, weights(plan, components), strict=True) if weight]
-    constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or shaped)
-    base(frames, plan, _shape(frames, plan, pl.col(".reward")), constant)
-    return dict(zip(names, shaped, strict=True))
+    of_columns = [*quantities.values()]
+    counted = [t for t, weight in zip(of_columns, weights(plan, components), strict=True) if weight]
+    constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or of_columns)
+    reward = _shape(frames, plan, pl.col(".reward"))
+    base(frames, plan, reward, constant)
+    return quantities
 
 
 def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> dict[str, pl.Expr]:
@@ -226,10 +247,13 @@ def _before_post(
 ) -> pl.Expr:
     """From the residuals to the input of the post operations."""
     scaled = [_scaled(frames, plan, t, residuals[name], name) for name, t in quantities.items()]
-    value = weighted(frames, scaled, weights(plan, len(scaled))) if plan.rewards.combine == "normalize" else scaled[0]
+    value = scaled[0]
+    if plan.rewards.combine == "normalize":
+        value = weighted(frames, scaled, weights(plan, len(scaled)))
     if plan.weight.by != "none":
         value = value * frames.let(_weight(frames, plan), ".weight")
-    return frames.let(_select(frames, plan, frames.let(value)))
+    value = frames.let(value)
+    return frames.let(_select(frames, plan, value))
 
 
 def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
@@ -243,26 +267,33 @@ def _weight(frames: Frames, plan: Plan) -> pl.Expr:
     """The weight of the row's group."""
     rule, sd = plan.weight, pl.col(".std")
     if rule.by in {"peak", "pass-at-k"}:
-        solved = pl.col(".mean") if rule.solved is None else frames.average(pl.col(".reward") >= rule.solved)
-        p = solved.clip(0.0, 1.0)
+        rate = pl.col(".mean")
+        if rule.solved is not None:
+            rate = frames.average(pl.col(".reward") >= rule.solved)
+        p = rate.clip(0.0, 1.0)
         if rule.by == "pass-at-k":
             return rule.k * (1 - p) ** (rule.k - 1)
-        return (-rule.sharpness * (_share(p, rule.peak) + _share(1 - p, 1 - rule.peak))).exp()
+        divergence = _share(p, rule.peak) + _share(1 - p, 1 - rule.peak)
+        return (-rule.sharpness * divergence).exp()
     counted = pl.lit(value=True) if plan.groups.statistics == "all" else ~_skipped(plan)
     if rule.by == "std":
         if plan.alone.result == "keep":
             sd = pl.when(pl.col(".n") == 1).then(SD_ALONE[plan.alone.sd]).otherwise(sd)
-        return sd / (frames.most_of_batch(pl.when(counted).then(sd)) + LARGEST_STD)
+        largest = frames.most_of_batch(pl.when(counted).then(sd))
+        return sd / (largest + LARGEST_STD)
     first = frames.average(pl.when(".unit").then(pl.col(".known.0")))
-    share = (-pl.when(first.abs() <= NO_SPREAD).then(1.0).otherwise(first) / rule.temperature).exp()
+    level = pl.when(first.abs() <= NO_SPREAD).then(1.0).otherwise(first)
+    hardness = (-level / rule.temperature).exp()
     wide = sd > NO_SPREAD
-    mean = frames.batch_of_groups(pl.when(wide & counted).then(share), pl.col(".n")).mean
-    return pl.when(wide).then(share / mean).otherwise(1.0)
+    compared = pl.when(wide & counted).then(hardness)
+    mean = frames.batch_of_groups(compared, pl.col(".n")).mean
+    return pl.when(wide).then(hardness / mean).otherwise(1.0)
 
 
 def _share(share: pl.Expr, peak: float) -> pl.Expr:
     """A term of the KL divergence from a solve rate; 0, its limit, if the share is 0."""
-    return pl.when(share > 0).then(share * (share / peak).log()).otherwise(0.0 * share)
+    term = share * (share / peak).log()
+    return pl.when(share > 0).then(term).otherwise(0.0 * share)
 
 
 def weights(plan: Plan, components: int) -> tuple[float, ...]:
@@ -277,13 +308,17 @@ def weighted(frames: Frames, values: Sequence[pl.Expr], weights: Sequence[float]
         return parts[0]
     two = len(parts) == 2  # noqa: PLR2004 - two numbers have the same sum in either order
     total = pl.sum_horizontal(parts) if two else frames.total(parts)
-    return pl.when(pl.any_horizontal(value.is_not_null() for value in values)).then(total)
+    known = pl.any_horizontal(value.is_not_null() for value in values)
+    return pl.when(known).then(total)
 
 
 def rewards(frames: Frames, plan: Plan, components: int) -> None:
     """Name `.component.k` (null = missing), `.scorable`, `.unit` and `.reward`, the raw reward of each unit."""
-    raw = [pl.col(f"reward.{k}") for k in range(components)]
-    known = [frames.let(pl.when(value.is_finite()).then(value), f".known.{k}") for k, value in enumerate(raw)]
+    known = list[pl.Expr]()
+    for k in range(components):
+        raw = pl.col(f"reward.{k}")
+        finite = pl.when(raw.is_finite()).then(raw)
+        known.append(frames.let(finite, f".known.{k}"))
     rule = plan.rewards
     zeros = rule.component_missing == "zero" and components > 1
     filled = [value.fill_null(0.0) for value in known] if zeros else known
@@ -291,15 +326,18 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
     there = pl.all_horizontal if rule.component_missing == "propagate" else pl.any_horizontal
     scorable = frames.let(there(value.is_not_null() for value in known))  # a row without any reward has none, not 0
     # Often only the last row of a rollout has the reward, which scores the others as well.
-    frames.let(scorable if plan.unit.take == "each" else scorable.any().over(ROLLOUT), ".scorable")
+    of_rollout = scorable if plan.unit.take == "each" else scorable.any().over(ROLLOUT)
+    frames.let(of_rollout, ".scorable")
     substitute = {"as-zero": pl.lit(0.0), "propagate": pl.lit(NAN)}.get(rule.missing, NULL)
-    unit = frames.let(_unit(frames, plan, scorable, rule.missing), ".unit")
+    unit = frames.let(_unit(frames, plan, scorable), ".unit")
 
     def of_unit(value: pl.Expr) -> pl.Expr:
         complete = pl.when(scorable).then(value).otherwise(substitute)
         if plan.unit.take == "each":
             return complete
-        return pl.when(unit).then(complete.mean().over(ROLLOUT) if plan.unit.take == "mean" else complete)
+        if plan.unit.take == "mean":
+            complete = complete.mean().over(ROLLOUT)
+        return pl.when(unit).then(complete)
 
     frames.let(of_unit(total), ".reward")
     if rule.combine == "normalize":
@@ -307,12 +345,13 @@ def rewards(frames: Frames, plan: Plan, components: int) -> None:
             frames.let(of_unit(value), f".component.{k}")
 
 
-def _unit(frames: Frames, plan: Plan, scorable: pl.Expr, missing: str) -> pl.Expr:
+def _unit(frames: Frames, plan: Plan, scorable: pl.Expr) -> pl.Expr:
     """The row that represents its rollout; every row if rows are the unit."""
     if plan.unit.take == "each":
         return pl.lit(value=True)
     row = pl.int_range(pl.len())
-    candidate = frames.let(pl.when(scorable | (missing in {"as-zero", "propagate"})).then(row), ".candidate")
+    substituted = plan.rewards.missing in {"as-zero", "propagate"}
+    candidate = frames.let(pl.when(scorable | substituted).then(row), ".candidate")
     chosen = candidate.max() if plan.unit.take == "last" else candidate.min()
     return (row == chosen.over(ROLLOUT)).fill_null(value=False)
 
@@ -323,9 +362,12 @@ def base(frames: Frames, plan: Plan, r: pl.Expr, constant: pl.Expr | None = None
     The summary shows these facts of groups; with one reward column the estimator reads them as well.
     """
     t = terms(frames, frames.let(r, ".r"), ".", constant)
-    frames.let(pl.when(t.constant).then(0.0).otherwise(_variance(t, plan.divisor.ddof).sqrt()), ".std")
-    threshold = plan.groups.std_threshold
-    flat = t.constant if threshold is None else t.constant | (pl.col(".std") <= threshold).fill_null(value=False)
+    sd = _variance(t, plan.divisor.ddof).sqrt()
+    sd = frames.let(pl.when(t.constant).then(0.0).otherwise(sd), ".std")
+    flat = t.constant
+    if plan.groups.std_threshold is not None:
+        narrow = sd <= plan.groups.std_threshold
+        flat = flat | narrow.fill_null(value=False)
     frames.let(flat & (t.n > 1), ".zero_variance")
     return t
 
@@ -334,12 +376,16 @@ def terms(frames: Frames, r: pl.Expr, prefix: str, constant: pl.Expr | None = No
     """The base quantities of one reward column; everything else is computed from them."""
     named = frames.base(r, prefix)
     least, most, mean_d = named["min"], named["max"], named["mean_d"]
-    constant = (least == most).fill_null(value=False) & ~least.is_nan() if constant is None else constant
+    if constant is None:
+        equal = (least == most).fill_null(value=False)
+        constant = equal & ~least.is_nan()
     d = frames.let(r - least, f"{prefix}d")
+    mean = frames.let(least + mean_d, f"{prefix}mean")
+    centred = frames.let(d - mean_d, f"{prefix}centred")
+    constant = frames.let(constant, f"{prefix}constant")
     return Terms(
-        frames=frames, r=r, d=d, n=named["n"], mean=frames.let(least + mean_d, f"{prefix}mean"),
-        centred=frames.let(d - mean_d, f"{prefix}centred"), squares=named["squares"], least=least, most=most,
-        constant=frames.let(constant, f"{prefix}constant"),
+        frames=frames, r=r, d=d, n=named["n"], mean=mean, centred=centred, squares=named["squares"], least=least, most=most,
+        constant=constant,
     )  # fmt: skip
 
 
@@ -361,23 +407,30 @@ def _shaped(frames: Frames, op: parts.ShapeOp, r: pl.Expr) -> pl.Expr:
         case parts.Truncated():
             return pl.when(pl.col("truncated")).then(r * op.factor).otherwise(r)
         case parts.Binary():
-            return pl.when(r.is_nan()).then(r).when(r.is_not_null()).then((r > op.threshold).cast(pl.Float64))
+            solved = (r > op.threshold).cast(pl.Float64)
+            return pl.when(r.is_nan()).then(r).when(r.is_not_null()).then(solved)
         case parts.Overlong():
             return _overlong(op, r)
         case parts.Length():
-            return r - frames.average(r) * _relative_length(op, r.is_not_null())
+            mean = frames.average(r)
+            return r - mean * _relative_length(op, r.is_not_null())
         case parts.Rank():
             # The rank by likelihood, from 0 (least likely) to n - 1; ties in row order.
-            rank = pl.when(r.is_not_null()).then(pl.col("logprob")).rank("ordinal").over(GROUP).cast(pl.Float64) - 1
-            return r * (1 - op.penalty * rank / frames.sum(r.is_not_null()))
+            likelihood = pl.when(r.is_not_null()).then(pl.col("logprob"))
+            rank = likelihood.rank("ordinal").over(GROUP).cast(pl.Float64) - 1
+            lost = op.penalty * rank / frames.sum(r.is_not_null())
+            return r * (1 - lost)
 
 
 def _overlong(op: parts.Overlong, r: pl.Expr) -> pl.Expr:
     length = pl.col("length")
-    penalty = (-(length - (op.max - op.buffer)) / op.buffer * op.penalty).clip(upper_bound=0.0)
+    excess = length - (op.max - op.buffer)
+    penalty = (-excess / op.buffer * op.penalty).clip(upper_bound=0.0)
     if op.beyond == "floor":
         penalty = penalty.clip(lower_bound=-op.penalty)
-    return pl.when(length > op.max).then(0.0).otherwise(r + penalty) if op.beyond == "zero" else r + penalty
+    if op.beyond == "zero":
+        return pl.when(length > op.max).then(0.0).otherwise(r + penalty)
+    return r + penalty
 
 
 def _relative_length(op: parts.Length, counts: pl.Expr) -> pl.Expr:
@@ -385,7 +438,10 @@ def _relative_length(op: parts.Length, counts: pl.Expr) -> pl.Expr:
         longest = pl.when(counts).then(pl.col(role)).max().over(GROUP)
         return pl.col(role) / longest.clip(lower_bound=1.0)
 
-    return op.output * relative("length") + op.input * relative("input_length") + op.turns * relative("turns")
+    output = op.output * relative("length")
+    prompt = op.input * relative("input_length")
+    turns = op.turns * relative("turns")
+    return output + prompt + turns
 
 
 def _of_batch(t: Terms) -> Terms:
@@ -409,13 +465,16 @@ def _residual(frames: Frames, plan: Plan, shaped: Terms, name: str) -> pl.Expr:
     if plan.raw_rank is not None:
         residual = residual + (raw - shaped.r)
     if plan.centred and not residual.meta.eq(shaped.centred):  # centred equal rewards are 0 already
-        residual = pl.when(frames.let(shaped.constant & (shaped.n > 1))).then(0.0 * shaped.r).otherwise(residual)
+        constant = frames.let(shaped.constant & (shaped.n > 1))
+        residual = pl.when(constant).then(0.0 * shaped.r).otherwise(residual)
     if plan.alone.baseline != "formula":
-        mean = pl.when(shaped.n == 1).then(0.0).otherwise(shaped.mean)
-        beside_zero = replace(shaped, centred=shaped.r, mean=mean)
-        of_zero = plan.estimator.singleton
-        singleton = of_zero(beside_zero, **_arguments(plan)) if plan.alone.baseline == "zero" else 0.0 * raw
-        residual = pl.when(frames.let(shaped.n == 1)).then(singleton).otherwise(residual)
+        alone = shaped.n == 1
+        singleton = 0.0 * raw
+        if plan.alone.baseline == "zero":
+            mean = pl.when(alone).then(0.0).otherwise(shaped.mean)
+            beside_zero = replace(shaped, centred=shaped.r, mean=mean)
+            singleton = plan.estimator.singleton(beside_zero, **_arguments(plan))
+        residual = pl.when(frames.let(alone)).then(singleton).otherwise(residual)
     return frames.let(residual, f"{name}.residual")
 
 
@@ -425,7 +484,8 @@ def _numbers(frames: Frames, value: pl.Expr) -> pl.Expr:
         raise TypeError(f"it returns {value!r:.40}, not an expression of polars")
     value = frames.let(value)
     frames.keep([value])
-    kind = frames.select([value.meta.output_name()]).to_series().dtype
+    column = frames.select([value.meta.output_name()])
+    kind = column.to_series().dtype
     if not kind.is_numeric() and kind != pl.Null:
         raise TypeError(f"it returns a column of the type {kind}, not numbers")
     return value
@@ -435,7 +495,9 @@ def _scaled(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, name: str) 
     """The residual of a column divided, before the post operations."""
     raw = pl.col(name)
     divisor = frames.let(_divisor(frames, plan, t, residual, raw), f"{name}.divisor")
-    return frames.let(_singleton_result(plan, t, raw, _divided(plan, residual, divisor)), f"{name}.scaled")
+    divided = _divided(plan, residual, divisor)
+    result = _singleton_result(plan, t, raw, divided)
+    return frames.let(result, f"{name}.scaled")
 
 
 def _arguments(plan: Plan) -> dict[str, object]:
@@ -456,15 +518,19 @@ def _divisor(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr, raw: pl.Ex
         # The rank penalty of Trinity does not change the std of the batch: it is that of the rewards before it.
         reward = t.r if plan.raw_rank is None else raw
         counted = residual if rule.of == "residual" else reward
-        kept = counted if plan.groups.statistics == "all" else pl.when(~_skipped(plan)).then(counted)
-        batch = frames.batch(kept)
-        n, sd = batch.weight, _sd(rule, batch.variance(rule.ddof))
+        if plan.groups.statistics != "all":
+            counted = pl.when(~_skipped(plan)).then(counted)
+        batch = frames.batch(counted)
+        n = batch.weight
+        sd = _sd(rule, batch.variance(rule.ddof))
     elif rule.measure == "mad":
         away = t.centred if rule.of == "reward" else residual - frames.average(residual)
         sd = frames.average(away.abs()) + rule.epsilon
     else:
-        sd = _sd(rule, _group_variance(frames, plan, t, residual))
-    return pl.when(n == 1).then(SD_ALONE[plan.alone.sd] + rule.epsilon).otherwise(sd)
+        variance = _group_variance(frames, plan, t, residual)
+        sd = _sd(rule, variance)
+    alone = SD_ALONE[plan.alone.sd] + rule.epsilon
+    return pl.when(n == 1).then(alone).otherwise(sd)
 
 
 def _sd(rule: parts.Divisor | parts.Whiten, variance: pl.Expr) -> pl.Expr:
@@ -477,9 +543,12 @@ def _group_variance(frames: Frames, plan: Plan, t: Terms, residual: pl.Expr) -> 
     if rule.of == "reward":
         return _variance(t, rule.ddof)
     if rule.of == "residual":
-        squares = frames.sum((residual - frames.average(residual)) ** 2)
+        away = residual - frames.average(residual)
+        squares = frames.sum(away**2)
         return _variance(replace(t, squares=squares), rule.ddof)
-    return pl.when(_others_equal(t)).then(0.0).otherwise(_without_itself(t) / (t.n - 1 - rule.ddof))
+    equal = _others_equal(t)
+    variance = _without_itself(t) / (t.n - 1 - rule.ddof)
+    return pl.when(equal).then(0.0).otherwise(variance)
 
 
 def _without_itself(t: Terms) -> pl.Expr:
@@ -491,10 +560,12 @@ def _without_itself(t: Terms) -> pl.Expr:
     away = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
     place = t.let(pl.int_range(pl.len()).over(GROUP))
     far = t.let(away.abs() == t.over(away.abs().max()))
-    lead = t.let(place == t.over(pl.when(far).then(place).min()))
+    first_far = pl.when(far).then(place).min()
+    lead = t.let(place == t.over(first_far))
     first = t.sum(pl.when(~lead).then(away))
     second = t.sum(pl.when(~lead).then(away**2))
-    leading = t.let(t.over(pl.when(lead).then(away).max()))
+    of_lead = pl.when(lead).then(away).max()
+    leading = t.let(t.over(of_lead))
     linear = pl.when(lead).then(first).otherwise(first - away + leading)
     square = pl.when(lead).then(second).otherwise(second - away**2 + leading**2)
     return square - linear**2 / (t.n - 1)
@@ -502,24 +573,27 @@ def _without_itself(t: Terms) -> pl.Expr:
 
 def _others_equal(t: Terms) -> pl.Expr:
     """Whether the other rewards of the group are all equal (or fewer than two)."""
-    lowest, highest = t.sum(t.r == t.least), t.sum(t.r == t.most)
-    odd_one = ((t.r == t.most) & (lowest == t.n - 1)) | ((t.r == t.least) & (highest == t.n - 1))
-    return t.constant | odd_one | (t.n - 1 <= 1)
+    others = t.n - 1
+    lowest, highest = t.r == t.least, t.r == t.most
+    above_others = highest & (t.sum(lowest) == others)
+    below_others = lowest & (t.sum(highest) == others)
+    return t.constant | above_others | below_others | (others <= 1)
 
 
 def _divided(plan: Plan, residual: pl.Expr, divisor: pl.Expr) -> pl.Expr:
-    if plan.divisor.level == "none":
+    rule = plan.divisor
+    if rule.level == "none":
         return residual
     quotient = residual / divisor
-    if plan.divisor.least is not None and plan.divisor.level != "constant":
-        wide = (divisor > plan.divisor.least + plan.divisor.epsilon) & divisor.is_not_nan()
+    if rule.least is not None and rule.level != "constant":
+        wide = (divisor > rule.least + rule.epsilon) & divisor.is_not_nan()
         return pl.when(wide).then(quotient).when(residual.is_not_null()).then(0.0)
-    if plan.divisor.only_positive:
-        return pl.when(divisor > plan.divisor.epsilon).then(quotient).otherwise(residual)
-    # With epsilon 0 a row without a spread to divide by gets 0, as in constant groups.
-    return (
-        pl.when(divisor < NEAREST).then(0.0 * residual).otherwise(quotient) if plan.divisor.epsilon == 0 else quotient
-    )
+    if rule.only_positive:
+        return pl.when(divisor > rule.epsilon).then(quotient).otherwise(residual)
+    if rule.epsilon != 0:
+        return quotient
+    # A row without a spread to divide by gets 0, as in constant groups.
+    return pl.when(divisor < NEAREST).then(0.0 * residual).otherwise(quotient)
 
 
 def _singleton_result(plan: Plan, t: Terms, raw: pl.Expr, value: pl.Expr) -> pl.Expr:
@@ -551,8 +625,11 @@ def _select(frames: Frames, plan: Plan, value: pl.Expr) -> pl.Expr:
     if plan.groups.small == "zero":
         small, _ = _special(plan)["small-group"]
         value = pl.when(small).then(0.0 * value).otherwise(value)
-        return value if plan.groups.zero_variance == "keep" else pl.when(~pl.col(".zero_variance")).then(value)
-    return pl.when(frames.let(~_skipped(plan))).then(value)
+        if plan.groups.zero_variance == "keep":
+            return value
+        return pl.when(~pl.col(".zero_variance")).then(value)
+    trained = frames.let(~_skipped(plan))
+    return pl.when(trained).then(value)
 
 
 def _post(frames: Frames, op: parts.PostOp, place: int, value: pl.Expr) -> pl.Expr:
@@ -560,7 +637,8 @@ def _post(frames: Frames, op: parts.PostOp, place: int, value: pl.Expr) -> pl.Ex
         case parts.ByLength():
             return value * pl.col("length") / op.max
         case parts.Discount():
-            return frames.scan(partial(_returns, gamma=op.gamma), ROLLOUT, value)
+            returns = partial(_returns, gamma=op.gamma)
+            return frames.scan(returns, ROLLOUT, value)
         case parts.Clip():
             return value.clip(op.lo, op.hi)
         case parts.NanToZero():
@@ -571,8 +649,11 @@ def _post(frames: Frames, op: parts.PostOp, place: int, value: pl.Expr) -> pl.Ex
 
 def _whitened(frames: Frames, op: parts.Whiten, name: str, value: pl.Expr) -> pl.Expr:
     """The whitened value; `--explain` shows the columns with a name."""
-    counted = pl.when(~pl.col(MASKED)).then(value) if op.skips_masked and frames.has(MASKED) else value
-    moments = frames.batch(counted, pl.col("length") if op.level == "token" else None)
+    counted = value
+    if op.skips_masked and frames.has(MASKED):
+        counted = pl.when(~pl.col(MASKED)).then(value)
+    tokens = pl.col("length") if op.level == "token" else None
+    moments = frames.batch(counted, tokens)
     frames.let(moments.mean, f"{name}.mean")
     variance = moments.variance(op.ddof)
     sd = frames.let(_sd(op, variance), f"{name}.sd")
@@ -595,10 +676,12 @@ def _answer(frames: Frames, plan: Plan, value: pl.Expr) -> None:
         value = value + plan.unit.state_weight * _step_part(frames, plan)
     if plan.rewards.missing == "zero":
         # A preset may count missing rewards as 0 before it whitens: they keep the value that they get.
-        value = pl.when(pl.col(".scorable") | (pl.col(".unit") & value.is_not_null())).then(value).otherwise(0.0)
+        counted_as_zero = pl.col(".unit") & value.is_not_null()
+        value = pl.when(pl.col(".scorable") | counted_as_zero).then(value).otherwise(0.0)
     without_reward = value if plan.rewards.missing in {"zero", "as-zero", "propagate"} else NULL
     answer = pl.when(pl.col(".scorable")).then(value).otherwise(without_reward)
-    frames.let(pl.when(answer == 0).then(0.0).otherwise(answer), ".advantage")  # no row gets -0.0; polars drops `+ 0.0`
+    answer = pl.when(answer == 0).then(0.0).otherwise(answer)  # no row gets -0.0; polars drops `+ 0.0`
+    frames.let(answer, ".advantage")
     frames.let(_kept(plan), ".kept")
 
 
@@ -609,21 +692,29 @@ def _step_part(frames: Frames, plan: Plan) -> pl.Expr:
 
     A state that occurs once gives 0, and so does one whose sd is not above `least`. Source: GiGPO arXiv:2505.10978.
     """
-    rule, keys = plan.divisor, (GROUP if plan.unit.states == "group" else BATCH, "state")
+    rule = plan.divisor
+    within = GROUP if plan.unit.states == "group" else BATCH
 
     def over(value: pl.Expr) -> pl.Expr:
-        return value.over(keys)
+        return value.over(within, "state")
 
-    gain = frames.scan(partial(_returns, gamma=plan.unit.gamma), ROLLOUT, pl.col("step_reward"))
+    returns = partial(_returns, gamma=plan.unit.gamma)
+    gain = frames.scan(returns, ROLLOUT, pl.col("step_reward"))
     above = frames.let(gain - over(gain.min()))
     centred = frames.let(above - over(above.mean()))
+    if rule.level == "constant":
+        return centred / rule.constant
     if rule.level != "group":
-        return centred / rule.constant if rule.level == "constant" else centred
+        return centred
     count = over(gain.count())
-    variance = frames.let(over((centred**2).sum()) / (count - rule.ddof))
+    squares = over((centred**2).sum())
+    variance = frames.let(squares / (count - rule.ddof))
     sd = frames.let(_sd(rule, variance))
-    narrow = sd < NEAREST if rule.least is None else (sd <= rule.least + rule.epsilon) | sd.is_nan()
-    return pl.when(count > 1).then(pl.when(narrow).then(0.0).otherwise(centred / sd)).otherwise(centred)
+    narrow = sd < NEAREST
+    if rule.least is not None:
+        narrow = (sd <= rule.least + rule.epsilon) | sd.is_nan()
+    divided = pl.when(narrow).then(0.0).otherwise(centred / sd)
+    return pl.when(count > 1).then(divided).otherwise(centred)
 
 
 def _returns(segments: Segments, reward: Vector, *, gamma: float) -> Vector:
@@ -645,9 +736,11 @@ def _literal(status: str) -> pl.Expr:
 def _status(plan: Plan) -> pl.Expr:
     """The first reason why a row with a reward gets no advantage of its own."""
     special = _special(plan).items()
-    return pl.coalesce(*(pl.when(rows).then(_literal(status)) for status, (rows, _) in special), _literal("scored"))
+    reasons = [pl.when(rows).then(_literal(status)) for status, (rows, _) in special]
+    return pl.coalesce(*reasons, _literal("scored"))
 
 
 def _kept(plan: Plan) -> pl.Expr:
     """Whether the row is written at all."""
-    return ~pl.any_horizontal(pl.lit(value=False), *(rows for rows, rule in _special(plan).values() if rule == "drop"))
+    dropped = [rows for rows, rule in _special(plan).values() if rule == "drop"]
+    return ~pl.any_horizontal(pl.lit(value=False), *dropped)
