@@ -32,7 +32,8 @@ def over(work: Callable[[int, int], T], rows: int, piece: int = 0) -> list[T]:
     def on(start: int) -> T:
         return work(start, min(start + piece, rows))
 
-    return list((ahead if rows > piece else map)(on, range(0, rows, piece)))
+    at_once = ahead if rows > piece else map
+    return list(at_once(on, range(0, rows, piece)))
 
 
 def each(work: Callable[[pl.Series], T], values: pl.Series) -> list[T]:
@@ -61,7 +62,8 @@ class Numbers:
         if not values:
             return cls()
         zero = sum(count for value, count in zip(values, counts, strict=True) if value == 0)
-        moments = Moments.of(np.array(values), weights=np.array(counts, dtype=np.float64))
+        weights = np.array(counts, dtype=np.float64)
+        moments = Moments.of(np.array(values), weights=weights)
         return cls(0, zero, moments, values[0], values[-1])
 
     @classmethod
@@ -75,18 +77,18 @@ class Numbers:
         if not len(numbers):
             return cls(nan)
         zero = len(numbers) - int(np.count_nonzero(numbers != 0))  # counts bools, which is faster than counting numbers
-        least, most = float(numbers.min()) + 0.0, float(numbers.max()) + 0.0  # + 0.0 turns -0.0 into 0.0
+        least = float(numbers.min()) + 0.0  # turns -0.0 into 0.0
+        most = float(numbers.max()) + 0.0
         return cls(nan, zero, Moments.of(numbers), least, most)
 
     def merge(self, other: Self) -> Self:
         """The numbers of both columns together."""
-        return type(self)(
-            self.nan + other.nan,
-            self.zero + other.zero,
-            self.moments.merge(other.moments),
-            min(self.least, other.least),
-            max(self.most, other.most),
-        )
+        nan = self.nan + other.nan
+        zero = self.zero + other.zero
+        moments = self.moments.merge(other.moments)
+        least = min(self.least, other.least)
+        most = max(self.most, other.most)
+        return type(self)(nan, zero, moments, least, most)
 
     @property
     def count(self) -> int:
@@ -109,19 +111,22 @@ def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
     def of_piece(piece: pl.Series) -> list[int]:
         left, times = len(piece) - piece.null_count(), []
         for value in known:  # usually one or two of them fill the whole piece
-            times.append(int((piece == value).sum()) if left else 0)
-            left -= times[-1]
+            count = int((piece == value).sum()) if left else 0
+            times.append(count)
+            left -= count
         return times
 
-    return [sum(column) for column in zip([0] * len(known), *each(of_piece, values), strict=True)]
+    of_pieces = each(of_piece, values)
+    return [sum(times) for times in zip([0] * len(known), *of_pieces, strict=True)]
 
 
 def few(values: pl.Series, sample: int = SAMPLE) -> tuple[list[float], list[int]] | None:
     """The distinct finite values in ascending order and how often each occurs; None if there are many."""
     counted = _known(values, values[:sample])
-    if counted is None or sum(counted[1]) == len(values) - values.null_count():
+    if counted is None:
         return counted
-    if sum(counted[1]) == int(values.is_finite().sum()):
+    _, times = counted
+    if sum(times) == len(values) - values.null_count() or sum(times) == values.is_finite().sum():
         return counted
     # Some values are not among the first rows.
     return _known(values, values) if values.n_unique() <= FEW + _NOT_FINITE else None
@@ -129,5 +134,8 @@ def few(values: pl.Series, sample: int = SAMPLE) -> tuple[list[float], list[int]
 
 def _known(values: pl.Series, shown: pl.Series) -> tuple[list[float], list[int]] | None:
     """The distinct finite values of the rows `shown`, and how often each occurs in all rows; None if there are many."""
-    known = (shown.filter(shown.is_finite()).unique().sort().to_numpy() + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
-    return (known, counts(values, known)) if len(known) <= FEW else None
+    distinct = shown.filter(shown.is_finite()).unique().sort()
+    if len(distinct) > FEW:
+        return None
+    known = (distinct.to_numpy() + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
+    return known, counts(values, known)

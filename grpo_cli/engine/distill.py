@@ -17,6 +17,9 @@ def on_tokens(rule: Distill, advantages: Vector, gaps: Vector) -> Vector:
     if rule.form == "add":
         return advantages + rule.coef * gaps
     with np.errstate(over="ignore"):  # infinity is cut to 1 + clip
-        ratios = np.clip(np.exp(np.sign(advantages) * gaps), 1 - rule.clip, 1 + rule.clip)
-    weights = 1 - rule.coef + rule.coef * ratios
-    return advantages * (np.where(advantages < 0, weights, 1.0) if rule.negative_only else weights)
+        ratios = np.exp(np.sign(advantages) * gaps)
+    clipped = np.clip(ratios, 1 - rule.clip, 1 + rule.clip)
+    weights = 1 - rule.coef + rule.coef * clipped
+    if rule.negative_only:
+        weights = np.where(advantages < 0, weights, 1.0)
+    return advantages * weights

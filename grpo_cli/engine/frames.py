@@ -47,7 +47,8 @@ class BatchMoments:
 
     def variance(self, ddof: int) -> pl.Expr:
         """The variance with `ddof`; 0 if there are too few rows."""
-        return pl.when(self.weight > ddof).then(self.m2 / (self.weight - ddof)).otherwise(0.0 * self.mean)
+        variance = self.m2 / (self.weight - ddof)
+        return pl.when(self.weight > ddof).then(variance).otherwise(0.0 * self.mean)
 
 
 class Frames:
@@ -68,7 +69,8 @@ class Frames:
             places[known] = np.arange(len(known), dtype=np.uint32)
             codes = places[codes]
         self._codes = codes
-        self._facts = {"code": pl.Series("code", known, pl.UInt32), "size": pl.Series("size", sizes[sizes > 0])}
+        size = pl.Series("size", sizes[sizes > 0])
+        self._facts = {"code": pl.Series("code", known, pl.UInt32), "size": size}
         self._later_facts: dict[str, pl.Expr] = {}  # pending columns of groups, computed together
         batch = table[BATCH]
         self._batches = 1 + int(batch.max() or 0)  # type: ignore[arg-type]  # polars does not say that it is a number
@@ -108,21 +110,25 @@ class Frames:
         """
         name = self._named(name, replaces=replaces)
         reads = {*value.meta.root_names()}
-        computed = None if _row_by_row(value) else self.select({GROUP, *reads}).select(value.alias(name)).to_series()
+        if not _row_by_row(value):
+            read = self.select({GROUP, *reads})
+            computed = read.select(value.alias(name)).to_series()
+            self._forget(name)
+            self._rows[name] = computed
+            return pl.col(name)
         reads_facts = all(read in self._facts or read in self._later_facts for read in reads)
         self._forget(name)
-        if computed is not None:
-            self._rows[name] = computed
-        else:
-            (self._later_facts if reads_facts else self._later)[name] = value
+        pending = self._later_facts if reads_facts else self._later
+        pending[name] = value
         return pl.col(name)
 
     def keep(self, columns: Iterable[pl.Expr]) -> None:
         """Compute pending columns of rows now, which otherwise happens again for each reader."""
-        names = {name: None for name in (column.meta.output_name() for column in columns) if name in self._later}
-        if names:
-            self._rows |= self.select(names).to_dict()
-            self._later = {name: value for name, value in self._later.items() if name not in names}
+        names = [column.meta.output_name() for column in columns]
+        pending = [name for name in names if name in self._later]
+        if pending:
+            self._rows |= self.select(pending).to_dict()
+            self._later = {name: value for name, value in self._later.items() if name not in pending}
 
     def sum(self, value: pl.Expr) -> pl.Expr:
         """The sum over each group; nulls are left out."""
@@ -132,10 +138,12 @@ class Frames:
         """The exact sum of the values in each row, rounded once: the same in any order of them; nulls count as 0."""
 
         def added(parts: pl.Series) -> pl.Series:
-            return pl.Series(exact_sums([part.to_numpy() for part in parts.struct.unnest()]))
+            columns = [part.to_numpy() for part in parts.struct.unnest()]
+            return pl.Series(exact_sums(columns))
 
         name = self._named("")
-        parts = pl.struct(value.fill_null(0.0).alias(str(at)) for at, value in enumerate(values))
+        filled = [value.fill_null(0.0) for value in values]
+        parts = pl.struct(value.alias(str(at)) for at, value in enumerate(filled))
         # Not by `let`: polars cannot tell that a function of Python works row by row.
         self._later[name] = parts.map_batches(added, pl.Float64, is_elementwise=True)
         self.keep([pl.col(name)])
@@ -160,27 +168,33 @@ class Frames:
         facts = {name: pl.Series(values) for name, values in computed.items()}
         if empty.any():
             facts |= {name: facts[name].set(pl.Series(empty), None) for name in ("min", "max", "mean_d")}
-        return {name: self._fact(self._named(f"{prefix}{name}"), values) for name, values in facts.items()}
+        named = dict[str, pl.Expr]()
+        for name, values in facts.items():
+            full = self._named(f"{prefix}{name}")
+            named[name] = self._fact(full, values)
+        return named
 
     def of_groups(self, function: Callable[..., Iterable[pl.Series]], *facts: pl.Expr) -> list[pl.Expr]:
         """Facts that a function computes from facts: columns with a line for each group."""
-        return [
-            self._fact(self._named(""), made)
-            for made in function(*(self.groups.select(fact).to_series() for fact in facts))
-        ]
+        values = [self.groups.select(fact).to_series() for fact in facts]
+        return [self._fact(self._named(""), made) for made in function(*values)]
 
     def scan(self, function: Callable[..., Vector], key: str, *values: pl.Expr) -> pl.Expr:
         """A numpy function of (segments, *arrays), for what expressions cannot do.
 
         It gets the rows without nulls, key by key in order of first appearance; the other rows get null.
         """
-        columns = [self._computed(value).alias(str(at)) for at, value in enumerate((pl.col(key), *values))]
+        columns = {"key": self._computed(pl.col(key))}
+        for at, value in enumerate(values):
+            columns[str(at)] = self._computed(value)
         frame = pl.DataFrame(columns).with_row_index(".row").drop_nulls()
-        segments, order = Segments.of(frame["0"].to_numpy())
-        arrays = [frame[str(at + 1)].cast(pl.Float64).to_numpy()[order] for at in range(len(values))]
+        segments, order = Segments.of(frame["key"].to_numpy())
+        arrays = [frame[str(at)].cast(pl.Float64).to_numpy()[order] for at in range(len(values))]
         rows = frame[".row"].to_numpy()[order]
-        found, missing = np.zeros(len(self._codes)), np.ones(len(self._codes), bool)
-        found[rows], missing[rows] = function(segments, *arrays), False
+        found = np.zeros(len(self._codes))
+        missing = np.ones(len(self._codes), bool)
+        found[rows] = function(segments, *arrays)
+        missing[rows] = False
         name = self._named("")
         self._rows[name] = pl.Series(name, found).set(pl.Series(missing), None)
         return pl.col(name)
@@ -192,7 +206,8 @@ class Frames:
             columns["weight"] = self._computed(weight).cast(pl.Float64)
         rows = pl.DataFrame(columns).drop_nulls("value")
         weights = None if weight is None else rows["weight"].to_numpy()
-        moments = Moments.of(rows["value"].to_numpy(), rows["batch"].to_numpy(), self._batches, weights)
+        batch = rows["batch"].to_numpy()
+        moments = Moments.of(rows["value"].to_numpy(), batch, self._batches, weights)
         return BatchMoments(**self._spread(vars(moments)))
 
     def batch_of_groups(self, value: pl.Expr, n: pl.Expr) -> BatchMoments:
@@ -209,7 +224,8 @@ class Frames:
     ) -> Mapping[str, pl.Expr]:
         """What a function computes from these moments, once for each batch."""
         batch, values = self._by_batch(pl.when(n > 0).then(value))
-        return self._spread(finish(Moments.of(values, batch, self._batches)))
+        moments = Moments.of(values, batch, self._batches)
+        return self._spread(finish(moments))
 
     def _by_batch(self, fact: pl.Expr) -> tuple[Codes, Vector]:
         """The batch and the value of each group with a value."""
@@ -228,32 +244,36 @@ class Frames:
         codes = self.codes
 
         def lines(start: int, end: int) -> pl.DataFrame:
+            at = codes[start:end]
             # In a frame gathered from one line, columns are constants; see `_of_lines`.
-            spread = [
-                fact.new_from_index(0, end - start) if fact.name in same else fact[codes[start:end]] for fact in facts
-            ]
-            return _of_lines(rows[start:end].hstack(spread), steps, names)
+            spread = [fact.new_from_index(0, len(at)) if fact.name in same else fact[at] for fact in facts]
+            piece = rows[start:end].hstack(spread)
+            return _of_lines(piece, steps, names)
 
         return pl.concat(over(lines, len(codes)) or [lines(0, 0)])
 
     def _settle(self) -> None:
         """Compute the pending facts."""
         if self._later_facts:
-            read = {name for value in self._later_facts.values() for name in value.meta.root_names()}
-            known = pl.DataFrame([self._facts[name] for name in self._facts if name in {"size", *read}])
+            read = {"size"}
+            for value in self._later_facts.values():
+                read.update(value.meta.root_names())
+            known = pl.DataFrame([self._facts[name] for name in self._facts if name in read])
             computed = _of_lines(known, self._later_facts, [*self._later_facts])
-            self._facts |= {name: computed[name] for name in computed.columns}
+            self._facts |= computed.to_dict()
             self._later_facts.clear()
 
     def _sum(self, values: pl.Series) -> pl.Expr:
-        return self._fact(self._named(""), pl.Series(group_sums(self._codes, values, len(self.batch_of_group))))
+        sums = group_sums(self._codes, values, len(self.batch_of_group))
+        return self._fact(self._named(""), pl.Series(sums))
 
     def _computed(self, value: pl.Expr) -> pl.Series:
         """The values of an expression on every row."""
         if value.meta.is_column():
             name = value.meta.output_name()
             return self._rows[name] if name in self._rows else self.select([name]).to_series()
-        name = self.let(value).meta.output_name()
+        named = self.let(value)
+        name = named.meta.output_name()
         computed = self.select([name]).to_series()
         self._forget(name)
         del self.names[name]
@@ -280,9 +300,11 @@ class Frames:
         if name.startswith("."):
             name = f"{self.scope}{name}"
         elif not name:
-            name, self._fresh = f".{self._fresh}", self._fresh + 1
+            name = f".{self._fresh}"
+            self._fresh += 1
         elif name in self.names and not replaces:
-            name, self._fresh = f"{name} {self._fresh}", self._fresh + 1
+            name = f"{name} {self._fresh}"
+            self._fresh += 1
         self.names[name] = None
         return name
 
@@ -309,10 +331,11 @@ def _rounds(columns: Mapping[str, pl.Expr]) -> list[list[pl.Expr]]:
     place: dict[str, int] = {}
     rounds = list[list[pl.Expr]]()
     for name, value in columns.items():
-        place[name] = 1 + max((place.get(read, -1) for read in value.meta.root_names()), default=-1)
-        if place[name] == len(rounds):
+        earlier = [place.get(read, -1) for read in value.meta.root_names()]
+        place[name] = nth = 1 + max(earlier, default=-1)
+        if nth == len(rounds):
             rounds.append([])
-        rounds[place[name]].append(value.alias(name))
+        rounds[nth].append(value.alias(name))
     return rounds
 
 
@@ -321,11 +344,14 @@ def _of_lines(frame: pl.DataFrame, steps: Mapping[str, pl.Expr], names: Sequence
     if len(frame) == 1:  # polars treats a column of one line as a constant c, and x * (1/c) has other bits than x / c
         return _of_lines(pl.concat([frame, frame]), steps, names)[:1]
     query = frame.lazy()
-    few = len(frame) <= FEW_ROWS
-    for columns in _rounds(steps) if few else ([value.alias(name)] for name, value in steps.items()):
-        query = query.with_columns(columns)
-    # The optimizer costs more than it saves there, too.
-    effort = pl.QueryOptFlags.none() if few else pl.QueryOptFlags()
+    if len(frame) <= FEW_ROWS:
+        for columns in _rounds(steps):
+            query = query.with_columns(columns)
+        effort = pl.QueryOptFlags.none()  # the optimizer costs more than it saves here, too
+    else:
+        for name, value in steps.items():
+            query = query.with_columns(value.alias(name))
+        effort = pl.QueryOptFlags()
     return query.select(names).collect(engine="in-memory", optimizations=effort)
 
 

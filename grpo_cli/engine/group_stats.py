@@ -46,7 +46,8 @@ def group_means(codes: AnyCodes, values: Vector, groups: int) -> Vector:
     low, _ = group_extremes(codes, values, groups)
     with quiet():
         away = np.bincount(codes, weights=values - low[codes], minlength=groups)
-        return np.asarray(low + away / np.bincount(codes, minlength=groups))
+        n = np.bincount(codes, minlength=groups)
+        return np.asarray(low + away / n)
 
 
 def finite_rows(codes: AnyCodes, values: pl.Series) -> tuple[AnyCodes, Vector]:
@@ -59,15 +60,19 @@ def finite_means(codes: AnyCodes, values: pl.Series, groups: int) -> Vector:
     """The sum of the finite values of each group over their number; NaN where it has none."""
     codes, known = finite_rows(codes, values)
     with quiet():
-        return np.asarray(np.bincount(codes, known, groups) / np.bincount(codes, minlength=groups))
+        sums = np.bincount(codes, known, groups)
+        return np.asarray(sums / np.bincount(codes, minlength=groups))
 
 
 def finite_stds(codes: AnyCodes, values: pl.Series, means: Vector) -> Vector:
     """The sample standard deviation of the finite values of each group, whose means these are; NaN if there are too few."""
     codes, known = finite_rows(codes, values)
     n = np.bincount(codes, minlength=len(means))
-    squares = np.bincount(codes, (known - means[codes]) ** 2, len(means))
-    return np.asarray(np.sqrt(np.divide(squares, n - 1, out=np.full(len(means), np.nan), where=n > 1)))
+    away = known - means[codes]
+    squares = np.bincount(codes, away**2, len(means))
+    variances = np.full(len(means), np.nan)
+    np.divide(squares, n - 1, out=variances, where=n > 1)
+    return np.asarray(np.sqrt(variances))
 
 
 def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, Vector]:
@@ -83,8 +88,9 @@ def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, V
     distances = np.empty(len(values))
 
     def from_least(start: int, end: int) -> None:
+        least = low.take(codes[start:end])
         with quiet():
-            np.subtract(np.asarray(values[start:end]), low.take(codes[start:end]), out=distances[start:end])
+            np.subtract(np.asarray(values[start:end]), least, out=distances[start:end])
 
     def squared_from_mean(start: int, end: int) -> None:
         with quiet():
@@ -95,7 +101,8 @@ def base_quantities(codes: Codes, values: pl.Series, groups: int) -> dict[str, V
     with quiet():
         mean_d = _added(codes, distances, groups) / n
     over(squared_from_mean, len(values))
-    return {"n": n, "min": low, "max": high, "mean_d": mean_d, "squares": _added(codes, distances, groups)}
+    squares = _added(codes, distances, groups)
+    return {"n": n, "min": low, "max": high, "mean_d": mean_d, "squares": squares}
 
 
 def _added(codes: Codes, values: pl.Series | Vector, groups: int) -> Vector:
@@ -116,9 +123,10 @@ def _pieces(codes: AnyCodes, values: pl.Series | Vector) -> Iterator[tuple[Index
 
 def _counted(codes: Codes, values: pl.Series) -> tuple[Codes, pl.Series]:
     """Codes and values of the rows that have a value."""
-    if values.null_count():
-        codes, values = codes[values.is_not_null().to_numpy()], values.drop_nulls()
-    return codes, values
+    if not values.null_count():
+        return codes, values
+    known = values.is_not_null().to_numpy()
+    return codes[known], values.drop_nulls()
 
 
 @dataclass(frozen=True)
@@ -131,8 +139,11 @@ class Segments:
     @classmethod
     def of_ordered(cls, codes: AnyCodes) -> Segments:
         """The runs of equal codes, which never decrease."""
-        starts = np.append(np.zeros(min(len(codes), 1), np.int64), np.flatnonzero(codes[1:] != codes[:-1]) + 1)
-        return cls(starts, np.diff(starts, append=len(codes)))
+        first = np.zeros(min(len(codes), 1), np.int64)
+        changes = np.flatnonzero(codes[1:] != codes[:-1])
+        starts = np.append(first, changes + 1)
+        sizes = np.diff(starts, append=len(codes))
+        return cls(starts, sizes)
 
     @classmethod
     def of(cls, codes: Codes) -> tuple[Segments, Index]:

@@ -52,17 +52,21 @@ class Moments:
             order = stable_order(batch)
             values, batch = values[order], batch[order]
             weights = None if weights is None else weights[order]
-        ends = np.array([len(values)]) if batch is None else np.searchsorted(batch, np.arange(batches), side="right")
+        each = np.arange(batches)
+        ends = np.array([len(values)]) if batch is None else np.searchsorted(batch, each, side="right")
         rows = np.diff(ends, prepend=0)
         chunks = -(-rows // CHUNK)
         first = np.cumsum(chunks) - chunks
-        owner = np.repeat(np.arange(batches), chunks)
-        starts = (ends - rows)[owner] + CHUNK * (np.arange(len(owner)) - first[owner])
+        owner = np.repeat(each, chunks)
+        place = np.arange(len(owner)) - first[owner]
+        starts = (ends - rows)[owner] + CHUNK * place
         parts = _of_chunks(values, starts, weights)
         total = cls.none(batches)
         for nth in range(int(chunks.max(initial=0))):
-            at = np.where(chunks > nth, first + nth, 0)
-            total = total.merge(cls(*np.where(chunks > nth, parts[:, at], 0.0)))
+            has_it = chunks > nth
+            at = np.where(has_it, first + nth, 0)
+            part = np.where(has_it, parts[:, at], 0.0)
+            total = total.merge(cls(*part))
         return total
 
     @classmethod
@@ -74,13 +78,14 @@ class Moments:
         """The moments of two disjoint parts together (Chan's update)."""
         weight = self.weight + other.weight
         with quiet():
+            first = self.weight > 0
+            both = first & (other.weight > 0)
             share = np.where(weight > 0, other.weight / weight, 0.0)
             delta = (other.mean - self.mean) + (other.low - self.low)
             step = delta * share
             mean = self.mean + step
             lost = step - (mean - self.mean)  # to rounding
-            cross = np.where((self.weight > 0) & (other.weight > 0), delta * delta * self.weight * share, 0.0)
-        first = self.weight > 0
+            cross = np.where(both, delta * delta * self.weight * share, 0.0)
         return Moments(
             weight,
             np.where(first, mean, other.mean),
@@ -91,16 +96,20 @@ class Moments:
     def variance(self, ddof: int) -> Vector:
         """The variance with `ddof`; NaN if there are too few rows."""
         with quiet():
-            return np.where(self.weight > ddof, self.m2 / (self.weight - ddof), np.nan)
+            variance = self.m2 / (self.weight - ddof)
+            return np.where(self.weight > ddof, variance, np.nan)
 
 
 def stable_order(codes: Codes) -> Index:
     """The stable order of rows by code, as `np.argsort`; each half of the bits is sorted in linear time."""
     if (codes[1:] >= codes[:-1]).all():
         return np.arange(len(codes))
-    low = np.argsort(codes.astype(np.uint16), kind="stable")
+    by_low = np.argsort(codes.astype(np.uint16), kind="stable")
     high = (codes >> _WORD).astype(np.uint16)
-    return low[np.argsort(high[low], kind="stable")] if high.any() else low
+    if not high.any():
+        return by_low
+    by_high = np.argsort(high[by_low], kind="stable")
+    return by_low[by_high]
 
 
 def _of_chunks(values: Vector, starts: Index, weights: Vector | None) -> Table:
@@ -111,7 +120,9 @@ def _of_chunks(values: Vector, starts: Index, weights: Vector | None) -> Table:
         begin = starts[done]
         after = int(np.searchsorted(ends, begin + CHUNK, side="right"))
         piece = slice(begin, ends[after - 1])
-        found.append(_of_piece(values[piece], starts[done:after] - begin, None if weights is None else weights[piece]))
+        weights_there = None if weights is None else weights[piece]
+        moments = _of_piece(values[piece], starts[done:after] - begin, weights_there)
+        found.append(moments)
         done = after
     return np.concatenate(found, axis=1)
 
@@ -137,8 +148,11 @@ def _of_piece(values: Vector, starts: Index, weights: Vector | None) -> Table:
 
 def exact_sums(columns: Sequence[Vector]) -> Vector:
     """The sum of each row, rounded once, as `math.fsum` gives it: the same in any order of the columns."""
-    starts = range(0, max(len(columns[0]), 1), _BLOCK)
-    return np.concatenate([_exact_sums([column[start : start + _BLOCK] for column in columns]) for start in starts])
+    sums = list[Vector]()
+    for start in range(0, max(len(columns[0]), 1), _BLOCK):
+        block = [column[start : start + _BLOCK] for column in columns]
+        sums.append(_exact_sums(block))
+    return np.concatenate(sums)
 
 
 def _exact_sums(columns: Sequence[Vector]) -> Vector:
@@ -148,7 +162,9 @@ def _exact_sums(columns: Sequence[Vector]) -> Vector:
         doubt = np.abs(lost_again).sum(axis=0)
         # More than what `rest` lacks, and than the rounding of the two bounds.
         margin = 2 * doubt + 2.0**-51 * np.abs(rest)
-        unsure = (doubt > 0) & (total + (rest - margin) != total + (rest + margin))
+        lowest = total + (rest - margin)
+        highest = total + (rest + margin)
+        unsure = (doubt > 0) & (lowest != highest)
         sums = np.where(np.isfinite(total), total + rest, total)
     for row in np.flatnonzero(unsure).tolist():
         sums[row] = math.fsum(column[row] for column in columns)
@@ -161,7 +177,8 @@ def _added(columns: Sequence[Vector]) -> tuple[Vector, list[Vector]]:
     for column in columns[1:]:
         more = total + column
         part = more - total
-        lost.append((total - (more - part)) + (column - part))
+        lost_of_total = total - (more - part)
+        lost.append(lost_of_total + (column - part))
         total = more
     return total, lost
 
@@ -172,6 +189,9 @@ def spread(variance: pl.Expr, *, inside: float = 0.0, floor: float = 0.0, epsilo
     verl's whitening adds 1e-8 inside the root, OpenRLHF clamps the variance at 1e-8, group estimators add their epsilon to
     the root. A NaN variance stays NaN.
     """
-    inner = variance + inside if inside else variance
-    root = (inner.clip(lower_bound=floor) if floor else inner).sqrt()
+    if inside:
+        variance = variance + inside
+    if floor:
+        variance = variance.clip(lower_bound=floor)
+    root = variance.sqrt()
     return root + epsilon if epsilon else root

@@ -66,8 +66,10 @@ class Plan:
                 # This layer chose another method, which does not have the parameters of the weaker one.
                 given = {k: v for k, v in given.items() if not k.startswith("estimator.")}
             chosen = name
-            given = _over(given, _renamed(layer, method) if name in {None, method.name} else layer)
-        return _checked(_built(cls, _defaults(method, given) | given, method))
+            of_method = name in {None, method.name}
+            given = _over(given, _renamed(layer, method) if of_method else layer)
+        settings = _defaults(method, given) | given
+        return _checked(_built(cls, settings, method))
 
     @property
     def estimator(self) -> Estimator:
@@ -78,7 +80,8 @@ class Plan:
     def needs(self) -> tuple[str, ...]:
         """The roles of the extra columns that the arithmetic reads, each once."""
         wanted = [*self.estimator.needs]
-        wanted += [need for op in (*self.shape, *self.post) for need in op.needs]
+        for op in (*self.shape, *self.post):
+            wanted += op.needs
         if self.unit.take != "each" or self.unit.per_step or self.unit.state_weight:
             wanted.append("rollout")
         if self.unit.state_weight:
@@ -90,8 +93,13 @@ class Plan:
         """Extra columns that are read if they are bound: a formula may name any."""
         if self.method == "expression":
             return tuple(ROLES)
-        shaped = ("input_length", "turns") if any(isinstance(op, Length) for op in self.shape) else ()
-        return (*shaped, "rollout", *(("role",) if self.method == "ema" else ()))
+        named = list[str]()
+        if any(isinstance(op, Length) for op in self.shape):
+            named += ["input_length", "turns"]
+        named.append("rollout")
+        if self.method == "ema":
+            named.append("role")
+        return tuple(named)
 
     @property
     def unread(self) -> frozenset[str]:
@@ -130,9 +138,10 @@ class Plan:
             "distill.clip": distill.coef and distill.form == "reweight",
             "distill.negative_only": distill.coef and distill.form == "reweight",
         }
-        undivided = (op for op in self.post if isinstance(op, Whiten) and not op.divide)
-        spread = (f"post.{op.name}.{name}" for op in undivided for name in ("ddof", "inside", "floor", "epsilon"))
-        return frozenset({*spread, *(name for name, reads in is_read.items() if not reads)})
+        unread = [name for name, reads in is_read.items() if not reads]
+        if any(isinstance(op, Whiten) and not op.divide for op in self.post):
+            unread += [f"post.whiten.{name}" for name in ("ddof", "inside", "floor", "epsilon")]
+        return frozenset(unread)
 
     @property
     def uses_batch(self) -> bool:
@@ -174,9 +183,8 @@ class Plan:
     def refuse_distill(self, what: str, instead: str = "compute --per-token writes lists;") -> None:
         """Refuse a plan whose advantages differ from token to token, where there is `what`."""
         if self.distill.coef:
-            wrong = (
-                f"the plan changes the advantage on each token (distill.coef {self.distill.coef:g}), and this is {what}"
-            )
+            coef = f"distill.coef {self.distill.coef:g}"
+            wrong = f"the plan changes the advantage on each token ({coef}), and this is {what}"
             raise UsageError(wrong, f"{instead} --set distill.coef=0 leaves that out")
 
     @property
@@ -185,14 +193,18 @@ class Plan:
         words = [f"--expr '{self.params['sql']}'" if self.method == "expression" else f"--method {self.method}"]
         if self.baseline_level != self.estimator.sets.get("estimator.baseline_level", "group"):
             words.append(f"--set estimator.baseline_level={self.baseline_level}")
-        weight = (part for part in fields(Weight) if getattr(self.weight, part.name) != part.default)
-        return " ".join([*words, *(f"--set weight.{part.name}={getattr(self.weight, part.name)}" for part in weight)])
+        for part in fields(Weight):
+            value = getattr(self.weight, part.name)
+            if value != part.default:
+                words.append(f"--set weight.{part.name}={value}")
+        return " ".join(words)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, for the summary, JSON and file metadata."""
+        package = ESTIMATORS.origin(self.method)
         return {
             "method": self.method,
-            **({"package": package} if (package := ESTIMATORS.origin(self.method)) else {}),
+            **({"package": package} if package else {}),
             "params": dict(self.params),
             "baseline_level": self.baseline_level,
             **{part: asdict(getattr(self, part)) for part in PARTS},
@@ -213,18 +225,25 @@ def _method(layers: tuple[Mapping[str, Any], ...]) -> Estimator:
 
 def _over(weak: Mapping[str, Any], strong: Mapping[str, Any]) -> dict[str, Any]:
     """The merged layers; the stronger one may remove an operation (or the division) or set it again."""
-    undivided = ("divisor.of",) if strong.get("divisor.level") == "none" else ()
-    gone = (*undivided, *(f"{key}." for key, value in strong.items() if value is None))
+    gone = [f"{key}." for key, value in strong.items() if value is None]
+    if strong.get("divisor.level") == "none":
+        gone.append("divisor.of")
     again = {key.rpartition(".")[0] for key in strong}
-    kept = {k: v for k, v in weak.items() if not k.startswith(gone) and not (v is None and k in again)}
-    return {**kept, **strong}
+    merged = dict[str, Any]()
+    for key, value in weak.items():
+        set_again = value is None and key in again
+        if not key.startswith(tuple(gone)) and not set_again:
+            merged[key] = value
+    return {**merged, **strong}
 
 
 def _defaults(method: Estimator, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the method; if groups are not compared with themselves, a singleton is a group like any other."""
-    of_batch = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level")) == "batch"
-    alone = {"alone.baseline": "formula", "alone.result": "keep"} if of_batch or method.min_group == 1 else {}
-    return {"divisor.level": method.scale, **alone, **method.sets}
+    settings: dict[str, Any] = {"divisor.level": method.scale}
+    level = given.get("estimator.baseline_level", method.sets.get("estimator.baseline_level"))
+    if level == "batch" or method.min_group == 1:
+        settings |= {"alone.baseline": "formula", "alone.result": "keep"}
+    return {**settings, **method.sets}
 
 
 def _renamed(layer: Mapping[str, Any], method: Estimator) -> dict[str, Any]:
@@ -241,22 +260,22 @@ def _built(cls: type[Plan], settings: Mapping[str, Any], method: Estimator) -> P
             raise UnknownName.among("part of the plan", part, ["estimator", *PARTS, *ORDERED], "(part.field=value)")
         grouped.setdefault(part, {})[name] = value
     estimator = grouped.get("estimator", {})
-    known = {"name": str, "baseline_level": Literal["group", "batch"]}
+    known = [p.name for p in method.params]
     for name in estimator:
-        if name not in known and name not in {p.name for p in method.params}:
+        if name not in {"name", "baseline_level", *known}:
             if name == "sql":
                 raise UsageError(f"--expr cannot be combined with the method {method.name}", "leave out --method")
-            raise UnknownName.among(f"parameter of {method.name}", name, [p.name for p in method.params])
+            raise UnknownName.among(f"parameter of {method.name}", name, known)
+    params = dict[str, Any]()
+    for p in method.params:
+        if not p.field:
+            value = typed(estimator.get(p.name, p.default), p.type, f"parameter {p.name}")
+            params[p.name] = p.checked(value)
+    level = estimator.get("baseline_level", "group")
     return cls(
         method=method.name,
-        params={
-            p.name: p.checked(typed(estimator.get(p.name, p.default), p.type, f"parameter {p.name}"))
-            for p in method.params
-            if not p.field
-        },
-        baseline_level=typed(
-            estimator.get("baseline_level", "group"), known["baseline_level"], "estimator.baseline_level"
-        ),
+        params=params,
+        baseline_level=typed(level, Literal["group", "batch"], "estimator.baseline_level"),
         shape=_ordered("shape", grouped.get("shape", {})),
         post=_ordered("post", grouped.get("post", {})),
         **{part: _part(part, PARTS[part], grouped.get(part, {})) for part in PARTS},
@@ -268,7 +287,9 @@ def _part(where: str, kind: type, given: Mapping[str, Any]) -> Any:
     for name in given:
         if name not in names:
             raise UnknownName.among(f"field of {where}", name, names)
-    return kind(**{name: typed(value, _hints(kind)[name], f"{where}.{name}") for name, value in given.items()})
+    hints = _hints(kind)
+    checked = {name: typed(value, hints[name], f"{where}.{name}") for name, value in given.items()}
+    return kind(**checked)
 
 
 @cache
@@ -288,10 +309,13 @@ def _ordered(part: str, given: Mapping[str, Any]) -> tuple[Any, ...]:
     single: dict[str, dict[str, Any]] = {}
     removed: set[str] = set()
     for key, value in given.items():
+        if not key:
+            continue
         op, _, name = key.partition(".")
-        if key:
-            single.setdefault(op, {}).update({name: value} if name else {})
-        if key and not name and not typed(value, bool | None, f"{part}.{op}"):
+        settings = single.setdefault(op, {})
+        if name:
+            settings[name] = value
+        elif not typed(value, bool | None, f"{part}.{op}"):
             removed.add(op)
     for op in (*ops, *single):
         if op not in kinds:

@@ -51,8 +51,13 @@ def weighted_sum(names: Sequence[str], weights: Sequence[float] = ()) -> str:
     """
     text = ""
     for name, weight in zip(names, weights or (1.0,) * len(names), strict=True):
-        sign = (" - " if weight < 0 else " + ") if text else "-" * (weight < 0)
-        text += sign + (name if abs(weight) == 1 else f"{abs(weight):.12g} {name}")
+        sign = "-" if weight < 0 else "+"
+        if text:
+            text += f" {sign} "
+        elif weight < 0:
+            text = sign
+        size = abs(weight)
+        text += name if size == 1 else f"{size:.12g} {name}"
     return text
 
 
@@ -110,10 +115,8 @@ class Overlong(Op):
 
     def __post_init__(self) -> None:
         if not 0 < self.buffer <= self.max:
-            raise UsageError(
-                f"overlong {self.max:g}:{self.buffer:g}:{self.penalty:g} is out of range",
-                "MAX:BUFFER:PENALTY with 0 < BUFFER <= MAX",
-            )
+            wrong = f"overlong {self.max:g}:{self.buffer:g}:{self.penalty:g} is out of range"
+            raise UsageError(wrong, "MAX:BUFFER:PENALTY with 0 < BUFFER <= MAX")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +189,8 @@ class Divisor:
         if self.constant == 0:
             raise UsageError("divisor.constant cannot be 0", "--scale none skips the division")
         for name in ("inside", "floor", "epsilon", "least"):
-            if (getattr(self, name) or 0.0) < 0:
+            value = getattr(self, name)
+            if value is not None and value < 0:
                 raise UsageError(f"divisor.{name} cannot be negative", "it keeps the divisor above zero")
 
 
@@ -326,9 +330,8 @@ class Distill:
         if self.form == "reweight" and not 0 <= self.coef <= 1:
             raise UsageError(f"distill.coef cannot be {self.coef:g}", "a factor is mixed with 1: give 0 to 1")
         if self.clip < 0 or (self.clamp is not None and self.clamp < 0):
-            raise UsageError(
-                "distill.clip and distill.clamp cannot be negative", "they bound a distance: give 0 or more"
-            )
+            wrong = "distill.clip and distill.clamp cannot be negative"
+            raise UsageError(wrong, "they bound a distance: give 0 or more")
 
 
 ShapeOp = Affine | Clip | Kl | Overlong | Truncated | Length | Rank | Binary

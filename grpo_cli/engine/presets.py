@@ -114,7 +114,8 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
             merged.pop("archive", None)  # an archived parent does not archive another framework
         for key in ("source", "options"):
             own[key] = {**merged[key], **own.get(key, {})}
-        for key in ("inherits", "plan", *(() if ancestor == name else ("rollouts", "kl"))):
+        not_inherited = ("inherits", "plan") if ancestor == name else ("inherits", "plan", "rollouts", "kl")
+        for key in not_inherited:
             own.pop(key, None)
         merged |= own
     if unknown := sorted({*merged["source"]} - SOURCE):
@@ -122,8 +123,9 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
     missing = [f"source.{key}" for key in ("repo", "path", "date") if key not in merged["source"]]
     if missing:
         raise UsageError(f"the preset {name} has no {', '.join(map(repr, missing))}", "every preset names its source")
-    layers = tuple(dict(flat(entries[ancestor].get("plan", {}))) for ancestor in chain)
-    return filled(Preset, f"preset {name}", {**merged, "name": name, "layers": layers, "parents": tuple(chain[:-1])})
+    plans = [entries[ancestor].get("plan", {}) for ancestor in chain]
+    merged |= {"name": name, "layers": tuple(map(flat, plans)), "parents": tuple(chain[:-1])}
+    return filled(Preset, f"preset {name}", merged)
 
 
 def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
@@ -154,15 +156,18 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> Mapping[str, Any]:
 
 def differences(plan: Plan, base: Plan) -> dict[str, tuple[Any, Any]]:
     """Fields in which a plan differs from its preset: name -> (the preset's value, the plan's)."""
-    after, before = (_fields(each.as_dict()) for each in (plan, base))
-    return {
-        key: (before.get(key), after.get(key))
-        for key in dict.fromkeys((*before, *after))
-        if before.get(key) != after.get(key)
-    }
+    before, after = _fields(base.as_dict()), _fields(plan.as_dict())
+    found = dict[str, tuple[Any, Any]]()
+    for key in (*before, *after):
+        was, now = before.get(key), after.get(key)
+        if was != now:
+            found[key] = was, now
+    return found
 
 
 def _fields(plain: Mapping[str, Any]) -> Mapping[str, Any]:
     """The fields of a plan by dotted name, with operations by their name."""
-    ops = {key: {op["op"]: {name: op[name] for name in op if name != "op"} for op in plain[key]} for key in ORDERED}
-    return flat({**plain, **ops})
+    nested = {**plain}
+    for part in ORDERED:
+        nested[part] = {op["op"]: {name: op[name] for name in op if name != "op"} for op in plain[part]}
+    return flat(nested)

@@ -574,7 +574,8 @@ def _without_itself(t: Terms) -> pl.Expr:
 def _others_equal(t: Terms) -> pl.Expr:
     """Whether the other rewards of the group are all equal (or fewer than two)."""
     others = t.n - 1
-    lowest, highest = t.r == t.least, t.r == t.most
+    lowest = t.r == t.least
+    highest = t.r == t.most
     above_others = highest & (t.sum(lowest) == others)
     below_others = lowest & (t.sum(highest) == others)
     return t.constant | above_others | below_others | (others <= 1)

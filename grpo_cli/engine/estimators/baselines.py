@@ -87,11 +87,13 @@ def balanced(t: Terms, *, drop: str, seed: int) -> pl.Expr:
     below = t.let(t.centred < 0)
     place = pl.int_range(pl.len()).over("group")
     # The choice depends on the group only, not on other rows of the file.
-    lot = t.let(pl.struct(place, t.mean.alias("mean"), t.squares.alias("squares")).hash(seed))
+    of_group = pl.struct(place, t.mean.alias("mean"), t.squares.alias("squares"))
+    lot = t.let(of_group.hash(seed))
     drawn = t.let(pl.when(below).then(lot).rank("ordinal").over("group"))
     stays = t.let(~below | (drawn <= t.sum(~below)))
-    kept = t.sum(pl.when(stays).then(t.d)) / t.sum(stays)
-    return pl.when(stays).then(t.d - kept).otherwise(pl.when(t.r.is_not_null()).then(0.0))
+    mean = t.sum(pl.when(stays).then(t.d)) / t.sum(stays)
+    left_out = pl.when(t.r.is_not_null()).then(0.0)
+    return pl.when(stays).then(t.d - mean).otherwise(left_out)
 
 
 # --- baselines that a single outlier does not move -----------------------------------------------------------
@@ -110,7 +112,8 @@ def quantile(t: Terms, *, level: float) -> pl.Expr:
     below = t.let(t.over(t.d.rank("max")))
     # A share such as 0.4 has no exact float: 5 * 0.4 must count as 2 rows.
     reached = below >= level * t.n - 1e-9
-    return t.d - t.over(pl.when(reached).then(t.d).min())
+    smallest = pl.when(reached).then(t.d).min()
+    return t.d - t.over(smallest)
 
 
 def median_mad(t: Terms, *, floor: float) -> pl.Expr:
@@ -124,11 +127,13 @@ def median_mad(t: Terms, *, floor: float) -> pl.Expr:
     """
     import polars as pl
 
-    distance = t.let(t.d - t.over(t.d.quantile(0.5, "lower")))
+    median = t.over(t.d.quantile(0.5, "lower"))
+    distance = t.let(t.d - median)
     mad = t.let(t.over(distance.abs().quantile(0.5, "lower")))
     x = t.let(distance / (mad + floor))
     moved = t.let(x.abs() > MOVED)
-    return pl.when(moved).then(x * t.n / t.sum(moved)).otherwise(x)
+    enlarged = x * t.n / t.sum(moved)
+    return pl.when(moved).then(enlarged).otherwise(x)
 
 
 # --- baselines that are columns of the file ------------------------------------------------------------------
@@ -169,6 +174,7 @@ def reference_value(t: Terms, *, beta: float) -> pl.Expr:
 
     references = t.role("references")
     top = t.let(references.list.max() if beta > 0 else references.list.min())
-    excess = references.list.eval(pl.element() / beta)
-    tilted = (excess - top / beta).list.eval(pl.element().exp()).list.mean()
+    scaled = references.list.eval(pl.element() / beta)
+    excess = scaled - top / beta
+    tilted = excess.list.eval(pl.element().exp()).list.mean()
     return t.r - top - beta * tilted.log()

@@ -25,7 +25,9 @@ def log_mean_exp(t: Terms, *, baseline: str, tau: float) -> pl.Expr:
     if baseline == "mean":
         return t.centred
     top = t.let(t.most - t.least)
-    return t.d - top - tau * t.average(((t.d - top) / tau).exp()).log()
+    gap = t.d - top
+    mean = t.average((gap / tau).exp())
+    return gap - tau * mean.log()
 
 
 def risk_sensitive(t: Terms, *, beta: float) -> pl.Expr:
@@ -45,7 +47,10 @@ def risk_sensitive(t: Terms, *, beta: float) -> pl.Expr:
 
 def utility_singleton(t: Terms, *, beta: float) -> pl.Expr:
     """The exponential utility of the only row of a group, compared with that of a reward of 0."""
-    return t.r if beta == 0 else ((beta * t.r).exp() - 1) / beta
+    if beta == 0:
+        return t.r
+    utility = (beta * t.r).exp()
+    return (utility - 1) / beta
 
 
 def entropic(t: Terms, *, beta: float) -> pl.Expr:
@@ -56,8 +61,7 @@ def entropic(t: Terms, *, beta: float) -> pl.Expr:
     A/beta tends to RLOO for beta -> 0. The only best row of a group gets exp(beta gap) - 1 at most.
     Source: TTT-Discover arXiv:2601.16175 (1e-12 keeps the mean above 0).
     """
-    gap = t.let(t.d - t.let(t.most - t.least))
-    return _against_others(t, t.let((beta * gap).exp()), gap)
+    return _against_others(t, beta, _below_best(t))
 
 
 def entropic_adaptive(t: Terms, *, delta: float, beta_max: float) -> pl.Expr:
@@ -69,9 +73,15 @@ def entropic_adaptive(t: Terms, *, delta: float, beta_max: float) -> pl.Expr:
     Does not depend on the scale of the rewards. With n = 2 the default delta = ln 2 is only reached as
     beta grows without bound, and the winner gets 1e12. Source: TTT-Discover arXiv:2601.16175.
     """
-    gap = t.let(t.d - t.let(t.most - t.least))
-    beta = t.scan(partial(_tilt, delta=delta, beta_max=beta_max), gap)
-    return _against_others(t, t.let((beta * gap).exp()), gap)
+    gap = _below_best(t)
+    tilt = partial(_tilt, delta=delta, beta_max=beta_max)
+    return _against_others(t, t.scan(tilt, gap), gap)
+
+
+def _below_best(t: Terms) -> pl.Expr:
+    """Reward minus the best one of its group."""
+    top = t.let(t.most - t.least)
+    return t.let(t.d - top)
 
 
 def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> Vector:
@@ -82,29 +92,35 @@ def _tilt(segments: Segments, gap: Vector, *, delta: float, beta_max: float) -> 
         exponent = segments.spread(beta) * gap
         weight = np.exp(exponent)
         total = segments.sum(weight)
-        return np.asarray(segments.sum(weight * exponent) / total - np.log(total) + np.log(segments.sizes) < delta)
+        mean = segments.sum(weight * exponent) / total
+        divergence = mean - np.log(total) + np.log(segments.sizes)
+        return np.asarray(divergence < delta)
 
-    low, high = np.zeros(len(segments.sizes)), np.ones(len(segments.sizes))
+    high = np.ones(len(segments.sizes))
     while np.any(more := short(high) & (high < beta_max)):
-        low, high = np.where(more, high, low), np.where(more, 2 * high, high)
-    low[:] = 0.0
+        high = np.where(more, 2 * high, high)
+    low = np.zeros(len(high))
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         below = short(middle)
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     return segments.spread(high)
 
 
-def _against_others(t: Terms, weight: pl.Expr, gap: pl.Expr) -> pl.Expr:
-    """Weight over the mean of the others' weights, minus 1.
+def _against_others(t: Terms, beta: pl.Expr | float, gap: pl.Expr) -> pl.Expr:
+    """The weight exp(beta gap) over the mean of the others' weights, minus 1.
 
     The best row has weight 1 and the others may be tiny: sum - weight would lose them, so for one best row the others are
     added up without it.
     """
     import polars as pl
 
+    weight = t.let((beta * gap).exp())
     place = t.let(pl.int_range(pl.len()).over("group"))
-    lead = t.let(place == t.over(pl.when(gap == 0).then(place).min()))
+    first_best = pl.when(gap == 0).then(place).min()
+    lead = t.let(place == t.over(first_best))
     rest = t.sum(pl.when(~lead).then(weight))
-    others = pl.when(lead).then(rest).otherwise(rest - weight + 1.0) / (t.n - 1)
-    return weight / (others + 1e-12) - 1
+    total = pl.when(lead).then(rest).otherwise(rest - weight + 1.0)
+    mean = total / (t.n - 1)
+    return weight / (mean + 1e-12) - 1

@@ -72,16 +72,16 @@ def expression(t: Terms, *, sql: str, ddof: int, epsilon: float) -> pl.Expr:
     names = formula.meta.root_names()
     for name in names:
         if name in COLUMNS and not t.frames.has(name):
-            raise UsageError(
-                f"the formula reads {name!r}, but no column is given for it", f"add {ROLES[name].flag} COLUMN"
-            )
+            wrong = f"the formula reads {name!r}, but no column is given for it"
+            raise UsageError(wrong, f"add {ROLES[name].flag} COLUMN")
     _refuse_other_types(sql, formula, names)
     quantities = _quantities(t, ddof, epsilon)
     for name in dict.fromkeys(names):
         if name in NAMES:
             t.frames.let(quantities[name](), name, replaces=True)
     # Named here, because the quantities have the same names for the next reward column.
-    return t.let(pl.when(t.r.is_not_null()).then(t.over(formula.cast(pl.Float64))))
+    value = t.over(formula.cast(pl.Float64))
+    return t.let(pl.when(t.r.is_not_null()).then(value))
 
 
 def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> None:
@@ -94,8 +94,9 @@ def _refuse_other_types(sql: str, formula: pl.Expr, names: Sequence[str]) -> Non
     except (pl.exceptions.PolarsError, ValueError) as error:
         reason = shortened(str(error).splitlines()[0])
         raise UsageError(f"--expr {shortened(sql)!r} cannot be computed ({reason})", EXAMPLE) from None
-    if not (values.dtype.is_numeric() or values.dtype == pl.Boolean) or len(values) not in {1, 2}:
-        raise UsageError(f"--expr {shortened(sql)!r} gives {values.dtype}, not a number for each row", EXAMPLE)
+    kind = values.dtype
+    if not (kind.is_numeric() or kind == pl.Boolean) or len(values) not in {1, 2}:
+        raise UsageError(f"--expr {shortened(sql)!r} gives {kind}, not a number for each row", EXAMPLE)
 
 
 def parsed(sql: str) -> pl.Expr:
@@ -112,14 +113,20 @@ def parsed(sql: str) -> pl.Expr:
 
 def _refuse_more_than_arithmetic(sql: str) -> None:
     """Refuse tokens other than numbers, quantities, the operators, and the listed functions and keywords."""
-    tokens = [(str(match.lastgroup), match[str(match.lastgroup)]) for match in _TOKEN.finditer(sql)]
+    tokens = list[tuple[str, str]]()
+    for match in _TOKEN.finditer(sql):
+        kind = str(match.lastgroup)
+        tokens.append((kind, match[kind]))
     if len(tokens) > MOST_TOKENS:
         raise UsageError(f"--expr has {len(tokens):,} tokens", f"a formula has at most {MOST_TOKENS:,}")
     depth = 0
-    ends = [*tokens, ("", ""), ("", "")]
-    for (kind, text), (_, after), (_, second) in zip(tokens, ends[1:], ends[2:], strict=False):
+    texts = [text for _, text in tokens]
+    following = [*texts[1:], "", ""]
+    for (kind, text), after, second in zip(tokens, following, following[1:], strict=False):
         word = text.upper()
-        depth += (text == "(" or word == "CASE") - (text == ")" or word == "END")
+        opens = word in {"(", "CASE"}
+        closes = word in {")", "END"}
+        depth += opens - closes
         if depth > MOST_DEPTH:
             raise UsageError(f"--expr is nested more than {MOST_DEPTH} deep", "shorten the formula")
         if kind in {"comment", "other"}:

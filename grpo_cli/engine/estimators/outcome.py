@@ -53,7 +53,9 @@ def weighted_reinforce(t: Terms, *, weight: float) -> pl.Expr:
     """
     import polars as pl
 
-    return pl.when(t.r == 1).then(weight * t.r).when(t.r == 0).then(t.r - 1).otherwise(t.r)
+    success = t.r == 1
+    failure = t.r == 0
+    return pl.when(success).then(weight * t.r).when(failure).then(t.r - 1).otherwise(t.r)
 
 
 def maxrl(t: Terms, *, epsilon: float, nonpositive: str) -> pl.Expr:
@@ -81,7 +83,8 @@ def relative_to_mean(t: Terms, *, epsilon: float, baseline: float) -> pl.Expr:
     Source: MaxRL arXiv:2602.02710, conditional_expectation and vr-cond of its repository.
     """
     # In terms of r - mean a large offset costs no digits.
-    return (t.centred + t.mean * (1 - baseline) - baseline * epsilon) / (t.mean + epsilon)
+    above = t.centred + t.mean * (1 - baseline) - baseline * epsilon
+    return above / (t.mean + epsilon)
 
 
 def virtual_best(t: Terms, *, best: float, count: int, epsilon: float) -> pl.Expr:
@@ -95,7 +98,9 @@ def virtual_best(t: Terms, *, best: float, count: int, epsilon: float) -> pl.Exp
     below = t.mean - best
     all_of_them = t.n + count
     squares = t.squares + below**2 * t.n * count / all_of_them
-    return (t.centred + below * count / all_of_them) / ((squares / (all_of_them - 1)).sqrt() + epsilon)
+    sd = (squares / (all_of_them - 1)).sqrt()
+    centred = t.centred + below * count / all_of_them
+    return centred / (sd + epsilon)
 
 
 def virtual_best_singleton(t: Terms, *, epsilon: float, **_: object) -> pl.Expr:
@@ -141,8 +146,9 @@ def asymmetric(t: Terms, *, epsilon: float) -> pl.Expr:
     mean = t.let(pl.when(t.n == 1).then(0.0).otherwise(t.mean))
     batch = t.batch_of_groups(mean).mean
     root = t.let(mean.sqrt())
-    weight = batch / (2 * (root + epsilon)) + (1 - batch) / (2 * (1 - root + epsilon))
-    value = t.let(weight * t.centred)
+    of_hard = batch / (2 * (root + epsilon))
+    of_easy = (1 - batch) / (2 * (1 - root + epsilon))
+    value = t.let((of_hard + of_easy) * t.centred)
     return pl.when(value > 0).then(value * batch.clip(upper_bound=1.0)).otherwise(value)
 
 
@@ -167,7 +173,8 @@ def _inverse_density(t: Terms, low: float, high: float) -> pl.Expr:
     """1/BetaPDF at each group's rate, at most 1e6; rates outside 0..1 have no density. A singleton's rate is 0."""
     import polars as pl
 
-    rate = t.let(pl.when(t.n == 1).then(0.0).otherwise((t.mean - low) / (high - low)))
+    mean = (t.mean - low) / (high - low)
+    rate = t.let(pl.when(t.n == 1).then(0.0).otherwise(mean))
     fitted = t.fit(rate, _fit_beta)
     alpha, beta, log_b = (fitted[name] for name in ("alpha", "beta", "log_b"))
     # An exponent of 0 needs no logarithm: 0 ** 0 = 1. Without logarithms a sharp density overflows.
@@ -183,7 +190,9 @@ def _fit_beta(moments: Moments) -> Mapping[str, Vector]:
 
     mean, variance = moments.mean, moments.variance(1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        c = np.where(variance > 0, mean * (1 - mean) / variance - 1, np.nan)
-    alpha, beta = np.maximum(1.0, 1 + c * mean / 3), np.maximum(1.0, 1 + c * (1 - mean) / 3)
+        concentration = mean * (1 - mean) / variance - 1
+        c = np.where(variance > 0, concentration, np.nan)
+    alpha = np.maximum(1.0, 1 + c * mean / 3)
+    beta = np.maximum(1.0, 1 + c * (1 - mean) / 3)
     log_b = [lgamma(a) + lgamma(b) - lgamma(a + b) for a, b in zip(alpha, beta, strict=True)]
     return {"alpha": alpha, "beta": beta, "log_b": np.array(log_b)}

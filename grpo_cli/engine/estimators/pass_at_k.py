@@ -28,11 +28,13 @@ def pass_at_k(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
     _, wrong, solved, missed = _of_sets(t, k)
     solved = t.let(solved)
     scale = (solved * (1 - solved)).sqrt() + epsilon
-    value = (
-        pl.when(t.r == 1).then((1 - solved) / scale).when(t.r == 0).then((1 - solved - missed) / scale).otherwise(t.r)
-    )
+    success = (1 - solved) / scale
+    failure = (1 - solved - missed) / scale
+    value = pl.when(t.r == 1).then(success).when(t.r == 0).then(failure).otherwise(t.r)
     counted = t.r.is_in([0.0, 1.0])
-    return pl.when(counted & (t.n < k)).then(float("nan")).when(counted & (wrong < k)).then(0.0).otherwise(value)
+    too_few = counted & (t.n < k)
+    all_solved = counted & (wrong < k)
+    return pl.when(too_few).then(float("nan")).when(all_solved).then(0.0).otherwise(value)
 
 
 def pass_at_k_or_rate(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
@@ -47,11 +49,13 @@ def pass_at_k_or_rate(t: Terms, *, k: int, epsilon: float) -> pl.Expr:
     import polars as pl
 
     correct, _, solved, missed = _of_sets(t, k)
-    solved = t.let(pl.when(t.n < k).then(correct / t.n).otherwise(solved))
-    missed = pl.when(t.n < k).then(0.0).otherwise(missed)
-    value = (1 - solved - pl.when(t.r == 1).then(0.0).otherwise(missed)) / ((solved * (1 - solved)).sqrt() + epsilon)
-    failed = pl.when(correct == 0).then(-1 / epsilon).otherwise(value)
-    return pl.when(t.r.is_nan()).then(t.r).when(t.r.is_not_null()).then(failed)
+    too_few = t.n < k
+    solved = t.let(pl.when(too_few).then(correct / t.n).otherwise(solved))
+    missed = pl.when(too_few | (t.r == 1)).then(0.0).otherwise(missed)
+    scale = (solved * (1 - solved)).sqrt() + epsilon
+    value = (1 - solved - missed) / scale
+    value = pl.when(correct == 0).then(-1 / epsilon).otherwise(value)
+    return pl.when(t.r.is_nan()).then(t.r).when(t.r.is_not_null()).then(value)
 
 
 def _of_sets(t: Terms, k: int) -> tuple[pl.Expr, pl.Expr, pl.Expr, pl.Expr]:
@@ -59,7 +63,8 @@ def _of_sets(t: Terms, k: int) -> tuple[pl.Expr, pl.Expr, pl.Expr, pl.Expr]:
     correct = t.sum(t.r == 1)
     wrong = t.let(t.n - correct)
     solved = 1 - choose(t, wrong, k) / choose(t, t.n, k)
-    return correct, wrong, solved, choose(t, wrong - 1, k - 1) / choose(t, t.n - 1, k - 1)
+    missed = choose(t, wrong - 1, k - 1) / choose(t, t.n - 1, k - 1)
+    return correct, wrong, solved, missed
 
 
 def best_only(t: Terms) -> pl.Expr:
@@ -74,7 +79,8 @@ def best_only(t: Terms) -> pl.Expr:
     place = t.let(t.over((-t.r).rank("ordinal")))
     first = place == 1
     second = t.over(pl.when(~first).then(t.d).max())
-    return pl.when(first).then(t.d - second).when(t.r.is_not_null()).then(0.0 * t.r)
+    lead = t.d - second
+    return pl.when(first).then(lead).when(t.r.is_not_null()).then(0.0 * t.r)
 
 
 def pkpo(t: Terms, *, k: int) -> pl.Expr:
@@ -88,8 +94,10 @@ def pkpo(t: Terms, *, k: int) -> pl.Expr:
 
     rounded = t.let(t.r.round(0, mode="half_to_even"))
     wrong = t.n - t.sum(rounded)
-    weight = t.let(rounded * choose(t, wrong, k - 1) / choose(t, t.n - 1, k - 1))
-    return pl.when(t.n < k).then(float("nan")).otherwise((t.n * weight - t.sum(weight)) / (t.n - 1))
+    solved_alone = rounded * choose(t, wrong, k - 1)
+    weight = t.let(solved_alone / choose(t, t.n - 1, k - 1))
+    value = (t.n * weight - t.sum(weight)) / (t.n - 1)
+    return pl.when(t.n < k).then(float("nan")).otherwise(value)
 
 
 def max_at_k(t: Terms, *, k: int) -> pl.Expr:
@@ -110,17 +118,22 @@ def _worth(segments: Segments, values: Vector, *, k: int) -> Vector:
 
     out = np.empty_like(values)
     for n in np.unique(segments.sizes).tolist():
-        at = segments.starts[segments.sizes == n][:, None] + np.arange(n)
-        order = at[np.arange(len(at))[:, None], np.argsort(values[at], axis=1, kind="stable")]
+        starts = segments.starts[segments.sizes == n]
+        at = starts[:, None] + np.arange(n)
+        ascending = np.argsort(values[at], axis=1, kind="stable")
+        order = np.take_along_axis(at, ascending, axis=1)
         line = values[order]
         largest, beside = _shares(n, min(k, n))
-        above = np.cumsum((beside * line)[:, ::-1], axis=1)[:, ::-1]
-        worth = (largest * line + np.append(above[:, 1:], np.zeros((len(at), 1)), axis=1)).ravel()
+        of_larger = (beside * line)[:, ::-1]
+        from_here = np.cumsum(of_larger, axis=1)[:, ::-1]
+        above = np.append(from_here[:, 1:], np.zeros((len(at), 1)), axis=1)
+        worth = (largest * line + above).ravel()
         new = np.ones(line.shape, bool)
         new[:, 1:] = line[:, 1:] != line[:, :-1]
         equal = np.flatnonzero(new.ravel())
         sizes = np.diff(equal, append=worth.size)
-        out[order.ravel()] = np.repeat(np.add.reduceat(worth, equal) / sizes, sizes)
+        shared = np.add.reduceat(worth, equal) / sizes
+        out[order.ravel()] = np.repeat(shared, sizes)
     return out
 
 
@@ -130,10 +143,13 @@ def _shares(n: int, k: int) -> tuple[Vector, Vector]:
 
     largest, beside = np.zeros(n), np.zeros(n)
     largest[n - 1] = k / n
-    beside[n - 1] = k * (k - 1) / (n * (n - 1)) if k > 1 else 0.0
+    if k > 1:
+        beside[n - 1] = k * (k - 1) / (n * (n - 1))
     for p in range(n - 1, 0, -1):
-        largest[p - 1] = largest[p] * (p - k + 1) / p
-        beside[p - 1] = beside[p] * (p - k + 1) / (p - 1) if p > 1 else 0.0
+        fewer = p - k + 1
+        largest[p - 1] = largest[p] * fewer / p
+        if p > 1:
+            beside[p - 1] = beside[p] * fewer / (p - 1)
     return largest, beside
 
 
@@ -148,7 +164,9 @@ def _choose(k: int, n: pl.Series) -> list[pl.Series]:
 
     sizes = n.to_numpy()
     value = np.ones(len(sizes))
+    factors = k if (sizes >= k).any() else 0
     with np.errstate(over="ignore", invalid="ignore"):
-        for i in range(k if (sizes >= k).any() else 0):
+        for i in range(factors):
             value = value * (sizes - i) / (i + 1)
-    return [pl.Series(np.where(sizes < k, 0.0, value))]
+    coefficient = np.where(sizes < k, 0.0, value)
+    return [pl.Series(coefficient)]

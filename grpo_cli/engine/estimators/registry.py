@@ -51,8 +51,10 @@ class Param:
 
     def checked(self, value: Any) -> Any:
         """The value, if it is within the bounds."""
-        low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
-        if low or (self.most is not None and value > self.most):
+        low = self.least is not None and value < self.least
+        not_above = self.above is not None and value <= self.above
+        high = self.most is not None and value > self.most
+        if low or not_above or high:
             raise UsageError(f"parameter {self.name} cannot be {value}", f"it takes {self.bounds}")
         return value
 

@@ -26,7 +26,8 @@ def moving_average(t: Terms, *, decay: float, start: float) -> pl.Expr:
 
     role = t.role("role") if t.frames.has("role") else pl.lit(0)
     stream = t.let(pl.struct("batch", role.alias("role")).rank("dense"))
-    return t.scan(partial(_moving, decay=decay, start=start), t.r, stream)
+    moving = partial(_moving, decay=decay, start=start)
+    return t.scan(moving, t.r, stream)
 
 
 def _moving(_: Segments, reward: Vector, stream: Vector, *, decay: float, start: float) -> Vector:
@@ -50,7 +51,8 @@ def kalman(t: Terms, *, process: float, noise: float, variance: float, epsilon: 
     The rows of a group count in file order; the level starts uncertain, so the first row almost sets it.
     Source: KRPO arXiv:2505.07527.
     """
-    return t.scan(partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon), t.r)
+    filtered = partial(_filtered, process=process, noise=noise, variance=variance, epsilon=epsilon)
+    return t.scan(filtered, t.r)
 
 
 def _filtered(
@@ -64,7 +66,8 @@ def _filtered(
         before = variance + process
         gain = before / (before + noise)
         variance = (1 - gain) * before
-        places.append((gain, variance**0.5 + epsilon))
+        width = variance**0.5 + epsilon
+        places.append((gain, width))
     values, out = reward.tolist(), []
     for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
         level = 0.0
@@ -91,13 +94,15 @@ def _tracked(segments: Segments, reward: Vector, batch: Vector, *, rho: float, p
     """Batches in the order of the file, which is that of their codes; all rows of a batch get the same counts."""
     import numpy as np
 
-    values, codes, out = reward.tolist(), batch.tolist(), np.empty_like(reward)
+    values, out = reward.tolist(), np.empty_like(reward)
+    batch_of = batch.tolist().__getitem__
     for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
         won, lost = prior, prior
-        rows_in_order = sorted(range(start, start + size), key=codes.__getitem__)
-        for _, rows in groupby(rows_in_order, key=codes.__getitem__):
+        in_order = sorted(range(start, start + size), key=batch_of)
+        for _, rows in groupby(in_order, key=batch_of):
             rate = won / (won + lost)
             for i in rows:
                 out[i] = values[i] - rate
-                won, lost = rho * won + values[i], rho * lost + 1 - values[i]
+                won = rho * won + values[i]
+                lost = rho * lost + 1 - values[i]
     return out

@@ -25,7 +25,8 @@ def james_stein(t: Terms, *, epsilon: float) -> pl.Expr:
     others = groups - 1
     mean_noise = (noise.mean * groups - own_noise) / others
     # Leaving one value out of a sum of squares: M2 - (x - mean)^2 g/(g - 1).
-    spread = (means.m2 - (own_mean - means.mean) ** 2 * groups / others) / others
+    own_square = (own_mean - means.mean) ** 2 * groups / others
+    spread = (means.m2 - own_square) / others
     above = (own_mean - rewards.mean) * rewards.weight / (rewards.weight - t.n)
     return _shrink(t, mean_noise, spread, above, epsilon)
 
@@ -40,7 +41,8 @@ def james_stein_whole(t: Terms, *, epsilon: float) -> pl.Expr:
     Source: JSPO++ arXiv:2511.03710.
     """
     rewards, noise, means, _, own_mean = _facts(t)
-    return _shrink(t, noise.mean, means.m2 / means.weight, own_mean - rewards.mean, epsilon)
+    spread = means.m2 / means.weight
+    return _shrink(t, noise.mean, spread, own_mean - rewards.mean, epsilon)
 
 
 def _facts(t: Terms) -> tuple[BatchMoments, BatchMoments, BatchMoments, pl.Expr, pl.Expr]:
@@ -51,9 +53,11 @@ def _facts(t: Terms) -> tuple[BatchMoments, BatchMoments, BatchMoments, pl.Expr,
     import polars as pl
 
     origin = t.batch(t.r).mean
-    own_noise = t.let(pl.when(t.n > 1).then(t.squares / (t.n - 1) / t.n).otherwise(0.0))
+    variance = t.squares / (t.n - 1)
+    own_noise = t.let(pl.when(t.n > 1).then(variance / t.n).otherwise(0.0))
     own_mean = t.let(t.average(t.d) + (t.least - origin))
-    return t.batch(t.r - origin), t.batch_of_groups(own_noise), t.batch_of_groups(own_mean), own_noise, own_mean
+    rewards = t.batch(t.r - origin)
+    return rewards, t.batch_of_groups(own_noise), t.batch_of_groups(own_mean), own_noise, own_mean
 
 
 def _shrink(t: Terms, noise: pl.Expr, spread: pl.Expr, above: pl.Expr, epsilon: float) -> pl.Expr:

@@ -81,23 +81,28 @@ def subset_weights(t: Terms, *, order: int) -> pl.Expr:
 
 
 def _conditional(n: int, c: int) -> tuple[float, float]:
-    return ((n - c) / (c * n) if c else 0.0), -1 / n
+    success = (n - c) / (c * n) if c else 0.0
+    return success, -1 / n
 
 
 def _maclaurin(n: int, c: int, *, order: int) -> tuple[float, float]:
     f = n - c
-    return 1 / n, -sum(g for _, g in _failing(n, f, order)) / max(f, 1)
+    total = sum(g for _, g in _failing(n, f, order))
+    return 1 / n, -total / max(f, 1)
 
 
 def _maclaurin_others(n: int, c: int, *, order: int) -> tuple[float, float]:
     f = n - c
     sets = dict(_sets(n))  # of larger numbers, leaving out one set makes no difference
-    total = sum(
-        g / (1 - 1 / sets[least]) if (least := min(k, n - k)) in sets else g
-        for k, g in _failing(n, f, min(order, n - 1))
-    )
+    terms = list[float]()
+    for k, g in _failing(n, f, min(order, n - 1)):
+        count = sets.get(min(k, n - k))
+        terms.append(g / (1 - 1 / count) if count else g)
+    total = sum(terms)
     last = 1 / n if f == n and 1 < n <= order else 0.0
-    return 1 / n + total / n, -total * (1 / max(f, 1) - 1 / n) - last
+    success = 1 / n + total / n
+    failure = -total * (1 / max(f, 1) - 1 / n) - last
+    return success, failure
 
 
 def _maclaurin_disjoint(n: int, c: int, *, order: int) -> tuple[float, float]:
@@ -106,7 +111,8 @@ def _maclaurin_disjoint(n: int, c: int, *, order: int) -> tuple[float, float]:
     for k, g in _failing(n, f, order):
         disjoint = 1 / (n - k) if 2 * k <= n else 0.0
         success += g * disjoint
-        failure += g * ((f - k) * disjoint - 1) / f
+        others = (f - k) * disjoint
+        failure += g * (others - 1) / f
     return success, failure
 
 
@@ -115,7 +121,8 @@ def _subset(n: int, c: int, *, order: int) -> tuple[float, float]:
 
     size = min(order, n)
     missed = comb(n - c, size) / comb(n, size)
-    return ((1 - missed) / c if c else 0.0) - 1 / n, -1 / n
+    share = (1 - missed) / c if c else 0.0
+    return share - 1 / n, -1 / n
 
 
 def _failing(n: int, f: int, order: int) -> Iterator[tuple[int, float]]:
@@ -147,7 +154,8 @@ def _by_counts(t: Terms, weights: Weights) -> pl.Expr:
     # A group with a NaN has no count.
     c = t.let(t.sum(success) + 0.0 * t.mean)
     won, lost = t.of_groups(partial(_looked_up, weights), t.n, c)
-    return pl.when(t.r.is_not_null()).then(pl.when(success).then(won).otherwise(lost) + 0.0 * c)
+    weight = pl.when(success).then(won).otherwise(lost)
+    return pl.when(t.r.is_not_null()).then(weight + 0.0 * c)
 
 
 def _looked_up(weights: Weights, n: pl.Series, c: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -155,13 +163,11 @@ def _looked_up(weights: Weights, n: pl.Series, c: pl.Series) -> tuple[pl.Series,
     import polars as pl
 
     pairs = pl.DataFrame({"n": n, "c": c})
-    counted = pairs.unique().filter(pl.col("c").is_finite() & (pl.col("n") > 0))
-    of_counts = pl.DataFrame(
-        [weights(int(n), int(c)) for n, c in counted.iter_rows()],
-        schema=dict.fromkeys(("won", "lost"), pl.Float64),
-        orient="row",
-    )
-    of_groups = pairs.join(counted.hstack(of_counts), on=["n", "c"], how="left", maintain_order="left").fill_null(
-        float("nan")
-    )
+    has_count = pl.col("c").is_finite() & (pl.col("n") > 0)
+    counted = pairs.unique().filter(has_count)
+    weighed = [weights(int(n), int(c)) for n, c in counted.iter_rows()]
+    schema = dict.fromkeys(("won", "lost"), pl.Float64)
+    of_counts = counted.hstack(pl.DataFrame(weighed, schema, orient="row"))
+    joined = pairs.join(of_counts, on=["n", "c"], how="left", maintain_order="left")
+    of_groups = joined.fill_null(float("nan"))
     return of_groups["won"], of_groups["lost"]
