@@ -71,7 +71,8 @@ def read_parts(
     Groups of one row are refused only if every part has nothing else: one part may have a single prompt with one row.
     """
     whole, of_parts = _columns_of_parts(tables, parts, warn=warn, over=over)
-    warnings = (*check(group(whole, Rule()), CHECKS_OF_FILES), *_without_rows(parts, whole.values[parts.column]))
+    of_files = check(group(whole, Rule()), CHECKS_OF_FILES)
+    unused = _without_rows(parts, whole.values[parts.column])
     each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
     narrows, refused = [], list[DataError]()
     for columns in of_parts:
@@ -87,8 +88,9 @@ def read_parts(
             refused.append(error)
     if len(refused) == len(narrows):
         raise refused[0]
-    one_part_each(group(whole, replace(whole.request.rule, logged_column="")))
-    return narrows, warnings
+    rule = replace(whole.request.rule, logged_column="")
+    one_part_each(group(whole, rule))
+    return narrows, (*of_files, *unused)
 
 
 def _columns_of_parts(
@@ -109,8 +111,8 @@ def _columns_of_parts(
         raise next(iter(refused.values()))
     whole = read_columns(united(requests, parts.column), over)
     values, codes = _values(whole.values[parts.column])
-    sizes = np.bincount(codes)
-    without = {value: int(sizes[at]) for at, value in enumerate(values) if parts.name(value) not in parts.plans}
+    sizes = np.bincount(codes).tolist()
+    without = {value: size for value, size in zip(values, sizes, strict=True) if parts.name(value) not in parts.plans}
     if without:
         raise _no_plan(parts, without)
     for value in values:
@@ -118,8 +120,13 @@ def _columns_of_parts(
             refused[name].inside(f"[plan.{name}]")
             raise refused[name]
         _refuse_absent(whole, whole.request.parts[name])
-    each = enumerate(values)  # the columns of a part are copied only when it is its turn
-    return whole, (_part(whole, value, np.flatnonzero(codes == at), parts.name(value)) for at, value in each)
+
+    def of_parts() -> Iterator[Columns]:
+        for at, value in enumerate(values):  # the columns of a part are copied only when it is its turn
+            rows = np.flatnonzero(codes == at)
+            yield _part(whole, value, rows, parts.name(value))
+
+    return whole, of_parts()
 
 
 def _values(column: pl.Series) -> tuple[list[str], Codes]:
@@ -128,7 +135,8 @@ def _values(column: pl.Series) -> tuple[list[str], Codes]:
     texts = _texts(column.gather(coded.first))
     numbers: dict[str, int] = {}
     of_code = [numbers.setdefault(text, len(numbers)) for text in texts]
-    return list(numbers), np.array(of_code, np.uint32)[coded.codes.to_numpy()]
+    parts = np.array(of_code, np.uint32)
+    return list(numbers), parts[coded.codes.to_numpy()]
 
 
 def _texts(values: pl.Series) -> list[str]:
@@ -148,20 +156,24 @@ def _without_rows(parts: PlanBy, column: pl.Series) -> list[str]:
 
 def _no_plan(parts: PlanBy, without: Mapping[str, int]) -> DataError:
     """The error that lists values without a plan."""
-    shown = [f"{plain(value)} ({count:,} row{'s' * (count != 1)})" for value, count in without.items()]
+    shown = list[str]()
+    for value, count in without.items():
+        rows = "row" if count == 1 else "rows"
+        shown.append(f"{plain(value)} ({count:,} {rows})")
     more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
     have = "a value has" if len(shown) == 1 else f"{len(shown)} values have"
-    value = plain(next(iter(without)))
+    first = plain(next(iter(without)))
     return DataError(
         f"{parts.column}: {have} no plan: {', '.join(shown[:LISTED])}{more}",
-        f"add --plan {value}:OPTION=X (in --config a table [plan.{value}]); add --plan {OTHERS}:OPTION=X for all other values",
+        f"add --plan {first}:OPTION=X (in --config a table [plan.{first}]); add --plan {OTHERS}:OPTION=X for all other values",
     )
 
 
 def _refuse_absent(whole: Columns, request: Request) -> None:
     """Refuse a column that no file has, if a plan with rows needs it."""
     names = {*column_names(whole.tables)}
-    for name in {read.name for read in request.fields} - request.optional:
+    needed = {read.name for read in request.fields} - request.optional
+    for name in needed:
         if whole.values[name].dtype == pl.Null and not is_there(name, names):
             raise absent(name, whole.tables[0].name, whole.tables[0].columns())
 
@@ -170,5 +182,6 @@ def _part(whole: Columns, value: str, rows: Index, name: str) -> Columns:
     """The columns of a part: those that the request of its plan names, in its rows."""
     request = whole.request.parts[name]
     read = {field_.name: whole.values[field_.name] for field_ in request.fields}
-    own = replace(whole, request=replace(request, by=whole.request.by, value=value), values=read)
+    request = replace(request, by=whole.request.by, value=value)
+    own = replace(whole, request=request, values=read)
     return own.at(rows)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from grpo_cli.engine.extra_columns import ROLES
-from grpo_cli.engine.group_stats import Mask, group_extremes, group_means
+from grpo_cli.engine.group_stats import Mask, finite_rows, group_extremes, group_means
 from grpo_cli.engine.moments import Vector
 from grpo_cli.engine.plan import Plan
 from grpo_cli.engine.plan_parts import Alone
@@ -78,9 +78,13 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
     if marked is not None and not marked.met.all():
         checks = sorted(checks, key=lambda function: function is not useless_marks)
         if marked.met.any() and groups.rule.size is None:  # blocks are cut from all rows
-            others = with_rollouts(group(groups.columns.at(marked.met.arg_true().to_numpy()), groups.rule))
-    each = ((function, groups if function in {useless_marks, only_singletons} else others) for function in checks)
-    return tuple(warning for function, rows in each for warning in function(rows) or ())
+            met = groups.columns.at(marked.met.arg_true().to_numpy())
+            others = with_rollouts(group(met, groups.rule))
+    warnings = list[str]()
+    for function in checks:
+        looks_at_all = function in {useless_marks, only_singletons}
+        warnings += function(groups if looks_at_all else others) or ()
+    return tuple(warnings)
 
 
 # --- keys --------------------------------------------------------------------------------------------------
@@ -91,7 +95,8 @@ def ids_beside_a_text(groups: Groups) -> None:
     columns, request = groups.columns, groups.request
     for name in request.for_checks.ids:
         by_id = columns.coded([name])
-        if by_id.size < columns.height and not by_id.codes.equals(columns.coded(request.key).codes):
+        by_text = columns.coded(request.key)
+        if by_id.size < columns.height and not by_id.codes.equals(by_text.codes):
             names = ", ".join((*request.key, name))
             raise DataError(f"several columns could be the group key: {names}", "choose with --group NAME")
 
@@ -111,7 +116,9 @@ def one_record(groups: Groups) -> None:
         of_objects = isinstance(value, list) and any(isinstance(item, dict) for item in value)
         is_chat = prompt_of(value) is not None and (of_objects or isinstance(value, dict))
         if isinstance(value, (list, dict)) and not is_chat:
-            what = "an object" if isinstance(value, dict) else f"a list{' of objects' if of_objects else ''}"
+            what = "a list of objects" if of_objects else "a list"
+            if isinstance(value, dict):
+                what = "an object"
             hint = "the rows may be inside the record: write each on its own line; name another key with --group"
             wrong = f"{columns.place(0)}: the file has one row, and its key {name} is {what}"
             raise DataError(wrong + inside_of_record(columns.tables), hint)
@@ -123,11 +130,14 @@ def empty_keys(groups: Groups) -> None:
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
-    first = groups.by_key.first  # usually the first key is not empty, and settles it
-    texts = (canonical(columns.values[name].gather(rows)) for rows in (first.head(1), first) for name in prompts)
-    if all(is_empty(text) for column in texts for text in column):
-        wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing distinguishes the prompts"
-        raise DataError(wrong, PROMPT_ID_OR_BLOCKS, place=columns.place(0))
+    first = groups.by_key.first
+    for rows in (first.head(1), first):  # usually the first key is not empty, and settles it
+        for name in prompts:
+            texts = canonical(columns.values[name].gather(rows))
+            if not all(map(is_empty, texts)):
+                return
+    wrong = f"{', '.join(prompts)} is empty in all {columns.height:,} rows: nothing distinguishes the prompts"
+    raise DataError(wrong, PROMPT_ID_OR_BLOCKS, place=columns.place(0))
 
 
 # --- groups that merge several ------------------------------------------------------------------------
@@ -146,11 +156,8 @@ def silent_merge(groups: Groups) -> None:
             if groups.prompts_of(groups.by_key) is not None:
                 cures = f"{separate}: ids restart, {several}"
             raise _merge_error(columns, f"values of {name!r}", rows, cures)
-    if (
-        len(columns.tables) > 1
-        and not is_one_dataset(columns.tables)
-        and (rows := spanning(groups.by_key, columns.file))
-    ):
+    several_files = len(columns.tables) > 1 and not is_one_dataset(columns.tables)
+    if several_files and (rows := spanning(groups.by_key, columns.file)):
         cures = (
             "--group-within file if ids restart in each; --group-within input if they are shards of one sampling round"
         )
@@ -171,16 +178,16 @@ def comparable_steps(columns: Columns) -> list[str]:
     """Step-like columns that separate training steps; a `step` that varies inside rollouts counts their own steps."""
     request = columns.request
     rollout = request.roles.get("rollout")
-    varying = [
-        name
-        for name in request.for_checks.steps
-        if columns.values[name].n_unique() > 1 and (name not in DRAW_LIKE or _separates_draws(columns, name))
-    ]
-    if rollout is None or OWN_STEP not in varying:
-        return varying
-    coded = columns.coded([*request.key, rollout])
-    own = spanning(coded, columns.values[OWN_STEP])
-    return [name for name in varying if name != OWN_STEP or not own]
+    varying = list[str]()
+    for name in request.for_checks.steps:
+        varies = columns.values[name].n_unique() > 1
+        if varies and (name not in DRAW_LIKE or _separates_draws(columns, name)):
+            varying.append(name)
+    if rollout is not None and OWN_STEP in varying:
+        coded = columns.coded([*request.key, rollout])
+        if spanning(coded, columns.values[OWN_STEP]):
+            varying.remove(OWN_STEP)
+    return varying
 
 
 def _separates_draws(columns: Columns, name: str) -> bool:
@@ -192,7 +199,8 @@ def _separates_draws(columns: Columns, name: str) -> bool:
     coded = columns.coded([key for key in columns.request.key if key != name])
     if name == TIME and coded.together:
         return False
-    (_, before), (size, after) = map(usual, (coded, within(coded, [columns.values[name]])))
+    _, before = usual(coded)
+    size, after = usual(within(coded, [columns.values[name]]))
     return size > 1 and after >= max(before, 1 / 2)
 
 
@@ -200,8 +208,10 @@ def several_prompts(groups: Groups) -> Sequence[str]:
     """Groups with several prompts: an error if the key was not named, otherwise a warning."""
     if groups.mixed is None:
         return ()
-    columns, coded = groups.columns, groups.by_key if groups.cut_size else groups.coded
-    key, label = columns.request.key_words or "the block size", columns.label(int(coded.first[groups.mixed.code]))
+    columns = groups.columns
+    coded = groups.by_key if groups.cut_size else groups.coded
+    key = columns.request.key_words or "the block size"
+    label = columns.label(int(coded.first[groups.mixed.code]))
     if not groups.rule.key_is_named:
         raise mixed_error(groups.mixed, key, groups.rule.key, label)
     return (groups.mixed.words(key, label),)
@@ -211,7 +221,8 @@ def several_draws(groups: Groups) -> Sequence[str]:
     """Warn of groups that may be several draws of a prompt, by their sizes, their order or the logged advantages."""
     columns, rule = groups.columns, groups.rule
     request, schema = columns.request, columns.request.schema
-    if not request.warn or groups.mixed is not None or not rule.key or rule.size is not None or groups.cut_size:
+    by_key = rule.key and rule.size is None and not groups.cut_size
+    if not request.warn or groups.mixed is not None or not by_key:
         return ()
     if groups.rollouts is not None and groups.rollouts.size < columns.height:
         return ()  # sizes and order of rows reveal nothing about draws
@@ -235,7 +246,8 @@ def several_draws(groups: Groups) -> Sequence[str]:
             if is_several_rows_a_rollout(groups.coded, suspicion.size, numbers, kind):
                 return []
             if kind == "sample" and (size := size_by_samples(groups.coded, numbers)):
-                suspicion = Suspicion(f"{suspicion.reason}, and {name} restarts after {size}", size, is_proven=True)
+                reason = f"{suspicion.reason}, and {name} restarts after {size}"
+                suspicion = Suspicion(reason, size, is_proven=True)
     return [suspicion.words(request.key, draws.sizes, named=bool(request.binding.group))]
 
 
@@ -248,18 +260,21 @@ def unequal_siblings(groups: Groups) -> None:
     if groups.rollouts is None or request.plan.unit.take == "each" or request.binding.rollouts != "once":
         return
     rewards = groups.columns.rewards()
-    several = np.flatnonzero(_vary(groups.rollouts, rewards) | _divided(groups.rollouts, rewards))
+    unequal = _vary(groups.rollouts, rewards) | _divided(groups.rollouts, rewards)
+    several = np.flatnonzero(unequal)
     if not len(several):
         return
-    columns, codes = groups.columns, groups.rollouts.codes
-    shown = []
+    codes = groups.rollouts.codes
     each = [(codes == code).arg_true() for code in several[:SHOWN].tolist()]
-    for rows, place in zip(each, columns.places([int(rows[0]) for rows in each]), strict=True):
-        values = [
-            " + ".join(f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards)
-            for row in rows[:4]
-        ]
-        shown.append(f"{place}: {', '.join(values)}{', ...' if len(rows) > len(values) else ''}")
+    places = groups.columns.places([int(rows[0]) for rows in each])
+    shown = list[str]()
+    for rows, place in zip(each, places, strict=True):
+        values = list[str]()
+        for row in rows[:4]:
+            parts = [f"{reward[row]:g}" if reward[row] is not None else "null" for reward in rewards]
+            values.append(" + ".join(parts))
+        more = ", ..." if len(rows) > len(values) else ""
+        shown.append(f"{place}: {', '.join(values)}{more}")
     many = "1 rollout has" if len(several) == 1 else f"{len(several):,} rollouts have"
     raise DataError(
         f"{many} rows with unequal rewards ({id_words(groups)}): {'; '.join(shown)}",
@@ -278,9 +293,10 @@ def rows_counted(groups: Groups) -> Sequence[str]:
 
 def lone_rollouts(groups: Groups) -> Sequence[str]:
     """Warn if no group has a second rollout: the rows of a rollout are then compared only with each other."""
-    if groups.rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004 - a single group may be a single rollout
+    rollouts = groups.rollouts
+    if rollouts is None or groups.request.plan.unit.take != "each" or groups.coded.size < 2:  # noqa: PLR2004 - a single group may be a single rollout
         return ()
-    if parts_of_each(groups.coded, groups.rollouts).max() > 1 or groups.rollouts.size == len(groups.coded.codes):
+    if parts_of_each(groups.coded, rollouts).max() > 1 or rollouts.size == groups.columns.height:
         return ()
     what = f"each group has the rows of one rollout (by {id_words(groups)}), compared only with each other"
     return [f"{what}: name the prompt with --group"]
@@ -300,8 +316,9 @@ def turns_in_order(groups: Groups) -> None:
     wrong = (numbers <= before).fill_null(value=False)
     if wrong.any():
         row = wrong.arg_max() or 0
+        order = f"{name} is {numbers[row]:g} after {before[row]:g} of the same rollout"
         raise DataError(
-            f"{columns.place(row)}: {name} is {numbers[row]:g} after {before[row]:g} of the same rollout ({int(wrong.sum()):,} such rows)",
+            f"{columns.place(row)}: {order} ({wrong.sum():,} such rows)",
             "sort the rows of each rollout by turn, and remove duplicate turns",
         )
 
@@ -322,7 +339,8 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
         if not _are_in_turns(groups, rollouts):
             if name in IDS_OF_TURNS:
                 continue
-            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or columns.coded([name]).size < rollouts.size):  # noqa: PLR2004 - a group has two
+            restarts = columns.coded([name]).size < rollouts.size
+            if name == ROLLOUT_NUMBER and (of_group.min() < 2 or restarts):  # noqa: PLR2004 - a group has two
                 continue  # the number of a training step, of a group or of a row within it
         if of_group.max() < 2:  # noqa: PLR2004 - nothing to compare: the id of the group
             continue
@@ -339,8 +357,10 @@ def _are_in_turns(groups: Groups, rollouts: Coded) -> bool:
     """Whether a number rises inside all of these rollouts, from the same first value."""
     if not (name := groups.request.for_checks.turn):
         return False
-    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": as_number(groups.columns.values[name], typed=False)})
-    before, now = pl.col("turn").shift(1).over("rollout"), pl.col("turn")
+    numbers = as_number(groups.columns.values[name], typed=False)
+    turns = pl.DataFrame({"rollout": rollouts.codes, "turn": numbers})
+    now = pl.col("turn")
+    before = now.shift(1).over("rollout")
     rises = pl.when(before.is_null()).then(now == now.min()).otherwise(now > before)
     return bool(turns.select(rises.fill_null(value=False).all()).item())
 
@@ -349,9 +369,8 @@ def _vary(coded: Coded, rewards: Sequence[pl.Series]) -> Mask:
     """Which codes have different finite values of some reward."""
     vary = np.zeros(coded.size, dtype=bool)
     for reward in rewards:
-        finite = reward.is_finite().fill_null(value=False)
-        codes, values = coded.codes.filter(finite), reward.filter(finite)
-        low, high = group_extremes(codes.to_numpy(), values, coded.size)
+        codes, values = finite_rows(coded.codes.to_numpy(), reward)
+        low, high = group_extremes(codes, values, coded.size)
         vary |= low < high
     return vary
 
@@ -360,12 +379,17 @@ def _divided(rollouts: Coded, rewards: Sequence[pl.Series]) -> Mask:
     """Which rollouts have some of several rewards only in rows that do not count: the last row with a reward counts."""
     divided = np.zeros(rollouts.size, dtype=bool)
     if len(rewards) > 1:
-        known = [reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards)]
-        rows = pl.DataFrame([rollouts.codes.alias("rollout"), *known]).filter(pl.any_horizontal(pl.exclude("rollout")))
-        lost = pl.exclude("rollout").any() & ~pl.exclude("rollout").last()
-        found = rows.group_by("rollout").agg(lost).filter(pl.any_horizontal(pl.exclude("rollout")))
+        known = pl.exclude("rollout")
+        rows = _known(rewards).with_columns(rollout=rollouts.codes).filter(pl.any_horizontal(known))
+        lost = rows.group_by("rollout").agg(known.any() & ~known.last())
+        found = lost.filter(pl.any_horizontal(known))
         divided[found["rollout"].to_numpy()] = True
     return divided
+
+
+def _known(rewards: Sequence[pl.Series]) -> pl.DataFrame:
+    """Which rows have which of the rewards."""
+    return pl.DataFrame(reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(rewards))
 
 
 # --- blocks and sizes --------------------------------------------------------------------------------------
@@ -382,9 +406,10 @@ def last_blocks(groups: Groups) -> None:
     if groups.short is not None and groups.dropped is None:
         code = int(np.argmax(groups.short))
         rows = int(sizes(groups.coded)[code])
+        place = groups.columns.place(int(groups.coded.first[code]))
+        plural = "" if rows == 1 else "s"
         raise DataError(
-            f"{groups.columns.place(int(groups.coded.first[code]))}: the last block has {rows} row{'s' * (rows != 1)}, "
-            f"not {groups.rule.size}",
+            f"{place}: the last block has {rows} row{plural}, not {groups.rule.size}",
             "--partial keep takes it as a group; --partial drop leaves it out",
         )
 
@@ -397,13 +422,17 @@ def other_sizes(groups: Groups) -> None:
     counts, unit = sizes(coded), "row"
     if groups.rollouts is not None and columns.request.plan.unit.take != "each":
         counts, unit = parts_of_each(coded, groups.rollouts), "rollout"
-    wrong = np.flatnonzero((counts != expected) & (True if groups.dropped is None else ~groups.dropped))
-    if len(wrong):
-        first, count = int(coded.first[int(wrong[0])]), counts[wrong[0]]
+    unexpected = counts != expected
+    if groups.dropped is not None:
+        unexpected &= ~groups.dropped
+    wrong = np.flatnonzero(unexpected).tolist()
+    if wrong:
+        first = int(coded.first[wrong[0]])
+        count = counts[wrong[0]]
+        size = f"{count} {unit}{'' if count == 1 else 's'}"
         such = f"{len(wrong)} such {'group' if len(wrong) == 1 else 'groups'} of {coded.size}"
         raise DataError(
-            f"{columns.place(first)}: {columns.label(first)} has {count} {unit}{'' if count == 1 else 's'}, "
-            f"not {expected} ({such})",
+            f"{columns.place(first)}: {columns.label(first)} has {size}, not {expected} ({such})",
             "the sampler may have stopped early; omit --expect-size to continue",
         )
 
@@ -412,7 +441,8 @@ def only_singletons(groups: Groups) -> None:
     """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
     request = groups.request
     plan, key_words, group = request.plan, request.layout.key_words, request.key
-    compares = plan.estimator.min_group > 1 and plan.baseline_level == "group" and plan.alone == Alone()
+    of_groups = plan.estimator.min_group > 1 and plan.baseline_level == "group"
+    compares = of_groups and plan.alone == Alone()
     by_row = plan.unit.take == "each"
     rewards = groups.columns.height if by_row or groups.rollouts is None else groups.rollouts.size
     if not compares or request.binding.singletons_meant or groups.coded.size != rewards:
@@ -486,12 +516,13 @@ def huge_rewards(groups: Groups) -> None:
 def unusable_values(groups: Groups) -> None:
     """Refuse an extra column of the plan that has no usable value in some row that counts."""
     columns = groups.columns
-    left_out, made = columns.left_out, {field.name for field in columns.request.binding.made}
+    left_out = columns.left_out
+    made = [field.name for field in columns.request.binding.made]
     for role, name in columns.request.roles.items():
         own = role == "rollout" and name in columns.request.layout.rollouts  # a row without an id is a rollout
-        for what, wrong in (
-            () if own or (role == "length" and name == "equal") else _unusable(columns.values[name], role)
-        ):
+        if own or (role == "length" and name == "equal"):
+            continue
+        for what, wrong in _unusable(columns.values[name], role):
             counted = wrong if left_out is None else wrong & ~left_out
             if counted.any():
                 row = counted.arg_max() or 0
@@ -521,15 +552,18 @@ def no_rewards_at_the_end(groups: Groups) -> None:
     if request.layout.flags.rewards or len(request.rewards) == 1 or logged is None:
         return
     rows = (groups.coded.codes < FOLLOWED).arg_true()
-    rewards_of_rows = [reward.gather(rows).fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()]
-    totals, codes = np.cumsum(rewards_of_rows, axis=0), groups.coded.codes.gather(rows).to_numpy()
-    values, every = logged.gather(rows).to_numpy(), len(totals)
+    some_rewards = [reward.gather(rows).fill_null(0.0).fill_nan(0.0).to_numpy() for reward in columns.rewards()]
+    totals = np.cumsum(some_rewards, axis=0)
+    codes = groups.coded.codes.gather(rows).to_numpy()
+    values = logged.gather(rows).to_numpy()
+    every = len(totals)
     following = (count for count in range(every, 0, -1) if _follow(codes, totals[count - 1], values))
     if (count := next(following, every)) < every:
         rewards, others = request.rewards[:count], request.rewards[count:]
+        flags = " ".join(f"--reward {name}" for name in rewards)
         raise DataError(
             f"the logged {request.layout.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
-            f"name the rewards: {' '.join(f'--reward {name}' for name in rewards)}",
+            f"name the rewards: {flags}",
             place=columns.tables[0].name,
         )
 
@@ -539,11 +573,16 @@ def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
     known = np.isfinite(logged)
     codes, x, y = codes[known], total[known], logged[known]
     size = int(codes.max(initial=0)) + 1
-    x, y = x - group_means(codes, x, size)[codes], y - group_means(codes, y, size)[codes]
+    x = x - group_means(codes, x, size)[codes]
+    y = y - group_means(codes, y, size)[codes]
     squares = np.bincount(codes, x * x, size)
-    slope = np.divide(np.bincount(codes, x * y, size), squares, out=np.zeros(size), where=squares > 0)
+    products = np.bincount(codes, x * y, size)
+    slope = np.divide(products, squares, out=np.zeros(size), where=squares > 0)
     most = float(np.abs(y).max(initial=0.0))
-    return most > 0 and bool((slope >= 0).all() and np.abs(y - slope[codes] * x).max() <= LINEAR * most)
+    if most == 0 or (slope < 0).any():
+        return False
+    away = np.abs(y - slope[codes] * x)
+    return bool(away.max() <= LINEAR * most)
 
 
 def repeated_samples(groups: Groups) -> Sequence[str]:
@@ -558,9 +597,11 @@ def repeated_samples(groups: Groups) -> Sequence[str]:
 
 def repeats(coded: Coded, sample: pl.Series) -> int:
     """How many rows repeat a sample of their group."""
-    known = sample.is_not_null()
-    pairs = [column if known.all() else column.filter(known) for column in (coded.codes, sample)]
-    return len(pairs[0]) - encode(pairs).size
+    codes = coded.codes
+    if sample.null_count():
+        known = sample.is_not_null()
+        codes, sample = codes.filter(known), sample.filter(known)
+    return len(codes) - encode([codes, sample]).size
 
 
 # --- files -------------------------------------------------------------------------------------------------
@@ -568,20 +609,25 @@ def repeats(coded: Coded, sample: pl.Series) -> int:
 
 def broken_lines(groups: Groups) -> Sequence[str]:
     """Warn of lines that were left out because they are not JSON objects."""
-    return [
-        f"{table.name}: left out {len(gone)} "
-        f"{'line that is not a JSON object' if len(gone) == 1 else 'lines that are not JSON objects'} "
-        f"(line {', '.join(map(str, gone[:3]))}{', ...' if len(gone) > 3 else ''})"  # noqa: PLR2004
-        for table in groups.columns.tables
-        if (gone := table.source.left_out)
-    ]
+    warnings = list[str]()
+    for table in groups.columns.tables:
+        gone = table.source.left_out
+        if gone:
+            lines = "line that is not a JSON object" if len(gone) == 1 else "lines that are not JSON objects"
+            numbers = ", ".join(map(str, gone[:3]))
+            more = ", ..." if len(gone) > 3 else ""  # noqa: PLR2004
+            warnings.append(f"{table.name}: left out {len(gone)} {lines} (line {numbers}{more})")
+    return warnings
 
 
 def empty_records(groups: Groups) -> Sequence[str]:
     """Warn of records without rollouts: an empty list, null, or a missing field."""
-    pairs = zip(groups.columns.tables, groups.columns.scans, strict=True)
-    found = [(table.name, scanned.empty) for table, scanned in pairs if scanned.empty]
-    return [f"{name}: {n:,} {'record has' if n == 1 else 'records have'} no rollouts" for name, n in found]
+    warnings = list[str]()
+    for table, scanned in zip(groups.columns.tables, groups.columns.scans, strict=True):
+        if scanned.empty:
+            records = "record has" if scanned.empty == 1 else "records have"
+            warnings.append(f"{table.name}: {scanned.empty:,} {records} no rollouts")
+    return warnings
 
 
 def nothing_left(groups: Groups) -> None:
@@ -597,10 +643,8 @@ def missing_components(groups: Groups) -> Sequence[str]:
     known = columns.request.layout.may_lack_rewards
     if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
         return ()
-    there = pl.DataFrame(
-        reward.is_finite().fill_null(value=False).alias(f"{at}") for at, reward in enumerate(columns.rewards())
-    )
-    partial = there.filter(pl.any_horizontal(pl.all()) & ~pl.all_horizontal(pl.all()))
+    some, whole = pl.any_horizontal(pl.all()), pl.all_horizontal(pl.all())
+    partial = _known(columns.rewards()).filter(some & ~whole)
     if partial.is_empty():
         return ()
     what = "counts as 0" if rule.component_missing == "zero" else "is skipped"
@@ -624,7 +668,8 @@ def unread_marks(groups: Groups) -> Sequence[str]:
     if found is None:
         return ()
     mark, rows = found
-    named = shlex.quote(f"{mark.column}={mark.values[0]}" if mark.values else mark.column)
+    flagged = f"{mark.column}={mark.values[0]}" if mark.values else mark.column
+    named = shlex.quote(flagged)
     cures = f"--left-out-column {named} leaves them out of their groups; --masked-column {named} marks them as not trained on"
     return [f"{mark.words} in {rows:,} of {columns.height:,} rows, which count like all others: {cures}"]
 
@@ -698,10 +743,11 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     if not missing.any():
         return
     row, count = missing.arg_max() or 0, int(missing.sum())
-    values = [narrow.table[f"reward.{k}"][row] for k in range(len(narrow.reward_names))]
-    pairs = zip(narrow.reward_names, values, strict=True)
-    shown = ", ".join(f"{name} is {'null or missing' if value is None else value}" for name, value in pairs)
-    wrong = f"{shown}, expected a finite number"
+    shown = list[str]()
+    for k, name in enumerate(narrow.reward_names):
+        value = narrow.table[f"reward.{k}"][row]
+        shown.append(f"{name} is {'null or missing' if value is None else value}")
+    wrong = f"{', '.join(shown)}, expected a finite number"
     if by_schema[row]:
         wrong = f"a row without a reward, as {narrow.schema} marks it"
     such = f" ({count} such rows)" if count > 1 else ""

@@ -75,7 +75,8 @@ class Columns(Located):
             why = ", ".join(f"{mark} in {rows:,}" for (_, mark, _), rows in others.items())
             cure = "--schema none with --group and --reward reads every row"
             raise DataError(f"{self.tables[0].name}: no row is a rollout: {why}", cure)
-        return replace(self.at((~foreign).arg_true().to_numpy()), foreign=places, foreign_counts=others)
+        rollouts = self.at((~foreign).arg_true().to_numpy())
+        return replace(rollouts, foreign=places, foreign_counts=others)
 
     def at(self, places: Index) -> Columns:
         """Only the rows at these places."""
@@ -115,20 +116,24 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     """
     tables = request.layout.tables
     refuse_beyond_memory(tables, len(request.fields))
+    task = ReadColumns(request.fields, request.optional, request.sought)
     try:
-        scans = list(over(ReadColumns(request.fields, request.optional, request.sought), tables))
+        scans = list(over(task, tables))
     except Absent as error:
         having = [table.name for table in tables if error.column in table.columns()]
         if having:
             cure = f"it is in {len(having):,} of {len(tables):,} files, such as {having[0]}: give only these"
             raise Absent.of(error.column, error.place, cure) from None
-        raise (absent_reward(error, tables) if error.column in request.rewards else error) from None
+        if error.column in request.rewards:
+            raise absent_reward(error, tables) from None
+        raise error from None
     frames = [scanned.frame for scanned in scans]
     lengths = tuple(map(len, frames))
     tables = [table.knowing(scanned.late_names) for table, scanned in zip(tables, scans, strict=True)]
     late = with_late_names(request, column_names(tables))
     if late is not None:
-        return read_columns(replace(late, layout=replace(late.layout, tables=tables)), over)
+        known = replace(late.layout, tables=tables)
+        return read_columns(replace(late, layout=known), over)
     if not sum(lengths):
         raise DataError(f"{tables[0].name}: no rows", "there is nothing to compute")
     by_name = [frame.to_dict() for frame in frames]
@@ -136,10 +141,10 @@ def read_columns(request: Request, over: OverTables = map) -> Columns:
     scans = [replace(scanned, frame=pl.DataFrame()) for scanned in scans]
     del frames  # a column is freed when it has been joined: only one is in memory twice
     values = {field.name: _taken(by_name, field.name, lengths) for field in request.fields}
-    columns = _with_outcomes(
-        Columns(request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over, lacking=lacking)
+    columns = Columns(
+        request=request, tables=tables, lengths=lengths, values=values, scans=scans, over=over, lacking=lacking
     )
-    return columns.without_foreign()
+    return _with_outcomes(columns).without_foreign()
 
 
 def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
@@ -150,7 +155,8 @@ def with_late_names(request: Request, names: Iterable[str]) -> Request | None:
     if not {*STEPS, *marks} & {*late}:
         return None
     if request.parts:
-        return united({name: with_late_names(part, names) or part for name, part in request.parts.items()}, request.by)
+        parts = {name: with_late_names(part, names) or part for name, part in request.parts.items()}
+        return united(parts, request.by)
     return choose(with_names(request.layout, [*known, *late]), request.plan, warn=request.warn)
 
 
@@ -167,11 +173,14 @@ class ReadColumns:
         made = [field for field in self.fields if isinstance(field, KlField)]
         fields = [field for field in self.fields if field not in made]
         is_part = isinstance(table.source, Section)
-        scanned = self._scanned(table, fields, {field.name for field in fields} if is_part else {*self.optional})
+        optional = {field.name for field in fields} if is_part else {*self.optional}
+        scanned = self._scanned(table, fields, optional)
         frame, index = scanned.frame, scanned.index
         frame = frame.with_columns(kl_column(field, table, index, frame.height) for field in made)
-        missing = [field.name for field in self.fields if is_part and field.name not in frame.columns]
-        return scanned.with_frame(frame.with_columns(pl.lit(None).alias(name) for name in missing))
+        if is_part:
+            missing = [field.name for field in self.fields if field.name not in frame.columns]
+            frame = frame.with_columns(pl.lit(None).alias(name) for name in missing)
+        return scanned.with_frame(frame)
 
     def _scanned(self, table: Table, fields: Sequence[Field], optional: set[str]) -> Scanned:
         """The fields without `optional` ones that are missing: those that no head shows, unless they are `sought`."""
@@ -196,20 +205,20 @@ class ReadColumns:
                 continue
             column = joined_keys(wanted.name, found)
             columns.append(column if wanted.kind == "key" else column.rechunk())
-        return Scanned(
-            pl.DataFrame(columns),
-            table.format.joined_index([part.index for part in parts]),
-            frozenset().union(*(part.late_names for part in parts)),
-            sum(part.empty for part in parts),
-        )
+        index = table.format.joined_index([part.index for part in parts])
+        late_names = frozenset[str]().union(*(part.late_names for part in parts))
+        empty = sum(part.empty for part in parts)
+        return Scanned(pl.DataFrame(columns), index, late_names, empty)
 
 
 def _taken(tables: Sequence[dict[str, pl.Series]], name: str, lengths: Sequence[int]) -> pl.Series:
     """Take a column out of all tables, which may have it in different types; null where a table lacks it."""
-    parts = [
-        table.pop(name) if name in table else pl.Series([None] * length, dtype=pl.Null)
-        for table, length in zip(tables, lengths, strict=True)
-    ]
+    parts = list[pl.Series]()
+    for table, length in zip(tables, lengths, strict=True):
+        if name in table:
+            parts.append(table.pop(name))
+        else:
+            parts.append(pl.Series([None] * length, dtype=pl.Null))
     column = parts[0] if len(parts) == 1 else joined_keys(name, parts).rechunk()
     return column.alias("")
 
@@ -219,7 +228,8 @@ def _with_outcomes(columns: Columns) -> Columns:
     outcomes = columns.request.binding.outcomes
     if not outcomes:
         return columns
-    numbers, counted, used = {_float(text): text for text in outcomes}, {}, set[str]()
+    numbers = {_float(text): text for text in outcomes}
+    counted, used = {}, set[str]()
     for name in columns.request.rewards:
         column, known = columns.values[name], dict(outcomes)
         texts = bare_texts(column)
@@ -231,8 +241,9 @@ def _with_outcomes(columns: Columns) -> Columns:
                 known[text] = outcomes[named] if named in outcomes else as_number(text)
             except ValueError:
                 row = (texts == text).arg_max() or 0
-                wrong = f"{columns.place(row)}: {name} is {text[:SHOWN]!r}, which --map does not name"
-                pair = f'"{text[:SHOWN]}=NUMBER"' if "," in text else f"{text[:SHOWN]}=NUMBER"
+                shown = text[:SHOWN]
+                wrong = f"{columns.place(row)}: {name} is {shown!r}, which --map does not name"
+                pair = f'"{shown}=NUMBER"' if "," in text else f"{shown}=NUMBER"
                 raise DataError(wrong, f"add its value: --map '{pair}', nan for a missing reward") from None
         counted[name] = texts.replace_strict(list(known), list(known.values()), return_dtype=pl.Float64)
     unused = tuple(text for text in outcomes if text not in used)

@@ -40,12 +40,14 @@ class Coded:
     def together(self) -> bool:
         """Whether the rows of each code are consecutive."""
         codes = self.codes.to_numpy()
-        return int(np.count_nonzero(codes[1:] != codes[:-1])) < self.size
+        changes = np.count_nonzero(codes[1:] != codes[:-1])
+        return bool(changes < self.size)
 
     def runs(self) -> tuple[Codes, Index]:
         """The code and the length of each run of rows with the same code."""
         codes = self.codes.to_numpy()
-        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
+        differs = codes[1:] != codes[:-1]
+        starts = np.flatnonzero(np.append(True, differs))
         return codes[starts], np.diff(starts, append=len(codes))
 
 
@@ -67,7 +69,8 @@ def encode(keys: Sequence[pl.Series], rows: int = 0) -> Coded:
         if len(first) == len(lines) or _are_lines_of(lines[first], codes, columns):
             break  # otherwise two keys share a hash
     if starts is not None:
-        codes, first = np.repeat(codes, np.diff(starts, append=rows)), starts[first].astype(np.uint32)
+        codes = np.repeat(codes, np.diff(starts, append=rows))
+        first = starts[first].astype(np.uint32)
     return Coded(pl.Series(codes), pl.Series(first))
 
 
@@ -85,7 +88,8 @@ def _without_repeats(lines: pl.DataFrame) -> tuple[Index | None, pl.DataFrame]:
         return places + start, lines[start:end][places]
 
     few = min(rows, PIECE)
-    if 2 * len(differing(0, few)[0]) >= few:  # then most of the others do as well
+    found, _ = differing(0, few)
+    if 2 * len(found) >= few:  # then most of the others do as well
         return None, lines
     starts, parts = zip(*over(differing, rows, PIECE), strict=True)
     return np.concatenate(starts), pl.concat(parts).rechunk()
@@ -108,7 +112,8 @@ def _first_rows(words: Words, attempt: int = 0) -> Codes:
     """
     rows = len(words)
     bits = max(rows - 1, 1).bit_length()
-    factor, shift = np.uint64(pow(_ODD, 2 * attempt + 1, 1 << 64)), np.uint64(64 - bits)
+    factor = np.uint64(pow(_ODD, 2 * attempt + 1, 1 << 64))
+    shift = np.uint64(64 - bits)
     places = (words * factor >> shift).view(np.int64)
     table = np.full(1 << bits, rows, np.uint32)
     np.minimum.at(table, places, np.arange(rows, dtype=np.uint32))
@@ -141,8 +146,9 @@ def within(coded: Coded, more: Sequence[pl.Series]) -> Coded:
 
 def blocks(coded: Coded, size: int) -> Coded:
     """Consecutive blocks of `size` rows inside each code."""
-    place = coded.codes.to_frame("code").select(pl.int_range(pl.len()).over("code")).to_series()
-    return within(coded, [place // size])
+    place = pl.int_range(pl.len()).over("code")
+    block = coded.codes.to_frame("code").select(place // size)
+    return within(coded, [block.to_series()])
 
 
 def sizes(coded: Coded) -> Index:
@@ -154,7 +160,8 @@ def sizes(coded: Coded) -> Index:
 
 def parts_of_each(coded: Coded, parts: Coded) -> Index:
     """How many of these parts each group has; every part lies inside one group."""
-    return np.bincount(coded.codes.gather(parts.first).to_numpy(), minlength=coded.size)
+    group_of_part = coded.codes.gather(parts.first)
+    return np.bincount(group_of_part.to_numpy(), minlength=coded.size)
 
 
 def usual(coded: Coded) -> tuple[int, float]:
@@ -169,8 +176,10 @@ def spanning(coded: Coded, other: pl.Series) -> list[int]:
     flat = _flat(other)
     if not flat.ne_missing(flat.head(1)).any():
         return []
-    rows = flat.ne_missing(flat.gather(coded.first).gather(coded.codes)).arg_true()
-    return rows.filter(coded.codes.gather(rows).is_first_distinct()).to_list()
+    of_first_row = flat.gather(coded.first).gather(coded.codes)
+    rows = flat.ne_missing(of_first_row).arg_true()
+    is_first = coded.codes.gather(rows).is_first_distinct()
+    return rows.filter(is_first).to_list()
 
 
 def refuse_missing(name: str, key: pl.Series, place: Place) -> None:

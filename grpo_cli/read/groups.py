@@ -51,7 +51,9 @@ class Groups:
     def rollout_columns(self) -> tuple[str, ...]:
         """The columns with the id of a rollout: that of a flag, else those of the schema."""
         request = self.request
-        return (request.roles["rollout"],) if "rollout" in request.layout.flags.roles else request.layout.rollouts
+        if "rollout" in request.layout.flags.roles:
+            return (request.roles["rollout"],)
+        return request.layout.rollouts
 
     @property
     def found_rollouts(self) -> Coded | None:
@@ -91,7 +93,8 @@ def group(columns: Columns, rule: Rule) -> Groups:
         cut_size = size_by_advantages(by_key, logged)
         coded = by_key if cut_size is None else blocks(by_key, cut_size)
     parts = [columns.file if name == "file" else columns.values[name] for name in rule.batch_parts]
-    return Groups(columns, rule, by_key, coded, encode(parts, columns.height), cut_size, short)
+    batches = encode(parts, columns.height)
+    return Groups(columns, rule, by_key, coded, batches, cut_size, short)
 
 
 def is_one_dataset(tables: Sequence[Table]) -> bool:
@@ -126,7 +129,8 @@ def with_rollouts(groups: Groups) -> Groups:
     for_checks = request.for_checks._replace(prompts=(), other_texts=())
     plan = counted(request.plan, request.binding.rollouts)
     request = replace(request, roles=roles, for_checks=for_checks, plan=plan)
-    return replace(groups, columns=replace(groups.columns, request=request), rollouts=rollouts)
+    columns = replace(groups.columns, request=request)
+    return replace(groups, columns=columns, rollouts=rollouts)
 
 
 def _is_step(groups: Groups) -> bool:
@@ -141,7 +145,8 @@ def counted(plan: Plan, how: Counting) -> Plan:
     if plan.unit.take != "each" or how == "none":
         return plan
     # Once: all of its rows have the same reward.
-    return replace(plan, unit=replace(plan.unit, take="last" if how == "once" else how))
+    unit = replace(plan.unit, take="last" if how == "once" else how)
+    return replace(plan, unit=unit)
 
 
 def rollouts_by(groups: Groups, names: Sequence[str]) -> Coded:
@@ -153,12 +158,14 @@ def rollouts_by(groups: Groups, names: Sequence[str]) -> Coded:
     found = [name for name in names if columns.values[name].null_count() < columns.height] or names
     ids, *others = (columns.values[name] for name in found)
     if ids.null_count() and others:  # their types may differ
-        ids = pl.select(pl.coalesce(map(canonical, [ids, *others]))).to_series()
+        first_known = pl.coalesce(map(canonical, [ids, *others]))
+        ids = pl.select(first_known).to_series()
     keys = [groups.coded.codes, ids]
     if found[0] == PARENT and len(columns.tables) > 1:
         keys.append(columns.file)  # records are numbered in each file
     if ids.null_count():
-        keys.append(where(ids.is_null(), pl.int_range(len(ids), eager=True)))
+        own = pl.int_range(len(ids), eager=True)
+        keys.append(where(ids.is_null(), own))
     return encode(keys)
 
 
@@ -179,4 +186,5 @@ def id_words(groups: Groups) -> str:
 
 def in_rows(groups: Groups, rollouts: Coded) -> str:
     """How many rollouts these are, in how many rows."""
-    return f"{rollouts.size:,} {'rollout' if rollouts.size == 1 else 'rollouts'} in {groups.columns.height:,} rows"
+    unit = "rollout" if rollouts.size == 1 else "rollouts"
+    return f"{rollouts.size:,} {unit} in {groups.columns.height:,} rows"

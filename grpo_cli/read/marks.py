@@ -84,7 +84,8 @@ class Marked:
         counted = Counter[tuple[MarkKind, str, str]]()
         for at, (place, reason, rows) in enumerate(found.iter_rows()):
             mark = self.marks[place]
-            counted[mark.kind, mark.words, (reason or "") if at < REASONS else "other reasons"] += rows
+            shown = reason or "" if at < REASONS else "other reasons"
+            counted[mark.kind, mark.words, shown] += rows
         return counted
 
 
@@ -95,21 +96,24 @@ def marked(
 
     Of a mark without words of its own, such as `mask_sample`, another column may name the reason.
     """
-    there = {at: mark for at, mark in enumerate(marks) if {*mark.columns} <= {*columns}}
-    held = {at: _holds(columns, mark, typed=typed) for at, mark in there.items()}
-    # verifiers counts everything if no agent of a run is trainable (verifiers/v1/cli/dashboard/eval.py:311).
-    held = {at: rows for at, rows in held.items() if rows.any() and not (marks[at].kind == "foreign" and rows.all())}
+    held = dict[int, pl.Series]()
+    for at, mark in enumerate(marks):
+        if {*mark.columns} <= {*columns}:
+            rows = _holds(columns, mark, typed=typed)
+            # verifiers counts everything if no agent of a run is trainable (verifiers/v1/cli/dashboard/eval.py:311).
+            if rows.any() and not (mark.kind == "foreign" and rows.all()):
+                held[at] = rows
     if not held:
         return None
-    first = pl.select(mark=pl.coalesce(pl.when(rows).then(pl.lit(at, pl.UInt8)) for at, rows in held.items()))
+    places = [pl.when(rows).then(pl.lit(at, pl.UInt8)) for at, rows in held.items()]
+    first = pl.select(mark=pl.coalesce(places))
     texts = [_text(columns[name]) for name in reasons if name in columns]
     own = [_text(columns[marks[at].column]) for at in held if marks[at].state == "filled"]
     filled = [pl.when(~text.str.to_lowercase().is_in([*NOTHING])).then(text) for text in (*own, *texts)]
     named = [at for at, mark in enumerate(marks) if mark.kind != "foreign" and mark.unmet is None]
-    reason = pl.when(pl.col("mark").is_in(named)).then(
-        pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
-    )
-    return Marked(tuple(marks), first.with_columns(reason=reason.cast(pl.Categorical(pl.Categories.random()))))
+    text = pl.coalesce(*filled, pl.lit(None, pl.String)).str.slice(0, SHOWN)
+    reason = pl.when(pl.col("mark").is_in(named)).then(text).cast(pl.Categorical(pl.Categories.random()))
+    return Marked(tuple(marks), first.with_columns(reason=reason))
 
 
 def useless(marks: Sequence[Mark], columns: Mapping[str, pl.Series], *, typed: bool) -> list[str]:
@@ -222,9 +226,12 @@ def as_number(column: pl.Series, *, typed: bool) -> pl.Series:
         return column.cast(pl.Float64).fill_nan(None)
     if dtype != JSON_TEXT and typed:
         return column.clear().cast(pl.Float64).extend_constant(None, len(column))
-    text = (column if dtype == pl.String else canonical(column)).str.strip_chars().str.to_lowercase().replace(WORDS)
+    written = column if dtype == pl.String else canonical(column)
+    text = written.str.strip_chars().str.to_lowercase().replace(WORDS)
     whole = text.cast(pl.Int128, strict=False)
-    return whole if whole.null_count() == text.null_count() else text.cast(pl.Float64, strict=False).fill_nan(None)
+    if whole.null_count() == text.null_count():
+        return whole
+    return text.cast(pl.Float64, strict=False).fill_nan(None)
 
 
 def _as_text(column: pl.Series) -> pl.Series:
@@ -236,7 +243,8 @@ def _as_text(column: pl.Series) -> pl.Series:
     if column.dtype.is_temporal():
         return text.str.replace("^[a-z]+:", "")
     quoted = where(text.str.starts_with('"'), text)
-    return pl.Series([text and json.loads(text) for text in quoted], dtype=pl.String)
+    texts = [text and json.loads(text) for text in quoted]
+    return pl.Series(texts, dtype=pl.String)
 
 
 def _text(column: pl.Series) -> pl.Series:
@@ -271,4 +279,4 @@ def _values(column: pl.Series) -> str:
     """The first values of a column, for messages."""
     values = _text(column).unique(maintain_order=True)
     shown = ", ".join(cut(plain(value), SHOWN) or "empty" for value in values[:LISTED])
-    return shown + (", ..." if len(values) > LISTED else "")
+    return f"{shown}, ..." if len(values) > LISTED else shown

@@ -48,16 +48,23 @@ class Narrow(Located):
         columns, request = groups.columns, groups.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
-        kinds = [] if columns.marked is None else [columns.marked.of_kind(kind).alias(kind) for kind in APART]
-        kinds = [kind for kind in kinds if kind.any()]
-        table = pl.DataFrame(
-            [groups.coded.codes.alias("group"), groups.batches.codes.alias("batch"), *rewards, *roles, *kinds]
-        ).with_columns(
-            pl.lit(ROLES[role].default).alias(role) for role in ("input_length", "turns") if role not in request.roles
-        )
-        carried = {name: columns.values[name] for name in request.binding.carried}
-        size = groups.cut_size
-        cut = f"groups are cut into blocks of {size} rows: the logged advantages of each add up to 0"
+        marks = list[pl.Series]()
+        for kind in APART if columns.marked is not None else ():
+            rows = columns.marked.of_kind(kind)
+            if rows.any():
+                marks.append(rows.alias(kind))
+        group, batch = groups.coded.codes.alias("group"), groups.batches.codes.alias("batch")
+        table = pl.DataFrame([group, batch, *rewards, *roles, *marks])
+        for role in ("input_length", "turns"):
+            if role not in request.roles:
+                table = table.with_columns(pl.lit(ROLES[role].default).alias(role))
+        notes = [*request.layout.notes]
+        if groups.cut_size is not None:
+            blocks = f"blocks of {groups.cut_size} rows"
+            notes.append(f"groups are cut into {blocks}: the logged advantages of each add up to 0")
+        notes += rollout_note(groups)
+        notes.append(f"group = {request.layout.key_note}")
+        notes.append(f"reward = {weighted_sum(request.rewards, request.plan.rewards.weights)}")
         every = cls(
             table=table,
             request=request,
@@ -70,33 +77,32 @@ class Narrow(Located):
             groups=groups.coded,
             key=_identity(groups),
             batches=groups.batches.size,
-            carried=carried,
+            carried={name: columns.values[name] for name in request.binding.carried},
             marked=columns.marked,
             foreign=columns.foreign,
             foreign_counts=columns.foreign_counts,
-            notes=(
-                *request.layout.notes,
-                *([] if size is None else [cut]),
-                *rollout_note(groups),
-                f"group = {request.layout.key_note}",
-                f"reward = {weighted_sum(request.rewards, request.plan.rewards.weights)}",
-            ),
+            notes=tuple(notes),
             warnings=warnings,
         )
         if groups.dropped is None:
             return every
-        return every.at(np.flatnonzero(~groups.dropped[groups.coded.codes.to_numpy()]))
+        dropped = groups.dropped[groups.coded.codes.to_numpy()]
+        return every.at(np.flatnonzero(~dropped))
 
     def at(self, places: Index) -> Narrow:
         """Only the rows at these places; the remaining groups are numbered again."""
         table = self.table[places]
-        groups, batches = (encode([table[name]]) for name in ("group", "batch"))
+        groups = encode([table["group"]])
+        batches = encode([table["batch"]])
+        key = self.key
+        if key.width:
+            key = key[table["group"].gather(groups.first).to_numpy()]
         return replace(
             self,
             table=table.with_columns(group=groups.codes, batch=batches.codes),
             rows=self.places_of(places),
             groups=groups,
-            key=self.key[table["group"].gather(groups.first).to_numpy()] if self.key.width else self.key,
+            key=key,
             batches=batches.size,
             carried={name: column[places] for name, column in self.carried.items()},
             marked=None if self.marked is None else self.marked.at(places),
@@ -123,8 +129,9 @@ class Narrow(Located):
         return Counter(self.foreign_counts) + (Counter() if self.marked is None else self.marked.counts())
 
     def _kind(self, name: str) -> pl.Series:
-        known = self.table.columns
-        return self.table[name] if name in known else pl.repeat(False, len(self.table), eager=True)  # noqa: FBT003 - a value
+        if name in self.table.columns:
+            return self.table[name]
+        return pl.repeat(False, len(self.table), eager=True)  # noqa: FBT003 - a value
 
     @property
     def without_reward(self) -> pl.Series | None:
@@ -132,7 +139,8 @@ class Narrow(Located):
         if not self.request.layout.may_lack_rewards:
             return None
         rewards = pl.selectors.starts_with("reward.")
-        return self.table.select(pl.all_horizontal(rewards.is_null() | ~rewards.is_finite())).to_series()
+        unusable = rewards.is_null() | ~rewards.is_finite()
+        return self.table.select(pl.all_horizontal(unusable)).to_series()
 
     @property
     def reward_names(self) -> tuple[str, ...]:

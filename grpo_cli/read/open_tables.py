@@ -45,15 +45,15 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
     matched = expand(names, registry.SUFFIXES)
     named = {Path(name) for name in names}
     folder = None if output_folder is None else Path(os.path.realpath(output_folder))
-    passed_over = {
-        path
-        for path in matched.files
-        if path not in named
-        and (not path.stat().st_size or (folder is not None and Path(os.path.realpath(path)).is_relative_to(folder)))
-    }
+    passed_over = set[Path]()
+    for path in matched.files:
+        is_output = folder is not None and Path(os.path.realpath(path)).is_relative_to(folder)
+        if path not in named and (is_output or not path.stat().st_size):
+            passed_over.add(path)
     if len(passed_over) == len(matched.files):
         passed_over = set()
-    files, copies = _without_copies([path for path in matched.files if path not in passed_over], named)
+    others = [path for path in matched.files if path not in passed_over]
+    files, copies = _without_copies(others, named)
     running = [trial for path in files if path.is_dir() for trial in unfinished(path)]
     skipped = [str(path) for path in (*matched.skipped, *sorted(passed_over), *copies)]
     return [*map(pinned, files), *objects], _skipped([*skipped, *left_out], running)
@@ -68,11 +68,11 @@ def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[
             raise UsageError(f"{url}: job folders of Harbor are not read from a store", "copy it to a disk first")
         files |= {file.path: file for file in found}
         skipped += passed_over
-    inside = [
-        file for file in files if output_folder is not None and file not in urls and file.startswith(output_folder)
-    ]
-    if len(inside) < len(files):
-        skipped += [files.pop(file).name for file in inside]
+    outputs = list[str]()
+    if output_folder is not None:
+        outputs = [file for file in files if file not in urls and file.startswith(output_folder)]
+    if len(outputs) < len(files):
+        skipped += [files.pop(file).name for file in outputs]
     paths, copies = _without_copies(list(files), urls)
     return [files[path] for path in paths], [*skipped, *copies]
 
@@ -84,7 +84,8 @@ def _without_copies(files: Sequence[Name], named: Collection[Name]) -> tuple[lis
     """
     names = {path: str(path) for path in files}
     passed: dict[Name, None] = {}
-    for rule in (rule for known in schemas().at_hand.values() for rule in known.copies):
+    rules = [rule for known in schemas().at_hand.values() for rule in known.copies]
+    for rule in rules:
         hits = {path: hit for path, name in names.items() if (hit := re.search(rule.skip, name))}
         others = [name for path, name in names.items() if path not in hits]
         beside: dict[Name, str] = {path: _filled(rule.beside, hit) for path, hit in hits.items() if path not in named}
@@ -109,8 +110,9 @@ def _skipped(files: Sequence[str], trials: Sequence[str]) -> list[str]:
         ("trial", f"without a readable {RESULT}", trials),
     ):
         if names:
-            listed = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-            warnings.append(f"skipped {len(names)} {what}{'s' * (len(names) > 1)} {more}: {listed}")
+            count = f"1 {what}" if len(names) == 1 else f"{len(names)} {what}s"
+            rest = ", ..." if len(names) > NAMED else ""
+            warnings.append(f"skipped {count} {more}: {', '.join(names[:NAMED])}{rest}")
     return warnings
 
 
@@ -124,7 +126,10 @@ def open_tables(
     `over` looks at the sample of each file.
     """
     tables = []
-    for source in (registry.as_text(replace(source, max_line=binding.max_line), deferred=True) for source in inputs):
+    for given in inputs:
+        source = registry.as_text(replace(given, max_line=binding.max_line), deferred=True)
         known = registry.of(source)
-        tables.append(FileTable(known.without_broken(source) if binding.skip_broken else source, known))
+        if binding.skip_broken:
+            source = known.without_broken(source)
+        tables.append(FileTable(source, known))
     return recognise(tables, binding, over)

@@ -62,13 +62,16 @@ class Keyed:
     @cached_property
     def counts(self) -> tuple[Index, Index]:
         """How many rows of each input have each key."""
-        mine, theirs = (np.bincount(side, minlength=self.size + 1)[: self.size] for side in (self.mine, self.theirs))
+        counts = [np.bincount(side, minlength=self.size + 1) for side in (self.mine, self.theirs)]
+        mine, theirs = (of_side[: self.size] for of_side in counts)
         return mine, theirs
 
     def places(self, *, last: bool = True) -> Codes:
         """For each row of mine, the last or the first row of theirs with its key, or NOWHERE."""
-        places, order = np.full(self.size + 1, NOWHERE, np.uint32), slice(None, None, 1 if last else -1)
-        places[self.theirs[order]] = np.arange(len(self.theirs), dtype=np.uint32)[order]
+        places = np.full(self.size + 1, NOWHERE, np.uint32)
+        order = slice(None, None, 1 if last else -1)
+        rows = np.arange(len(self.theirs), dtype=np.uint32)
+        places[self.theirs[order]] = rows[order]
         places[self.size] = NOWHERE
         return places[self.mine]
 
@@ -108,8 +111,9 @@ def _spelled(typed: pl.Series, cells: pl.Series) -> tuple[pl.Series, pl.Series]:
         what = f"{both} is of several types in one input, and the other has none"
         raise DataError(what, "convert CSV to Parquet or to lines of JSON, which have types")
     cells = cells.replace({"True": "true", "False": "false"}).str.replace(rf"^({WHOLE})\.0+$", "${1}")
-    fraction = cells.str.contains(NUMBER) & ~cells.str.contains(f"^{WHOLE}$")
-    return bare, canonical(where(fraction, cells).cast(pl.Float64)).fill_null(cells)
+    is_fraction = cells.str.contains(NUMBER) & ~cells.str.contains(f"^{WHOLE}$")
+    fractions = where(is_fraction, cells).cast(pl.Float64)
+    return bare, canonical(fractions).fill_null(cells)
 
 
 def gathered(frame: pl.DataFrame, places: Codes) -> pl.DataFrame:
@@ -128,13 +132,14 @@ def several(
     """The error for keys that several rows have, with three examples: `sides` number the rows of an input, and name them."""
     shown = []
     for code in unclear[:EXAMPLES].tolist():
-        rows = [np.flatnonzero(side == code).tolist() for side, _ in sides]
-        places = [
-            f"{len(here)} rows, {' and '.join(named(here[:2]))}" if len(here) > 1 else named(here)[0]
-            for (_, named), here in zip(sides, rows, strict=True) if here
-        ]  # fmt: skip
-        side = next(at for at, here in enumerate(rows) if here)
-        shown.append(f"{cut(plain(label(side, rows[side][0])), SHOWN)} ({'; '.join(places)})")
+        key, places = "", list[str]()
+        for at, (codes, named) in enumerate(sides):
+            rows = np.flatnonzero(codes == code).tolist()
+            if rows:
+                first = " and ".join(named(rows[:2]))
+                places.append(f"{len(rows)} rows, {first}" if len(rows) > 1 else first)
+                key = key or cut(plain(label(at, rows[0])), SHOWN)
+        shown.append(f"{key} ({'; '.join(places)})")
     return DataError(f"{what}: {', '.join(shown)}", cure)
 
 
@@ -180,11 +185,11 @@ def _same_ids(every: Sequence[Table], binding: Binding) -> tuple[str, ...]:
     schema = schemas[0] if all(one == schemas[0] for one in schemas) else None
     if schema is not None and schema.rows:  # rows are inside records, and so are their ids
         return schema.ids
-    taken = {*binding.group, *binding.rewards, *(() if schema is None else (*schema.group, *schema.reward))}
-    heads = [{*table.columns()} for table in every]
-    return next(
-        ((name,) for name in known_ids(schema) if name not in taken and all(name in head for head in heads)), ()
-    )
+    taken = {*binding.group, *binding.rewards}
+    if schema is not None:
+        taken.update(schema.group, schema.reward)
+    in_all = set.intersection(*({*table.columns()} for table in every))
+    return next(((name,) for name in known_ids(schema) if name in in_all - taken), ())
 
 
 def pair(
@@ -208,20 +213,16 @@ def pair(
     parts_of_one = "rollout" in now.table.columns
     if ids and not any(column.null_count() for column in (*mine, *theirs)):
         keyed = Keyed.of(mine, theirs, untyped)
-        unclear = np.flatnonzero(np.maximum(*keyed.counts) > 1)
+        most = np.maximum(*keyed.counts)
+        unclear = np.flatnonzero(most > 1)
         if not len(unclear):
             rows, others = keyed.matched()
             if len(rows) or sure or not text:
                 return Pairs(now=rows, before=others, by=tuple(ids))
         elif (sure and not parts_of_one) or not text:
             same = f"{' and '.join(ids)} is the same in several rows of a group, so the rollouts do not pair one to one"
-            raise _several(
-                keyed,
-                unclear,
-                sides,
-                same,
-                "name the id of the rollout with --rollout; remove rows that are there twice",
-            )
+            cure = "name the id of the rollout with --rollout; remove rows that are there twice"
+            raise _several(keyed, unclear, sides, same, cure)
     if not text:
         cure = f"name the id of the rollout with --rollout; name its text with --text-column; {_IN_ORDER}"
         raise DataError("no column tells which rollouts of both inputs are the same", cure)
@@ -244,12 +245,11 @@ def _row_keys(now: Narrow, before: Narrow) -> tuple[pl.Series, ...]:
         return tuple(pl.zeros(len(side.table), dtype=pl.UInt32, eager=True) for side in (now, before))
     keyed = keyed_groups(now, before, mine.columns)
     if not np.minimum(*keyed.counts).any():
-        wrong = f"no group is in both inputs ({', '.join(now.key_words)} is {now.label(0)} and {before.label(0)})"
-        raise DataError(wrong, "--old-rewards takes the same rollouts with another reward; name their key with --group")
-    return tuple(
-        pl.Series(codes.astype(np.uint32)[side.table["group"]])
-        for codes, side in ((keyed.mine, now), (keyed.theirs, before))
-    )
+        keys = f"{', '.join(now.key_words)} is {now.label(0)} and {before.label(0)}"
+        cure = "--old-rewards takes the same rollouts with another reward; name their key with --group"
+        raise DataError(f"no group is in both inputs ({keys})", cure)
+    of_rows = keyed.mine[now.table["group"]], keyed.theirs[before.table["group"]]
+    return tuple(pl.Series(codes.astype(np.uint32)) for codes in of_rows)
 
 
 def keyed_groups(now: Narrow, before: Narrow, names: Sequence[str]) -> Keyed:
@@ -264,37 +264,31 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
     frames = []
     for side, mine in zip((now, before), zip(*both, strict=True), strict=True):
         own = [side.key[name].alias("") for name in names]
-        compared = map(canonical, mine)
-        words = map(bare_texts, own)
-        columns = [
-            pl.concat_str([part.fill_null("null") for part in parts], separator=separator).alias(name)
-            for name, parts, separator in (("key", compared, ","), ("words", words, ", "))
-        ]
-        frames.append(pl.select(columns))
+        compared = [canonical(part).fill_null("null") for part in mine]
+        words = [bare_texts(part).fill_null("null") for part in own]
+        key = pl.concat_str(compared, separator=",")
+        frames.append(pl.select(key=key, words=pl.concat_str(words, separator=", ")))
     return frames
 
 
 def _paired_texts(keyed: Keyed, sides: tuple[Narrow, Narrow], text: str) -> tuple[Codes, Codes]:
     """The rows of both inputs with equal texts; repeated texts are matched in order if their rewards are equal."""
     mine, theirs = keyed.counts
-    twice = (np.maximum(mine, theirs) > 1) & (mine > 0) & (theirs > 0)
+    in_both = (mine > 0) & (theirs > 0)
+    twice = (np.maximum(mine, theirs) > 1) & in_both
     if not twice.any():
         return keyed.matched()
     codes = (keyed.mine, keyed.theirs)
     rewards = [[side.table[f"reward.{k}"] for k in range(len(side.reward_names))] for side in sides]
-    constant = [_kinds(side, columns, keyed.size) <= 1 for side, columns in zip(codes, rewards, strict=True)]
-    enough = np.where(mine > theirs, constant[0], np.where(theirs > mine, constant[1], constant[0] | constant[1]))
-    if (twice & ~enough).any():
+    of_mine, of_theirs = (_kinds(side, columns, keyed.size) <= 1 for side, columns in zip(codes, rewards, strict=True))
+    equal_enough = np.where(mine > theirs, of_mine, np.where(theirs > mine, of_theirs, of_mine | of_theirs))
+    unclear = np.flatnonzero(twice & ~equal_enough)
+    if len(unclear):
         same = f"{text} is the same in several rollouts of a group whose rewards differ, so the text does not tell them apart"
-        raise _several(
-            keyed,
-            np.flatnonzero(twice & ~enough),
-            sides,
-            same,
-            f"name the id of the rollout with --rollout; {_IN_ORDER}",
-        )
-    orders = [pl.DataFrame({"code": side}).select(pl.int_range(pl.len()).over("code")).to_series() for side in codes]
-    one, other = ([pl.Series(side), order] for side, order in zip(codes, orders, strict=True))
+        cure = f"name the id of the rollout with --rollout; {_IN_ORDER}"
+        raise _several(keyed, unclear, sides, same, cure)
+    place = pl.int_range(pl.len()).over("code")
+    one, other = (pl.DataFrame({"code": side}).with_columns(place=place).get_columns() for side in codes)
     return Keyed.of(one, other, (False, False)).matched()
 
 
@@ -306,8 +300,12 @@ def _kinds(codes: Index, rewards: Sequence[pl.Series], size: int) -> Index:
 
 def _several(keyed: Keyed, unclear: Index, sides: tuple[Narrow, Narrow], what: str, cure: str) -> DataError:
     """The error for rollouts that do not match one to one."""
+
+    def label(at: int, row: int) -> str:
+        return sides[at].label(int(sides[at].table["group"][row]))
+
     codes = [(keyed.mine, sides[0].places), (keyed.theirs, sides[1].places)]
-    return several(what, unclear, codes, lambda at, row: sides[at].label(int(sides[at].table["group"][row])), cure)
+    return several(what, unclear, codes, label, cure)
 
 
 def _hashes(side: Narrow, text: str) -> pl.Series:

@@ -44,9 +44,14 @@ class Suspicion(NamedTuple):
         """The warning: the flags that cut the groups, or possible explanations."""
         key = ",".join(group)
         if self.is_proven:
-            flags = f"{'' if named else f'--group {key} '}--group-size {self.size}"
-            return f"{self.reason}: {flags}{' --partial keep' * any(rows % self.size for rows in sizes)} cuts them"
-        cure = "name the column that tells them apart" + ("" if "@" in key else f": --group {key},COLUMN")
+            flags = [] if named else [f"--group {key}"]
+            flags.append(f"--group-size {self.size}")
+            if any(rows % self.size for rows in sizes):
+                flags.append("--partial keep")
+            return f"{self.reason}: {' '.join(flags)} cuts them"
+        cure = "name the column that tells them apart"
+        if "@" not in key:
+            cure += f": --group {key},COLUMN"
         return f"{self.reason}: several draws of a prompt, or one draw that was written in parts (ranks, servers)? If several, {cure}"
 
 
@@ -67,9 +72,8 @@ class Draws:
         self.last = int(lengths[-1])  # rows of the last stretch
         self.stretches_of_last = int(stretches[codes[-1]])  # stretches in the group of the last stretch
         self.split = int((stretches > 1).sum())  # groups with several stretches
-        self.returning = _counter(
-            lengths[stretches[codes] > 1]
-        )  # the stretches of these groups by their number of rows
+        # The stretches of these groups by their number of rows.
+        self.returning = _counter(lengths[stretches[codes] > 1])
 
     def suspicion(self) -> Suspicion | None:
         """The best evidence that groups merge several draws, if any."""
@@ -89,11 +93,15 @@ class Draws:
             size = self._common_divisor() or self._frequent_size()
         if not size:
             return None
-        back, others = self._back(size), self.stretches - Counter([self.last])
+        back = self._back(size)
         keys = "a group key comes" if back == 1 else f"{back:,} group keys come"
-        incomplete = _multiples_of(size, others) < others.total()
-        of = "mostly " if incomplete else "multiples of " * (max(self.stretches) > size)
-        return Suspicion(f"{keys} back in separate blocks of {of}{size} rows", size)
+        others = self.stretches - Counter([self.last])
+        blocks = f"{size} rows"
+        if _multiples_of(size, others) < others.total():
+            blocks = f"mostly {blocks}"
+        elif max(self.stretches) > size:
+            blocks = f"multiples of {blocks}"
+        return Suspicion(f"{keys} back in separate blocks of {blocks}", size)
 
     def _back(self, size: int) -> int:
         """Keys that come back, not counting a last stretch that was cut short."""
@@ -101,23 +109,30 @@ class Draws:
 
     def _usual_blocks(self, size: int) -> bool:
         """Whether all stretches are multiples of a usual size: if there are several sizes, the size of most groups."""
-        usual, several = self.sizes[size], any(rows > size for rows in self.stretches)
-        unusual = several and (2 * usual + 1 < self.sizes.total() or usual == 1)
-        return size >= _MANY and self._back(size) > 0 and max(self.sizes) != size and not unusual
+        usual = self.sizes[size]
+        several = any(rows > size for rows in self.stretches)
+        rare = 2 * usual + 1 < self.sizes.total() or usual == 1
+        if size < _MANY or (several and rare):
+            return False
+        return self._back(size) > 0 and max(self.sizes) != size
 
     def _common_divisor(self) -> int:
         """A common divisor of too many stretches to be chance; the last stretch may have been cut. 0 if there is none."""
         others = self.stretches - Counter([self.last])
         size = gcd(*others)
-        rare = size >= _LEAST and (self.returning.total() - 2) * log(size) >= -log(_RARE)
-        return size if rare and self._back(size) >= _SEVERAL and max(self.sizes) != size else 0
+        if size < _LEAST or max(self.sizes) == size:
+            return 0
+        rare = (self.returning.total() - 2) * log(size) >= -log(_RARE)
+        return size if rare and self._back(size) >= _SEVERAL else 0
 
     def _frequent_size(self) -> int:
         """The most frequent length of a stretch, if most are multiples of it: some rows may be lost. 0 otherwise."""
         size = max(self.stretches, key=lambda rows: (self.stretches[rows], -rows))
-        count, multiples = self.returning.total(), _multiples_of(size, self.returning)
+        count = self.returning.total()
+        multiples = _multiples_of(size, self.returning)
         drawn_twice = sum(found for rows, found in self.sizes.items() if rows >= 2 * size)
-        if size < _LEAST or multiples < _MOST * count or min(self._back(size), drawn_twice) < _SEVERAL:
+        several = min(self._back(size), drawn_twice) >= _SEVERAL
+        if size < _LEAST or multiples < _MOST * count or not several:
             return 0
         return size if _tail(count, multiples, 1 / size) <= _RARER else 0
 
@@ -125,7 +140,8 @@ class Draws:
         """Group sizes that are multiples of the usual size, if all groups are consecutive."""
         whole = _whole(self.sizes, self.last_group)
         common, most = gcd(*whole), max(self.sizes)
-        usual = min(size for size, count in whole.items() if count == max(whole.values()))
+        often = max(whole.values())
+        usual = min(size for size, count in whole.items() if count == often)
         sure = common >= _SURE or self.sizes[usual] > 1
         if common < _MANY or usual != common or most <= usual or self.split or not sure:
             return None
@@ -139,8 +155,9 @@ def _multiples_of(size: int, counts: Counter[int]) -> int:
 def _tail(count: int, hits: int, chance: float) -> float:
     """A tight upper bound of the binomial tail: each further term is smaller by at least this ratio."""
     ways = lgamma(count + 1) - lgamma(hits + 1) - lgamma(count - hits + 1)
-    first = exp(ways + hits * log(chance) + (count - hits) * log(1 - chance))
-    ratio = (count - hits) / (hits + 1) * chance / (1 - chance)
+    misses = count - hits
+    first = exp(ways + hits * log(chance) + misses * log(1 - chance))
+    ratio = misses / (hits + 1) * chance / (1 - chance)
     return first / (1 - ratio) if ratio < 1 else 1.0
 
 
@@ -159,7 +176,9 @@ def _whole(counts: Counter[int], last: int) -> Counter[int]:
 def numberings(columns: Columns) -> dict[str, Numbering]:
     """Columns that number rollouts, samples or judges: they can show that blocks are not draws."""
     request, schema = columns.request, columns.request.schema
-    given = [*(name for role, name in request.roles.items() if role == "rollout"), *(schema.rollout if schema else ())]
+    given = [name for role, name in request.roles.items() if role == "rollout"]
+    if schema is not None:
+        given += schema.rollout
     kinds: dict[str, Numbering] = {
         **dict.fromkeys(JUDGES, "judge"), **dict.fromkeys([*ROLLOUT_IDS, "rollout", "episode"], "rollout"), **dict.fromkeys(SAMPLE_IDS, "sample"),
         **dict.fromkeys(given, "sample"),
@@ -171,8 +190,11 @@ def is_several_rows_a_rollout(coded: Coded, size: int, column: pl.Series, kind: 
     """Whether blocks of this size are not draws but single rollouts: their fragments, or the votes of judges."""
     order = np.argsort(coded.codes.to_numpy(), kind="stable")
     values = encode([column])
-    groups, numbers = coded.codes.to_numpy()[order], values.codes.to_numpy()[order]
-    same = int(((groups[1:] == groups[:-1]) & (numbers[1:] == numbers[:-1])).sum())
+    groups = coded.codes.to_numpy()[order]
+    numbers = values.codes.to_numpy()[order]
+    same_group = groups[1:] == groups[:-1]
+    same_number = numbers[1:] == numbers[:-1]
+    same = int((same_group & same_number).sum())
     if kind == "judge":
         return size <= values.size <= 2 * size and same <= (1 - _WHOLE) * len(column)
     rollouts = len(column) - same
@@ -196,15 +218,18 @@ def size_by_advantages(coded: Coded, advantages: pl.Series) -> int | None:
     """
     _, lengths = coded.runs()
     # All runs of a key are multiples of the size; the last run may be cut short.
-    whole = lengths[:-1] if len(lengths) > 1 and lengths[-1] < lengths[:-1].min() else lengths
-    rows, size = sizes(coded), int(np.gcd.reduce(whole))
-    if size < _MANY or usual(coded)[0] != size or rows.max() == size or (rows % size).any():
+    is_cut = len(lengths) > 1 and lengths[-1] < lengths[:-1].min()
+    size = int(np.gcd.reduce(lengths[:-1] if is_cut else lengths))
+    rows = sizes(coded)
+    usual_size, _ = usual(coded)
+    if size < _MANY or usual_size != size or rows.max() == size or (rows % size).any():
         return None
     cut = blocks(coded, size)
     values = advantages.fill_nan(None).fill_null(0.0).to_numpy()
     sums = np.bincount(cut.codes.to_numpy(), weights=values, minlength=cut.size)
     near = _NEAR * size * max(1.0, float(np.abs(values).max()))
-    return size if np.isfinite(sums).all() and values.any() and (np.abs(sums) <= near).all() else None
+    add_up = np.isfinite(sums).all() and (np.abs(sums) <= near).all()
+    return size if add_up and values.any() else None
 
 
 def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:
@@ -213,16 +238,20 @@ def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:
         return None
     values, codes = baseline.to_numpy(), coded.codes.to_numpy()
     near = _NEAR * max(1.0, float(np.abs(values).max()))
-    cuts = (codes[1:] != codes[:-1]) | (np.abs(values[1:] - values[:-1]) > near)
+    differs = np.abs(np.diff(values)) > near
+    cuts = (codes[1:] != codes[:-1]) | differs
     starts = np.flatnonzero(np.concatenate([[True], cuts]))
-    lengths, of = np.diff(starts, append=len(codes)), codes[starts]
-    split = np.bincount(of, minlength=coded.size) > 1
-    of_blocks = np.unique(lengths[split[of]])
-    if len(of_blocks) != 1 or of_blocks[0] == 1:
+    lengths = np.diff(starts, append=len(codes))
+    group_of = codes[starts]
+    split = np.bincount(group_of, minlength=coded.size) > 1
+    of_blocks = np.unique(lengths[split[group_of]]).tolist()
+    if len(of_blocks) != 1 or of_blocks == [1]:
         return None
-    size, count = int(of_blocks[0]), int(split.sum())
+    (size,) = of_blocks
+    count = int(split.sum())
     groups = "a group was" if count == 1 else f"{count} groups were"
     reason = f"{groups} normalised in blocks of {size} by the trainer, as its advantages show"
     # A larger group whose size is no multiple would be cut inside a draw.
     rows = sizes(coded)
-    return Suspicion(reason, size, is_proven=bool(((rows < size) | (rows % size == 0)).all()))
+    uncut = (rows < size) | (rows % size == 0)
+    return Suspicion(reason, size, is_proven=bool(uncut.all()))

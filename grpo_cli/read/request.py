@@ -145,6 +145,7 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     """Choose the columns that the plan reads, and those for checks; without `warn`, suspicious groups are not looked for."""
     binding, schema, names = layout.binding, layout.schema, layout.names
     key, rewards = layout.key, layout.rewards
+    derived = {} if schema is None else schema.derive
     _check_weights(plan, rewards)
     roles = columns_of_roles(layout, plan)
     is_said = layout.key_is_named or layout.flags.group_within is not None  # one key is then one group
@@ -160,23 +161,28 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     named = rule.named_columns
     required = {*key, *rewards, *roles.values(), *named}
     for_checks = _for_checks(layout, rule, roles, warn=warn)
-    derived = {} if schema is None else schema.derive
-    marks = [name for mark in layout.marks for name in mark.columns]
-    marks = [name for name in marks if is_there(name, names) or name in derived]
-    by_name = [*for_checks.columns, *marks, *layout.reasons, *layout.rollouts]
+    required |= {name for name in layout.rollouts if name in derived or name == PARENT}
     kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
-    kinds |= {name: "key" for mark in layout.marks if mark.flag for name in mark.columns}
-    kinds |= {name: ROLES[role].kind for role, name in roles.items() if not (role == "length" and name == "equal")}
+    marked, sought = list[str](), set[str]()
+    for mark in layout.marks:
+        marked += [name for name in mark.columns if is_there(name, names) or name in derived]
+        if mark.flag:
+            kinds |= dict.fromkeys(mark.columns, "key")
+        if mark.unmet is not None:
+            sought.update(mark.columns)
+        else:
+            required.update(name for name in mark.columns if mark.flag or name in derived)
+    for role, name in roles.items():
+        if not (role == "length" and name == "equal"):
+            kinds[name] = ROLES[role].kind
     kinds |= dict.fromkeys(rewards, "key" if binding.outcomes else "number")
     # The logged advantage is read if it reveals the groups.
     logged: dict[str, Kind] = {layout.logged_column: "number"} if layout.logged_column else {}
     extra = {name: kind for name, kind in {**binding.carried, **logged}.items() if name not in kinds}
+    by_name = [*for_checks.columns, *marked, *layout.reasons, *layout.rollouts]
     kinds |= {name: "key" for name in by_name if name not in kinds and name not in extra}
-    required |= {name for name in layout.rollouts if name in derived or name == PARENT}
-    required |= {
-        name for mark in layout.marks if mark.unmet is None for name in mark.columns if mark.flag or name in derived
-    }
-    sought = {name for mark in layout.marks if mark.unmet is not None for name in mark.columns} - required
+    sought -= required
+    optional = {*by_name, *logged} - required | ({*extra} & {*names}) | sought
     made = {field_.name: field_ for field_ in binding.made}
     return Request(
         plan=plan,
@@ -186,7 +192,7 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
         roles=roles,
         for_checks=for_checks,
         fields=[made.get(name) or Field(name, kind) for name, kind in {**kinds, **extra}.items()],
-        optional={*by_name, *logged} - required | ({*extra} & {*names}) | sought,
+        optional=optional,
         sought=sought,
         warn=warn,
     )
@@ -195,18 +201,21 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
 def united(parts: Mapping[str, Request], by: str) -> Request:
     """One request for the columns of several plans and of --plan-by; columns that only some plans read may be missing."""
     kinds: dict[str, Kind] = {by: "key"}
-    for field_ in (field_ for request in parts.values() for field_ in request.fields):
-        if kinds.setdefault(field_.name, field_.kind) == "key":
-            kinds[field_.name] = field_.kind
-    made = {field_.name: field_ for request in parts.values() for field_ in request.binding.made}
-    for_all = set.intersection(
-        *({read.name for read in request.fields} - request.optional for request in parts.values())
-    )
+    made = dict[str, Field]()
+    rewards = list[str]()
+    needed = list[set[str]]()
+    for request in parts.values():
+        for field_ in request.fields:
+            if kinds.setdefault(field_.name, field_.kind) == "key":
+                kinds[field_.name] = field_.kind
+        made |= {field_.name: field_ for field_ in request.binding.made}
+        rewards += request.rewards
+        needed.append({field_.name for field_ in request.fields} - request.optional)
     return replace(
         next(iter(parts.values())),
-        rewards=tuple(dict.fromkeys(name for request in parts.values() for name in request.rewards)),
+        rewards=tuple(dict.fromkeys(rewards)),
         fields=[made.get(name) or Field(name, kind) for name, kind in kinds.items()],
-        optional={*kinds} - for_all - {by},
+        optional={*kinds} - set.intersection(*needed) - {by},
         by=by,
         parts=parts,
     )

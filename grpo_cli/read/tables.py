@@ -63,9 +63,8 @@ class Binding:
     group_within: str | None = None
     batch_by: str | None = None
     rewards: tuple[str, ...] = ()
-    outcomes: Mapping[str, float | None] = field(
-        default_factory=dict
-    )  # numbers for texts as rewards (--map), None for a missing one
+    # Numbers for texts as rewards (--map), None for a missing one.
+    outcomes: Mapping[str, float | None] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
     made: tuple[KlField, ...] = ()  # columns that are made from lists: that of the role kl
     carried: Mapping[str, Kind] = field(default_factory=dict)  # further columns to keep
@@ -146,21 +145,23 @@ class Table:
     def sample(self) -> Sample:
         """A few records, to recognise the schema by."""
         records = self.format.sample(self.source)
-        names = {*self.columns(), *(name for record in records for name in record)}
-        return Sample(self.name, frozenset(names), records)
+        names = frozenset(self.columns()).union(*records)
+        return Sample(self.name, names, records)
 
     def columns(self) -> list[str]:
         """All top-level names; for JSON lines, those of some rows."""
-        return list({**self._head, **dict.fromkeys(self.late)})
+        return list(dict.fromkeys((*self._head, *self.late)))
 
     def rows(self, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """The wanted cells; Absent if the file lacks a column, InputChanged if it lacks a row."""
-        return self._every(self.format.rows(self.source, wanted), len(wanted.numbers))
+        frames = self.format.rows(self.source, wanted)
+        return self._every(frames, len(wanted.numbers))
 
     def lists(self, wanted: Excerpt) -> Iterator[pl.DataFrame]:
         """The wanted cells as lists of numbers, or as JSON texts where the file has no lists."""
         inside = wanted._replace(columns=[name.removeprefix(self.prefix) for name in wanted.columns])
-        for frame in self._every(self.format.lists(self.source, inside), len(wanted.numbers)):
+        frames = self.format.lists(self.source, inside)
+        for frame in self._every(frames, len(wanted.numbers)):
             frame.columns = [*wanted.columns]
             yield frame
 
@@ -172,10 +173,12 @@ class Table:
             return [row for frame in self.rows(wanted) for row in frame.to_dicts()]
         except Absent as error:
             lost = error.column
-        found = self.records(wanted._replace(columns=[name for name in wanted.columns if name != lost]))
+        others = [name for name in wanted.columns if name != lost]
+        found = self.records(wanted._replace(columns=others))
         if not wanted.as_json:
             with suppress(GrpoError):
-                values = self.scan([Field(lost, "key")]).frame[lost].gather(wanted.numbers)
+                derived = self.scan([Field(lost, "key")]).frame[lost]
+                values = derived.gather(wanted.numbers)
                 return [{**row, lost: value} for row, value in zip(found, values, strict=True)]
         return found
 
@@ -221,8 +224,10 @@ class Table:
 
     def _like(self, **changes: Any) -> Self:
         """A changed table with the same names: what is known of its file is not read again."""
-        made, known = replace(self, **changes), {"_head"} if "source" in changes else {"_head", "row_count"}
-        vars(made).update({name: fact for name, fact in vars(self).items() if name in known})
+        made = replace(self, **changes)
+        known = {"_head"} if "source" in changes else {"_head", "row_count"}
+        for name in known & vars(self).keys():
+            vars(made)[name] = vars(self)[name]
         return made
 
     def _scanned(self, fields: Sequence[Field]) -> Scanned:
@@ -238,13 +243,14 @@ class Table:
             if column is None:
                 raise
             others = self._scanned([field for field in fields if field is not wanted])
-            frame = pl.DataFrame([column if field is wanted else others.frame[field.name] for field in fields])
-            return others.with_frame(frame, texts)
+            columns = [column if field is wanted else others.frame[field.name] for field in fields]
+            return others.with_frame(pl.DataFrame(columns), texts)
 
     def _scanned_as_is(self, fields: Sequence[Field]) -> Scanned:
         marks = () if self.schema is None else self.schema.marks  # only some rows may have them
-        watched = {*STEPS, *self.refused, *(mark.column for mark in marks if "." not in mark.column)}
-        watched -= {*self.columns(), *(field.name for field in fields)}
+        top_level = [mark.column for mark in marks if "." not in mark.column]
+        watched = {*STEPS, *self.refused, *top_level}
+        watched.difference_update(self.columns(), [field.name for field in fields])
         scanned = self.format.scan(self.source, fields, watched)
         self._refuse([name for name in self.refused if name in scanned.late_names])
         return scanned
@@ -285,7 +291,9 @@ class Located:
     def places(self, rows: Sequence[int]) -> list[str]:
         """The same of several rows; each file is read at most once for them."""
         spots, which = np.unique(self.places_of(np.array(rows, np.int64)), return_inverse=True)
-        found = [place for at, here in self.by_file(spots) for place in self.tables[at].places(here.tolist())]
+        found = list[str]()
+        for at, here in self.by_file(spots):
+            found += self.tables[at].places(here.tolist())
         return [found[at] for at in which.tolist()]
 
     def places_of(self, rows: Index) -> Index:
@@ -296,14 +304,16 @@ class Located:
         """The rows of a file: their numbers here, and in the file."""
         end = int(self.ends[file])
         start = end - self.lengths[file]
-        rows = np.arange(*((start, end) if self.rows is None else np.searchsorted(self.rows, [start, end])))
+        span = (start, end) if self.rows is None else np.searchsorted(self.rows, [start, end])
+        rows = np.arange(*span)
         return rows, self.places_of(rows) - start
 
     def by_file(self, places: Index) -> Iterator[tuple[int, Index]]:
         """For ascending rows of all tables: the number of each file that has some, and their numbers in it."""
         cuts = np.searchsorted(places, [0, *self.ends])
         for at in np.flatnonzero(np.diff(cuts)).tolist():
-            yield at, places[cuts[at] : cuts[at + 1]] - (int(self.ends[at]) - self.lengths[at])
+            start = int(self.ends[at]) - self.lengths[at]
+            yield at, places[cuts[at] : cuts[at + 1]] - start
 
     def texts_at(self, rows: Index, columns: Sequence[str], *, as_json: bool = True) -> Iterator[pl.DataFrame]:
         """The JSON texts, or the values, of columns at ascending rows, a few rows at a time.
@@ -311,16 +321,17 @@ class Located:
         A line of JSON that lacks one has null; a Parquet file that lacks one is an error.
         """
         for at, here in self.by_file(self.places_of(rows)):
-            yield from self.tables[at].rows(Excerpt(self.scans[at].index, here, columns, as_json))
+            wanted = Excerpt(self.scans[at].index, here, columns, as_json)
+            yield from self.tables[at].rows(wanted)
 
     def records(self, rows: Index, columns: Sequence[str], *, as_json: bool = False) -> list[dict[str, Any]]:
         """The values, or the JSON texts, of columns at rows in any order; a record lacks the columns that its file lacks."""
         places, which = np.unique(self.places_of(rows), return_inverse=True)
-        wanted = {
-            self.tables[at].name: Excerpt(self.scans[at].index, here, columns, as_json)
-            for at, here in self.by_file(places)
-        }
-        tables = [table for table in self.tables if table.name in wanted]
+        wanted = dict[str, Excerpt]()
+        tables = list[Table]()
+        for at, here in self.by_file(places):
+            tables.append(self.tables[at])
+            wanted[self.tables[at].name] = Excerpt(self.scans[at].index, here, columns, as_json)
         parts = self.over(partial(_records, wanted=wanted), tables)
         found = [record for part in parts for record in part]
         return [found[at] for at in which.tolist()]
@@ -347,8 +358,9 @@ def whole(tables: Sequence[FileTable]) -> pl.DataFrame:
     if schema is not None and schema.layout != LONG:
         wrong = f"a record of a {schema.title} has several rollouts, but a frame needs one per row"
         raise UsageError(wrong, "grpo-adv writes them to a file")
-    frames = in_one_type([table.format.read(table.source) for table in tables], "give the files one by one", wide=True)
-    return pl.concat(frames, how="diagonal_relaxed")
+    frames = [table.format.read(table.source) for table in tables]
+    alike = in_one_type(frames, "give the files one by one", wide=True)
+    return pl.concat(alike, how="diagonal_relaxed")
 
 
 def in_one_type(frames: Sequence[pl.DataFrame], cure: str, *, wide: bool) -> list[pl.DataFrame]:
@@ -364,15 +376,18 @@ def in_one_type(frames: Sequence[pl.DataFrame], cure: str, *, wide: bool) -> lis
             continue
         common = _common_type(parts, wide=wide)
         if common is None:
-            what = f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs"
+            types = " and ".join(sorted(map(str, found)))
+            what = f"{name} is {types} in different inputs"
             raise DataError(f"{what}, and no type of number holds all its values", cure)
         made = [frame.with_columns(frame[name].cast(common)) if name in frame.columns else frame for frame in made]
     return made
 
 
 def _common_type(parts: Sequence[pl.Series], *, wide: bool) -> pl.DataType | None:
-    common = pl.concat([part.clear().to_frame() for part in parts], how="vertical_relaxed").to_series().dtype
-    for dtype in [common] if wide or common not in {pl.Int128, pl.UInt128} else [pl.Int64(), pl.UInt64()]:
+    without_rows = [part.clear().to_frame() for part in parts]
+    common = pl.concat(without_rows, how="vertical_relaxed").to_series().dtype
+    is_in_files = common not in {pl.Int128, pl.UInt128}
+    for dtype in [common] if wide or is_in_files else [pl.Int64(), pl.UInt64()]:
         back = [part.cast(dtype, strict=False).cast(part.dtype, strict=False) for part in parts]
         if not any(part.ne_missing(values).any() for part, values in zip(parts, back, strict=True)):
             return dtype
@@ -418,13 +433,16 @@ class DerivedColumns:
         ways = [self._way(field) for field in fields]
         parts = _distinct([source for source, _ in ways if source.name not in OWN])
         scans = [scan(part) for part in parts]
-        read = {source: found.frame[source.name] for part, found in zip(parts, scans, strict=True) for source in part}
+        read = dict[Field, pl.Series]()
+        for part, found in zip(parts, scans, strict=True):
+            read |= {source: found.frame[source.name] for source in part}
         height, columns = scans[0].frame.height, []
         for wanted, (source, made) in zip(fields, ways, strict=True):
             is_path = source.name in OWN
             values = pl.repeat(self.path, height, dtype=pl.String, eager=True) if is_path else read[source]
             columns.append(made(values).alias(wanted.name))
-        return scans[0].with_frame(pl.DataFrame(columns or None, height=height), *scans)
+        frame = pl.DataFrame(columns or None, height=height)
+        return scans[0].with_frame(frame, *scans)
 
     def _way(self, field: Field) -> tuple[Field, Callable[[pl.Series], pl.Series]]:
         """The column that is read for a column, and how the column is made of it."""
@@ -464,7 +482,7 @@ class DerivedColumns:
             number = self._number(part.get(made.value))
             if number is not None:
                 weight = as_number(part.get(made.weight)) if made.weight else None
-                known.append(number * (1.0 if weight is None else weight))
+                known.append(number if weight is None else number * weight)
         return sum(known) if known else as_number(made.otherwise)
 
     def _each(self, name: str, column: pl.Series, number: Callable[[Any], Any], *, as_is: bool = False) -> pl.Series:
@@ -479,11 +497,9 @@ class DerivedColumns:
                 error.inside(self.place(row))
                 raise
             except (ValueError, TypeError, AttributeError):
-                raise DataError(
-                    f"{name} is {str(value)[:40]}, which the schema {self.schema.name} does not expect",
-                    "name the column with --reward, or read the file without it: --schema none",
-                    place=self.place(row),
-                ) from None
+                wrong = f"{name} is {str(value)[:40]}, which the schema {self.schema.name} does not expect"
+                cure = "name the column with --reward, or read the file without it: --schema none"
+                raise DataError(wrong, cure, place=self.place(row)) from None
         return key_series(name, numbers) if as_is else pl.Series(name, numbers, dtype=pl.Float64)
 
     def _matched(self, made: Derived, column: pl.Series) -> pl.Series:
@@ -492,21 +508,21 @@ class DerivedColumns:
         part = text.str.extract(made.pattern)
         if made.otherwise is not None:
             return part.fill_null(made.otherwise)
-        wrong = part.is_null() & text.is_not_null()
-        if wrong.any():
-            row = wrong.arg_max() or 0
-            raise DataError(
-                f"{made.source} is {text[row]!r}, which has no {made.means}",
-                "name the key with --group, or read the file without a schema: --schema none",
-                place=self.place(row),
-            )
+        unmatched = part.is_null() & text.is_not_null()
+        if unmatched.any():
+            row = unmatched.arg_max() or 0
+            wrong = f"{made.source} is {text[row]!r}, which has no {made.means}"
+            cure = "name the key with --group, or read the file without a schema: --schema none"
+            raise DataError(wrong, cure, place=self.place(row))
         return part
 
 
 def _totals(lists: pl.Series) -> pl.Series:
     """The sum of each list; null for lists that are null, empty or contain nulls."""
-    whole = (lists.list.len() > 0) & (lists.list.len() == lists.list.drop_nulls().list.len())
-    return where(whole, lists.list.sum()).cast(pl.Float64)
+    length = lists.list.len()
+    known = lists.list.drop_nulls().list.len()
+    sums = where((length > 0) & (length == known), lists.list.sum())
+    return sums.cast(pl.Float64)
 
 
 def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> pl.Series | None:
@@ -520,9 +536,12 @@ def inside_of_texts(field: Field, head: str, texts: pl.Series, place: Place) -> 
         return None
     if others := [text for text in parsed if text not in found]:
         wrong = f"{head} is {others[0][:40]!r}, expected a JSON object"
-        raise DataError(wrong, place=place((texts == others[0]).arg_max() or 0))
+        row = (texts == others[0]).arg_max() or 0
+        raise DataError(wrong, place=place(row))
     values = [None if (value := found.get(text)) is ABSENT else value for text in texts]
-    return key_series(field.name, values) if field.kind == "key" else number_series(field, values, place)
+    if field.kind == "key":
+        return key_series(field.name, values)
+    return number_series(field, values, place)
 
 
 def _parsed(text: str) -> Any:

@@ -85,14 +85,18 @@ def _found(
     """A conversation, or a prompt and a response, of which one may be missing."""
     if named.messages:
         return named
-    known = {part: "" if schema is None else getattr(schema, part) for part in ("prompt", "response", "messages")}
-    known = {part: name if is_there(name, names) else "" for part, name in known.items()}
-    prompt, response, messages = (
-        getattr(named, part) or known[part] or next((name for name in among if name in names), "")
-        for part, among in (("prompt", PROMPTS), ("response", RESPONSES), ("messages", CONVERSATIONS))
-    )
-    response = "" if prompt_only else response
-    pair = prompt and (response or prompt_only) and not known["messages"]
+
+    def by_schema(part: str) -> str:
+        name = "" if schema is None else getattr(schema, part)
+        return name if is_there(name, names) else ""
+
+    def column(part: str, known: Sequence[str]) -> str:
+        return getattr(named, part) or by_schema(part) or next((name for name in known if name in names), "")
+
+    prompt = column("prompt", PROMPTS)
+    response = "" if prompt_only else column("response", RESPONSES)
+    messages = column("messages", CONVERSATIONS)
+    pair = prompt and (response or prompt_only) and not by_schema("messages")
     if messages and not (pair or named.prompt or named.response):
         return TextColumns(messages=messages)
     return TextColumns(prompt=prompt, response=response)
@@ -100,8 +104,10 @@ def _found(
 
 def refuse_same_column(columns: Any) -> None:
     """Refuse a column that two fields of this dataclass name."""
-    for (part, name), (other, same) in combinations(asdict(columns).items(), 2):
-        if name and name == same:
+    named = asdict(columns)
+    for part, other in combinations(named, 2):
+        name = named[part]
+        if name and name == named[other]:
             parts = f"{part} and {other}".replace("_", " ")
             raise UsageError(f"{parts} are both the column {name!r}", "give each its own column; leave one out")
 
@@ -110,7 +116,8 @@ def text_hashes(narrow: Narrow, rows: Index, columns: Sequence[str]) -> dict[str
     """A hash for each text; 0 if it is missing or empty."""
 
     def hashes(_: str, text: pl.Series) -> pl.Series:
-        return text.hash().set(text.is_in(_EMPTY) | text.is_null(), _MISSING)
+        missing = text.is_in(_EMPTY) | text.is_null()
+        return text.hash().set(missing, _MISSING)
 
     return of_texts(narrow, rows, columns, "a text", "--prompt, --response or --messages", hashes)
 
@@ -119,7 +126,7 @@ def text_lengths(narrow: Narrow, rows: Index, column: str) -> Any:
     """The number of characters of each text; of a conversation, of its JSON."""
 
     def lengths(_: str, texts: pl.Series) -> pl.Series:
-        plain = (json.loads(text) if text and text[0] == '"' else text or "" for text in texts)
+        plain = [json.loads(text) if text and text[0] == '"' else text or "" for text in texts]
         return pl.Series([*map(len, plain)], dtype=pl.Float64)
 
     return of_texts(narrow, rows, [column], "a text", "--response or --messages", lengths)[column]
@@ -141,8 +148,9 @@ def of_texts(
     arrays = {name: pl.concat(found).to_numpy() for name, found in parts.items()}
     for name, array in arrays.items():
         if len(rows) and not array.any():
-            columns_are = f"the columns are {', '.join(narrow.tables[0].columns()[:20])}: name another one with {flags}"
-            raise DataError(f"no row has {what} in the column {name!r}", columns_are, place=narrow.tables[0].name)
+            table = narrow.tables[0]
+            cure = f"the columns are {', '.join(table.columns()[:20])}: name another one with {flags}"
+            raise DataError(f"no row has {what} in the column {name!r}", cure, place=table.name)
     return arrays
 
 
@@ -150,13 +158,15 @@ class TextStore:
     """The texts of some rows in a temporary file, for random access."""
 
     def __init__(self, narrow: Narrow, rows: Index, columns: Sequence[str]) -> None:
-        self._rows, self._type = rows, pl.Struct(dict.fromkeys(columns, pl.String))
+        self._rows = rows
+        self._type = pl.Struct(dict.fromkeys(columns, pl.String))
         ends = [np.zeros(1, np.int64)]
 
         def parts() -> Iterator[bytes]:
             for frame in narrow.texts_at(rows, columns):
-                records = frame.select(pl.struct(pl.all()).struct.json_encode()).to_series()
-                ends.append(ends[-1][-1] + records.str.len_bytes().cast(pl.Int64).cum_sum().to_numpy())
+                records = frame.to_struct().struct.json_encode()
+                sizes = records.str.len_bytes().cast(pl.Int64)
+                ends.append(ends[-1][-1] + sizes.cum_sum().to_numpy())
                 yield "".join(records).encode()
 
         self._fd = cast("int", spooled(parts(), "the texts of the records").fd)
@@ -178,7 +188,8 @@ class TextStore:
         at = np.searchsorted(self._rows, rows)
         spans = zip(self._ends[at].tolist(), self._ends[at + 1].tolist(), strict=True)
         records = [os.pread(self._fd, end - start, start).decode() for start, end in spans]
-        return pl.Series(records, dtype=pl.String).str.json_decode(self._type).struct.unnest()
+        decoded = pl.Series(records, dtype=pl.String).str.json_decode(self._type)
+        return decoded.struct.unnest()
 
 
 # --- what was said -------------------------------------------------------------------------------------------------
@@ -228,9 +239,11 @@ class Reader:
         found = dict[int, Said]()
         files = self._narrow.file.gather(rows).to_numpy()
         for file in np.unique(files).tolist():
-            columns, here = self.columns(file), rows[files == file]
+            columns = self.columns(file)
+            here = rows[files == file]
             stops = [name for name in STOPS if name in self._narrow.tables[file].columns()]
-            for row, values in zip(here.tolist(), self._values(file, here, [*columns.names, *stops]), strict=True):
+            records = self._values(file, here, [*columns.names, *stops])
+            for row, values in zip(here.tolist(), records, strict=True):
                 stop = next((str(values[name]) for name in stops if values.get(name)), "")
                 found[row] = _laid_out(columns, values)._replace(stop=stop)
         return [found[row] for row in rows.tolist()]
@@ -251,7 +264,8 @@ class Reader:
         """Every field of the record by its name, the ground truth first."""
         file = self._narrow.file[row]
         (values,) = self._values(file, np.array([row]), self._narrow.tables[file].columns())
-        names = sorted(values, key=lambda name: TRUTHS.index(name) if name in TRUTHS else len(TRUTHS))
+        truths = [name for name in TRUTHS if name in values]
+        names = dict.fromkeys((*truths, *values))
         return [Passage(name, _written(values[name])) for name in names if values[name] is not None]
 
     def _values(self, file: int, rows: Index, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -278,7 +292,9 @@ def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> Said:
 
     def of(name: str, speaker: str) -> list[Passage]:
         value = values.get(name) if name else None
-        return [*passages_of(value, speaker)] or ([Passage(speaker, "")] if value is not None else [])
+        if value is None:
+            return []
+        return [*passages_of(value, speaker)] or [Passage(speaker, "")]
 
     prompt = of(columns.prompt, "prompt")
     said = of(columns.messages, "message") or of(columns.response, "response")
@@ -288,22 +304,23 @@ def _laid_out(columns: TextColumns, values: Mapping[str, Any]) -> Said:
         asked = [*takewhile(lambda passage: not is_model(re.split("[ ,]", passage.speaker)[0]), said)]
     else:  # a conversation begins with its prompt
         asked = said[: len(prompt)]
-        asked = asked if [each.text for each in asked] == [each.text for each in prompt] else []
+        texts = [each.text for each in asked]
+        if texts != [each.text for each in prompt]:
+            asked = []
     return Said(prompt or asked, said[len(asked) :])
 
 
 def _value(text: str | None) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    return text
 
 
 def _written(value: Any) -> str:
     """A text as it is, every other value as JSON, indented if it is nested."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
+    return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def passages_of(value: Any, speaker: str) -> Iterator[Passage]:
@@ -332,8 +349,9 @@ def _of_text(text: str, speaker: str) -> Iterator[Passage]:
                 return
     at = 0
     for turn in _TURN.finditer(text):
-        if text[at : turn.start()].strip():
-            yield from _with_thoughts(text[at : turn.start()], speaker)
+        between = text[at : turn.start()]
+        if between.strip():
+            yield from _with_thoughts(between, speaker)
         who, said = (group for group in turn.groups() if group is not None)
         yield from _with_thoughts(said, who)
         at = turn.end()
@@ -380,10 +398,10 @@ def _of_message(message: Mapping[str, Any], speaker: str) -> Iterator[Passage]:
         return
     name = message.get("name") or message.get("tool_name")
     who = f"{who} {name}" if isinstance(name, str) and name else who
-    for thought in _THOUGHTS:
-        if isinstance(message.get(thought), str) and message[thought]:
-            yield Passage(f"{who}, reasoning", message[thought])
-            break
+    thoughts = [message.get(thought) for thought in _THOUGHTS]
+    thought = next((text for text in thoughts if text and isinstance(text, str)), None)
+    if thought is not None:
+        yield Passage(f"{who}, reasoning", thought)
     yield from _content(message, who)
     for call in message.get("tool_calls") or ():
         yield _call(_value(call) if isinstance(call, str) else call, who)
@@ -393,10 +411,9 @@ def _content(message: Mapping[str, Any], who: str) -> Iterator[Passage]:
     """The content of a message, with texts of the same speaker after each other as one."""
     content = message.get("content", message.get("value"))
     if isinstance(content, list) and content:
-        passages = [passage for item in content for passage in passages_of(item, who)]
-        for speaker, same in groupby(passages, key=attrgetter("speaker")):
+        for speaker, same in groupby(passages_of(content, who), key=attrgetter("speaker")):
             yield Passage(speaker, "\n".join(passage.text for passage in same))
-    elif content or not (message.get("tool_calls") or any(message.get(name) for name in _THOUGHTS)):
+    elif content or not any(message.get(name) for name in ("tool_calls", *_THOUGHTS)):
         yield from passages_of("" if content is None else content, who)
 
 
@@ -407,8 +424,10 @@ def _call(call: Any, who: str) -> Passage:
     function = call.get("function", call)
     inside = function if isinstance(function, dict) else {"name": function, **call}
     arguments = next((inside[name] for name in ("arguments", "input", "args", "kwargs") if name in inside), None)
-    arguments = _value(arguments) if isinstance(arguments, str) else arguments
-    return Passage(f"{who}, tool call {inside.get('name', '')}".rstrip(), _written(arguments))
+    if isinstance(arguments, str):
+        arguments = _value(arguments)
+    speaker = f"{who}, tool call {inside.get('name', '')}"
+    return Passage(speaker.rstrip(), _written(arguments))
 
 
 # --- keys and texts of a few rows, to show to people ---------------------------------------------------------------
@@ -453,16 +472,13 @@ def code_of(narrow: Narrow, key: str) -> int:
             labels = labels_of([texts[code] for code in some], SHOWN)
             shown = ", ".join(f"#{code + 1} {short}" for code, short in zip(some, labels, strict=True))
             more = f" and {len(codes) - LISTED:,} more" if len(codes) > LISTED else ""
-            raise DataError(
-                f"{key!r} is in {len(codes):,} keys: {shown}{more}",
-                f"give --show more of the key, or its number: --show '#{some[0] + 1}'",
-            )
+            wrong = f"{key!r} is in {len(codes):,} keys: {shown}{more}"
+            raise DataError(wrong, f"give --show more of the key, or its number: --show '#{some[0] + 1}'")
     if NUMBER.fullmatch(key):
         raise DataError(f"there is no group {key}", f"the groups are #1 to #{len(texts)}")
     first = cut(plain(texts[0]), SHOWN)
-    raise DataError(
-        f"no group has the key {key!r} or a text like it in its key", f"the first of {len(texts)} is {first!r}"
-    )
+    wrong = f"no group has the key {key!r} or a text like it in its key"
+    raise DataError(wrong, f"the first of {len(texts)} is {first!r}")
 
 
 def _ways(texts: pl.Series, key: str) -> Iterator[pl.Series]:
@@ -476,13 +492,17 @@ def _ways(texts: pl.Series, key: str) -> Iterator[pl.Series]:
     # As labels print it: on one line, with marks for omissions.
     parts = [" ".join(part.split()) for part in re.split(r"…|\.\.\.", key)]
     if any(parts):
-        pattern = "(?is)" + ".*".join(re.escape(plain(part)) for part in parts)
-        yield pl.Series([plain(text) for text in texts]).str.contains(pattern)
+        pattern = ".*".join(re.escape(plain(part)) for part in parts)
+        on_one_line = pl.Series([plain(text) for text in texts])
+        yield on_one_line.str.contains(f"(?is){pattern}")
 
 
 def key_of(narrow: Narrow, code: int) -> str:
     """The whole key of a group, as `code_of` takes it."""
-    return str(_keys_written(narrow.key[code : code + 1])[0]) if narrow.key.width else narrow.label(code)
+    if not narrow.key.width:
+        return narrow.label(code)
+    (key,) = _keys_written(narrow.key[code : code + 1])
+    return str(key)
 
 
 def _keys(narrow: Narrow) -> pl.Series:
@@ -494,16 +514,20 @@ def _keys(narrow: Narrow) -> pl.Series:
 
 def _keys_written(keys: pl.DataFrame) -> pl.Series:
     """Keys as text, their parts separated by commas."""
-    parts = [
-        canonical(column) if column.dtype.is_nested() or column.dtype.is_extension()
-        else canonical(column).str.replace(r"^\w+:", "") if column.dtype.is_temporal()
-        else pl.Series([None if key is None else str(key) for key in column], dtype=pl.String) if column.dtype == pl.Binary
-        else column.cast(pl.String)
-        for column in keys
-    ]  # fmt: skip
-    return pl.DataFrame([part.alias(str(i)) for i, part in enumerate(parts)]).select(
-        pl.concat_str(pl.all(), separator=", ")
-    ).to_series()  # fmt: skip
+    parts = [_key_part(column).alias(str(at)) for at, column in enumerate(keys)]
+    joined = pl.concat_str(pl.all(), separator=", ")
+    return pl.DataFrame(parts).select(joined).to_series()
+
+
+def _key_part(column: pl.Series) -> pl.Series:
+    """A column of keys as text."""
+    if column.dtype.is_nested() or column.dtype.is_extension():
+        return canonical(column)
+    if column.dtype.is_temporal():
+        return canonical(column).str.replace(r"^\w+:", "")
+    if column.dtype == pl.Binary:
+        return pl.Series([None if key is None else str(key) for key in column], dtype=pl.String)
+    return column.cast(pl.String)
 
 
 def plain_texts(narrow: Narrow, rows: Index, column: str) -> list[str | None]:
@@ -515,4 +539,6 @@ def as_text(value: Any) -> str | None:
     """A text as it is, other values as JSON."""
     if isinstance(value, pl.Series):
         value = value.to_list()
-    return value if value is None or isinstance(value, str) else json_text(value)
+    if value is None or isinstance(value, str):
+        return value
+    return json_text(value)

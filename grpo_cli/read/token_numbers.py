@@ -94,7 +94,8 @@ def _reduced(
     columns: Sequence[str],
     mask: str,
 ) -> Found:
-    return merged(ahead(work, of_table(table, *known[table.name], columns, mask)))
+    parts = of_table(table, *known[table.name], columns, mask)
+    return merged(ahead(work, parts))
 
 
 def _by_table(narrow: Located, rows: Index) -> Iterator[tuple[Table, Places]]:
@@ -116,7 +117,8 @@ def of_table(
     unseen, done = {*names}, 0
     for frame in table.lists(Excerpt(index, here, names)):
         unseen -= {series.name for series in frame if series.null_count() < len(series)}
-        for some in frame.iter_slices(max(1, len(frame) * _BYTES // max(1, int(frame.estimated_size())))):
+        bytes_in_all = max(1, int(frame.estimated_size()))
+        for some in frame.iter_slices(max(1, len(frame) * _BYTES // bytes_in_all)):
 
             def place(at: int, done: int = done) -> str:
                 return table.place(int(here[done + at]))
@@ -137,8 +139,11 @@ def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Serie
     for part in of_table(table, index, rows, rows, field.columns, field.mask, strict=False):
         policy, reference = (part.values[name] for name in field.columns)
         with np.errstate(over="ignore"):  # an infinite KL is refused where its row counts
-            sums = part.sums(ESTIMATORS[field.estimator](policy - reference))
-        found[part.rows] = sums / np.where(part.sizes, part.sizes, np.nan) if field.mean else sums
+            of_tokens = ESTIMATORS[field.estimator](policy - reference)
+            sums = part.sums(of_tokens)
+        if field.mean:
+            sums /= np.where(part.sizes, part.sizes, np.nan)
+        found[part.rows] = sums
     return pl.Series(field.name, found).fill_nan(None)
 
 
@@ -146,7 +151,8 @@ def _part(
     frame: pl.DataFrame, rows: Index, columns: Sequence[str], mask: str, place: Place, *, strict: bool
 ) -> TokenPart:
     lists = {series.name: _lists(series, place) for series in frame}
-    there = np.flatnonzero(np.logical_and.reduce([series.is_not_null().to_numpy() for series in lists.values()]))
+    known = [series.is_not_null().to_numpy() for series in lists.values()]
+    there = np.flatnonzero(np.logical_and.reduce(known))
     if len(there) < len(frame):
         lists = {name: series.gather(there) for name, series in lists.items()}
     first, *_ = sizes = [series.list.len().cast(pl.Int64) for series in lists.values()]
@@ -167,7 +173,9 @@ def _part(
         if unusable.any() and (strict or name == mask):
             at = int(unusable.argmax())
             row = int(np.searchsorted(ends, at, side="right"))
-            what = f"{name} is {'null' if flats[name][at] is None else numbers[at]} at token {at - int(ends[row] - lengths[row]) + 1}"
+            token = at - int(ends[row] - lengths[row]) + 1
+            value = "null" if flats[name][at] is None else numbers[at]
+            what = f"{name} is {value} at token {token}"
             cure = "if it is a token of the prompt, --mask COL names a list of the tokens that count"
             counts = "write 0 or 1 for each token" if name == mask else f"{mask} says that this token counts"
             raise DataError(what, counts if mask else cure, place=place(int(there[row])))
@@ -182,7 +190,8 @@ def _part(
     if counting is None:
         return part
     counted = {name: numbers[counting] for name, numbers in values.items()}
-    return replace(part, sizes=part.sums(counting).astype(np.int64), values=counted)
+    sizes_counted = part.sums(counting).astype(np.int64)
+    return replace(part, sizes=sizes_counted, values=counted)
 
 
 def _lists(series: pl.Series, place: Place) -> pl.Series:
@@ -190,10 +199,9 @@ def _lists(series: pl.Series, place: Place) -> pl.Series:
     if isinstance(series.dtype, pl.Array):
         series = series.arr.to_list()
     inner = getattr(series.dtype, "inner", None)
-    known = series.drop_nulls()
     if inner is not None and (inner.is_numeric() or isinstance(inner, _NUMBERS)):
         return series
-    if series.dtype == pl.String and known.str.starts_with("[").all():
+    if series.dtype == pl.String and series.str.starts_with("[").all():
         with suppress(pl.exceptions.ComputeError):  # NaN, a list within the list, ...: Python says which row has it
             return series.str.json_decode(_LISTS)
     found = [_parsed(series.name, value, partial(place, at)) for at, value in enumerate(series.to_list())]
