@@ -121,17 +121,21 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
     table = _opened(_only(job.file), job)
     other, frame = _read(job.columns)
     on, has_types = keys_of(job.on, table, other), other.format.has_types
-    names = _chosen(frame.columns, job.chosen or [name for name in frame.columns if name not in on.values()])
+    others = [name for name in frame.columns if name not in on.values()]
+    names = _chosen(frame.columns, job.chosen or others)
     if isinstance(other, FileTable) and has_types and not other.format.binary:
         _refuse_changed_values(other, frame, names.values())
     frame = pl.DataFrame([frame[name].alias(new) for new, name in names.items()])
-    output = replace(job.output, column=frame.columns[0], also=tuple(frame.columns[1:]))
+    column, *also = frame.columns
+    output = replace(job.output, column=column, also=tuple(also))
     (target,) = choose_targets([table], output)
     refuse_summary(output, [target])
     there = {*table.columns()} - table.format.outer_columns(table.source)
-    free, taken = ([name for name in frame.columns if (name in there) is known] for known in (False, True))
+    free = [name for name in frame.columns if name not in there]
+    taken = [name for name in frame.columns if name in there]
     if free and taken and not (job.chosen or output.replace):
-        cure = f"{' '.join(f'--column {name}' for name in free)} leaves it out; --replace overwrites it"
+        flags = " ".join(f"--column {name}" for name in free)
+        cure = f"{flags} leaves it out; --replace overwrites it"
         if not on and taken[0] in (*known_ids(table.schema), *GROUP_TIERS[0]):
             cure = f"--on {taken[0]!r} matches rows by it; {cure}"
         raise DataError(f"{table.name} already has a column {taken[0]!r}", cure)
@@ -205,11 +209,11 @@ def _same_rows(table: FileTable, other: Table, frame: pl.DataFrame, *, checked: 
     scanned = table.scan([]) if height is None else Scanned(pl.DataFrame(height=height))
     if len(frame) != len(scanned.frame):
         rows = f"{table.name} has {len(scanned.frame):,} rows, the columns to add have {len(frame):,}"
-        unit = f"a row is a rollout of a {table.schema.title}: --schema none counts records" if table.schema else ""
-        cure = (
-            f"rows are matched by position: give a value for each row of {table.name}, or a key of both with --on COL"
-        )
-        raise DataError(rows, unit or cure)
+        values = f"give a value for each row of {table.name}, or a key of both with --on COL"
+        cure = f"rows are matched by position: {values}"
+        if table.schema is not None:
+            cure = f"a row is a rollout of a {table.schema.title}: --schema none counts records"
+        raise DataError(rows, cure)
     if checked:
         _refuse_other_ids(table, other, frame.columns)
     return scanned
@@ -222,10 +226,11 @@ def _refuse_other_ids(table: FileTable, other: Table, added: Sequence[str]) -> N
             continue
         with suppress(Absent):  # an object without it
             here, there = (side.scan([Field(name, "key")]).frame[name] for side in (table, other))
-            here, there = comparable(here, there, (not table.format.has_types, not other.format.has_types))
+            untyped = not table.format.has_types, not other.format.has_types
+            here, there = comparable(here, there, untyped)
             if name in GROUP_TIERS[0] and not here.is_in(there.unique().implode()).any():  # names of other prompts
                 continue
-            if wrong := int(here.ne_missing(there).sum()):
+            if wrong := here.ne_missing(there).sum():
                 rows = f"{name} differs from {table.name} in {wrong:,} of {len(here):,} rows"
                 cure = f"--on {name!r} matches rows by it; --by-position adds row i to row i"
                 raise DataError(rows, cure, place=other.name)
@@ -248,14 +253,11 @@ def _typed(texts: pl.Series) -> pl.Series:
     exact = (whole.abs() < 2.0**53).all()
     if not exact or not there.str.contains(NUMBER).all():
         return texts
-    digits = (
-        there.str.replace("[eE].*", "")
-        .str.replace(".", "", literal=True)
-        .str.strip_chars_start("-0")
-        .str.strip_chars_end("0")
-    )
+    mantissas = there.str.replace("[eE].*", "").str.replace(".", "", literal=True)
+    digits = mantissas.str.strip_chars_start("-0").str.strip_chars_end("0")
     numbers = there.cast(pl.Float64)
-    lost = (digits.str.len_bytes() > _DIGITS) | (numbers.is_infinite() & ~there.str.contains("inf"))
+    too_large = numbers.is_infinite() & ~there.str.contains("inf")
+    lost = (digits.str.len_bytes() > _DIGITS) | too_large
     return texts if lost.any() else texts.cast(pl.Float64)
 
 
@@ -280,11 +282,12 @@ def _chosen(columns: Sequence[str], chosen: Sequence[str]) -> dict[str, str]:
     new: dict[str, str] = {}
     for text in chosen:
         name, _, other = (text, "", "") if text in columns else text.partition("=")
+        other = other or name
         if name not in columns:
             raise UnknownName.among("column", name, columns)
-        if (other or name) in new:
-            raise UsageError(f"two columns would be {other or name!r}", "--column NAME=NEW gives another name")
-        new[other or name] = name
+        if other in new:
+            raise UsageError(f"two columns would be {other!r}", "--column NAME=NEW gives another name")
+        new[other] = name
     if not new:
         raise DataError("there is no column to add", "--from takes a file with columns")
     return new
@@ -300,8 +303,9 @@ def _addable(series: pl.Series, target: Target) -> pl.Series:
     if series.dtype == pl.List(pl.Null):
         series = series.cast(pl.List(pl.Float64))
     inner = series.dtype.inner if isinstance(series.dtype, pl.List) else series.dtype
-    number = inner.is_float() or (inner.is_integer() and inner not in {pl.Int128, pl.UInt128})
-    if not (number or (inner in {pl.String, pl.Boolean} and inner == dtype)):
+    is_number = inner.is_float() or (inner.is_integer() and inner not in {pl.Int128, pl.UInt128})
+    is_plain = inner in {pl.String, pl.Boolean} and inner == dtype
+    if not (is_number or is_plain):
         raise DataError(f"{series.name} is {str(dtype).lower()}, which cannot be added", _TAKES)
     if isinstance(series.dtype, pl.List) and not target.format.holds_lists:
         cure = "give -o FILE.jsonl or FILE.parquet"
@@ -313,8 +317,10 @@ def _lost(frame: pl.DataFrame, target: Target) -> Iterator[str]:
     """Warnings about values that JSON does not have."""
     for series in frame if target.format.name.startswith("json") else ():
         values = (series.explode() if isinstance(series.dtype, pl.List) else series).alias("")
-        if values.dtype.is_float() and (count := int((~values.is_finite()).sum())):
-            yield f"{count:,} values of {series.name} are NaN or infinite; JSON writes them as null"
+        if values.dtype.is_float():
+            count = (~values.is_finite()).sum()
+            if count:
+                yield f"{count:,} values of {series.name} are NaN or infinite; JSON writes them as null"
 
 
 # --- by key --------------------------------------------------------------------------------------------
@@ -326,7 +332,8 @@ def keys_of(texts: Sequence[str], table: Table, other: Table) -> dict[str, str]:
     A name that the tables do not have is refused, unless later lines may have it.
     """
     found: dict[str, str] = {}
-    for text in (name for item in texts for name in items(item) if name):
+    named = [name for item in texts for name in items(item) if name]
+    for text in named:
         here, _, there = (text, "", "") if text in table.columns() else text.partition("=")
         there = there or here
         for side, name in ((table, here), (other, there)):
@@ -354,13 +361,14 @@ def joined(
     InputChanged.unless_same(len(frame), len(theirs), other.name)
     untyped = (not table.format.has_types, not other.format.has_types)
     keyed = Keyed.of(scanned.frame.get_columns(), [theirs[name] for name in on.values()], untyped)
-    repeated = (keyed.counts[0] > 0) & (keyed.counts[1] > 1)
+    mine, yours = keyed.counts
+    repeated = (mine > 0) & (yours > 1)
     if repeated.any() and take is None:
         what = f"{' and '.join(on.values())} is the same in several rows of {other.name}"
         cure = "--take first|last|mean takes one value of each; more columns in --on tell them apart"
         unclear = np.flatnonzero(repeated)
         raise several(what, unclear, [(keyed.theirs, other.places)], lambda _, row: label(theirs, row, row), cure)
-    used = np.append(keyed.counts[0] > 0, False)[keyed.theirs]
+    used = np.append(mine > 0, False)[keyed.theirs]
     if take == "mean":
         frame, keyed = _means(frame, keyed)
     places = keyed.places(last=take != "first")
@@ -369,7 +377,8 @@ def joined(
     if rows and not matched:
         by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
         raise DataError(f"no row of {table.name} is in {other.name} (by {by})", _OTHER_KEYS)
-    unmatched, unused = rows - matched, len(used) - int(used.sum())
+    unmatched = rows - matched
+    unused = len(used) - int(used.sum())
     facts = Joined(
         on=on,
         take=take,
@@ -391,5 +400,6 @@ def _means(frame: pl.DataFrame, keyed: Keyed) -> tuple[pl.DataFrame, Keyed]:
             raise DataError(f"{series.name} is {str(series.dtype).lower()}, which has no mean", "--take first|last")
         if series.dtype.is_integer() and int(series.abs().max() or 0) > _EXACT:  # type: ignore[arg-type]
             raise DataError(f"a mean would round the integers of {series.name}", "--take first|last")
-    key, *means = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True).mean().get_columns()
+    by_key = frame.group_by(pl.lit(pl.Series(_KEY, keyed.theirs)), maintain_order=True)
+    key, *means = by_key.mean().get_columns()
     return pl.DataFrame(means), Keyed(keyed.mine, key.to_numpy(), keyed.size)

@@ -130,9 +130,8 @@ def _kl_of(given: Given) -> tuple[KlField, ...]:
     if len({*columns}) != 2 or not all(columns):  # noqa: PLR2004
         raise UsageError(f"--kl-from {given['kl_from']!r} is not two columns", "write --kl-from POLICY,REFERENCE")
     if not all(how):
-        raise UsageError(
-            "--kl-from needs an estimator and a reduction", "add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean"
-        )
+        cure = "add --kl-estimator k1|k2|k3 and --kl-reduce sum|mean"
+        raise UsageError("--kl-from needs an estimator and a reduction", cure)
     mask = given.get("mask", "")
     name = f"{how[1]} of {how[0]}({', '.join(columns)})"
     return (KlField(name, "number", columns, how[0], how[1] == "mean", mask),)
@@ -141,10 +140,12 @@ def _kl_of(given: Given) -> tuple[KlField, ...]:
 def _marks(given: Given) -> tuple[Mark, ...]:
     """The marks that flags name."""
     kinds: dict[str, MarkKind] = {"masked_column": "masked", "left_out_column": "left_out"}
+    marks = list[Mark]()
     unmet = condition_of(given, "rows", of_rows=True)
-    rows = () if unmet is None else (Mark(kind="left_out", state="unmet", flag="--rows", unmet=unmet),)
-    named = (Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given)
-    return (*rows, *named)
+    if unmet is not None:
+        marks.append(Mark(kind="left_out", state="unmet", flag="--rows", unmet=unmet))
+    marks += [Mark.named(given[name], kind, OPTIONS[name].flag) for name, kind in kinds.items() if name in given]
+    return tuple(marks)
 
 
 def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
@@ -153,9 +154,8 @@ def _outcomes(parts: Iterable[str]) -> dict[str, float | None]:
     for part in parts:
         name, sign, number = (piece.strip() for piece in part.rpartition("="))
         if not (sign and number):
-            raise UsageError(
-                f"--map {part!r} gives no number", "write --map TEXT=NUMBER,..., for example --map pass=1,fail=0"
-            )
+            cure = "write --map TEXT=NUMBER,..., for example --map pass=1,fail=0"
+            raise UsageError(f"--map {part!r} gives no number", cure)
         if name in outcomes:
             raise UsageError(f"--map names {name!r} twice", "a text counts as one number")
         missing = number.lower() in {"nan", "null", "none"}  # Python's None, too
@@ -188,7 +188,8 @@ def claim_of(given: Given) -> Plan | None:
 
 def shape_of(given: Given) -> Sequence[ShapeOp]:
     """What is done to the rewards before the formula."""
-    return Plan.of({key: value for key, value in settings(given).items() if key.startswith("shape.")}).shape
+    shape = {key: value for key, value in settings(given).items() if key.startswith("shape.")}
+    return Plan.of(shape).shape
 
 
 def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | None = None) -> Output:
@@ -222,9 +223,8 @@ def tokens_of(given: Given, plans: Collection[Plan]) -> TokenColumns | None:
     distills = next((plan for plan in plans if plan.distill.coef), None)
     if not given.get("per_token"):
         if distills is not None:
-            distills.refuse_distill(
-                "one advantage a row", "add --per-token with --token-logprobs and --teacher-logprobs;"
-            )
+            cure = "add --per-token with --token-logprobs and --teacher-logprobs;"
+            distills.refuse_distill("one advantage a row", cure)
         if named:
             raise UsageError(f"{EVERY[named[0]].flag} has no effect without --per-token", "add --per-token")
         return None
@@ -244,10 +244,10 @@ def draws_of(given: Given) -> tuple[int, ...] | None:
     """The numbers of --pass-at; a repeated one counts once."""
     if "pass_at" not in given:
         return None
-    draws = tuple(dict.fromkeys(typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")))
+    draws = [typed(part.strip(), int, "--pass-at") for part in given["pass_at"].split(",")]
     if min(draws) < 1:
         raise UsageError("--pass-at takes integers from 1", "for example --pass-at 1,4,8")
-    return draws
+    return tuple(dict.fromkeys(draws))
 
 
 def refuse_idle_seed(given: Given) -> None:

@@ -145,11 +145,14 @@ def _trained(columns: Columns, logged: pl.Series) -> Columns:
     if schema is None or logged.name != schema.advantage or not any(map(updates_of, columns.tables)):
         return columns
     known = logged.is_finite().fill_null(value=False)
-    known = known if columns.rows is None else known.gather(columns.rows)
+    if columns.rows is not None:
+        known = known.gather(columns.rows)
     scored = pl.select(pl.any_horizontal(reward.is_finite() for reward in columns.rewards())).to_series()
-    of_group = pl.select(group=group(columns, columns.request.rule).coded.codes, known=known, waits=scored & ~known)
-    whole = of_group.select((pl.col("known").any() & ~pl.col("waits").any()).over("group")).to_series()
-    return columns.at(whole.arg_true().to_numpy()) if whole.any() else columns
+    codes = group(columns, columns.request.rule).coded.codes
+    rows = pl.select(group=codes, known=known, waits=scored & ~known)
+    is_trained = pl.col("known").any() & ~pl.col("waits").any()
+    trained = rows.select(is_trained.over("group")).to_series()
+    return columns.at(trained.arg_true().to_numpy()) if trained.any() else columns
 
 
 def _logged_in(tables: Sequence[Table], name: str, job: Job, over: OverTables) -> pl.Series:
@@ -173,7 +176,8 @@ def _logged(table: Table, name: str) -> pl.Series:
         lists = _token_lists(table, name).alias("")
     values = lists.list.eval(pl.element().filter(pl.element() != 0)).list
     spread = values.max() - values.min()
-    uneven = spread > FLOAT32_ERROR * pl.select(pl.max_horizontal(values.max().abs(), 1.0)).to_series()
+    scale = pl.select(pl.max_horizontal(values.max().abs(), 1.0)).to_series()
+    uneven = spread > FLOAT32_ERROR * scale
     if uneven.any():
         row = uneven.arg_max() or 0
         wrong = f"{table.place(row)}: {name} has different values for the tokens of one row"

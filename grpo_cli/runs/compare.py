@@ -80,14 +80,16 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Compared:
     scored = {column: comparison.scored[name] for column, name in columns.items()}
     computed = Computed(comparison.narrow, scored.pop(first), None, scored)
     notes = write(output, [computed], tables, targets, phase)
-    facts, names = comparison.compared, {name: column for column, name in columns.items()}
+    facts = comparison.compared
+    names = {name: column for column, name in columns.items()}
     warnings = [*facts.warnings, *skipped, *notes]
     return replace(facts, warnings=warnings, columns=names, outputs=[target.name for target in targets])
 
 
 def compared(job: Job, tables: Sequence[Table]) -> Comparison:
     """Read what all plans need, once, and compute each plan."""
-    plans, binding = {name: each.plan for name, each in job.plans.items()}, job.binding
+    binding = job.binding
+    plans = {name: each.plan for name, each in job.plans.items()}
     if len(plans) < 2:  # noqa: PLR2004 - two are a comparison
         raise UsageError("a comparison needs two plans", "give --preset or --method twice")
     for plan in plans.values():
@@ -114,7 +116,8 @@ def compared(job: Job, tables: Sequence[Table]) -> Comparison:
 
 
 def _column_name(prefix: str, plan: str) -> str:
-    return f"{prefix}_{re.sub(r'[^A-Za-z0-9]+', '_', plan).strip('_')}"
+    words = re.sub(r"[^A-Za-z0-9]+", "_", plan)
+    return f"{prefix}_{words.strip('_')}"
 
 
 # --- options -----------------------------------------------------------------------------------------------

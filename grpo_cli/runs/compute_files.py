@@ -61,6 +61,7 @@ class Job(OnFiles):
         """What options ask for."""
         parts = plan_by_of(given)
         plans = {"": plan_of(given)} if parts is None else {name: plan for name, (plan, _) in parts.plans.items()}
+        options = parts_of(given) or {"": given}
         if "seed" in given and not {"duplicate", "config"} & {*given}:  # a file of options serves several commands
             raise UsageError("--seed has no effect without --duplicate", "add --duplicate")
         return made(
@@ -73,7 +74,7 @@ class Job(OnFiles):
             gate=condition_of(given, "fail_on", GATES),
             dry_run=given.get("explain", False),
             silent=is_silent(given),
-            origins={name: origin(own, plans[name]) for name, own in (parts_of(given) or {"": given}).items()},
+            origins={name: origin(own, plans[name]) for name, own in options.items()},
         )
 
 
@@ -165,16 +166,18 @@ def run(job: Job, phase: Phase = lambda *_: None, workers: Workers = HERE) -> Do
     notes = write(output, parts, tables, targets, stages.phase, stages.write) if targets else []
     if facts is not None:
         seconds = round(time.perf_counter() - started, 3)
-        names, warnings = [target.name for target in targets], [*facts.warnings, *notes]
-        facts = replace(facts, outputs=names, warnings=warnings, seconds=seconds)
+        names = [target.name for target in targets]
+        facts = replace(facts, outputs=names, warnings=[*facts.warnings, *notes], seconds=seconds)
     return Done(facts=facts, parts=parts)
 
 
 def _computed(job: Job, narrow: Narrow) -> Computed:
     """The advantages of rows that are computed together, and which of these rows are written."""
-    output, scored = job.output, scored_unless_refused(narrow, intermediate=job.dry_run)
+    output = job.output
+    scored = scored_unless_refused(narrow, intermediate=job.dry_run)
     tokens = None if output.tokens is None else tokens_of_rows(narrow, scored, output.tokens)
-    return Computed(narrow, scored, _output_rows(scored, output), tokens=tokens)
+    rows = _output_rows(scored, output)
+    return Computed(narrow, scored, rows, tokens=tokens)
 
 
 def scored_unless_refused(narrow: Narrow, *, intermediate: bool = False) -> Scored:
@@ -193,7 +196,8 @@ def _prepare(job: Job, workers: Workers) -> tuple[list[FileTable], list[str], li
     Everything that can be refused before rows are read is refused here.
     """
     output = job.output
-    tables, skipped = job.opened(workers.over_far, output.to if is_folder(output.to) else None)
+    folder = output.to if is_folder(output.to) else None
+    tables, skipped = job.opened(workers.over_far, folder)
     if output.duplicate:
         _refuse_duplicates(job, tables)
     targets = [] if job.dry_run else choose_targets(tables, output)
@@ -220,13 +224,16 @@ def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
     if kept.all() and not output.duplicate:
         return None
     chosen = kept.to_numpy()
-    return refill(scored.rows["group"].to_numpy(), chosen, output.seed) if output.duplicate else np.flatnonzero(chosen)
+    if output.duplicate:
+        return refill(scored.rows["group"].to_numpy(), chosen, output.seed)
+    return np.flatnonzero(chosen)
 
 
 def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[str]) -> Facts:
     """The summary and warnings before anything is written; `read` are the roles that plans read."""
     narrow, scored, output = part.narrow, part.scored, job.output
-    summary, kept = summarize(scored, narrow), int(scored.rows[".kept"].sum())
+    summary = summarize(scored, narrow)
+    kept = int(scored.rows[".kept"].sum())
     used = set() if output.tokens is None else {output.tokens.length}
     named = {role: name for role, name in summary.role_columns.items() if name not in used}
     warnings = [*summary.warnings, *unread_columns(named, read)]

@@ -45,7 +45,8 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
     note_standard_input()
     refuse_summary(job.output, [Target(None, registry.lines())])
     tally = Tally()
-    for portion in portions(source, *_boundary(job), job.binding.group_size, job.binding.max_line):
+    ends, groups = _boundary(job)
+    for portion in portions(source, ends, groups, job.binding.group_size, job.binding.max_line):
         tally = tally.merge(_weave(job, portion, sink))
     if not tally.counts["rows"]:
         dropped = tally.counts["dropped_rows"]
@@ -130,7 +131,8 @@ def _weave(job: Job, portion: InMemory, sink: BinaryIO) -> Tally:
     weaving = Weaving(added=columns, take=take, replace=job.output.replace)
     table.format.weave(portion, narrow.scans[0].index, sink, weaving)
     sink.flush()
-    return replace(Tally.of(scored, narrow, group_facts(scored)), reward=Numbers.of(scored.rows[".reward"]))
+    tally = Tally.of(scored, narrow, group_facts(scored))
+    return replace(tally, reward=Numbers.of(scored.rows[".reward"]))
 
 
 # --- portions of whole groups ------------------------------------------------------------------------------
@@ -153,7 +155,9 @@ def portions(
         else:
             all_rows = rows + len(starts)
             rows = all_rows % size if size else all_rows
-            cut = None if rows == all_rows else int(starts[-rows]) if rows else len(data)
+            cut = None
+            if rows != all_rows:
+                cut = int(starts[-rows]) if rows else len(data)
         if cut is not None:
             yield InMemory.of(b"".join([*waiting, data[:cut]]), STDOUT, before)
             waiting, before = [], arrived + data.count(b"\n", 0, cut)
@@ -209,7 +213,8 @@ class _Keys:
         changed = reduce(or_, (key.ne_missing(key.shift()) for key in frame))
         first = np.union1d([0], changed.arg_true())
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
-        ends, groups = (_digests([texts[name] for name in names], len(first)) for names in (self.ends, self.groups))
+        ends = _digests([texts[name] for name in self.ends], len(first))
+        groups = _digests([texts[name] for name in self.groups], len(first))
         known, begins = len(self.runs), starts[first]
         ends_of_lines = np.flatnonzero(np.frombuffer(arrived.data, np.uint8) == ord("\n"))
         lines = np.searchsorted(ends_of_lines, begins) + arrived.lines_before + 1
@@ -226,15 +231,13 @@ class _Keys:
         """These first runs are complete; a key that was complete before is an error."""
         last = b""
         for run in self.runs[:count]:
-            late = run.end != last and run.end in self.left
-            if late or (self.groups and self.portion_of.setdefault(run.group, run.end) != run.end):
-                if late:
-                    cure = "sort the rows by it upstream; leave out --stream"
-                    raise DataError(
-                        f"-:{run.line}: {', '.join(self.ends)} comes back after its group was complete", cure
-                    )
-                more = f"a group belongs to one batch: add {', '.join(self.ends)} to --group"
-                raise DataError(f"-:{run.line}: {', '.join(self.groups)} was in an earlier batch", more)
+            by = ", ".join(self.ends)
+            if run.end != last and run.end in self.left:
+                wrong = f"-:{run.line}: {by} comes back after its group was complete"
+                raise DataError(wrong, "sort the rows by it upstream; leave out --stream")
+            if self.groups and self.portion_of.setdefault(run.group, run.end) != run.end:
+                wrong = f"-:{run.line}: {', '.join(self.groups)} was in an earlier batch"
+                raise DataError(wrong, f"a group belongs to one batch: add {by} to --group")
             self.left.add(run.end)
             last = run.end
         self.runs = self.runs[count:]
@@ -244,4 +247,5 @@ def _digests(keys: Sequence[list[str]], count: int) -> list[bytes]:
     """16 bytes for each key, which has one text or several."""
     if not keys:
         return [b""] * count
-    return [hashlib.blake2b("\0".join(key).encode(), digest_size=16).digest() for key in zip(*keys, strict=True)]
+    joined = ("\0".join(key).encode() for key in zip(*keys, strict=True))
+    return [hashlib.blake2b(key, digest_size=16).digest() for key in joined]

@@ -66,9 +66,8 @@ class Job(OnFiles):
         idle = [name for name in given if name in OPTIONS and OPTIONS[name].panel in ARITHMETIC]
         idle = [name for name in idle if name not in {"preset", "presets", "set"}]  # they may say which rows count
         if idle and to not in WEIGH and "config" not in given:  # a file of options serves several commands
-            raise UsageError(
-                f"{OPTIONS[idle[0]].flag} does not apply to --to {to}", "it is for --to weights and tokens"
-            )
+            wrong = f"{OPTIONS[idle[0]].flag} does not apply to --to {to}"
+            raise UsageError(wrong, "it is for --to weights and tokens")
         refuse_idle_seed(given)
         return made(
             cls,
@@ -175,7 +174,9 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
             write_records(pieces, names, part.columns, handle, target.format)
             refuse_changed(tables)
     left_out = [Dropped(reason=reason, rows=rows) for reason, rows in records.left_out if rows]
-    weighs = wanted.to in WEIGH
+    warnings = [*narrow.warnings, *records.warnings, *skipped]
+    if not height:
+        warnings.append("no record is left")
     return Exported(
         version=VERSION,
         to=wanted.to,
@@ -186,14 +187,14 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Exported:
         groups=grouped,
         **read_as(narrow),
         texts=columns.words if isinstance(columns, TextColumns) else ", ".join(columns.names),
-        plan=inspection.scored.plan if weighs else None,
+        plan=inspection.scored.plan if wanted.to in WEIGH else None,
         records=height,
         beside=beside,
         columns=[*names, *records.columns.columns],
         dropped=[*dropped, *left_out, *of_foreign(narrow)],
         **records.facts,
         outputs=[target.name for target in targets],
-        warnings=[*narrow.warnings, *records.warnings, *skipped, *([] if height else ["no record is left"])],
+        warnings=warnings,
         seconds=round(time.perf_counter() - started, 3),
     )
 
@@ -238,13 +239,14 @@ def _rollouts(
     """
     narrow, missing = inspection.narrow, f"no {' or '.join(columns.names)}"
     codes = narrow.table["group"].to_numpy().astype(np.int64)
-    rows = np.flatnonzero(groups[codes] & inspection.scored.rows[".kept"].to_numpy())
+    kept = inspection.scored.rows[".kept"].to_numpy()
+    rows = np.flatnonzero(groups[codes] & kept)
     reward = of_rollout = inspection.raw.rows[".reward"]
     if inspection.raw.plan.unit.take != "each":
-        of_rollout = inspection.raw.rows.select(pl.col(".reward").max().over("rollout")).to_series()
-    advantages = np.where(
-        narrow.masked, 0.0, inspection.scored.rows[".advantage"]
-    )  # for tokens: others have no masked rows
+        highest = pl.col(".reward").max().over("rollout")
+        of_rollout = inspection.raw.rows.select(highest).to_series()
+    # For tokens: others have no masked rows.
+    advantages = np.where(narrow.masked, 0.0, inspection.scored.rows[".advantage"])
     nothing = np.zeros(len(rows), np.uint64)
     found = Rollouts(
         rows=rows,
@@ -267,9 +269,10 @@ def _rollouts(
         return found.keep(has_tokens(narrow, found.rows, columns), missing)
     found = found.keep(~narrow.masked.to_numpy()[found.rows], "masked")
     hashes = text_hashes(narrow, found.rows, columns.names)
-    responses = hashes[columns.response or columns.messages]
-    found = replace(found, prompts=hashes.get(columns.prompt, found.prompts), responses=responses)
-    _refuse_text_of_record(found, narrow, columns.response or columns.messages)
+    column = columns.response or columns.messages
+    prompts = hashes.get(columns.prompt, found.prompts)
+    found = replace(found, prompts=prompts, responses=hashes[column])
+    _refuse_text_of_record(found, narrow, column)
     return found.keep(np.logical_and.reduce([*hashes.values()]), missing)
 
 
@@ -322,19 +325,25 @@ def _pieces(narrow: Narrow, columns: TextsOrTokens, names: Sequence[str], record
 def _times_ratio(records: Records, narrow: Narrow, wanted: Wanted, cap: float) -> Records:
     """The records with their weights times the ratio: the mean of min(exp(new - old), cap) over the tokens of the row."""
     new, old = str(wanted.token_logprobs), str(wanted.old_token_logprobs)
-    rows, found = records.rows["response"], np.full(len(narrow.table), np.nan)
+    rows = records.rows["response"]
 
     def means(part: TokenPart) -> pl.DataFrame:
-        ratio = np.exp(np.minimum(part.values[new] - part.values[old], math.log(cap)))
-        return pl.DataFrame({"row": part.rows, "ratio": part.sums(ratio) / np.where(part.sizes, part.sizes, np.nan)})
+        log_ratio = part.values[new] - part.values[old]
+        ratio = np.exp(np.minimum(log_ratio, math.log(cap)))
+        tokens = np.where(part.sizes, part.sizes, np.nan)
+        return pl.DataFrame({"row": part.rows, "ratio": part.sums(ratio) / tokens})
 
     def joined(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
-        return pl.concat([pl.DataFrame(schema={"row": pl.Int64, "ratio": pl.Float64}), *parts])
+        none = pl.DataFrame(schema={"row": pl.Int64, "ratio": pl.Float64})
+        return pl.concat([none, *parts])
 
-    ratios = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
-    found[ratios["row"]] = ratios["ratio"]
-    there = np.isfinite(found[rows])
-    columns = records.columns.with_columns(ratio=found[rows]).with_columns(pl.col("weight") * pl.col("ratio"))
+    found = reduced(means, joined, narrow, rows, [new, old], wanted.mask or "")
+    of_rows = np.full(len(narrow.table), np.nan)
+    of_rows[found["row"]] = found["ratio"]
+    ratios = of_rows[rows]
+    there = np.isfinite(ratios)
+    with_ratio = records.columns.with_columns(ratio=ratios)
+    columns = with_ratio.with_columns(pl.col("weight") * pl.col("ratio"))
     left_out = (*records.left_out, ("no log-probs", int((~there).sum())))
     return replace(records, rows={"response": rows[there]}, columns=columns.filter(there), left_out=left_out)
 
@@ -360,7 +369,8 @@ def _pairs(narrow: Narrow, columns: TextColumns, chosen: Index, rejected: Index)
         start = 0
         while start < len(chosen):
             base = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, base + PIECE_BYTES, side="right")))
+            fits = int(np.searchsorted(ends, base + PIECE_BYTES, side="right"))
+            end = max(start + 1, fits)
             some = slice(start, min(end, start + PIECE_ROWS))
             start = some.stop
             better, worse = store.take(chosen[some]), store.take(rejected[some])

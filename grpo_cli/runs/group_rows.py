@@ -68,7 +68,8 @@ def show_group(inspection: Inspection, key: str, most: int | None = None) -> Sho
 
 def said(inspection: Inspection, rows: Index) -> list[Said]:
     """What was said in these rows."""
-    return Reader(inspection.narrow, TextColumns(response=inspection.columns.get("named", ""))).said(rows)
+    named = TextColumns(response=inspection.columns.get("named", ""))
+    return Reader(inspection.narrow, named).said(rows)
 
 
 def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEXT) -> GroupTable:
@@ -88,12 +89,11 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
     each_rows = rows_of_groups(inspection, codes.tolist(), ROWS)
     rows = np.concatenate([np.zeros(0, np.int64), *each_rows])
     firsts = np.array([some[0] for some in each_rows], dtype=np.int64)
-    room = max(SHORTEST, min(LONGEST, text // 2 // max(len(firsts), 1)))
-    # The prompt is not repeated if it is the key.
-    prompts = [
-        [] if plain_text(written(first.prompt) or "") == group.key else _shortened(first.prompt, room)
-        for first, group in zip(said(inspection, firsts), groups, strict=True)
-    ]
+    room = _room(text // 2, len(firsts), SHORTEST)
+    prompts = list[list[Passage]]()
+    for first, group in zip(said(inspection, firsts), groups, strict=True):
+        is_key = plain_text(written(first.prompt) or "") == group.key  # which is not repeated
+        prompts.append([] if is_key else _shortened(first.prompt, room))
     truths = _truths(inspection, firsts, room)
     conversations = _conversations(inspection, each_rows, text)
     lines = describe_rows(inspection, rows)
@@ -107,18 +107,24 @@ def report_groups(inspection: Inspection, *, most: int = GROUPS, text: int = TEX
     }
     of_rows = zip(*cells.values(), strict=True)
     sizes = rows_of(inspection.groups)[codes].to_list()
-    each = enumerate(zip(each_rows, prompts, truths, sizes, strict=True))
+    of_groups = list[GroupRows]()
+    for at, size in enumerate(sizes):
+        some = [*islice(of_rows, len(each_rows[at]))]
+        of_groups.append(GroupRows(prompts[at], truths[at], size > ROWS, some, conversations.get(at)))
+    width = _room(KEYS, len(groups), LABEL)
     return GroupTable(
         says=_caption(len(inspection.groups), len(codes), len(conversations)),
         columns=[*columns],
-        keys=[cut(group.key, max(LABEL, min(LONGEST, KEYS // max(len(groups), 1)))) for group in groups],
+        keys=[cut(group.key, width) for group in groups],
         lines=[*zip(*columns.values(), strict=True)],
         heads=[*cells],
-        rows=[
-            GroupRows(prompt, truth, size > ROWS, [*islice(of_rows, len(some))], conversations.get(at))
-            for at, (some, prompt, truth, size) in each
-        ],
+        rows=of_groups,
     )
+
+
+def _room(characters: int, texts: int, least: int) -> int:
+    """The characters of each of some texts, which share these."""
+    return max(least, min(LONGEST, characters // max(texts, 1)))
 
 
 def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
@@ -127,7 +133,8 @@ def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
     columns: dict[str, Sequence[Any]] = {"key": Labels(narrow)(codes.tolist(), LABEL)}
     columns["number"] = (codes + 1).tolist()
     if inspection.by is not None and step is not None and step not in {"label", "number", *GROUP_FACTS}:
-        values = inspection.by.gather(narrow.groups.first.gather(codes)).to_list()
+        first_rows = narrow.groups.first.gather(codes)
+        values = inspection.by.gather(first_rows).to_list()
         columns[step] = [v if isinstance(v, (int, float, str, NoneType)) else str(v) for v in values]
     return columns
 
@@ -151,7 +158,8 @@ def _conversations(inspection: Inspection, each_rows: Sequence[Index], room: int
     found: dict[int, list[list[Passage]]] = {}
     for start in range(0, len(each_rows), AT_ONCE):
         places = range(len(each_rows))[start : start + AT_ONCE]
-        texts = iter(said(inspection, np.concatenate([each_rows[place] for place in places])))
+        rows_together = np.concatenate([each_rows[place] for place in places])
+        texts = iter(said(inspection, rows_together))
         for place in places:
             rows = [next(texts).response for _ in each_rows[place]]
             turns = [_cut(row, LONGEST) for row in rows]
@@ -218,9 +226,11 @@ def describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
     narrow, raw, scored = inspection.narrow, inspection.rows[rows], inspection.scored.rows[rows]
     length = raw["length"] if "length" in raw.columns else pl.Series([None] * len(rows))
     columns = {"reward": raw[".reward"], "advantage": scored[".advantage"], "status": scored[".status"]}
-    lines = only_finite(pl.DataFrame({**columns, "length": length}))
-    rewards = only_finite(narrow.table[rows].select(pl.selectors.starts_with("reward.")))
-    return [
-        RowLine(*narrow.spot(row), dict(zip(narrow.reward_names, values, strict=True)), **line, text=None)
-        for row, values, line in zip(rows.tolist(), rewards.iter_rows(), lines.iter_rows(named=True), strict=True)
-    ]
+    facts = only_finite(pl.DataFrame({**columns, "length": length}))
+    components = only_finite(narrow.table[rows].select(pl.selectors.starts_with("reward.")))
+    lines = list[RowLine]()
+    for row, values, line in zip(rows.tolist(), components.iter_rows(), facts.iter_rows(named=True), strict=True):
+        file, number = narrow.spot(row)
+        rewards = dict(zip(narrow.reward_names, values, strict=True))
+        lines.append(RowLine(file, number, rewards, **line, text=None))
+    return lines

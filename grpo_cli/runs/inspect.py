@@ -142,7 +142,8 @@ def looked_at(
         return with_verdicts(described(inspection, view, over))
     from grpo_cli.runs.rescored import carrying, two_rewards
 
-    inspection = scored(tables, carrying(tables, others, job.other, job.binding), job.plan, view, over=over)
+    binding = carrying(tables, others, job.other, job.binding)
+    inspection = scored(tables, binding, job.plan, view, over=over)
     inspection, two = two_rewards(inspection, others, job.other, where=job.where, over=over)
     if job.whole:
         inspection = described(inspection, view, over)
@@ -200,4 +201,6 @@ def _drift(inspection: Inspection, columns: Mapping[str, str], over: OverTables)
 
 def with_duplicates(view: View, size: float) -> View:
     """The view with a decision on comparing texts: its own, or else yes if the files are small."""
-    return replace(view, duplicates=size <= CHEAP) if view.duplicates is None else view
+    if view.duplicates is not None:
+        return view
+    return replace(view, duplicates=size <= CHEAP)

@@ -61,10 +61,8 @@ class OnRay:
 
     def begin(self, tables: Sequence[FileTable], phase: Phase, folders: Iterable[Path] = (), /) -> Tasks:
         """Refuse files that some machine does not see as this one does, and folders that are not shared."""
-        shared = {
-            table.source.path: table.source.pin for table in tables if table.source.is_local and not _is_own(table)
-        }
-        self.cluster.refuse_unseen(shared, folders)
+        shared = [table.source for table in tables if table.source.is_local and not _is_own(table)]
+        self.cluster.refuse_unseen({source.path: source.pin for source in shared}, folders)
         return Tasks(self.cluster, phase, self.rows, self.most)
 
 
@@ -80,7 +78,8 @@ class Tasks:
     def __call__(self, work: Callable[[Table], Any], tables: Iterable[Table], /) -> Iterator[Any]:
         """Do the work on each table. Files that only this process has are read here, such as a pipe or a converted file."""
         tables = list(tables)
-        least = max(self.rows, sum(_rows_of(table) for table in tables) // self.most)
+        rows = sum(map(_rows_of, tables))
+        least = max(self.rows, rows // self.most)
         pieces = [_pieces(table, least, work) for table in tables]
         results = self._read(work, list(chain.from_iterable(pieces)), least)
         for table, some in zip(tables, pieces, strict=True):

@@ -79,13 +79,11 @@ class Cluster:
             cause = error.cause
             if isinstance(cause, (GrpoError, OSError, MemoryError)):
                 raise cause from error
-            raise DataError(
-                f"a task on Ray stopped: {type(cause).__name__}: {_line(cause)}", "--debug shows where"
-            ) from error
+            wrong = f"a task on Ray stopped: {type(cause).__name__}: {_line(cause)}"
+            raise DataError(wrong, "--debug shows where") from error
         except self.ray.exceptions.RayError as error:
-            raise DataError(
-                f"a task on Ray was lost: {_line(error)}", "is there enough memory for each of its tasks?"
-            ) from error
+            wrong = f"a task on Ray was lost: {_line(error)}"
+            raise DataError(wrong, "is there enough memory for each of its tasks?") from error
 
     def refuse_unseen(self, pins: dict[str, Pin], folders: Iterable[Path]) -> None:
         """Refuse files that some machine does not see as this one does, and output folders that machines do not share."""
@@ -94,17 +92,17 @@ class Cluster:
         nodes = [node for node in self.ray.nodes() if node["Alive"]]
         names = list(pins)
         step = max(1, len(names) // _SEEN)
-        asked = {name: (pins[name].size, pins[name].mtime_ns) for name in [*names[::step], *names[-1:]]}
+        some = [*names[::step], *names[-1:]]
+        asked = {name: (pins[name].size, pins[name].mtime_ns) for name in some}
         with _marked(folders) as marks:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             task = self.ray.remote(unseen)
-            answers = [
-                task.options(
-                    num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                ).remote(asked, marks, __version__)
-                for node in nodes
-            ]
+            answers = []
+            for node in nodes:
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+                on_node = task.options(num_cpus=0, scheduling_strategy=there)
+                answers.append(on_node.remote(asked, marks, __version__))
             for node, answer in zip(nodes, answers, strict=True):
                 wrong = self._result(answer)
                 if wrong:
@@ -125,8 +123,10 @@ def unseen(pins: dict[str, tuple[int, int]], marks: Sequence[str], version: str)
             return f"{name}: {reason(error)}"
         if (found.st_size, found.st_mtime_ns) != (size, changed):
             return f"{name} is a different file here"
-    lost = next((Path(mark).parent for mark in marks if not Path(mark).exists()), None)
-    return "" if lost is None else f"{lost} is not the output folder of the run"
+    for mark in map(Path, marks):
+        if not mark.exists():
+            return f"{mark.parent} is not the output folder of the run"
+    return ""
 
 
 @contextmanager
@@ -152,8 +152,11 @@ def connected(address: str | None, *, verbose: bool = False) -> Iterator[Cluster
     """A cluster at an address, or one on this machine that ends with the run."""
     address = address or os.environ.get("RAY_ADDRESS") or LOCAL
     # Ray reads some of these when it is imported.
-    settings = _QUIET | ({} if verbose else {"RAY_BACKEND_LOG_LEVEL": "fatal"})
-    settings |= _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)} if address == LOCAL else {}
+    settings = {**_QUIET}
+    if not verbose:
+        settings["RAY_BACKEND_LOG_LEVEL"] = "fatal"
+    if address == LOCAL:
+        settings |= _ALONE | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     quiet = nullcontext if verbose else stderr_silenced

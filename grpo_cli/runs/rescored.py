@@ -66,7 +66,9 @@ def two_rewards(
 
     Without `others` the other reward is a carried column of the inspection.
     """
-    names, paired, before, unused = other.binding.rewards, None, None, list[str]()
+    names = other.binding.rewards
+    paired = before = None
+    warnings = list[str]()
     if not others:
         if names == now.narrow.reward_names:
             wrong = f"the reward and --old-rewards-column are the same column, {', '.join(names)}"
@@ -74,12 +76,16 @@ def two_rewards(
         now = _with_old(now, [now.narrow.carried[name] for name in names])
     else:
         before = _read(now, others, other, over)
-        names, text = before.reward_names, _text_of_both(now, others)
-        ids = ids_of(now.narrow.tables, others, now.narrow.request.layout.flags)
-        pairs = pair(now.narrow, before, ids, text, sure="rollout" in now.narrow.request.layout.flags.roles)
+        names = before.reward_names
+        text = _text_of_both(now, others)
+        flags = now.narrow.request.layout.flags
+        ids = ids_of(now.narrow.tables, others, flags)
+        pairs = pair(now.narrow, before, ids, text, sure="rollout" in flags.roles)
         paired = _paired(pairs, now.narrow, before)
+        warnings += _few(paired)
         if not {*ids[0]} <= {*pairs.by}:
-            unused = [f"{', '.join(ids[0])} pairs no rollouts (null, repeated or other values): their texts do"]
+            unused = ", ".join(ids[0])
+            warnings.append(f"{unused} pairs no rollouts (null, repeated or other values): their texts do")
         if len(pairs.now) < len(now.narrow.table):
             head = f"{len(pairs.now):,} of {len(now.narrow.table):,} rows are in both inputs"
             now = of_rows(now, pairs.now.astype(np.int64), head)
@@ -94,7 +100,7 @@ def two_rewards(
         _refuse_other_texts(now, before, places, paired.by)
     texts = [ends(written(each.response), TEXT) for each in said(now, places)]
     largest = [replace(row, text=text) for row, text in zip(facts.largest, texts, strict=True)]
-    warnings = [*now.narrow.warnings, *(_few(paired) if paired else ()), *unused]
+    warnings = [*now.narrow.warnings, *warnings]
     old = [table.name for table in others or now.narrow.tables]
     return now, replace(facts, largest=largest, paired=paired, rescored=old, warnings=warnings)
 
@@ -109,14 +115,16 @@ def _read(now: Inspection, others: Sequence[Table], other: Other, over: OverTabl
     """The other rewards with the keys and the ids of their rows."""
     _, ids = ids_of(now.narrow.tables, others, now.narrow.request.layout.flags)
     binding = replace(other.binding, carried=dict.fromkeys(ids, "key"), singletons_meant=True)
-    plan = Plan(unit=other.plan.unit, rewards=replace(other.plan.rewards, missing="exclude"))
+    rewards = replace(other.plan.rewards, missing="exclude")
+    plan = Plan(unit=other.plan.unit, rewards=rewards)
     return read(layout(others, binding), plan, warn=False, over=over)
 
 
 def _with_old(now: Inspection, rewards: Sequence[pl.Series], **more: pl.Series) -> Inspection:
     """The inspection with the other reward as carried columns."""
     columns = {f"{OLD}{k}": reward for k, reward in enumerate(rewards)}
-    return replace(now, narrow=replace(now.narrow, carried={**now.narrow.carried, **columns, **more}))
+    carried = {**now.narrow.carried, **columns, **more}
+    return replace(now, narrow=replace(now.narrow, carried=carried))
 
 
 def _paired(pairs: Pairs, now: Narrow, before: Narrow) -> Pairing:
@@ -142,10 +150,12 @@ def _refuse_other_texts(now: Inspection, before: Narrow, places: Index, by: Sequ
     text = _text_of_both(now, before.tables)
     if not text:
         return
+    places_before = now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64)
     mine = plain_texts(now.narrow, places, text)
-    theirs = plain_texts(before, now.narrow.carried[ROW].gather(places).to_numpy().astype(np.int64), text)
+    theirs = plain_texts(before, places_before, text)
     known = [(now, then) for now, then in zip(mine, theirs, strict=True) if now is not None and then is not None]
     same = sum(now == then for now, then in known)
     if known and same < ALIKE * len(known):
-        wrong = f"the rows with the same {' and '.join(by)} have different texts in {text} ({len(known) - same} of {len(known)} that were compared)"
+        differ = f"{len(known) - same} of {len(known)} that were compared"
+        wrong = f"the rows with the same {' and '.join(by)} have different texts in {text} ({differ})"
         raise DataError(wrong, "they are different rollouts: --against compares different rollouts of the same prompts")

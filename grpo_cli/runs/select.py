@@ -76,14 +76,14 @@ def _refuse_idle(given: Given, choice: Choice) -> None:
     """Refuse options about rollouts that nothing here reads."""
     if choice.pick == "shortest":
         return
-    named = {*choice.names}
-    if "solved_from" in given and "solved_runs" not in named and not any(name.startswith("pass_at_") for name in named):
+    named = choice.names
+    counts_solved = "solved_runs" in named or any(name.startswith("pass_at_") for name in named)
+    if "solved_from" in given and not counts_solved:
         cure = "it is for pass@K and solved_runs in --where and --by, and for --pick shortest"
         raise UsageError("--solved-at has no effect here", cure)
     if "length_column" in given and "length" not in named:
-        raise UsageError(
-            "--length-column has no effect here", "it is for length in --where and --by, and for --pick shortest"
-        )
+        cure = "it is for length in --where and --by, and for --pick shortest"
+        raise UsageError("--length-column has no effect here", cure)
 
 
 def choice_of(given: Given, **more: Any) -> Choice:
@@ -107,7 +107,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     started = time.perf_counter()
     phase("reading")
     tables, skipped = job.opened()
-    joined = len(tables) > 1 and job.output.to is not None and not is_folder(job.output.to)
+    to_file = job.output.to is not None and not is_folder(job.output.to)
+    joined = len(tables) > 1 and to_file
     targets = [choose_target(job.output)] if joined else choose_targets(tables, job.output)
     targets += choose_beside(targets, job.choice.beside, job.output)
     refuse_summary(job.output, targets)
@@ -119,8 +120,10 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Selected:
     refuse_changed(tables)
     make_folders(targets)
     tables = [watching.writing(at, table) for at, table in enumerate(tables)]
-    parts = [[*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))] for rows in kept.values()]
-    outputs = parts if joined else [[part] for each in parts for part in each]
+    outputs = list[list[_Part]]()
+    for rows in kept.values():
+        parts = [*map(_Part, tables, narrow.scans, narrow.lengths, _of_tables(narrow, rows))]
+        outputs += [parts] if joined else [[part] for part in parts]
     notes = _write([*zip(targets, outputs, strict=True)], force=job.output.force)
     return replace(
         facts,
@@ -137,7 +140,8 @@ def selected(job: Job, tables: Sequence[Table], *, over: OverTables = map) -> tu
     view = View(length=job.length, named=job.choice.names)
     groups = scored(tables, job.binding, job.plan, view, warn=not job.silent, over=over)
     rows, facts = select_rows(groups, job.choice, other_runs(job, job.plan))
-    return groups.narrow, {name: _with_records(groups.narrow, kept) for name, kept in rows.items()}, facts
+    whole = {name: _with_records(groups.narrow, kept) for name, kept in rows.items()}
+    return groups.narrow, whole, facts
 
 
 def _of_tables(narrow: Narrow, rows: Index) -> list[Index]:
@@ -155,8 +159,10 @@ def _with_records(narrow: Narrow, kept: Index) -> Index:
         table = narrow.tables[at]
         if table.schema is not None and table.schema.layout == NESTED:
             records = table.scan([Field(PARENT, "key")]).frame[PARENT].to_numpy()
-            own = np.isin(records[foreign], records[_of_tables(narrow, kept)[at]])
-            whole.append(foreign[own] + int(narrow.ends[at]) - narrow.lengths[at])
+            kept_here = _of_tables(narrow, kept)[at]
+            own = np.isin(records[foreign], records[kept_here])
+            start = int(narrow.ends[at]) - narrow.lengths[at]
+            whole.append(foreign[own] + start)
     return np.sort(np.concatenate(whole))
 
 
@@ -200,7 +206,8 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) ->
                         notes += _write_rows(part, target, cast("BinaryIO", lines))
                 else:
                     each = (taken(part.table.source, part.table.format, part.rows) for part in parts)
-                    target.format.write_parts(iter([_one_frame([pl.concat(list(some)) for some in each])]), handle, {})
+                    frame = _one_frame([pl.concat(some) for some in each])
+                    target.format.write_parts(iter([frame]), handle, {})
                 refuse_changed([part.table for part in parts])
     return notes
 
@@ -215,7 +222,8 @@ def _one_frame(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
             types.setdefault(name, set()).update({dtype} - {pl.Null()})
     for name, found in types.items():
         if len(found) > 1:
-            raise DataError(f"{name} is {' and '.join(sorted(map(str, found)))} in different inputs", cure)
+            both = " and ".join(sorted(map(str, found)))
+            raise DataError(f"{name} is {both} in different inputs", cure)
     return pl.concat(frames, how="diagonal_relaxed")
 
 
