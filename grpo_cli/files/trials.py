@@ -37,14 +37,16 @@ def trials_of(folder: Path) -> list[Path]:
 def unfinished(folder: Path) -> list[str]:
     """The trials in a job folder that have no result yet, or never will, by their names, which end with a slash."""
     trials = () if _is_trial(folder) else (folder / name for name in sorted(_folders(folder)))
-    return [f"{trial}/" for trial in trials if (trial / CONFIG).is_file() and not (trial / RESULT).is_file()]
+    begun = [trial for trial in trials if (trial / CONFIG).is_file()]
+    return [f"{trial}/" for trial in begun if not (trial / RESULT).is_file()]
 
 
 def in_store(paths: Iterable[str]) -> bool:
     """Whether there is a job among the objects of a store, by their names: results of trials beside that of the job."""
     names = {*paths}
     folders = {name.removesuffix(f"/{RESULT}") for name in names if name.endswith(f"/{RESULT}")}
-    return any(folder.rpartition("/")[0] in folders and f"{folder}/{CONFIG}" in names for folder in folders)
+    inside = [folder for folder in folders if folder.rpartition("/")[0] in folders]
+    return any(f"{folder}/{CONFIG}" in names for folder in inside)
 
 
 def _folders(folder: Path) -> list[str]:

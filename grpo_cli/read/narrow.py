@@ -48,11 +48,8 @@ class Narrow(Located):
         columns, request = groups.columns, groups.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
-        marks = list[pl.Series]()
-        for kind in APART if columns.marked is not None else ():
-            rows = columns.marked.of_kind(kind)
-            if rows.any():
-                marks.append(rows.alias(kind))
+        marks = [] if columns.marked is None else [columns.marked.of_kind(kind).alias(kind) for kind in APART]
+        marks = [rows for rows in marks if rows.any()]
         group, batch = groups.coded.codes.alias("group"), groups.batches.codes.alias("batch")
         table = pl.DataFrame([group, batch, *rewards, *roles, *marks])
         for role in ("input_length", "turns"):

@@ -211,11 +211,12 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
         made |= {field_.name: field_ for field_ in request.binding.made}
         rewards += request.rewards
         needed.append({field_.name for field_ in request.fields} - request.optional)
+    for_all = set.intersection(*needed)
     return replace(
         next(iter(parts.values())),
         rewards=tuple(dict.fromkeys(rewards)),
         fields=[made.get(name) or Field(name, kind) for name, kind in kinds.items()],
-        optional={*kinds} - set.intersection(*needed) - {by},
+        optional={*kinds} - for_all - {by},
         by=by,
         parts=parts,
     )

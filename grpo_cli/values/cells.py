@@ -259,7 +259,9 @@ def _common(dtypes: Collection[pl.DataType]) -> pl.DataType | None:
 def _as(part: pl.Series, dtype: pl.DataType) -> pl.Series:
     if part.dtype == dtype:
         return part
-    return part.cast(dtype) if part.null_count() < len(part) else pl.Series([], dtype=dtype).clear(len(part))
+    if part.null_count() == len(part):
+        return pl.Series([], dtype=dtype).clear(len(part))
+    return part.cast(dtype)
 
 
 @nameless
@@ -424,13 +426,13 @@ def without_bytes(frame: pl.DataFrame) -> pl.DataFrame:
 
 def texts_of_nested(frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with text for what CSV has no type for: nested columns as JSON, bytes as base64, durations as ISO 8601."""
-    return without_bytes(frame).with_columns(
-        (series.alias("").dt.to_string("iso") if isinstance(series.dtype, pl.Duration) else _texts_of(series)).alias(
-            series.name
-        )
-        for series in frame
-        if series.dtype.is_nested() or isinstance(series.dtype, pl.Duration)
-    )
+    texts = list[pl.Series]()
+    for series in frame:
+        if isinstance(series.dtype, pl.Duration):
+            texts.append(series.alias("").dt.to_string("iso").alias(series.name))
+        elif series.dtype.is_nested():
+            texts.append(_texts_of(series).alias(series.name))
+    return without_bytes(frame).with_columns(texts)
 
 
 def _texts_of(nested: pl.Series) -> pl.Series:

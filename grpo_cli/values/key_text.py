@@ -65,7 +65,8 @@ def shared(texts: Sequence[str]) -> tuple[str, str]:
     if len({*texts}) < 2:  # noqa: PLR2004 - a single text shares nothing
         return "", ""
     start = _beginning(texts)
-    start = start[: max((start.rfind(" "), *(start.rfind(mark) for mark in "-_/:,.")), default=-1) + 1]
+    word_end = max(start.rfind(mark) for mark in " -_/:,.")
+    start = start[: word_end + 1]
     rest = [text[len(start) :][::-1] for text in texts]
     end = _beginning(rest)[::-1]
     return start, end[end.find(" ") :] if " " in end else ""
@@ -112,7 +113,9 @@ def cut(text: str, width: int) -> str:
     if width <= 1:
         return MARK[:width]
     tail = (width - 1) // 3
-    return _cells(text, width - 1 - tail) + MARK + _cells(text[::-1], tail)[::-1]
+    beginning = _cells(text, width - 1 - tail)
+    end = _cells(text[::-1], tail)[::-1]
+    return beginning + MARK + end
 
 
 def _cells(text: str, width: int) -> str:

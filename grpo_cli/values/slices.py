@@ -44,7 +44,8 @@ def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
     import pyarrow as pa
 
     apart = (starts[1:] != ends[:-1]).any()  # the bytes between them become texts as well, which are dropped
-    cuts = (np.column_stack([starts, ends]).ravel() if apart else np.append(starts, ends[-1:])).astype(np.int64)
+    cuts = np.column_stack([starts, ends]).ravel() if apart else np.append(starts, ends[-1:])
+    cuts = cuts.astype(np.int64)
     texts = pa.LargeStringArray.from_buffers(max(0, len(cuts) - 1), pa.py_buffer(cuts), pa.py_buffer(data))
     found = pl.Series(Exported(texts))
     return found.gather_every(2) if apart else found
@@ -72,10 +73,12 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
     if height < few or len(data) > LONG * height:  # slices of the block, not copies
         view = memoryview(data)
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)
-        parts[:-1:2] = [view[start:end] for start, end in zip(before.tolist(), starts.tolist(), strict=True)]
+        spans = zip(before.tolist(), starts.tolist(), strict=True)
+        parts[:-1:2] = [view[start:end] for start, end in spans]
         for at, text in enumerate(texts):
             cells = [repeat(part, height) if isinstance(part, str) else part.to_list() for part in text or [""]]
-            parts[2 * at + 1 :: 2 * len(gaps)] = ["".join(row).encode() for row in zip(*cells, strict=True)]
+            rows = zip(*cells, strict=True)
+            parts[2 * at + 1 :: 2 * len(gaps)] = ["".join(row).encode() for row in rows]
         return parts
     unchanged = between(data, before, starts)
     rows = [part for at, text in enumerate(texts) for part in (unchanged.gather_every(len(gaps), at), *text)]

@@ -200,7 +200,9 @@ def _name_as_written(table: FileTable) -> str:
     suffix = table.source.written_as
     if suffix and Path(table.name).is_dir():
         return f"{Path(table.name)}{suffix}"
-    return str(Path(table.name).with_suffix(suffix)) if suffix and not is_url(table.name) else table.name + suffix
+    if suffix and not is_url(table.name):
+        return str(Path(table.name).with_suffix(suffix))
+    return table.name + suffix
 
 
 def _target(name: str, kind: Format) -> Target:
@@ -318,7 +320,8 @@ def added(
     columns = [_typed(values, output.dtype).alias(name) for name, values in {output.column: scored, **others}.items()]
     if tokens is not None:
         masked = scored.rows[MASKED] if MASKED in scored.rows.columns else pl.Series([False])
-        on_each = pl.select(pl.when(masked).then(0.0).otherwise(columns[0]).cast(columns[0].dtype).alias(output.column))
+        trained_on = pl.when(masked).then(0.0).otherwise(columns[0])
+        on_each = pl.select(trained_on.cast(columns[0].dtype).alias(output.column))
         columns[0] = on_tokens(on_each.to_series(), tokens)
     if output.facts:
         frame = scored.frame

@@ -30,9 +30,10 @@ _LIST_IN_TEXT: Final = r'^"(?:\s|\\[nrt])*\[(?:\s|\\[nrt])*\{'
 def unwrapped(texts: pl.Series) -> pl.Series:
     """Unwrap messages that a file stores as JSON in a string; leave everything else as it is."""
     odd = texts.str.contains(_LIST_IN_TEXT).fill_null(value=False).arg_true()
-    return (
-        texts.scatter(odd, [_messages_in(text) or text for text in texts.gather(odd).to_list()]) if len(odd) else texts
-    )
+    if not len(odd):
+        return texts
+    unpacked = [_messages_in(text) or text for text in texts.gather(odd).to_list()]
+    return texts.scatter(odd, unpacked)
 
 
 def _messages_in(text: str) -> str | None:
@@ -87,7 +88,8 @@ def divided(chosen: pl.Series, rejected: pl.Series, of_chosen: Place, of_rejecte
         ours, theirs = items_of(first), items_of(other)
         most = max(0, min(len(ours), len(theirs)) - 1)
         shared = next((at for at in range(most) if ours[at] != theirs[at]), most)
-        rows.append([f"[{','.join(part)}]" for part in (ours[:shared], ours[shared:], theirs[shared:])])
+        parts = ours[:shared], ours[shared:], theirs[shared:]
+        rows.append([f"[{','.join(part)}]" for part in parts])
     return pl.DataFrame(rows, schema=dict.fromkeys(("prompt", "chosen", "rejected"), pl.String), orient="row")
 
 

@@ -267,11 +267,8 @@ def _whole(text: str | None, name: str, at: int, place: Place) -> int:
     except ValueError:
         value = -1.0
     if value > _MOST:  # not NaN
-        raise DataError(
-            f"{name} is {(text or '')[:40]}, more than the {_MOST:,} tokens that a row may have",
-            "is it the column of token counts?",
-            place=place(at),
-        )
+        wrong = f"{name} is {(text or '')[:40]}, more than the {_MOST:,} tokens that a row may have"
+        raise DataError(wrong, "is it the column of token counts?", place=place(at))
     if not value >= 0 or value != int(value):
         raise DataError(f"{name} is {(text or 'null')[:40]}, expected a number of tokens", place=place(at))
     return int(value)

@@ -65,7 +65,12 @@ def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> st
     if lost:
         return f"{new.name} lacks {', '.join(lost[:LISTED])} of {old.name}: verify takes OUTPUT --against INPUT"
     with suppress(DataError, IndexError):
-        now, was = (len(kind.scan(source, [Field(kind.columns(source)[0], "key")]).frame) for source in (new, old))
+
+        def height(source: Input) -> int:
+            name = kind.columns(source)[0]
+            return len(kind.scan(source, [Field(name, "key")]).frame)
+
+        now, was = height(new), height(old)
         if now < was:
             return f"{new.name} has {now:,} of {was:,} rows: verify needs an output with all rows"
     return "" if columns else "name a replaced column with --column"
@@ -103,11 +108,8 @@ def _as_it_was_read(new: Input, old: Input, kind: Format, columns: frozenset[str
     with suppress(DataError):
         table = recognise([FileTable(old, kind)], Binding())[0]
         if table.schema is None and kind.holds_objects:
-            pairs = [
-                (was, now)
-                for was, now in zip(kind.sample(old), kind.sample(new), strict=False)
-                if not columns or not columns <= now.keys()
-            ]
+            both = zip(kind.sample(old), kind.sample(new), strict=False)
+            pairs = [(was, now) for was, now in both if not columns or not columns <= now.keys()]
             path = next(filter(None, (_path_of_new(was, now, columns) for was, now in pairs)), "")
             return registry.nested(kind, path) if path.endswith("[]") else table.format
         return table.format
