@@ -78,7 +78,8 @@ def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
             end = end_of_line(source, handle, min(start + step, end_of_file))
             if end - start > source.max_line:  # then its last line may be too long
                 handle.seek(start)
-                source.refuse_long_line(end - start - 1 - handle.read(end - start - 1).rfind(b"\n"))
+                before = handle.read(end - start - 1)
+                source.refuse_long_line(end - start - 1 - before.rfind(b"\n"))
             yield Block(source.name, start, end - start, partial(_opened_at, source, start))
             start = end
 

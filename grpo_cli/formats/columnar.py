@@ -88,11 +88,10 @@ def steps(source: Input, names: Iterable[str], schema: pa.Schema) -> dict[str, l
         found = resolve(name, types, partial(_child, source))
         if found is None:
             raise absent(name, source.name, columns)
-        ways[name] = [
-            step
-            for part in found
-            for step in ([part[:-2], EACH] if part.endswith(EACH) and part not in columns else [part])
-        ]
+        ways[name] = way = list[str]()
+        for part in found:
+            is_list = part.endswith(EACH) and part not in columns
+            way += [part[:-2], EACH] if is_list else [part]
     refuse_doubled((way[0] for way in ways.values()), columns, source.name)
     return ways
 

@@ -147,7 +147,8 @@ def _codes_of_fixed_size() -> re.Pattern[bytes]:
         codes = {at for at, code in _CODES.items() if (code.arg.n if code.arg else 0) == size}
         codes -= {_STOP, _LONG_PUT}
         if codes:
-            found.append(b"[%b]%b" % (b"".join(re.escape(bytes([code])) for code in sorted(codes)), b"." * size))
+            heads = b"".join(re.escape(bytes([code])) for code in sorted(codes))
+            found.append(b"[%b]%b" % (heads, b"." * size))
     return re.compile(b"(?:%b)++" % b"|".join(found), re.DOTALL)
 
 

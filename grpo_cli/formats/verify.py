@@ -96,9 +96,11 @@ def _differing(was: Record, now: Record, added: Collection[str]) -> str:
     """The first column that differs, or what else differs in the record; empty if a text is not a record."""
     if was.cells is None or now.cells is None:
         return ""
-    before, after = (
-        [(cell.name, record.text[cell.value : cell.end]) for cell in record.cells or () if cell.name not in added]
-        for record in (was, now)
-    )
+
+    def kept(record: Record) -> list[tuple[str, str]]:
+        cells = [cell for cell in record.cells or () if cell.name not in added]
+        return [(cell.name, record.text[cell.value : cell.end]) for cell in cells]
+
+    before, after = kept(was), kept(now)
     differing = (cell or other for cell, other in zip_longest(before, after) if cell != other)
     return next((name for name, _ in differing), "the text around the values")

@@ -152,10 +152,8 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
         cure = f"name {'it' if len(missing) == 1 else 'them'} with {' and '.join(missing)}"
         if not rewards:
             cure += f"{numbers_inside(known.tables)}; rows without a reward must be scored first"
-        raise DataError(
-            f"no column looks like {what} (columns: {_listed(names, likely)}){inside_of_record(known.tables)}",
-            f"{cure}; grpo-adv schemas FILE shows what known layouts miss",
-        )
+        wrong = f"no column looks like {what} (columns: {_listed(names, likely)}){inside_of_record(known.tables)}"
+        raise DataError(wrong, f"{cure}; grpo-adv schemas FILE shows what known layouts miss")
     if known.key_words:
         note = f"{known.key_words}{inside}"
     return replace(known, names=names, key=group, key_note=note, rewards=rewards)
@@ -169,7 +167,8 @@ def _within(binding: Binding) -> str:
 def _listed(names: Sequence[str], likely: str) -> str:
     """The first columns, likely columns before others."""
     ordered = sorted(names, key=lambda name: re.search(likely, name, re.IGNORECASE) is None)
-    return ", ".join(map(shown, ordered[:LISTED])) + (", ..." if len(names) > LISTED else "")
+    first = ", ".join(map(shown, ordered[:LISTED]))
+    return f"{first}, ..." if len(names) > LISTED else first
 
 
 def _by_name(what: str, tiers: Sequence[Sequence[str]], names: Sequence[str], flag: str) -> str | None:
@@ -219,7 +218,8 @@ def _group(schema: Schema, binding: Binding, names: Collection[str], *, alone: b
         cure = "give --group-size N, the number of rollouts of a prompt"
         raise DataError(f"a {schema.title} names no prompt: groups are blocks of rows", cure)
     *outer, last = [name for name in schema.group if not (alone and name == FILE)] or [""]
-    return (*(name for name in outer if _there(schema, name, names)), *([last] if last else []))
+    there = [name for name in outer if _there(schema, name, names)]
+    return (*there, last) if last else tuple(there)
 
 
 def _key_within(schema: Schema) -> tuple[str, ...]:
@@ -268,12 +268,13 @@ def absent_reward(error: Absent, tables: Sequence[Table]) -> Absent:
 
 def numbers_inside(tables: Sequence[Table]) -> str:
     """The paths of numbers inside the first records, in their order, as the end of a hint; empty if there are none."""
-    found = (path for record in _records(tables) for path in _number_paths(record, "", _LEVELS))
-    paths = [
-        f"{tables[0].prefix}{path}" for path in dict.fromkeys(found) if "." in path and path not in tables[0].columns()
-    ]
-    more = ", ..." if len(paths) > LISTED else ""
-    return f"; numbers inside of records: {', '.join(paths[:LISTED])}{more}" if paths else ""
+    found = [path for record in _records(tables) for path in _number_paths(record, "", _LEVELS)]
+    inside = [path for path in dict.fromkeys(found) if "." in path and path not in tables[0].columns()]
+    if not inside:
+        return ""
+    more = ", ..." if len(inside) > LISTED else ""
+    shown_paths = [f"{tables[0].prefix}{path}" for path in inside[:LISTED]]
+    return f"; numbers inside of records: {', '.join(shown_paths)}{more}"
 
 
 def _records(tables: Sequence[Table]) -> Sequence[Mapping[str, Any]]:

@@ -49,16 +49,15 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
     `over` looks at each file.
     """
     path = _path_of(files[0], binding)
-    tables = (
-        [_at_path(table, path, binding.rewards) for table in files]
-        if path
-        else with_schema(files, binding.schema, over)
-    )
-    if path and not files[0].format.holds_objects:
-        return tables
+    if path:
+        tables = [_at_path(table, path, binding.rewards) for table in files]
+        if not files[0].format.holds_objects:
+            return tables
+        binding = binding.inside(f"{path}.")
+    else:
+        tables = with_schema(files, binding.schema, over)
     schema = tables[0].schema
     if schema is None or path:
-        binding = binding.inside(f"{path}.") if path else binding
         lists = _lists_of_rewards(tables[0], binding)
         schema = schema if lists is None else replace(lists, rows=path)
     if schema is None or schema.layout not in LISTED:
@@ -71,11 +70,12 @@ def recognise(files: Sequence[T], binding: Binding, over: OverTables = map) -> l
         schema = replace(schema, layout="columnar", group=(*schema.group, key))
     keys_too = schema.layout != "wide"
     # Columns that only checks read may be lists of another kind.
-    marks = {name for mark in binding.marks for name in mark.columns}
-    needed = {*schema.group, schema.batch, *schema.rollout, *(mark.column for mark in schema.marks), *marks}
-    needed |= {*binding.group, binding.group_within or "", binding.batch_by or ""}
-    needed |= {*binding.roles.values(), *binding.carried}
-    listed = partial(registry.listed, items=items, keys_too=keys_too, keys=needed if keys_too else marks)
+    keys = {name for mark in binding.marks for name in mark.columns}
+    if keys_too:
+        keys.update(schema.group, schema.rollout, [schema.batch], [mark.column for mark in schema.marks])
+        keys.update(binding.group, [binding.group_within or "", binding.batch_by or ""])
+        keys.update(binding.roles.values(), binding.carried)
+    listed = partial(registry.listed, items=items, keys_too=keys_too, keys=keys)
     return [table.of_schema(schema, listed(table.format)) for table in tables]
 
 
@@ -86,9 +86,8 @@ def _path_of(table: Table, binding: Binding) -> str:
     if not inside or binding.schema not in {None, NONE}:
         return ""
     if len(paths) > 1:
-        raise UsageError(
-            f"the rewards of a row must be in one object, not in {' and '.join(paths)}", "choose one of them"
-        )
+        wrong = f"the rewards of a row must be in one object, not in {' and '.join(paths)}"
+        raise UsageError(wrong, "choose one of them")
     for name in inside:
         if name == paths[0]:
             cure = f"name a field, as {name}.reward, or a list of numbers without the brackets"
@@ -123,8 +122,8 @@ def _lists_of_rewards(table: Table, binding: Binding) -> Schema | None:
         if not lists or not all(map(SHAPES["numbers"], lists)):
             return None
     # A list with one value counts as that value; the sample of a typed file shows no lengths.
-    lengths = [table.scan([Field(name, "numbers")]).frame[name].list.len() for name in names]
-    if not any((counts > 1).any() for counts in lengths):
+    lists_of = [table.scan([Field(name, "numbers")]).frame[name] for name in names]
+    if not any((lists.list.len() > 1).any() for lists in lists_of):
         return None
     title = f"records with lists of rewards in {' and '.join(names)}"
     response = _single_response(table, names)
@@ -178,10 +177,9 @@ def _key_of_items(table: Table, reward: str) -> str:
     for name in (*GROUP_TIERS[0], *(name for name in texts if name not in CONVERSATIONS)):
         kinds = (str, list) if name in PROMPT_TEXTS else (str, int)  # no tokens, and no messages of one prompt
         lists = [(record[name], record[reward]) for record in records if isinstance(record.get(name), list)]
-        if lists and all(
-            isinstance(rewards, list) and len(items) == len(rewards) and all(isinstance(item, kinds) for item in items)
-            for items, rewards in lists
-        ):
+        of_items = [isinstance(rewards, list) and len(items) == len(rewards) for items, rewards in lists]
+        of_kind = [isinstance(item, kinds) for items, _ in lists for item in items]
+        if lists and all(of_items) and all(of_kind):
             found[name] = any(len({*map(str, items)}) < len(items) for items, _ in lists)
     repeated = [name for name, repeats in found.items() if repeats]
     is_one = bool(single) and not {*found} & {*PROMPT_TEXTS}
@@ -208,9 +206,8 @@ def rewards_of(schema: Schema, table: Table) -> tuple[str, ...]:
     """The reward columns of a file of this schema, where no flag names them."""
     names = schema.reward or reward_names(schema, table.sample())
     if not names:
-        raise DataError(
-            f"{table.name}: no column that could be the reward of a {schema.title}", "name it with --reward"
-        )
+        wrong = f"{table.name}: no column that could be the reward of a {schema.title}"
+        raise DataError(wrong, "name it with --reward")
     if schema.rewards is not None and schema.rewards.alone and len(names) > 1:
         several = f"{table.name}: several columns could be the reward of a {schema.title}: {', '.join(names)}"
         raise DataError(several, "choose one with --reward NAME (NAME=-1 if lower is better); name several to add them")
@@ -251,10 +248,9 @@ def with_schema(files: Sequence[T], choice: str | None, over: OverTables = map) 
     ((_, schema_),) = found.values()
     if schema_ is None:
         return tables
-    nested = schema_.layout == NESTED
-    return [
-        table.of_schema(schema_, registry.nested(table.format, schema_.rows) if nested else None) for table in tables
-    ]
+    if schema_.layout != NESTED:
+        return [table.of_schema(schema_) for table in tables]
+    return [table.of_schema(schema_, registry.nested(table.format, schema_.rows)) for table in tables]
 
 
 def _looked_at(table: Any, known: Sequence[Schema], *, is_named: bool) -> tuple[Any, Schema | None]:
@@ -298,9 +294,8 @@ def _best(candidates: Sequence[Match], name: str) -> str | None:
     best = [match.schema for match in fitting if match.score == most]
     if len(best) > 1:
         both = " and ".join(f"{known} ({schema(known).title})" for known in best)
-        raise DataError(
-            f"{name}: two schemas fit: {both}", "choose with --schema NAME; --schema none finds columns by name"
-        )
+        cure = "choose with --schema NAME; --schema none finds columns by name"
+        raise DataError(f"{name}: two schemas fit: {both}", cure)
     return best[0]
 
 

@@ -77,8 +77,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
         parts[:-1:2] = [view[start:end] for start, end in spans]
         for at, text in enumerate(texts):
             cells = [repeat(part, height) if isinstance(part, str) else part.to_list() for part in text or [""]]
-            rows = zip(*cells, strict=True)
-            parts[2 * at + 1 :: 2 * len(gaps)] = ["".join(row).encode() for row in rows]
+            parts[2 * at + 1 :: 2 * len(gaps)] = ["".join(row).encode() for row in zip(*cells, strict=True)]
         return parts
     unchanged = between(data, before, starts)
     rows = [part for at, text in enumerate(texts) for part in (unchanged.gather_every(len(gaps), at), *text)]

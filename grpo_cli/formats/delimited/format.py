@@ -87,10 +87,11 @@ class Delimited(Format):
         def typed(texts: list[pl.Series], place: Place) -> list[pl.Series]:
             # Categories store equal keys once, and do not keep the block in memory.
             own = pl.Categorical(pl.Categories.random())
-            return [
-                cells.typed(field, text.cast(own).cast(pl.String) if field.kind == "key" else text, place)
-                for field, text in zip(fields, texts, strict=True)
-            ]
+            columns = list[pl.Series]()
+            for field, text in zip(fields, texts, strict=True):
+                column = text.cast(own).cast(pl.String) if field.kind == "key" else text
+                columns.append(cells.typed(field, column, place))
+            return columns
 
         names = [field.name for field in fields]
         header, *parts = self._parts(source, names, typed)
@@ -252,9 +253,8 @@ class Delimited(Format):
             return cells.float_texts(series).fill_null("")
         if series.dtype.is_integer() or series.dtype == pl.Boolean:
             return series.cast(pl.String).fill_null("")
-        return pl.Series(
-            ["" if value is None else self._cell_text(str(value)) for value in series.to_list()], dtype=pl.String
-        )
+        texts = ["" if value is None else self._cell_text(str(value)) for value in series.to_list()]
+        return pl.Series(texts, dtype=pl.String)
 
     # --- comparing ---------------------------------------------------------------------------------------------
 

@@ -178,8 +178,10 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
     if len(separators) != len(starts) * (width - 1):
         raise Unsure
     marks = separators.reshape(len(starts), width - 1)
-    if width > 1 and ((marks[:, 0] < starts).any() or (marks[:, -1] >= ends).any()):
-        raise Unsure
+    if width > 1:
+        before, after = marks[:, 0] < starts, marks[:, -1] >= ends
+        if before.any() or after.any():
+            raise Unsure
     return Positions(data, np.column_stack([starts - 1, marks, ends]), quotes, _is_utf8(data))
 
 

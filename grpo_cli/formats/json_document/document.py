@@ -180,13 +180,10 @@ class Documents(Format):
         chosen = ((at, document, row) for at, (document, row) in first if at in taken)
         while some := list(islice(chosen, _TEXTS)):
             try:
-                found = [
-                    [
-                        _cell(document, row, *column, partial(self.place, source, at), as_json=wanted.as_json)
-                        for column in paths
-                    ]
-                    for at, document, row in some
-                ]
+                found = list[list[Any]]()
+                for at, document, row in some:
+                    place = partial(self.place, source, at)
+                    found.append([_cell(document, row, *column, place, as_json=wanted.as_json) for column in paths])
                 yield cells.frame_of_rows(found, wanted.columns, as_json=wanted.as_json)
             except ValueError as error:
                 wrong = "not UTF-8" if isinstance(error, UnicodeEncodeError) else error
@@ -340,7 +337,6 @@ def _not_json(name: str, text: str, line: int, error: json.JSONDecodeError) -> D
     where = line + text.count("\n", 0, error.pos)
     if error.pos >= len(text.rstrip()):
         return DataError(f"{name}:{where}: the document is cut short", "was its writer stopped?")
-    return DataError(
-        f"{name}:{where}: not JSON: {error.msg[:1].lower()}{error.msg[1:]} at column {error.colno}",
-        "jq -c . writes one document per line" if error.msg == "Extra data" else "",
-    )
+    what = error.msg[:1].lower() + error.msg[1:]
+    cure = "jq -c . writes one document per line" if error.msg == "Extra data" else ""
+    return DataError(f"{name}:{where}: not JSON: {what} at column {error.colno}", cure)

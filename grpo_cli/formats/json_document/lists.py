@@ -99,9 +99,9 @@ class Lists(Format):
             else:
                 columns.append(records[field.name][pl.Series(record_of)].alias(field.name))
         index = _Facts(scanned.index, sizes, null)
-        return Scanned(
-            pl.DataFrame(columns or None, height=len(record_of)), index, scanned.late_names, int((sizes == 0).sum())
-        )
+        frame = pl.DataFrame(columns or None, height=len(record_of))
+        empty = int((sizes == 0).sum())
+        return Scanned(frame, index, scanned.late_names, empty)
 
     def _sizes(self, source: Input, records: pl.DataFrame) -> Ints:
         """The number of rollouts of each record: the length of its longest list of rewards; 0 if all are null."""
@@ -176,10 +176,10 @@ class Lists(Format):
             at = np.searchsorted(these, record_of[first:last]).tolist()
             found = []
             for name in wanted.columns:
-                record_cells = [
-                    _items(text, int(sizes[record])) if name in apart else [text] * int(sizes[record])
-                    for record, text in zip(these, frame[name], strict=True)
-                ]
+                record_cells = list[Any]()
+                for record, text in zip(these, frame[name], strict=True):
+                    size = int(sizes[record])
+                    record_cells.append(_items(text, size) if name in apart else [text] * size)
                 each = [record_cells[record][k] for record, k in zip(at, inside[first:last].tolist(), strict=True)]
                 found.append(each if wanted.as_json else [None if text is None else json.loads(text) for text in each])
             yield cells.frame_of_rows(list(zip(*found, strict=True)), wanted.columns, as_json=wanted.as_json)

@@ -58,7 +58,8 @@ def _spans(data: bytes, braces: Ints) -> np.ndarray:
     at = np.searchsorted(feeds, braces)
     starts = np.where(at, feeds[at - 1] + 1, 0)
     marked = np.all([np.take(here, starts + k, mode="clip") == byte for k, byte in enumerate(BOM)], axis=0)
-    return np.column_stack([starts + len(BOM) * marked, np.minimum(feeds[at] + 1, len(here))])
+    ends = np.minimum(feeds[at] + 1, len(here))
+    return np.column_stack([starts + len(BOM) * marked, ends])
 
 
 def _inserted(data: bytes, rows: BlockRows, added: pl.DataFrame, spot: Spot | None, small: int) -> Iterable[Buffer]:
@@ -166,5 +167,6 @@ def inserted(line: bytes, keys: Sequence[str], values: Sequence[str]) -> bytes:
     """The line with new fields before its last brace; the keys are JSON texts."""
     brace = line.rindex(b"}")
     comma = "" if line[:brace].rstrip(b" \t\r\n").endswith(b"{") else ","
-    text = comma + ",".join([f"{key}:{value}" for key, value in zip(keys, values, strict=True)])
+    members = [f"{key}:{value}" for key, value in zip(keys, values, strict=True)]
+    text = comma + ",".join(members)
     return b"".join((line[:brace], text.encode(), line[brace:]))

@@ -137,7 +137,10 @@ def first_chunks(name: str, handle: BinaryIO, size: int) -> list[Chunk]:
     """The column chunks of the first row group; DataError if they cannot be parsed."""
     try:
         raw, found = groups(handle, size)
-        return [chunk(raw, at) for at in thrift.items(raw, found[0][CHUNKS].start)[:-1]] if found else []
+        if not found:
+            return []
+        starts = thrift.items(raw, found[0][CHUNKS].start)[:-1]
+        return [chunk(raw, at) for at in starts]
     except BROKEN:
         raise DataError(f"{name}: not readable as a Parquet file: its footer cannot be parsed") from None
 

@@ -152,7 +152,9 @@ class Parquet(Format):
         for at in np.unique(np.linspace(0, len(groups) - 1, _PLACES).astype(np.int64)) if groups else ():
             rows = groups[at].num_rows
             short = _DECODED * rows // max(1, groups[at].total_byte_size)  # only a few rows if they are long
-            found.append(np.arange(min(rows, _FIRST, max(8, short))) + (int(ends[at]) - rows))
+            some = np.arange(min(rows, _FIRST, max(8, short)))
+            start = int(ends[at]) - rows
+            found.append(some + start)
         return np.concatenate(found)
 
     def weave(self, source: Input, index: Index, sink: BinaryIO, weaving: Weaving) -> Sequence[str]:

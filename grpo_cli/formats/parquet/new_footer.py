@@ -59,11 +59,10 @@ def edited(old: Footer, new: pa.Schema, ours: Mapping[str, str]) -> tuple[bytes,
     found = [_entry(raw, at, change) for at in marks[:-1]]
     known = {key for key, _, _ in found}
     entries = [entry for _, entry, _ in found]
-    entries += [
-        thrift.struct([(_KEY, BINARY, thrift.text(key.encode())), (_VALUE, BINARY, thrift.text(value.encode()))])
-        for key, value in ours.items()
-        if key not in known
-    ]
+    for key, value in ours.items():
+        if key not in known:
+            name, text = thrift.text(key.encode()), thrift.text(value.encode())
+            entries.append(thrift.struct([(_KEY, BINARY, name), (_VALUE, BINARY, text)]))
     notes = [f"the metadata entry {key!r} is left without the new column: {why}" for key, _, why in found if why]
     return thrift.listed(STRUCT, len(entries), b"".join(entries)), notes
 
@@ -234,7 +233,8 @@ class MergedColumns:
         raw, elements = self.old.raw, thrift.fields(self.old.raw, self.old.root)[0]
         root = thrift.changed(raw, elements, {footer.CHILDREN: (I32, thrift.whole(len(self.columns)))})
         spans = [(self.new if new else self.old).raw[column.start : column.end] for new, column in self.columns]
-        return thrift.listed(STRUCT, 1 + sum(column.elements for _, column in self.columns), b"".join([root, *spans]))
+        count = 1 + sum(column.elements for _, column in self.columns)
+        return thrift.listed(STRUCT, count, b"".join([root, *spans]))
 
     def group(
         self, group: Mapping[int, ThriftField], sizes: tuple[int, int], new: Sequence[bytes]
