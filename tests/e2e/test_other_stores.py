@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from grpo_cli.files import stores
@@ -15,9 +14,8 @@ from tests.support.command import adv, ran
 from tests.support.jobs import meanwhile, write
 from tests.support.other_stores import Store, serving
 
-LINES = b"""{"prompt_id": "a", "reward": 1.0, "text": "x"}
-{"prompt_id": "a", "reward": 0.0, "text": "xx"}
-"""
+ROWS = [{"prompt_id": f"p{at // 4}", "reward": float(at % 3 == 0), "text": "x" * at} for at in range(24)]
+LINES = "".join(f"{json.dumps(row)}\n" for row in ROWS).encode()
 
 
 @pytest.fixture
@@ -54,19 +52,17 @@ def computing(store: Store) -> str:
 def test_a_prefix_and_a_glob_are_read_page_by_page(store: Store) -> None:
     for name in ("step_10.jsonl", "step_2.jsonl", "step_2.advantages.jsonl", "sub/step_3.jsonl", "notes.txt"):
         store.objects[f"box/run/{name}"] = LINES
-    inputs = facts_of(f"inspect {store.url}/run/ --group-within file")["inputs"]
-    named = facts_of(f"inspect '{store.url}/run/*.jsonl' --group-within file")["inputs"]
-    last = f"{store.url}/run/sub/step_3.jsonl"
-    assert named == [f"{store.url}/run/step_2.jsonl", f"{store.url}/run/step_10.jsonl"]
-    assert inputs == [*named, last]
+    for pattern, files in (("run/", "step_2 step_10 sub/step_3"), ("run/*.jsonl", "step_2 step_10")):
+        done = adv(f"inspect '{store.url}/{pattern}' --group-within file --json")
+        assert json.loads(done.out)["inputs"] == [f"{store.url}/run/{name}.jsonl" for name in files.split()]
 
 
-def test_an_object_gets_the_bytes_that_a_file_gets(store: Store) -> None:
-    pl.read_ndjson(LINES).write_parquet("in.parquet")
-    store.objects["box/in.parquet"] = Path("in.parquet").read_bytes()
-    ran("compute in.parquet -o local.parquet -q")
-    ran(f"compute {store.url}/in.parquet -o {store.url}/out/ -q")
-    assert store.objects["box/out/in.parquet"] == Path("local.parquet").read_bytes()
+@pytest.mark.parametrize("name", ["in.jsonl", "in.parquet"])
+def test_an_object_gets_the_bytes_that_a_file_gets(store: Store, name: str) -> None:
+    store.objects[f"box/{name}"] = write(name, ROWS).read_bytes()
+    ran(f"compute {name} -o local.{name} -q")
+    ran(f"compute {store.url}/{name} -o {store.url}/out/ -q")
+    assert store.objects[f"box/out/{name}"] == Path(f"local.{name}").read_bytes()
 
 
 def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_force(
@@ -80,12 +76,12 @@ def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_forc
     done = adv(computing(store))
     assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"theirs")
     ran(f"{computing(store)} --force")
-    assert store.objects["box/out.jsonl"].count(b"advantage") == 2
+    assert store.objects["box/out.jsonl"].count(b"advantage") == len(ROWS)
 
 
 @pytest.mark.parametrize("force", [True, False])
 def test_a_large_output_is_sent_in_parts_and_appears_whole(store: Store, *, force: bool) -> None:
-    data = bytes(24 << 20)
+    data = b"".join(json.dumps({**row, "text": "y" * (1 << 20)}).encode() + b"\n" for row in ROWS)
     sink = stores._Spooled(f"{store.url}/out.jsonl", force=force, at_once=1 << 20)
     sink.write(data)
     sink.complete()
@@ -107,7 +103,7 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
 def test_an_output_that_the_store_does_not_take_is_named_and_leaves_no_object(
     store: Store, status: int, words: str, force: str, size: int
 ) -> None:
-    store.objects["box/in.jsonl"] = LINES + LINES.replace(b"xx", b"x" * size)
+    store.objects["box/in.jsonl"] = LINES + json.dumps({**ROWS[0], "text": "x" * size}).encode()
     store.only, store.answers = "PUT", [status] * 99
     done = adv(f"{computing(store)} {force}")
     assert (done.status, done.err.count("\n"), [*store.objects]) == (1, 1, ["box/in.jsonl"]), done

@@ -26,7 +26,7 @@ from grpo_cli.runs.audit import Job, audited
 from grpo_cli.stats.document import document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -38,12 +38,12 @@ GROUPS: Final = 60
 
 @dataclass(frozen=True)
 class Log:
-    """Rewards by the name of their kind, a method, plan or formula, the logger's numbers, and the names that are right."""
+    """Rewards by the name of their kind, a formula, the logger's numbers, and the names that are right."""
 
     kind: str
     rewards: str
-    made: str | Plan | Formula
-    names: Sequence[str] = ()
+    made: Plan | Formula
+    names: frozenset[str]
     logger: str = "float32"
     fault: str = ""
 
@@ -79,15 +79,12 @@ class Log:
         return pl.DataFrame(frame)
 
     def _values(self, rewards: Floats, codes: NDArray[np.int64]) -> Floats:
-        plan = _plan(self.made) if isinstance(self.made, str) else self.made
-        if not isinstance(plan, Plan):
-            return plan(rewards)
-        columns = {
-            "group": codes.astype(np.uint32),
-            "batch": np.zeros(len(codes), np.uint32),
-            "reward.0": rewards.ravel(),
-        }
-        found = score(plan, pl.DataFrame(columns)).frame[".advantage"].to_numpy().astype(np.float64)
+        if not isinstance(self.made, Plan):
+            return self.made(rewards)
+        table = pl.DataFrame(
+            {"group": codes.astype(np.uint32), "batch": np.zeros(len(codes), np.uint32), "reward.0": rewards.ravel()}
+        )
+        found = score(self.made, table).frame[".advantage"].to_numpy().astype(np.float64)
         return found.reshape(rewards.shape)
 
 
@@ -97,7 +94,6 @@ REWARDS: Final[Mapping[str, Callable[[np.random.Generator], Floats]]] = {
     "quarters": lambda rng: rng.integers(0, 5, (GROUPS, 8)) / 4,
     "groups of five": lambda rng: np.round(rng.normal(size=(GROUPS, 5)), 2),
 }
-THREE: Final = ("three decimals", "zero or one", "quarters")
 
 
 def _bfloat16(values: Floats) -> Floats:
@@ -144,18 +140,14 @@ UNKNOWN: Final[Mapping[str, Formula]] = {
 }
 
 
-def _plan(method: str) -> Plan:
-    return Plan.of({"estimator.name": method})
-
-
 def _epsilon(level: str, epsilon: float, method: str = "grpo") -> Plan:
     return Plan.of({"estimator.name": method, "divisor.level": level, "divisor.epsilon": epsilon})
 
 
-def _scaled(level: str, factor: float, method: str = "dr-grpo") -> Formula:
+def _scaled(plan: Plan, factor: float) -> Formula:
     def values(rewards: Floats) -> Floats:
         codes = np.repeat(np.arange(len(rewards)), rewards.shape[1])
-        return factor * Log("", "", _epsilon(level, 1e-6, method))._values(rewards, codes)
+        return factor * Log("", "", plan, frozenset())._values(rewards, codes)
 
     return values
 
@@ -180,57 +172,66 @@ def _of_the_library() -> list[Log]:
 def _logs() -> list[Log]:
     logs = _of_the_library()
     for epsilon, level, method in product((3e-3, 0.02, 0.05), ("group", "batch"), ("grpo", "rloo")):
-        yield Log("own epsilon", "three decimals", _epsilon(level, epsilon, method), (method, "grpo"))
-    for factor, rewards in product((0.5, 2.0, -1.0, 1.7), ("quarters", "three decimals")):
-        yield Log("a factor", rewards, _scaled("group", factor, "grpo"), (f"{factor:g} x grpo",))
-        yield Log("a factor", rewards, _scaled("none", factor), (f"{factor:g} x dr-grpo",))
+        logs.append(Log("own epsilon", "three decimals", _epsilon(level, epsilon, method), frozenset({method, "grpo"})))
+    for factor, method, rewards in product((0.5, 2.0, -1.0, 1.7), ("grpo", "dr-grpo"), ("quarters", "three decimals")):
+        scale = "group" if method == "grpo" else "none"
+        names = frozenset({f"{factor:g} x {method}"})
+        logs.append(Log("a factor", rewards, _scaled(_epsilon(scale, 1e-6, method), factor), names))
     for factor in (0.25, 0.75, 1.5, 2.0, 3.0):  # the spread of a batch of zeros and ones is nearly 0.5
-        yield Log("a factor", "zero or one", _scaled("none", factor), (f"{factor:g} x dr-grpo",))
+        names = frozenset({f"{factor:g} x dr-grpo"})
+        logs.append(Log("a factor", "zero or one", _scaled(_epsilon("none", 1e-6, "dr-grpo"), factor), names))
     for epsilon, rewards in product((0.11, 0.21, 0.037), ("three decimals", "groups of five")):
-        yield Log("own epsilon", rewards, _epsilon("batch", epsilon), ("grpo",))
+        logs.append(Log("own epsilon", rewards, _epsilon("batch", epsilon), frozenset({"grpo"})))
+    for factor, rewards in product((1.5077, 0.90145), ("three decimals", "zero or one", "quarters")):
+        odd = _scaled(_epsilon("none", 1e-6, "dr-grpo"), factor)
+        logs.append(Log("unknown: a factor of many digits", rewards, odd, frozenset()))
+    for logger, method, rewards in product(
+        ("three decimals", "four decimals", "float16", "bfloat16"), ("grpo", "rloo", "batch-norm"), ("three decimals", "zero or one", "quarters"),
+    ):  # fmt: skip
+        made = Plan.of({"estimator.name": method})
+        logs.append(Log("rounded", rewards, made, frozenset({method}), logger))
+    clipped = replace(_epsilon("group", 1e-4), post=(Clip(lo=-1.2, hi=1.2),))
+    logs += [Log("clipped", rewards, clipped, frozenset({"grpo"})) for rewards in ("three decimals", "groups of five")]
+    for (name, formula), rewards in product(UNKNOWN.items(), ("three decimals", "quarters", "zero or one")):
+        logs.append(Log(f"unknown: {name}", rewards, formula, frozenset()))
+    for (name, formula), logger in product(UNKNOWN.items(), ("three decimals", "float16", "bfloat16")):
+        logs.append(Log(f"unknown: {name}", "three decimals", formula, frozenset(), logger))
+    for fault, method in product(("shuffled groups", "merged keys"), ("grpo", "rloo", "dr-grpo")):
+        made = Plan.of({"estimator.name": method})
+        logs.append(Log("a fault", "three decimals", made, frozenset({method}), fault=fault))
+    return [*logs, *_rounded_to_two(), *_of_whole_logs()]
 
 
-def _rounded() -> Iterator[Log]:
-    """Known formulas whose values are rounded or clipped."""
-    loggers = ("three decimals", "four decimals", "float16", "bfloat16")
-    for logger, method, rewards in product(loggers, ("grpo", "rloo", "batch-norm"), THREE):
-        yield Log("rounded", rewards, method, (method,), logger)
+def _rounded_to_two() -> list[Log]:
+    logs = []
     for method, rewards in product(("grpo", "rloo", "batch-norm", "dr-grpo"), REWARDS):
         if (method, rewards) != ("batch-norm", "zero or one"):  # two values tell nothing
-            yield Log("rounded", rewards, method, (method,), "two decimals")
-    clipped = replace(_epsilon("group", 1e-4), post=(Clip(lo=-1.2, hi=1.2),))
-    for rewards in ("three decimals", "groups of five"):
-        yield Log("clipped", rewards, clipped, ("grpo",))
-    for bound, method in product((0.3, 0.45, 0.7), ("dr-grpo", "rloo")):
-        clipped = replace(_plan(method), post=(Clip(lo=-bound, hi=bound),))
-        yield Log("clipped", "zero or one", clipped, (method,))
+            made = Plan.of({"estimator.name": method})
+            logs.append(Log("rounded", rewards, made, frozenset({method}), "two decimals"))
+    for (name, formula), rewards in product(UNKNOWN.items(), ("three decimals", "quarters", "zero or one")):
+        logs.append(Log(f"unknown: {name}", rewards, formula, frozenset(), "two decimals"))
+    return logs
 
 
-def _unknown() -> Iterator[Log]:
-    for factor, rewards in product((1.5077, 0.90145), THREE):
-        yield Log("unknown: a factor of many digits", rewards, _scaled("none", factor))
-    for name, formula in UNKNOWN.items():
-        for rewards, logger in product(THREE, ("float32", "two decimals")):
-            yield Log(f"unknown: {name}", rewards, formula, (), logger)
-        for logger in ("three decimals", "float16", "bfloat16"):
-            yield Log(f"unknown: {name}", "three decimals", formula, (), logger)
+def _of_whole_logs() -> list[Log]:
+    """What is the matter with all of a log: weights, a shift, a cut, a length penalty, two values, a clip."""
+    logs = []
+    for method, rewards in product(("grpo", "rloo", "dr-grpo"), ("three decimals", "zero or one")):
+        made = Plan.of({"estimator.name": method})
+        logs.append(Log("two rewards", rewards, made, frozenset({method}), fault="weights"))
+        logs.append(Log("a fault", rewards, made, frozenset({"shift"}), fault="shifted by a row"))
+        logs.append(Log("a fault", "zero or one", made, frozenset({"cut"}), fault="cut to half"))
+        logs.append(Log("a fault", "zero or one", made, frozenset({"length"}), fault="a length penalty"))
     for low, high in ((-0.4, 1.8), (-1.0, 1.0), (-0.13, 0.71)):
-        yield Log("unknown: two values", "zero or one", _two_values(low, high))
+        logs.append(Log("unknown: two values", "zero or one", _two_values(low, high), frozenset()))
+    for bound, method in product((0.3, 0.45, 0.7), ("dr-grpo", "rloo")):
+        made = Plan.of({"estimator.name": method})
+        clipped = replace(made, post=(Clip(lo=-bound, hi=bound),))
+        logs.append(Log("clipped", "zero or one", clipped, frozenset({method})))
+    return logs
 
 
-def _faults() -> Iterator[Log]:
-    """What is the matter with some groups or all of a log: weights, a shift, a cut, a length penalty."""
-    for method in ("grpo", "rloo", "dr-grpo"):
-        for fault in ("shuffled groups", "merged keys"):
-            yield Log("a fault", "three decimals", method, (method,), fault=fault)
-        for rewards in ("three decimals", "zero or one"):
-            yield Log("two rewards", rewards, method, (method,), fault="weights")
-            yield Log("a fault", rewards, method, ("shift",), fault="shifted by a row")
-            yield Log("a fault", "zero or one", method, ("cut",), fault="cut to half")
-            yield Log("a fault", "zero or one", method, ("length",), fault="a length penalty")
-
-
-LOGS: Final = [*_known(), *_rounded(), *_unknown(), *_faults()]
+LOGS: Final = _logs()
 # The right formula is named; it is among those that are said to fit as well; no formula is said to fit; another one is.
 VERDICTS: Final = ("named", "tie", "none", "wrong")
 RECORDED: Final = Path(__file__).with_name("audit_verdicts.json")
@@ -256,7 +257,7 @@ def counted(verdicts: Sequence[str]) -> dict[str, dict[str, int]]:
 def seed(at: int) -> int:
     """The same random numbers whatever else is in the table."""
     log = LOGS[at]
-    return zlib.crc32(f"{log.kind} {log.rewards} {sorted({*log.names})} {log.logger} {log.fault}".encode())
+    return zlib.crc32(f"{log.kind} {log.rewards} {sorted(log.names)} {log.logger} {log.fault}".encode())
 
 
 def _spellings(plan: Mapping[str, Any]) -> set[str]:
@@ -275,7 +276,7 @@ def verdict(at: int) -> str:
     match = facts["match"]
     fits = match["verdict"] in {"match", "noise"}
     if facts["headline"] is not None:
-        return "named" if {one["cause"] for one in facts["causes"]} == {*log.names} else "wrong"
+        return "named" if {one["cause"] for one in facts["causes"]} == log.names else "wrong"
     if log.fault == "weights" and fits and match["weights"] != {"reward": 1.0, "other": 0.2}:
         return "wrong"
     if not log.names:
@@ -285,7 +286,7 @@ def verdict(at: int) -> str:
     names = {match["name"], *match["preset_names"]}
     if match["factor"] == 1:
         names |= _spellings(match["plan"])
-    if names.intersection(log.names):
+    if names & log.names:
         return "named"
     ties = {name.replace("--method ", "") for tie in facts["ties"] for name in tie["names"]}
-    return "tie" if ties.intersection(log.names) else "wrong"
+    return "tie" if ties & log.names else "wrong"
