@@ -369,7 +369,7 @@ def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_g
 
 def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path) -> None:
     found = categories(tmp_path)
-    write_report(beside(found, found), {}, tmp_path / "a.svg")
+    write_report(beside(found, found), tmp_path / "a.svg")
     picture = (tmp_path / "a.svg").read_text()
     bars = re.findall(r'aria-label="mean: [^"]*" [^>]* d="M0,([\d.]+)h[\d.]+v([\d.]+)h', picture)
     assert len(bars) == 24
@@ -552,7 +552,7 @@ def test_a_trend_may_be_over_anything(values: list[Any], tmp_path: Path) -> None
     frame.with_columns(part=pl.Series(values).gather([0, 0, 1, 1, 2, 2])).write_parquet(tmp_path / "a.parquet")
     found = inspected(tmp_path / "a.parquet", by="part")
     assert len(drawn(found)["mean_reward"].lines) == 3
-    assert write_report(found, {}, tmp_path / "a.svg") > 0
+    assert write_report(found, tmp_path / "a.svg") > 0
     assert "zero_variance" in page_of(found)
 
 
