@@ -245,7 +245,8 @@ def only(inspection: Inspection, where: Filter) -> Inspection:
     if not kept.any():
         raise DataError(f"no group meets --where {where.text}", "inspect without --where shows all groups")
     places = np.flatnonzero(kept[narrow.table["group"].to_numpy()])
-    return of_rows(inspection, places, f"where {where.text}: {int(kept.sum()):,} of {len(kept):,} groups")
+    groups = f"{int(kept.sum()):,} of {len(kept):,} groups"
+    return of_rows(inspection, places, f"where {where.text}: {groups}")
 
 
 def of_rows(inspection: Inspection, places: Index, note: str) -> Inspection:
@@ -514,7 +515,8 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
     total, squares = low[:, ::-1] + high, low_squares[:, ::-1] + high_squares
     variances = squares - total * total / most
     best = variances.max(axis=1, keepdims=True)
-    order = np.argsort(np.abs(2 * np.arange(most + 1) - most), kind="stable")
+    uneven = np.abs(2 * np.arange(most + 1) - most)
+    order = np.argsort(uneven, kind="stable")
     as_good = variances[:, order] >= best - 1e-12 * np.abs(best)
     from_top[large] = order[as_good.argmax(axis=1)]
     return from_top

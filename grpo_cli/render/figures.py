@@ -332,7 +332,9 @@ def _ended(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> Figur
 
 def _axis_value(value: Any) -> Any:
     """A value of a trend as an axis takes it: a number or a text."""
-    return value if isinstance(value, (int, float, str)) and not isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, (int, float, str)) else str(value)
 
 
 def _lengths(inspection: Inspection) -> Figure | None:

@@ -338,7 +338,8 @@ def _difficulty(facts: Inspected) -> Sections:
         low, *_, high = map(number, rates.between.values)
         one_line = f"{low} |{blocks(counts)}| {high}   one bar for each of {len(counts)} rates"
         counts = []
-    never, *lines = bar_lines(["0, never", *names, "1, always"], [rates.never, *counts, rates.always], left=True)
+    names, counts = ["0, never", *names, "1, always"], [rates.never, *counts, rates.always]
+    never, *lines = bar_lines(names, counts, left=True)
     yield "solve rate", [*filter(None, (never, one_line)), *lines, useful]
 
 

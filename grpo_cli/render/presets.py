@@ -42,7 +42,8 @@ def named_like(word: str) -> list[str]:
     low = word.lower()
     every = known().items()
     begun = [name for name, _ in every if low and name.startswith(low)]
-    return begun or [name for name, row in every if low and low in f"{name} {row.framework}".lower()]
+    described = {name: f"{name} {row.framework}".lower() for name, row in every}
+    return begun or [name for name, words in described.items() if low and low in words]
 
 
 def listing(console: Console, names: Collection[str] = (), *, archive: bool = False) -> None:

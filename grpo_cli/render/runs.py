@@ -94,7 +94,8 @@ def _most_changed(prompts: Sequence[Prompt], width: int) -> list[str]:
 def _between(found: Estimate) -> str:
     if found.low is None or found.high is None:
         return "-"
-    return f"{100 * found.low:.{DIGITS}f} to {100 * found.high:.{DIGITS}f}"
+    low, high = 100 * found.low, 100 * found.high
+    return f"{low:.{DIGITS}f} to {high:.{DIGITS}f}"
 
 
 def table(facts: Runs) -> pl.DataFrame:

@@ -92,7 +92,10 @@ def pass_at(n: Sequence[int], solved: Sequence[int], k: int) -> list[float | Non
 
     @cache
     def chance(rows: int, right: int) -> float | None:
-        return None if rows < k else 1.0 - math.comb(rows - right, k) / math.comb(rows, k)
+        if rows < k:
+            return None
+        all_wrong = math.comb(rows - right, k) / math.comb(rows, k)
+        return 1.0 - all_wrong
 
     return [*map(chance, n, solved)]
 
@@ -346,13 +349,14 @@ class _Fitted:
     def alive(self, size: int) -> tuple[float, float, float]:
         """The share of groups that vary, and its interval."""
         never, always = self.c == 0, self.c == self.n
-        equal = _equal(self.n, self.c, size) + _equal(self.n, self.n - self.c, size)
-        chance = np.repeat(equal[:, None], self.times.shape[1], axis=1)
+        solved, unsolved = _equal(self.n, self.c, size), _equal(self.n, self.n - self.c, size)
+        chance = np.repeat((solved + unsolved)[:, None], self.times.shape[1], axis=1)
         for constant, rates in ((never, 1 - RATES), (always, RATES)):
             stays = rates**size @ self.weights
             for at in np.flatnonzero(constant & (self.n < size)):
                 chance[at] = stays / (rates ** self.n[at] @ self.weights)
-        alive = 1 - (self.times * chance).sum(axis=0) / self.times.sum(axis=0)
+        equal = (self.times * chance).sum(axis=0)
+        alive = 1 - equal / self.times.sum(axis=0)
         margin = 2 * float(alive[1:].std()) + BIAS
         estimate = float(alive[0])
         return estimate, max(estimate - margin, 0.0), min(estimate + margin, 1.0)

@@ -400,7 +400,8 @@ def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
     worst, best = (math.nan if end is None else end for end in extremes)
     near = NEARLY_CONSTANT * best - NEARLY_CONSTANT * worst
     apart = worst != best
-    return apart & (rewards <= worst + near), apart & (rewards >= best - near)
+    at_worst, at_best = rewards <= worst + near, rewards >= best - near
+    return apart & at_worst, apart & at_best
 
 
 SKIPPED: Final[Mapping[Reason, pl.Expr]] = {
