@@ -210,8 +210,8 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     for narrow in narrows:
         scored = scored_unless_refused(narrow)
         on_tokens = None if tokens is None else tokens_of_rows(narrow, scored, tokens)
-        kept = pl.when(scored.frame[".kept"]).then(in_memory(scored, on_tokens))
-        values.append(pl.select(kept).to_series())
+        value = in_memory(scored, on_tokens)
+        values.append(pl.select(pl.when(scored.frame[".kept"]).then(value)).to_series())
         statuses.append(scored.frame[".status"].cast(pl.String))
         facts = group_facts(scored).drop("code", "batch", "zero_variance")
         groups.append(_with_keys(narrow, facts))

@@ -263,8 +263,8 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
         unscorable=pl.col("size") - pl.col("scored"),
         spread=pl.col("max") - pl.col("min"),
     )
-    known = [name for name in FACTS if name in groups.columns]
-    quantities = groups.select(known).with_columns(pl.selectors.float().fill_nan(None))
+    quantities = groups.select([name for name in FACTS if name in groups.columns])
+    quantities = quantities.with_columns(pl.selectors.float().fill_nan(None))
     narrow = inspection.narrow
     keys = [key.alias(words(key.name)) for key in narrow.key if not key.dtype.is_nested()]
     keys = [key for key in keys if key.name not in FACTS]

@@ -174,7 +174,7 @@ def _drifts(table: pl.DataFrame) -> pl.DataFrame:
     sequences = weight.sum() ** 2 / (weight**2).sum()
     return table.group_by("code", maintain_order=True).agg(
         names.sum() / tokens,
-        tokens,
+        pl.col("tokens").sum(),
         rows=pl.len(),
         token_ess=pl.col("ratio_mean").sum() ** 2 / (pl.col("square").sum() * tokens),
         sequence_ess=sequences / pl.len(),
