@@ -219,22 +219,21 @@ def _quantities(frames: Frames, plan: Plan, table: pl.DataFrame) -> dict[str, Te
     """From the rewards to the base quantities of each column that the estimator reads, by name."""
     components = sum(name.startswith("reward.") for name in table.columns)
     rewards(frames, plan, components)
-    if plan.rewards.combine != "normalize":
-        reward = _shape(frames, plan, pl.col(".reward"))
-        return {".reward": base(frames, plan, reward)}
     quantities = dict[str, Terms]()
-    for k in range(components):
-        name = f".component.{k}"
-        shaped = _shape(frames, plan, pl.col(name))
-        r = frames.let(shaped, f"{name}.r")
-        quantities[name] = terms(frames, r, f"{name}.")
-    # The estimator reads each column: a group is constant only if all columns with a weight are.
-    of_columns = [*quantities.values()]
-    counted = [t for t, weight in zip(of_columns, weights(plan, components), strict=True) if weight]
-    constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or of_columns)
+    constant = None
+    if plan.rewards.combine == "normalize":
+        for k in range(components):
+            name = f".component.{k}"
+            shaped = _shape(frames, plan, pl.col(name))
+            r = frames.let(shaped, f"{name}.r")
+            quantities[name] = terms(frames, r, f"{name}.")
+        # The estimator reads each column: a group is constant only if all columns with a weight are.
+        of_columns = [*quantities.values()]
+        counted = [t for t, weight in zip(of_columns, weights(plan, components), strict=True) if weight]
+        constant = pl.all_horizontal(t.constant | (t.n == 0) for t in counted or of_columns)
     reward = _shape(frames, plan, pl.col(".reward"))
-    base(frames, plan, reward, constant)
-    return quantities
+    combined = base(frames, plan, reward, constant)
+    return quantities or {".reward": combined}
 
 
 def _residuals(frames: Frames, plan: Plan, quantities: Mapping[str, Terms]) -> dict[str, pl.Expr]:

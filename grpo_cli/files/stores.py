@@ -304,9 +304,12 @@ def _endless(name: str) -> DataError:
 def shown(url: str) -> str:
     """A URL for messages, without parts that may have a signature or a password."""
     parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2] if parts.scheme in {"http", "https"} else parts.netloc
-    path = url.partition(f"://{parts.netloc}")[2]
-    return f"{parts.scheme}://{place}{path.partition('?')[0] if parts.scheme in {'http', 'https'} else path}"
+    place = parts.netloc
+    path = url.partition(f"://{place}")[2]
+    if parts.scheme in {"http", "https"}:
+        place = place.rpartition("@")[2]
+        path = path.partition("?")[0]
+    return f"{parts.scheme}://{place}{path}"
 
 
 def _split(url: str) -> tuple[str, str]:

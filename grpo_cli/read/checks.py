@@ -381,8 +381,8 @@ def _divided(rollouts: Coded, rewards: Sequence[pl.Series]) -> Mask:
     if len(rewards) > 1:
         known = pl.exclude("rollout")
         rows = _known(rewards).with_columns(rollout=rollouts.codes).filter(pl.any_horizontal(known))
-        lost = rows.group_by("rollout").agg(known.any() & ~known.last())
-        found = lost.filter(pl.any_horizontal(known))
+        lost = known.any() & ~known.last()
+        found = rows.group_by("rollout").agg(lost).filter(pl.any_horizontal(known))
         divided[found["rollout"].to_numpy()] = True
     return divided
 

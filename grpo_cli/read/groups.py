@@ -158,8 +158,8 @@ def rollouts_by(groups: Groups, names: Sequence[str]) -> Coded:
     found = [name for name in names if columns.values[name].null_count() < columns.height] or names
     ids, *others = (columns.values[name] for name in found)
     if ids.null_count() and others:  # their types may differ
-        first_known = pl.coalesce(map(canonical, [ids, *others]))
-        ids = pl.select(first_known).to_series()
+        texts = map(canonical, [ids, *others])
+        ids = pl.select(pl.coalesce(texts)).to_series()
     keys = [groups.coded.codes, ids]
     if found[0] == PARENT and len(columns.tables) > 1:
         keys.append(columns.file)  # records are numbered in each file

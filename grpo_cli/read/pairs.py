@@ -266,8 +266,9 @@ def key_texts(now: Narrow, before: Narrow, names: Sequence[str]) -> list[pl.Data
         own = [side.key[name].alias("") for name in names]
         compared = [canonical(part).fill_null("null") for part in mine]
         words = [bare_texts(part).fill_null("null") for part in own]
-        key = pl.concat_str(compared, separator=",")
-        frames.append(pl.select(key=key, words=pl.concat_str(words, separator=", ")))
+        key = pl.concat_str(compared, separator=",").alias("key")
+        columns = [key, pl.concat_str(words, separator=", ").alias("words")]
+        frames.append(pl.select(columns))
     return frames
 
 

@@ -515,8 +515,8 @@ def _keys(narrow: Narrow) -> pl.Series:
 def _keys_written(keys: pl.DataFrame) -> pl.Series:
     """Keys as text, their parts separated by commas."""
     parts = [_key_part(column).alias(str(at)) for at, column in enumerate(keys)]
-    joined = pl.concat_str(pl.all(), separator=", ")
-    return pl.DataFrame(parts).select(joined).to_series()
+    joined = pl.DataFrame(parts).select(pl.concat_str(pl.all(), separator=", "))
+    return joined.to_series()
 
 
 def _key_part(column: pl.Series) -> pl.Series:

@@ -243,8 +243,8 @@ def _rollouts(
     rows = np.flatnonzero(groups[codes] & kept)
     reward = of_rollout = inspection.raw.rows[".reward"]
     if inspection.raw.plan.unit.take != "each":
-        highest = pl.col(".reward").max().over("rollout")
-        of_rollout = inspection.raw.rows.select(highest).to_series()
+        highest = inspection.raw.rows.select(pl.col(".reward").max().over("rollout"))
+        of_rollout = highest.to_series()
     # For tokens: others have no masked rows.
     advantages = np.where(narrow.masked, 0.0, inspection.scored.rows[".advantage"])
     nothing = np.zeros(len(rows), np.uint64)
