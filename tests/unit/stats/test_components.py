@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-from statistics import correlation, fmean
+from statistics import correlation
 from typing import Any
 
 import polars as pl
