@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ from grpo_cli.runs import audit, compute_files, on_ray
 from tests.support import ray_runs
 from tests.support.drawn import paired, some
 from tests.support.jobs import compute, job
+from tests.support.ray_runs import both, both_inspected, errors, on_tasks, shards
+from tests.support.ray_runs import rows as all_rows
 from tests.support.schema_files import WRITERS
 
 SUFFIXES = ["parquet", "jsonl"]
@@ -31,12 +32,12 @@ def _without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    return shards(tmp_path / "in", all_rows())
 
 
 @pytest.mark.parametrize("method", [name for name in ESTIMATORS if ray_runs.options_of(name)])
 def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -> None:
-    ray_runs.both(tmp_path, folder, method=method, group="prompt_id", batch_by="input", **ray_runs.options_of(method))
+    both(tmp_path, folder, method=method, group="prompt_id", batch_by="input", **ray_runs.options_of(method))
 
 
 @pytest.mark.parametrize(
@@ -56,18 +57,18 @@ def test_every_extra_column_is_read(method: str, tmp_path: Path, folder: Path) -
     ids=str,
 )  # fmt: skip
 def test_options_mean_the_same(options: Any, suffix: str, tmp_path: Path) -> None:
-    folder = ray_runs.shards(Path("in"), ray_runs.rows(), suffix=suffix)
-    ray_runs.both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+    folder = shards(Path("in"), all_rows(), suffix=suffix)
+    both(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_each_token_gets_what_a_teacher_adds(suffix: str, tmp_path: Path) -> None:
-    lists = {
-        name: pl.int_ranges(pl.col("length")).list.eval(pl.element() * at) for at, name in ((-0.5, "s"), (-0.1, "t"))
-    }
-    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(**lists), suffix=suffix)
+    places = pl.int_ranges(pl.col("length")).list
+    s = places.eval(pl.element() * -0.5)
+    t = places.eval(pl.element() * -0.1)
+    folder = shards(Path("in"), all_rows().with_columns(s=s, t=t), suffix=suffix)
     columns: Any = {"per_token": True, "token_logprobs": "s", "teacher_logprobs": "t", "distill": 1.0}
-    ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
+    both(tmp_path, folder, group="prompt_id", reward=["reward"], zero_variance="drop", **columns)
 
 
 def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
@@ -86,7 +87,7 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
         rewards = pl.Series([0.1, 0.4, 0.9, 0.3][: len(key)], dtype=pl.Float64)
         pl.DataFrame({"prompt_id": key, "reward": rewards}).write_parquet(folder / f"{at}.parquet")
     for only in (False, True):
-        ray_runs.both(tmp_path / str(only), folder, group="prompt_id", singleton="zero", only=only)
+        both(tmp_path / str(only), folder, group="prompt_id", singleton="zero", only=only)
 
 
 @pytest.mark.parametrize(
@@ -105,23 +106,23 @@ def test_shards_without_rows_and_keys_of_several_types(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_one_process_refuses_is_refused(case: tuple[dict[str, pl.Expr], Any], suffix: str, tmp_path: Path) -> None:
     change, options = case
-    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(**change), suffix=suffix)
-    ray_runs.errors(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+    folder = shards(Path("in"), all_rows().with_columns(**change), suffix=suffix)
+    errors(tmp_path, folder, **{"group": "prompt_id", "reward": ["reward"], **options})
 
 
 def test_groups_of_several_prompts_are_refused(tmp_path: Path) -> None:
     prompts = pl.format("a question of number {}", pl.int_range(pl.len()))
-    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(prompt=prompts))
-    error = ray_runs.errors(tmp_path, folder, reward=["reward"])
+    folder = shards(Path("in"), all_rows().with_columns(prompt=prompts))
+    error = errors(tmp_path, folder, reward=["reward"])
     assert str(error).startswith("groups of prompt_id hold several prompts: prompt differs inside")
-    facts = ray_runs.both(Path("named"), folder, group="prompt_id")
+    facts = both(Path("named"), folder, group="prompt_id")
     assert facts["warnings"][0].startswith("groups of prompt_id hold several prompts: prompt differs inside")
 
 
 def test_a_text_that_an_id_contradicts_is_no_key(tmp_path: Path) -> None:
-    frame = ray_runs.rows().rename({"prompt_id": "prompt"}).with_columns(id=pl.int_range(pl.len()) // 2)
-    folder = ray_runs.shards(Path("in"), frame)
-    error = ray_runs.errors(tmp_path, folder)
+    frame = all_rows().rename({"prompt_id": "prompt"}).with_columns(id=pl.int_range(pl.len()) // 2)
+    folder = shards(Path("in"), frame)
+    error = errors(tmp_path, folder)
     assert str(error) == "several columns could be the group key: prompt, id; choose with --group NAME"
 
 
@@ -130,33 +131,32 @@ def test_the_layouts_of_known_tools_are_read_as_by_one_process(name: str, tmp_pa
     Path("in").mkdir()
     written = WRITERS[name](Path("in"))
     flags = {"column": "mine", "replace": True, "singleton": "zero", **written.flags}
-    ray_runs.both(tmp_path, written.path, group_within=None, **flags)
+    both(tmp_path, written.path, group_within=None, **flags)
 
 
 def with_log_probs(frame: pl.DataFrame) -> pl.DataFrame:
     """Three tokens a row."""
-    lists = {
-        name: [[-at % 7 / 7, -1.0, -at % size / 5] for at in range(len(frame))] for name, size in (("s", 5), ("r", 3))
-    }
-    return frame.with_columns(pl.Series(name, values) for name, values in lists.items())
+    s = [[-at % 7 / 7, -1.0, -at % 5 / 5] for at in range(len(frame))]
+    r = [[-at % 7 / 7, -1.0, -at % 3 / 5] for at in range(len(frame))]
+    return frame.with_columns(s=pl.Series(s), r=pl.Series(r))
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 @pytest.mark.parametrize("rows", [20, 100_000])
 def test_lists_of_log_probs_are_reduced_where_they_are_read(suffix: str, rows: int, tmp_path: Path) -> None:
-    folder = ray_runs.shards(Path("in"), with_log_probs(ray_runs.rows()), suffix=suffix)
+    folder = shards(Path("in"), with_log_probs(all_rows()), suffix=suffix)
     of_lists = {"kl_from": "s,r", "kl_estimator": "k3", "kl_reduce": "sum", "kl_coef": 0.1}
-    ray_runs.both(tmp_path, folder, group="prompt_id", reward=["reward"], rows=rows, **of_lists)
+    both(tmp_path, folder, group="prompt_id", reward=["reward"], rows=rows, **of_lists)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_an_inspection_of_log_probs_has_the_facts_of_one_process(suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = ray_runs.shards(Path("in"), with_log_probs(ray_runs.rows()), suffix=suffix)
-    lists: Any = dict(zip(("token_logprobs", "old_token_logprobs"), "sr", strict=True))
+    folder = shards(Path("in"), with_log_probs(all_rows()), suffix=suffix)
+    lists: Any = {"token_logprobs": "s", "old_token_logprobs": "r"}
     tasks = ray_runs.without_ray(monkeypatch)
-    ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"])
+    both_inspected(folder, group="prompt_id", reward=["reward"])
     narrow = len(tasks)
-    facts = ray_runs.both_inspected(folder, group="prompt_id", reward=["reward"], **lists)
+    facts = both_inspected(folder, group="prompt_id", reward=["reward"], **lists)
     assert facts["off_policy"]["all"]["tokens"] == 1800
     assert len(tasks) - narrow > narrow > 0  # the lists are read by tasks, too
 
@@ -173,66 +173,71 @@ def test_a_large_file_of_lines_is_read_in_sections(
         return joined(work, table, parts)
 
     monkeypatch.setattr(columns.ReadColumns, "joined", counted)
-    lines = ray_runs.rows(1000).write_ndjson().encode().splitlines()
+    lines = all_rows(1000).write_ndjson().encode().splitlines()
     lines[10:10] = [b"", b"  "]
     folder = Path("in")
     folder.mkdir()
     (folder / "large.jsonl").write_bytes(b"\xef\xbb\xbf" + newline.join(lines))
     (folder / "small.jsonl").write_bytes(b'{"prompt_id": "p1", "reward": 3}\n')
     options: Any = {"group": "prompt_id", "rows": 20}  # sections of 5 kB
-    facts = ray_runs.both(tmp_path, folder, **options)
+    facts = both(tmp_path, folder, **options)
     assert facts["rows"] == 1001
     assert len(sections) == 1
     assert sections[0] > 30
     late = [line.replace(b'"reward":', b'"other_reward":') for line in lines]
     (folder / "large.jsonl").write_bytes(newline.join(late[:500] + lines[500:]))
-    error = ray_runs.errors(Path("late"), folder, reward=["reward"], **options)
+    error = errors(Path("late"), folder, reward=["reward"], **options)
     assert "large.jsonl:1: reward is null" in str(error)
     (folder / "large.jsonl").write_bytes(newline.join(late))
-    error = ray_runs.errors(Path("nowhere"), folder, reward=["reward"], **options)
+    error = errors(Path("nowhere"), folder, reward=["reward"], **options)
     assert "large.jsonl: no column 'reward'" in str(error)
     (folder / "large.jsonl").write_bytes(newline.join([*lines[:700], b'{"prompt_id": ', *lines[700:]]))
-    assert ":701: " in str(ray_runs.errors(Path("broken"), folder, reward=["reward"], **options))
+    assert ":701: " in str(errors(Path("broken"), folder, reward=["reward"], **options))
 
 
 def test_keys_of_several_types_in_the_sections_of_a_file_stay_apart(tmp_path: Path) -> None:
-    keys = ["1", '"1"', "2", "[1, 2]", "2.5"]
-    lines = [f'{{"prompt_id": {keys[at // 50]}, "reward": {at % 3}, "more": "{"x" * 100}"}}' for at in range(250)]
-    Path("rows.jsonl").write_text("\n".join(lines))
-    assert ray_runs.both(tmp_path, Path("rows.jsonl"), rows=20, group="prompt_id")["groups"] == len(keys)
+    path = Path("rows.jsonl")
+    with path.open("w") as file:
+        for key in ("1", '"1"', "2", "[1, 2]", "2.5"):
+            for reward in (0, 1, 2):
+                file.write(f'{{"prompt_id": {key}, "reward": {reward}, "more": "{"x" * 100}"}}\n' * 17)
+    assert both(tmp_path, path, rows=20, group="prompt_id")["groups"] == 5
 
 
 def test_a_step_that_only_late_lines_have_tells_groups_apart(tmp_path: Path) -> None:
-    frame = ray_runs.rows(9000, 1000)
-    folder = ray_runs.shards(Path("in"), frame, suffix="jsonl")
+    frame = all_rows(9000, 1000)
+    folder = shards(Path("in"), frame, suffix="jsonl")
     path = folder / "shard_2.jsonl"
     lines = path.read_text().splitlines()
     lines[-3:] = [line.replace("{", '{"step":4,', 1) for line in lines[-3:]]
     path.write_text("\n".join(lines))
-    error = ray_runs.errors(tmp_path, folder, group="prompt_id", group_within=None)
+    error = errors(tmp_path, folder, group="prompt_id", group_within=None)
     assert "values of 'step'" in str(error)
 
 
 def test_groups_that_look_like_two_draws_are_named_beside_records_without_rollouts(tmp_path: Path) -> None:
-    draws = [{"id": at % 30, "rollouts": [{"r": k % 2} for k in range(4)]} for at in range(60)]
-    lines = [*draws, {"id": 99, "rollouts": []}]
-    Path("in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    facts = ray_runs.both(tmp_path, Path("in.jsonl"), group="id", reward=["rollouts[].r"])
-    assert ["come back" in " ".join(facts["warnings"]), "no rollouts" in " ".join(facts["warnings"])] == [True, True]
+    rollouts = '"rollouts": [{"r": 0}, {"r": 1}, {"r": 0}, {"r": 1}]'
+    draw = "".join(f'{{"id": {at}, {rollouts}}}\n' for at in range(30))
+    path = Path("in.jsonl")
+    path.write_text(draw + draw + '{"id": 99, "rollouts": []}\n')
+    warnings = " ".join(both(tmp_path, path, group="id", reward=["rollouts[].r"])["warnings"])
+    assert "come back" in warnings
+    assert "no rollouts" in warnings
 
 
 def test_outputs_in_place_and_beside(folder: Path) -> None:
     expected = Path("expected")
     compute_files.run(job(folder, group="prompt_id", group_within="input", output=f"{expected}/"))
-    with ray_runs.on_tasks() as workers:
+    with on_tasks() as workers:
         compute_files.run(job(folder, group="prompt_id", group_within="input"), workers=workers)
-        beside = sorted(folder.glob("*.advantages.parquet"))
-        assert [path.read_bytes() for path in beside] == [path.read_bytes() for path in sorted(expected.iterdir())]
-        for path in beside:
-            path.unlink()
+        for path in expected.iterdir():
+            beside = folder / f"{path.stem}.advantages.parquet"
+            assert beside.read_bytes() == path.read_bytes()
+            beside.unlink()
         compute_files.run(job(folder, group="prompt_id", group_within="input", in_place=True), workers=workers)
-    read = [pl.read_parquet(path) for path in sorted(folder.iterdir())]
-    assert all(one.equals(pl.read_parquet(path)) for one, path in zip(read, sorted(expected.iterdir()), strict=True))
+    assert len([*folder.iterdir()]) == 5
+    for path in expected.iterdir():
+        assert pl.read_parquet(folder / path.name).equals(pl.read_parquet(path))
 
 
 @pytest.mark.parametrize("stage", ["reading", "computing", "writing"])
@@ -244,7 +249,7 @@ def test_a_file_that_changes_meanwhile_is_refused(stage: str, folder: Path) -> N
 
     words = job(folder, group="prompt_id", group_within="input", output="out/")
     changed = r"shard_4\.parquet: the file changed"
-    with ray_runs.on_tasks(rows=1) as workers, pytest.raises(InputChanged, match=changed):
+    with on_tasks(rows=1) as workers, pytest.raises(InputChanged, match=changed):
         compute_files.run(words, change, workers)
     assert not Path("out/shard_4.parquet").exists()
 
@@ -257,7 +262,7 @@ def test_an_output_that_another_one_makes_meanwhile_is_never_overwritten(stage: 
         if name == stage:
             Path("out/shard_4.parquet").write_text("mine")
 
-    with ray_runs.on_tasks(rows=1) as workers:
+    with on_tasks(rows=1) as workers:
         words = job(folder, group="prompt_id", group_within="input", output="out/")
         with pytest.raises(UsageError, match=r"shard_4\.parquet:? exists"):
             compute_files.run(words, another, workers)
@@ -270,19 +275,19 @@ def test_an_output_that_another_one_makes_meanwhile_is_never_overwritten(stage: 
 def test_blocks_go_on_from_shard_to_shard_of_one_dataset(tmp_path: Path, folder: Path) -> None:
     for at, path in enumerate(sorted(folder.iterdir())):
         path.rename(folder / f"data-{at:05d}-of-00005.parquet")
-    ray_runs.both(tmp_path, folder, group_size=4, group_within=None)
+    both(tmp_path, folder, group_size=4, group_within=None)
 
 
 def test_rewards_that_are_words_count_as_they_are_said_to() -> None:
     words = pl.when(pl.col("reward") > 0.4).then(pl.lit("good")).otherwise(pl.lit("bad"))
-    folder = ray_runs.shards(Path("in"), ray_runs.rows().with_columns(reward=words))
-    ray_runs.both(Path("said"), folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
-    ray_runs.errors(Path("not"), folder, group="prompt_id", reward=["reward"], map="good=1")
+    folder = shards(Path("in"), all_rows().with_columns(reward=words))
+    both(Path("said"), folder, group="prompt_id", reward=["reward"], map="good=1,bad=0,fair=0.5")
+    errors(Path("not"), folder, group="prompt_id", reward=["reward"], map="good=1")
 
 
 def test_rows_that_are_written_twice(tmp_path: Path) -> None:
-    ray_runs.rows(60, 12).write_parquet("rows.parquet")
-    ray_runs.both(tmp_path, Path("rows.parquet"), group="prompt_id", zero_variance="drop", duplicate=True, seed=3)
+    all_rows(60, 12).write_parquet("rows.parquet")
+    both(tmp_path, Path("rows.parquet"), group="prompt_id", zero_variance="drop", duplicate=True, seed=3)
 
 
 def test_texts_travel_once_each() -> None:
@@ -296,13 +301,13 @@ def test_texts_travel_once_each() -> None:
 
 @pytest.mark.parametrize(("rows", "most", "tasks"), [(200, on_ray.MOST, range(2, 5)), (1, 6, range(1, 7))])
 def test_files_share_a_task_where_they_are_small_or_too_many(rows: int, most: int, tasks: range) -> None:
-    folder = ray_runs.shards(Path("in"), ray_runs.rows(600), files=30)
+    folder = shards(Path("in"), all_rows(600), files=30)
     totals = list[int]()
 
     def phase(name: str, _: int = 0, total: int = 0) -> None:
         totals.extend([total] if name == "reading" else [])
 
-    with ray_runs.on_tasks(rows=rows) as workers:
+    with on_tasks(rows=rows) as workers:
         workers.most = most
         words = job(folder, group="prompt_id", group_within="input", dry_run=True)
         compute_files.run(words, phase, workers)
@@ -326,14 +331,14 @@ def test_files_share_a_task_where_they_are_small_or_too_many(rows: int, most: in
     ids=str,
 )  # fmt: skip
 def test_an_inspection_has_the_facts_of_one_process(options: Any, suffix: str) -> None:
-    frame = ray_runs.rows().with_columns(text=pl.format("response {}", pl.int_range(pl.len()) % 7))
-    folder = ray_runs.shards(Path("in"), frame, suffix=suffix)
-    facts = ray_runs.both_inspected(folder, **{"group": "prompt_id", "reward": ["reward"], **options})
+    frame = all_rows().with_columns(text=pl.format("response {}", pl.int_range(pl.len()) % 7))
+    folder = shards(Path("in"), frame, suffix=suffix)
+    facts = both_inspected(folder, **{"group": "prompt_id", "reward": ["reward"], **options})
     assert facts["listed"]["most"]
 
 
 def test_an_audit_has_the_facts_of_one_process() -> None:
-    folder = ray_runs.shards(Path("in"), ray_runs.rows().drop("length"))
+    folder = shards(Path("in"), all_rows().drop("length"))
     compute(folder, group="prompt_id", group_within="input", scale="batch", batch_by="input", output="out/")
     for path in (folder, Path("out")):
         found = ray_runs.both_audited(
