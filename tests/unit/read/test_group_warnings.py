@@ -264,12 +264,15 @@ def test_number_columns_that_the_logged_advantages_ignore_are_no_rewards(
 ) -> None:
     rewards = np.random.default_rng(3).choice([0.0, 0.5, 1.0], (8, 6, 3))
     total = rewards @ weights
-    away = total - total.mean(1, keepdims=True)
-    spread = {"none": 1.0, "group": total.std(1, ddof=1, keepdims=True), "batch": total.std()}[scale]
+    advantage = total - total.mean(1, keepdims=True)
+    if scale == "group":
+        advantage /= total.std(1, ddof=1, keepdims=True) + 1e-4
+    if scale == "batch":
+        advantage /= total.std() + 1e-4
     accuracy, of_format, confidence = rewards.reshape(48, 3).T
     frame = pl.DataFrame({
         "step": 1, "prompt": [*"aaaaaabbbbbbccccccddddddeeeeeeffffffgggggghhhhhh"], "completion": map(str, range(48)),
-        "accuracy": accuracy, "format": of_format, "confidence": confidence, "advantage": (away / (spread + 1e-4)).ravel(),
+        "accuracy": accuracy, "format": of_format, "confidence": confidence, "advantage": advantage.ravel(),
     })  # fmt: skip
     frame.write_parquet("completions_00001.parquet")
     if 0.0 in weights:

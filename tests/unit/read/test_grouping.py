@@ -388,16 +388,17 @@ def test_a_batch_over_several_steps_or_files_needs_a_flag(option: str, value: st
 
 
 def test_each_way_to_say_the_batch(two_steps: Path) -> None:
-    def batches(*paths: Path, **options: Any) -> list[int]:
-        return look(*paths, scale="batch", **options).narrow.table["batch"].to_list()
+    def batches(batch_by: str, *paths: Path) -> list[int]:
+        found = look(two_steps, *paths, scale="batch", group="prompt_id,step", batch_by=batch_by)
+        return found.narrow.table["batch"].to_list()
 
-    assert batches(two_steps, group="prompt_id,step", batch_by="step") == [0, 0, 1, 1]
-    assert batches(two_steps, group="prompt_id,step", batch_by="input") == [0, 0, 0, 0]
-    assert batches(two_steps, group="prompt_id,step", batch_by="file") == [0, 0, 0, 0]
+    assert batches("step") == [0, 0, 1, 1]
+    assert batches("input") == [0, 0, 0, 0]
+    assert batches("file") == [0, 0, 0, 0]
     other = table("qq", "more.jsonl", step=[2, 2])
-    assert batches(two_steps, other, group="prompt_id,step", batch_by="file") == [0, 0, 0, 0, 1, 1]
-    assert batches(two_steps, other, group="prompt_id,step", batch_by="step, file") == [0, 0, 1, 1, 2, 2]
-    assert batches(two_steps, other, group="prompt_id,step", batch_by="step,input") == [0, 0, 1, 1, 1, 1]
+    assert batches("file", other) == [0, 0, 0, 0, 1, 1]
+    assert batches("step, file", other) == [0, 0, 1, 1, 2, 2]
+    assert batches("step,input", other) == [0, 0, 1, 1, 1, 1]
 
 
 def test_a_group_in_two_batches_is_refused(two_steps: Path) -> None:
