@@ -111,17 +111,15 @@ def check(data: bytes, rows: int, folder: Path) -> bytes:
         assert contents(frame.drop(columns="advantage")) == contents(before[name]), name
     old, new = metadata(data), metadata(out)
     assert new.num_columns == old.num_columns + 1
-    at = 0
-    for k in range(old.num_row_groups):
-        before_it, group = old.row_group(k), new.row_group(k)
-        chunk = group.column(old.num_columns)
-        assert group.num_rows == before_it.num_rows == chunk.num_values
-        assert group.total_byte_size == before_it.total_byte_size + chunk.total_uncompressed_size
-        if group.num_rows:
-            here = values(rows)[at : at + group.num_rows]
-            assert chunk.statistics.min == min(here)
-            assert chunk.statistics.max == max(here)
-        at += group.num_rows
+    left = values(rows)
+    for was, group in zip(old.to_dict()["row_groups"], new.to_dict()["row_groups"], strict=True):
+        chunk = group["columns"][-1]
+        assert group["num_rows"] == was["num_rows"] == chunk["num_values"]
+        assert group["total_byte_size"] == was["total_byte_size"] + chunk["total_uncompressed_size"]
+        here, left = left[: group["num_rows"]], left[group["num_rows"] :]
+        if here:
+            assert chunk["statistics"]["min"] == min(here)
+            assert chunk["statistics"]["max"] == max(here)
     assert new.metadata[b"grpo_adv"] == NOTE["grpo_adv"].encode()
     assert is_spliced(data, out, "advantage")
     return out
