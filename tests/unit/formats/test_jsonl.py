@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from grpo_cli import parallel
@@ -176,6 +176,15 @@ def old_fields(draw: st.DrawFn) -> str:
     st.sampled_from([["advantage"], ["step"], ["advantage", "step"]]),
     st.booleans(),
     st.none() | st.lists(st.integers(0, 7), unique=True, max_size=8).map(sorted),
+)
+@example(
+    data=b'{"advantage":1,"step":2}\n\n{"adv\\u0061ntage":3}\n{"step":4}\n',
+    names=["advantage"],
+    replace=True,
+    take=None,
+)
+@example(
+    data=b'{"advantage":1,"step":2}\n\n{"adv\\u0061ntage":3}\n{"step":4}\n', names=["step"], replace=True, take=[1, 2]
 )
 def test_rows_that_are_replaced_or_dropped_are_those_of_the_weave_by_lines(
     data: bytes,
