@@ -138,10 +138,8 @@ def test_a_method_that_needs_a_column_says_which(small: Model) -> None:
     assert "grpo, scale group" in text
 
 
-def test_the_groups_shown_are_written_by_select_or_export_and_nothing_is_overwritten(
-    small: Model, tmp_path: Path
-) -> None:
-    alive, best = tmp_path / "alive.jsonl", tmp_path / "best.jsonl"
+def test_the_groups_shown_are_written_by_select_or_export_and_nothing_is_overwritten(small: Model) -> None:
+    alive, best = Path("alive.jsonl"), Path("best.jsonl")
     app = browser(small)
     steps = [
         ("w", ":0 < mean < 1", "enter", "e", "enter", f":{alive}", "enter"),
@@ -182,9 +180,9 @@ def test_the_end_waits_for_files_that_are_written_and_for_nothing_that_is_read(s
     going.set()
 
 
-def test_the_command_opens_a_group_with_a_long_key(tmp_path: Path) -> None:
+def test_the_command_opens_a_group_with_a_long_key() -> None:
     rows = [{"prompt": f"{'the same words ' * 9}\n{n}'s", "step": n, "reward": at} for n in range(3) for at in range(2)]
-    made = model_of(tmp_path, rows, binding=Binding(group=("prompt", "step")))
+    made = model_of(Path(), rows, binding=Binding(group=("prompt", "step")))
     app = browser(made)
     driven(app, "down", "o", then=lambda _: None)
     words = shlex.split(app.said[0])
@@ -251,10 +249,10 @@ def test_the_first_text_is_laid_out_for_a_page_that_has_its_size(small: Model, m
     assert widths and min(widths) == max(widths) == 36
 
 
-def test_the_head_of_the_text_says_what_it_got(tmp_path: Path) -> None:
+def test_the_head_of_the_text_says_what_it_got() -> None:
     row = '{"prompt_id": %d, "completion": "c", "reward": %d, "step": 3, "finish_reason": "stop", "completion_tokens": 25}\n'
-    (tmp_path / "rows.jsonl").write_text("".join(row % (at // 4, at == 5) for at in range(8)))
-    text = after(model(tmp_path / "rows.jsonl"), "down", size=(200, 50))
+    Path("rows.jsonl").write_text("".join(row % (at // 4, at == 5) for at in range(8)))
+    text = after(model("rows.jsonl"), "down", size=(200, 50))
     assert "reward 1 · advantage +1.5 · 25 tokens · step 3 · stop · rows.jsonl row 6" in text
 
 
@@ -277,10 +275,10 @@ def test_a_click_on_a_line_of_the_list_goes_there(small: Model) -> None:
     assert asyncio.run(clicked()) == "mixed 4"
 
 
-def test_the_beginning_of_a_prompt_stands_beside_a_key_that_says_nothing(tmp_path: Path) -> None:
+def test_the_beginning_of_a_prompt_stands_beside_a_key_that_says_nothing() -> None:
     keys = {"easy": "0x7f3a", "mixed": "a key with words"}
     rows = [{**row, "prompt_id": keys.get(row["prompt_id"], row["prompt_id"])} for row in rollouts()]
-    text = after(model_of(tmp_path, rows), size=(200, 30))
+    text = after(model_of(Path(), rows), size=(200, 30))
     assert re.search(r"0x7f3a  Question easy\? +3 ", text)
     assert re.search(r"a key with words +4 ", text)
 

@@ -120,8 +120,8 @@ def test_a_strip_is_as_high_as_its_rewards() -> None:
     assert strip([3.0, None, 3.0], 3) == "▄ ▄"
 
 
-def test_steps_have_a_trend(tmp_path: Path) -> None:
-    (tmp_path / "rows.jsonl").write_text("""\
+def test_steps_have_a_trend() -> None:
+    Path("rows.jsonl").write_text("""\
 {"prompt_id": "a", "step": 0, "reward": 1}
 {"prompt_id": "a", "step": 0, "reward": 0}
 {"prompt_id": "b", "step": 1, "reward": 1}
@@ -129,7 +129,7 @@ def test_steps_have_a_trend(tmp_path: Path) -> None:
 {"prompt_id": "c", "step": 2, "reward": 1}
 {"prompt_id": "c", "step": 2, "reward": 1}
 """)
-    made, where = model(tmp_path / "rows.jsonl"), "step >= 1 and mean > 0"
+    made, where = model("rows.jsonl"), "step >= 1 and mean > 0"
     kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
     assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == ["b", "c"]
     assert made.trend is not None
@@ -146,35 +146,33 @@ def test_commands_repeat_the_view_with_quoted_values() -> None:
 
 
 @pytest.mark.parametrize("order", ["together", "mixed"])
-def test_a_group_has_all_rows_of_its_rollouts(order: str, tmp_path: Path) -> None:
+def test_a_group_has_all_rows_of_its_rollouts(order: str) -> None:
     rows = [
         {"prompt_id": key, "trajectory_id": f"{key}{k}", "turn": turn, "reward": float(k == 1), "response": f"{k} {turn}"}
         for key in "ab" for k in range(3) for turn in range(2)
     ]  # fmt: skip
     if order == "mixed":
         rows.sort(key=lambda row: str(row["turn"]))
-    path = write(tmp_path / "a.jsonl", rows)
+    path = write("a.jsonl", rows)
     made = Model.of(Job.of({"inputs": [str(path)], "rollout": "trajectory_id"}))
     assert [len(of_group) for of_group in rows_of_groups(made.inspection, [0, 1])] == [6, 6]
     assert len(made.rollouts(1)) == 6
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet", "rows.csv"])
-def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goes_back(
-    tmp_path: Path, name: str
-) -> None:
+def test_the_percentage_before_the_first_screen_ends_with_the_work_and_never_goes_back(name: str) -> None:
     said: list[tuple[str, int, int]] = []  # text, done, of
     rows = [{"prompt_id": "a", "reward": 1}, {"prompt_id": "a", "reward": 0}] if name == "rows.csv" else rollouts()
-    Model.of(Job(inputs=[str(write(tmp_path / name, rows))]), lambda text, done, of, *_: said.append((text, done, of)))
+    Model.of(Job(inputs=[str(write(name, rows))]), lambda text, done, of, *_: said.append((text, done, of)))
     shares = [done for _, done, _ in said]
     assert shares == sorted(shares)
     assert said[0] == ("finding files", 0, 100)
     assert said[-1] == ("grouping and computing", 70, 100)
 
 
-def test_a_large_file_of_lines_is_counted_by_its_bytes(tmp_path: Path) -> None:
+def test_a_large_file_of_lines_is_counted_by_its_bytes() -> None:
     rows = [{"prompt_id": f"p{at // 2}", "completion": "x" * 4_000, "reward": 1.0} for at in range(10_000)]
     said: list[str] = []
-    made = Model.of(Job(inputs=[str(write(tmp_path / "rows.jsonl", rows))]), lambda text, *_: said.append(text))
+    made = Model.of(Job(inputs=[str(write("rows.jsonl", rows))]), lambda text, *_: said.append(text))
     assert made.size == 5_000
     assert said.count("reading") > 3

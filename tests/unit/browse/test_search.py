@@ -73,12 +73,12 @@ def test_a_row_is_found_by_what_its_texts_say(made: Model, needle: str) -> None:
     assert found(made, needle) == expected
 
 
-def test_words_of_messages_are_found_and_their_fields_are_not(tmp_path: Path) -> None:
+def test_words_of_messages_are_found_and_their_fields_are_not() -> None:
     call = {"function": {"name": "look", "arguments": '{"at": [1, 2]}'}}
     first = [{"role": "user", "content": "where"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     second = [{"role": "user", "content": [{"type": "text", "text": "the content of it"}]}]
     rows = [{"prompt_id": 0, "messages": first, "reward": 1}, {"prompt_id": 1, "messages": second, "reward": 1}]
-    made = model_of(tmp_path, rows)
+    made = model_of(Path(), rows)
     assert found(made, "content") == [1]
     assert found(made, "where") == [0]
     assert found(made, '"at": [') == [0]
@@ -91,8 +91,8 @@ def test_only_the_groups_that_are_shown_are_searched(made: Model) -> None:
     assert search.hits == [at for at in (4, 5, 6) if "e" in TEXTS[at]]
 
 
-def test_a_search_stops_at_once_and_goes_through_what_it_has(tmp_path: Path) -> None:
-    made = model_of(tmp_path, [{"prompt_id": "a", "prompt": "x" * 600_000, "completion": "y", "reward": 1}] * 20)
+def test_a_search_stops_at_once_and_goes_through_what_it_has() -> None:
+    made = model_of(Path(), [{"prompt_id": "a", "prompt": "x" * 600_000, "completion": "y", "reward": 1}] * 20)
     search = Search(made, made.shown(""), "y", TextColumns())
     parts = search.run()
     first = next(parts)

@@ -53,16 +53,14 @@ def test_a_prompt_is_held_out_by_the_hash_of_its_key(share: float, seed: int | N
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".json"])
-def test_the_split_depends_neither_on_the_format_nor_on_the_order_nor_on_other_prompts(
-    suffix: str, tmp_path: Path
-) -> None:
+def test_the_split_depends_neither_on_the_format_nor_on_the_order_nor_on_other_prompts(suffix: str) -> None:
     frame = table().sample(fraction=1.0, shuffle=True, seed=1).filter(pl.col("prompt_id") != "p3")
-    write(tmp_path / f"x{suffix}", frame.to_dicts())
-    done = adv(f"select x{suffix} -g prompt_id,step --holdout 0.4 --json -o train{suffix}", cwd=tmp_path)
+    write(f"x{suffix}", frame.to_dicts())
+    done = adv(f"select x{suffix} -g prompt_id,step --holdout 0.4 --json -o train{suffix}")
     assert json.loads(done.out)["outputs"] == [f"train{suffix}", f"train.holdout{suffix}"]
-    held = rows_of(tmp_path / f"train.holdout{suffix}")
+    held = rows_of(f"train.holdout{suffix}")
     assert {row["prompt_id"] for row in held} == {p for p in prompts(frame) if held_out(p, 0.4, 0)}
-    assert len(held) + len(rows_of(tmp_path / f"train{suffix}")) == len(frame)
+    assert len(held) + len(rows_of(f"train{suffix}")) == len(frame)
 
 
 def test_a_number_as_the_key_is_held_out_like_its_text() -> None:
@@ -72,14 +70,14 @@ def test_a_number_as_the_key_is_held_out_like_its_text() -> None:
     assert one["prompt_id"].cast(pl.String).to_list() == other["prompt_id"].to_list()
 
 
-def test_every_input_and_one_output_of_all_have_their_holdout(tmp_path: Path) -> None:
-    write(tmp_path / "in" / "a.jsonl", table(30).to_dicts())
-    write(tmp_path / "in" / "b.jsonl", table(20, 1).to_dicts())
+def test_every_input_and_one_output_of_all_have_their_holdout() -> None:
+    write("in/a.jsonl", table(30).to_dicts())
+    write("in/b.jsonl", table(20, 1).to_dicts())
     line = "select in -g prompt_id,step --group-within file --holdout 0.4 -o"
-    assert adv(f"{line} out/", cwd=tmp_path).status == 0
-    assert adv(f"{line} all.jsonl", cwd=tmp_path).status == 0
-    of_a, of_b = rows_of(tmp_path / "out/a.holdout.jsonl"), rows_of(tmp_path / "out/b.holdout.jsonl")
-    assert of_a + of_b == rows_of(tmp_path / "all.holdout.jsonl")
+    assert adv(f"{line} out/").status == 0
+    assert adv(f"{line} all.jsonl").status == 0
+    of_a, of_b = rows_of("out/a.holdout.jsonl"), rows_of("out/b.holdout.jsonl")
+    assert of_a + of_b == rows_of("all.holdout.jsonl")
     assert {row["prompt_id"] for row in of_a} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
 
 
@@ -104,49 +102,49 @@ def test_a_split_with_an_empty_side_is_refused() -> None:
         grpo_cli.select(table(), holdout=0.99999, **KEY)
 
 
-def test_a_key_that_names_no_prompt_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl").write_text('{"reward": 0}\n{"reward": 1}\n' * 4)
-    done = adv("select x.jsonl --group-size 4 --holdout 0.5 -o y.jsonl", cwd=tmp_path)
+def test_a_key_that_names_no_prompt_is_refused() -> None:
+    Path("x.jsonl").write_text('{"reward": 0}\n{"reward": 1}\n' * 4)
+    done = adv("select x.jsonl --group-size 4 --holdout 0.5 -o y.jsonl")
     assert "the group key (blocks of rows) names no prompt, which --holdout splits by; name the column of" in done.err
     assert "the prompt with --group" in done.err
-    assert not (tmp_path / "y.jsonl").exists()
+    assert not Path("y.jsonl").exists()
 
 
-def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides(tmp_path: Path) -> None:
+def test_the_id_of_a_draw_is_no_prompt_and_the_text_decides() -> None:
     rows = [
         {"group_index": 100 * step + p, "step": step, "prompt": f"What is {p} + é?", "reward": i % 2}
         for step in range(3) for p in range(30) for i in range(2)
     ]  # fmt: skip
     frame = pl.DataFrame(rows)
-    frame.write_parquet(tmp_path / "x.parquet")
-    done = adv("select x.parquet --holdout 0.4 -o y.jsonl", cwd=tmp_path)
+    frame.write_parquet("x.parquet")
+    done = adv("select x.parquet --holdout 0.4 -o y.jsonl")
     assert "--holdout 0.4 by prompt" in done.out
     held = {p for p in range(30) if held_out(f"What is {p} + é?", 0.4, 0)}
-    assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.holdout.jsonl")} == held
-    assert {row["group_index"] % 100 for row in rows_of(tmp_path / "y.jsonl")} == {*range(30)} - held
-    said = adv("select x.parquet -g group_index --holdout 0.4 -o z.jsonl", cwd=tmp_path)
+    assert {row["group_index"] % 100 for row in rows_of("y.holdout.jsonl")} == held
+    assert {row["group_index"] % 100 for row in rows_of("y.jsonl")} == {*range(30)} - held
+    said = adv("select x.parquet -g group_index --holdout 0.4 -o z.jsonl")
     assert "--holdout 0.4 by group_index" in said.out
-    frame.select("group_index", "reward").write_ndjson(tmp_path / "w.jsonl")
-    said = adv("select w.jsonl --holdout 0.4", cwd=tmp_path)
+    frame.select("group_index", "reward").write_ndjson("w.jsonl")
+    said = adv("select w.jsonl --holdout 0.4")
     assert "the group key (group_index) names no prompt" in said.err
 
 
-def test_standard_output_has_no_second_file_and_no_file_is_written_over(tmp_path: Path) -> None:
-    write(tmp_path / "x.jsonl", table().to_dicts())
+def test_standard_output_has_no_second_file_and_no_file_is_written_over() -> None:
+    write("x.jsonl", table().to_dicts())
     line = "select x.jsonl -g prompt_id,step --holdout 0.5 -o"
-    said = adv(f"{line} -", cwd=tmp_path).err
+    said = adv(f"{line} -").err
     assert "--holdout writes a second file, and stdout takes one; give -o FILE" in said
-    (tmp_path / "y.holdout.jsonl").write_text("mine")
-    assert "y.holdout.jsonl exists" in adv(f"{line} y.jsonl", cwd=tmp_path).err
-    assert not (tmp_path / "y.jsonl").exists()
-    assert adv(f"{line} y.jsonl --force", cwd=tmp_path).status == 0
+    Path("y.holdout.jsonl").write_text("mine")
+    assert "y.holdout.jsonl exists" in adv(f"{line} y.jsonl").err
+    assert not Path("y.jsonl").exists()
+    assert adv(f"{line} y.jsonl --force").status == 0
 
 
 @pytest.mark.parametrize(
     "options",
     ["to=sft", "to=pairs", "to=weights", "to=prompts", "to=prompts pool", "to=tokens tokens=ids"],
 )
-def test_exported_records_are_split_in_the_same_way(options: str, tmp_path: Path) -> None:
+def test_exported_records_are_split_in_the_same_way(options: str) -> None:
     frame = table().with_columns(
         prompt=pl.col("prompt_id"), response=pl.concat_str("prompt_id", "n", "step"), ids=pl.concat_list("n", "n")
     )
@@ -158,11 +156,11 @@ def test_exported_records_are_split_in_the_same_way(options: str, tmp_path: Path
         assert held.rows(named=True) == [row for row in whole.rows(named=True) if held_out(row["prompt"], 0.4, 0)]
     assert len(done.frame) + len(held) == len(whole)
     assert done.facts["beside"] == {"holdout": len(held)}
-    write(tmp_path / "x.jsonl", frame.to_dicts())
+    write("x.jsonl", frame.to_dicts())
     flags = " ".join(f"--{one}" for one in options.split())
-    run = adv(f"export x.jsonl {flags} -g prompt_id,step --holdout 0.4 -o y.jsonl", cwd=tmp_path)
+    run = adv(f"export x.jsonl {flags} -g prompt_id,step --holdout 0.4 -o y.jsonl")
     assert f"holdout        {len(held)} records" in run.out
-    assert len(rows_of(tmp_path / "y.holdout.jsonl")) == len(held)
+    assert len(rows_of("y.holdout.jsonl")) == len(held)
 
 
 # --- control ---------------------------------------------------------------------------------------------------
@@ -221,12 +219,12 @@ def test_the_control_is_drawn_from_groups_with_rows_that_meet_a_condition() -> N
     assert {step for _, step in groups(done.beside["control"])} == {1}
 
 
-def test_files_have_the_control_beside_them(tmp_path: Path) -> None:
-    write(tmp_path / "x.csv", table().to_dicts())
-    done = adv("select x.csv -g prompt_id,step --where 'mean == 0.5' --control", cwd=tmp_path)
+def test_files_have_the_control_beside_them() -> None:
+    write("x.csv", table().to_dicts())
+    done = adv("select x.csv -g prompt_id,step --where 'mean == 0.5' --control")
     assert "control        24 groups (96 rows)" in done.out
     control = grpo_cli.select(table(), where="mean == 0.5", control=True, **KEY).beside["control"]
-    written = rows_of(tmp_path / "x.selected.control.csv")
+    written = rows_of("x.selected.control.csv")
     assert [row["prompt_id"] for row in written] == control["prompt_id"].to_list()
 
 

@@ -30,7 +30,7 @@ def runs_of(seed: int) -> list[Run]:
     ]
 
 
-def in_file(path: Path, run: Run) -> Path:
+def in_file(path: str, run: Run) -> Path:
     rewards = [(key, i, reward) for key, some in run.items() for i, reward in enumerate(some)]
     return write(path, [{"prompt_id": key, "step": i % 2, "reward": reward} for key, i, reward in rewards])
 
@@ -45,13 +45,11 @@ def counted(runs: list[Run], bar: float) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("seed", "case"), paired(range(4), [*product([1.0, 0.5], [".jsonl", ".csv"])]))
-def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
-    seed: int, case: tuple[float, str], tmp_path: Path
-) -> None:
+def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(seed: int, case: tuple[float, str]) -> None:
     bar, suffix = case
     runs = runs_of(seed)
     for name, run in zip((f"0{suffix}", f"1{suffix}", "now.jsonl"), runs, strict=True):
-        in_file(tmp_path / name, run)
+        in_file(name, run)
     found = counted(runs, bar)
     more = "" if bar == 1 else f"--solved-at {bar}"  # that of --solved-at is the largest reward, here 1
     for condition in (
@@ -61,29 +59,29 @@ def test_prompts_are_chosen_by_the_runs_that_have_and_solve_them(
             key for key, (seen, solved) in found.items() if holds(condition, {"runs": seen, "solved_runs": solved})
         }
         flags = f"now.jsonl {FLAGS} {more} --against old=0{suffix} --against 1{suffix} --where '{condition}' -o -"
-        assert {row["prompt_id"] for row in adv(f"select {flags}", cwd=tmp_path).rows} == wanted
-        pool = adv(f"export {flags} --to prompts --prompt prompt_id --pool", cwd=tmp_path).rows
+        assert {row["prompt_id"] for row in adv(f"select {flags}").rows} == wanted
+        pool = adv(f"export {flags} --to prompts --prompt prompt_id --pool").rows
         assert sorted(row["prompt"] for row in pool) == sorted(wanted)
 
 
 @pytest.mark.parametrize(("now", "other"), [(".jsonl", ".csv"), (".csv", ".jsonl"), (".parquet", ".csv")])
-def test_digits_of_csv_are_numbers(now: str, other: str, tmp_path: Path) -> None:
-    write(tmp_path / f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
-    write(tmp_path / f"before{other}", [{"prompt_id": 1, "reward": 1}, {"prompt_id": 2, "reward": 0}])
+def test_digits_of_csv_are_numbers(now: str, other: str) -> None:
+    write(f"now{now}", [{"prompt_id": key, "reward": key % 2} for key in (1, 1, 2, 2, 3)])
+    write(f"before{other}", [{"prompt_id": 1, "reward": 1}, {"prompt_id": 2, "reward": 0}])
 
     def kept(condition: str) -> set[str]:
         line = f"select now{now} --against before{other} --against old=now{now} -o out.jsonl --force --where"
-        assert adv(line, condition, cwd=tmp_path).status == 0
-        return {str(row["prompt_id"]) for row in rows_of(tmp_path / "out.jsonl")}
+        assert adv(line, condition).status == 0
+        return {str(row["prompt_id"]) for row in rows_of("out.jsonl")}
 
     assert kept("runs == 3") == {"1", "2"}
     assert kept("solved_runs == 3") == {"1"}
     assert kept("solved_runs == 2") == {"3"}
 
 
-def test_python_takes_paths(tmp_path: Path) -> None:
+def test_python_takes_paths() -> None:
     runs = runs_of(1)
-    *before, now = [str(in_file(tmp_path / f"{at}.parquet", run)) for at, run in enumerate(runs)]
+    *before, now = [str(in_file(f"{at}.parquet", run)) for at, run in enumerate(runs)]
     options: Any = {"where": "solved_runs == 0", "against": before, "group": "prompt_id,step", "group_within": "input"}
     wanted = {key for key, (_, solved) in counted(runs, 1.0).items() if not solved}
     assert set(grpo_cli.select(now, **options).frame["prompt_id"]) == wanted
@@ -91,9 +89,9 @@ def test_python_takes_paths(tmp_path: Path) -> None:
     assert set(found.frame["prompt"]) == wanted
 
 
-def test_python_says_that_runs_are_paths_or_have_names(tmp_path: Path) -> None:
+def test_python_says_that_runs_are_paths_or_have_names() -> None:
     frame = pl.DataFrame({"prompt_id": ["a", "a"], "prompt": "p", "response": ["x", "y"], "reward": [0, 1]})
-    for runs in (frame, [frame], [in_file(tmp_path / "x.jsonl", runs_of(0)[0]), frame]):
+    for runs in (frame, [frame], [in_file("x.jsonl", runs_of(0)[0]), frame]):
         options: Any = {"where": "solved_runs == 0", "against": runs}
         with pytest.raises(UsageError, match="against takes paths; write the other run to a file"):
             grpo_cli.select(frame, **options)
@@ -104,38 +102,38 @@ def test_python_says_that_runs_are_paths_or_have_names(tmp_path: Path) -> None:
         grpo_cli.inspect(frame, against=unnamed)
 
 
-def test_the_best_or_worst_solved_can_be_taken(tmp_path: Path) -> None:
+def test_the_best_or_worst_solved_can_be_taken() -> None:
     runs = runs_of(2)
     for at, run in enumerate(runs):
-        in_file(tmp_path / f"{at}.jsonl", run)
+        in_file(f"{at}.jsonl", run)
     line = f"select 2.jsonl {FLAGS} --against 0.jsonl --against 1.jsonl --top 6 --by=solved_runs -o -"
     solved = {key: solved for key, (_, solved) in counted(runs, 1.0).items()}
-    kept = {solved[row["prompt_id"]] for row in adv(line, cwd=tmp_path).rows}
+    kept = {solved[row["prompt_id"]] for row in adv(line).rows}
     assert min(kept) >= sorted(solved.values(), reverse=True)[2]
 
 
-def test_counts_and_runs_belong_together(tmp_path: Path) -> None:
-    path = in_file(tmp_path / "x.jsonl", runs_of(0)[0])
+def test_counts_and_runs_belong_together() -> None:
+    path = in_file("x.jsonl", runs_of(0)[0])
     with pytest.raises(UsageError, match="no fact of a group named 'solved_runs'; known: "):
         grpo_cli.select(str(path), group="prompt_id,step", where="solved_runs == 0")
     with pytest.raises(UsageError, match=r"against counts runs, and .* name neither runs nor solved_runs"):
         grpo_cli.select(str(path), group="prompt_id,step", where="mean > 0", against=["x.jsonl"])
 
 
-def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused(tmp_path: Path) -> None:
+def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused() -> None:
     now = '{"prompt_id": "a0", "step": 0, "reward": 0}\n{"prompt_id": "a0", "step": 0, "reward": 1}\n'
-    (tmp_path / "a.jsonl").write_text(now)
-    (tmp_path / "b.jsonl").write_text(now.replace("a0", "b0"))
+    Path("a.jsonl").write_text(now)
+    Path("b.jsonl").write_text(now.replace("a0", "b0"))
     flags = f"--where 'solved_runs == 0' {FLAGS} -o - --against"
-    refused = adv(f"select a.jsonl {flags} b.jsonl", cwd=tmp_path)
+    refused = adv(f"select a.jsonl {flags} b.jsonl")
     assert "no prompt is in both runs (matched by prompt_id)" in refused.err
     assert "both runs are read from standard input" in adv(f"select - {flags} -", stdin=now).err
-    assert "no such file" in adv(f"select a.jsonl {flags} nowhere.jsonl", cwd=tmp_path).err.lower()
+    assert "no such file" in adv(f"select a.jsonl {flags} nowhere.jsonl").err.lower()
 
 
-def test_an_input_of_another_run_is_never_written_over(tmp_path: Path) -> None:
+def test_an_input_of_another_run_is_never_written_over() -> None:
     runs = runs_of(0)
-    now, other = in_file(tmp_path / "now.jsonl", runs[0]), in_file(tmp_path / "other.jsonl", runs[1])
+    now, other = in_file("now.jsonl", runs[0]), in_file("other.jsonl", runs[1])
     before = other.read_bytes()
     done = adv(f"select {now} {FLAGS} --where 'solved_runs == 0' --against {other} -o {other} --force")
     assert done.status != 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -60,19 +59,19 @@ def test_the_shortest_that_are_solved_are_kept(by: str, solved_at: float | None,
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
-def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str, tmp_path: Path) -> None:
+def test_export_takes_one_of_each_group_and_says_what_it_left_out(suffix: str) -> None:
     columns = {
         "prompt_id": [*"aaabba"], "prompt": [*"aaabba"],
         "response": ["long answer", "short", "no", "x", "yy", "brief"], "reward": [1, 1, 0, 0, 0, 1],
     }  # fmt: skip
-    path = write(tmp_path / f"x{suffix}", pl.DataFrame(columns).to_dicts())
-    done = adv(f"export {path} --to sft --pick shortest -o {tmp_path}/y.jsonl")
-    assert [row["completion"] for row in rows_of(tmp_path / "y.jsonl")] == ["short"]
+    path = write(f"x{suffix}", pl.DataFrame(columns).to_dicts())
+    done = adv(f"export {path} --to sft --pick shortest -o y.jsonl")
+    assert [row["completion"] for row in rows_of("y.jsonl")] == ["short"]
     assert "3 rows: not solved: a reward below 1" in done.out
     said = " ".join(done.out.split())
     assert "2 rows: not among the shortest 1 of its group" in said
-    kept = adv(f"select {path} --per-group 1 --pick shortest -o {tmp_path}/z{suffix}")
-    assert [row["response"] for row in rows_of(tmp_path / f"z{suffix}")] == ["short"]
+    kept = adv(f"select {path} --per-group 1 --pick shortest -o z{suffix}")
+    assert [row["response"] for row in rows_of(f"z{suffix}")] == ["short"]
     assert "groups         1 of 2 kept" in kept.out
     assert "3 rows: not solved: a reward below 1" in kept.out
     assert "2 rows: --per-group 1 (shortest)" in kept.out

@@ -134,15 +134,15 @@ def test_the_two_spellings_of_an_option_are_one_option() -> None:
 
 
 @EACH_COMMAND
-def test_what_is_given_once_on_the_line_wins_over_the_config_file(command: Command, tmp_path: Path) -> None:
+def test_what_is_given_once_on_the_line_wins_over_the_config_file(command: Command) -> None:
     """A file is one more giver of a value, and weaker than the line: it is no second time."""
     rows = [EVERY[name] for name in command.options if get_origin(EVERY[name].type) is not list]
     rows = [row for row in rows if row.type is not bool and row.name not in {"config", "presets", "schemas"}]
     for row in rows if "config" in command.takes else ():
         one, two = two_values(row)
         weak = one if row.type not in {int, float} else row.type(one)
-        (tmp_path / "c.toml").write_text(f"{row.flag.removeprefix('--')} = {json.dumps(weak)}")
-        config = str(tmp_path / "c.toml")
+        Path("c.toml").write_text(f"{row.flag.removeprefix('--')} = {json.dumps(weak)}")
+        config = str(Path("c.toml"))
         found = with_config(given(*line(command, "--config", config, row.flag, two)), command.takes)
         assert found[row.name] == given(*line(command, row.flag, two))[row.name]
 
@@ -222,22 +222,22 @@ inspect
 
 
 @pytest.mark.parametrize("way", WAYS_OUT.strip().splitlines())
-def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(way: str, tmp_path: Path) -> None:
+def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(way: str) -> None:
     """No command for a column that is a part of a word, nor where one of two options is to be left out."""
     line, *commands = [part.strip() for part in way.split(" | ")]
-    (tmp_path / "steps.jsonl").write_text("""\
+    Path("steps.jsonl").write_text("""\
 {"prompt_id": 0, "step": 0, "reward": 0}
 {"prompt_id": 0, "step": 0, "reward": 1}
 {"prompt_id": 0, "step": 1, "reward": 0}
 {"prompt_id": 0, "step": 1, "reward": 1}
 """)
-    (tmp_path / "an output.jsonl").write_text("mine")
+    Path("an output.jsonl").write_text("mine")
     good = '{"prompt_id": 1, "reward": 1}\n{"prompt_id": 1, "reward": 0}\n'
-    (tmp_path / "broken.jsonl").write_text(f'{good}{{"prompt_id"\n')
-    said = on_a_terminal(*shlex.split(line), cwd=tmp_path, TERM="dumb")
+    Path("broken.jsonl").write_text(f'{good}{{"prompt_id"\n')
+    said = on_a_terminal(*shlex.split(line), TERM="dumb")
     assert re.findall(r"\n {7}grpo-adv (.*)\r", said) == commands
     for command in commands:
-        assert adv(command, cwd=tmp_path).status == 0
+        assert adv(command).status == 0
 
 
 @pytest.mark.parametrize(
@@ -391,15 +391,15 @@ def test_commands_options_and_the_names_of_the_tables_are_completed(words: str, 
     ],
 )
 def test_columns_are_completed_from_the_first_file(words: str, wanted: str, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text('{"task": "a", "score": 1, "score_2": 0}\n')
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    Path("in.jsonl").write_text('{"task": "a", "score": 1, "score_2": 0}\n')
+    Path("broken.parquet").write_bytes(b"PAR1")
     assert completed(words, tmp_path) == wanted.split()
 
 
-def test_a_long_listing_goes_to_the_pager_of_a_terminal(tmp_path: Path) -> None:
-    (pager := tmp_path / "pager").write_text("#!/bin/sh\nsed 's/^/paged: /' | head -3\n")
+def test_a_long_listing_goes_to_the_pager_of_a_terminal() -> None:
+    (pager := Path("pager")).write_text("#!/bin/sh\nsed 's/^/paged: /' | head -3\n")
     pager.chmod(0o755)
-    said = on_a_terminal("presets", streams="stdin stdout", PAGER=str(pager), TERM="xterm").splitlines()
+    said = on_a_terminal("presets", streams="stdin stdout", PAGER=str(pager.absolute()), TERM="xterm").splitlines()
     assert len(said) == 3
     assert all(line.startswith("paged: ") for line in said)
     assert len(adv("presets").out.splitlines()) > 300, "a pipe gets all of it, without a pager"
@@ -411,7 +411,7 @@ def test_completion_installs_itself_for_the_shell(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
 
     def bash(script: str) -> str:
-        return subprocess.check_output(["bash", "-c", script], env=environment, cwd=tmp_path, text=True)
+        return subprocess.check_output(["bash", "-c", script], env=environment, text=True)
 
     assert "_grpo_adv_completion" in bash("grpo-adv --show-completion; :")
     assert "bash completion installed in" in bash("grpo-adv --install-completion; :")
@@ -431,8 +431,8 @@ def test_the_help_loads_neither_rich_nor_what_reads_files(words: list[str]) -> N
 
 
 @pytest.mark.parametrize("command", ["audit", "compare", "schemas", "verify", "inspect", "compute"])
-def test_an_error_that_names_a_flag_of_some_commands_says_so(command: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
+def test_an_error_that_names_a_flag_of_some_commands_says_so(command: str) -> None:
+    path = Path("x.jsonl")
     path.write_text('{"prompt_id": 1, "reward": 1, "advantage": 0}\n{oops\n')
     more = {"compare": ["--preset", "trl-grpo", "--preset", "verl-grpo"], "verify": [str(path)]}
     done = adv(command, str(path), *more.get(command, []))

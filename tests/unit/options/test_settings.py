@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import pytest
@@ -21,8 +22,6 @@ from grpo_cli.schemas.table import Mark
 from tests.support.command import adv
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from grpo_cli.options.table import Command, Option
 
 
@@ -172,9 +171,11 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in after.items() if path not in before or before[path] != value}
 
 
-def toml(path: Path, given: dict[str, Any]) -> Path:
-    path.write_text("".join(f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in given.items()))
-    return path
+def toml(given: dict[str, Any]) -> str:
+    Path("c.toml").write_text(
+        "".join(f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in given.items())
+    )
+    return "c.toml"
 
 
 def test_every_option_has_its_effect_written_down_here() -> None:
@@ -197,8 +198,8 @@ def sample_of(option: Option) -> Any:
 @pytest.mark.parametrize(
     "command", [row for row in COMMANDS.values() if "config" in row.options], ids=lambda row: row.name
 )
-def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command: Command, tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
+def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command: Command) -> None:
+    path = Path("c.toml")
     of_file = [option for option in command.takes.values() if not option.is_argument]
     of_file = [option for option in of_file if option.name not in {"config", "no_config"}]  # a file names no other file
     wanted = {option.name: sample_of(option) for option in of_file}
@@ -213,8 +214,8 @@ def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command
     assert {name: value for name, value in read.items() if name != "config"} == wanted
 
 
-def test_one_file_serves_compute_and_select(tmp_path: Path) -> None:
-    config, rows = tmp_path / "c.toml", tmp_path / "rows.jsonl"
+def test_one_file_serves_compute_and_select() -> None:
+    config, rows = Path("c.toml"), Path("rows.jsonl")
     rows.write_text("".join(f'{{"prompt_id": {k // 2}, "reward": {k % 2 * k}}}\n' for k in range(6)))
     config.write_text('epsilon = 1e-4\nreward = "reward"\n')
     assert adv(f"compute {rows} --config {config} -o - -q").status == 0
@@ -230,9 +231,9 @@ def test_one_file_serves_compute_and_select(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_name_in_a_file_means_the_same(name: str, tmp_path: Path) -> None:
+def test_the_same_name_in_a_file_means_the_same(name: str) -> None:
     given = {**EFFECTS[name].beside, name: EFFECTS[name].value}
-    read = with_config({"config": str(toml(tmp_path / "c.toml", given))}, COMMANDS["compute"].takes)
+    read = with_config({"config": toml(given)}, COMMANDS["compute"].takes)
     assert meaning({k: v for k, v in read.items() if k != "config"}) == meaning(given)
 
 
@@ -250,11 +251,11 @@ def another(hint: Any, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ADDED_UP])
-def test_a_flag_wins_over_the_file(name: str, tmp_path: Path) -> None:
+def test_a_flag_wins_over_the_file(name: str) -> None:
     effect = EFFECTS[name]
     weak = WEAKER.get(name) or another(OPTIONS[name].type, effect.value)
-    path = toml(tmp_path / "c.toml", {**effect.beside, name: weak})
-    read = with_config({"config": str(path), name: effect.value}, COMMANDS["compute"].takes)
+    path = toml({**effect.beside, name: weak})
+    read = with_config({"config": path, name: effect.value}, COMMANDS["compute"].takes)
     assert meaning(read) == meaning({**effect.beside, name: effect.value})
 
 
@@ -269,18 +270,18 @@ whiten = "sample"                                | whiten = "none"             |
 
 
 @pytest.mark.parametrize(("text", "flags", "wanted"), lines(CONFLICTS))
-def test_a_flag_wins_field_by_field(text: str, flags: str, wanted: str, tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(text.replace("; ", "\n"))
-    found = meaning(with_config({"config": str(tmp_path / "c.toml"), **options_of(flags)}))
+def test_a_flag_wins_field_by_field(text: str, flags: str, wanted: str) -> None:
+    Path("c.toml").write_text(text.replace("; ", "\n"))
+    found = meaning(with_config({"config": "c.toml", **options_of(flags)}))
     assert flat("", options_of(wanted)).items() <= found.items()
     assert "plan.post.whiten.level" not in found
 
 
 @pytest.mark.parametrize("option", ["where", "fail-on"])
-def test_conditions_of_the_line_replace_those_of_the_file(option: str, tmp_path: Path) -> None:
+def test_conditions_of_the_line_replace_those_of_the_file(option: str) -> None:
     name = option.replace("-", "_")
-    (tmp_path / "c.toml").write_text(f"{option} = ['rows > 1', 'rows > 2']")
-    takes, config = COMMANDS["inspect"].takes, str(tmp_path / "c.toml")
+    Path("c.toml").write_text(f"{option} = ['rows > 1', 'rows > 2']")
+    takes, config = COMMANDS["inspect"].takes, "c.toml"
     assert with_config({"config": config}, takes)[name] == ["rows > 1", "rows > 2"]
     assert with_config({"config": config, name: ["rows > 3"]}, takes)[name] == ["rows > 3"]
 
@@ -337,9 +338,9 @@ column = 3                          | output.column = "3"
 
 
 @pytest.mark.parametrize(("text", "wanted"), lines(TABLES))
-def test_a_file_may_say_it_in_the_types_of_toml(text: str, wanted: str, tmp_path: Path) -> None:
-    (tmp_path / "c.toml").write_text(text)
-    found = meaning(with_config({"config": str(tmp_path / "c.toml")}))
+def test_a_file_may_say_it_in_the_types_of_toml(text: str, wanted: str) -> None:
+    Path("c.toml").write_text(text)
+    found = meaning(with_config({"config": "c.toml"}))
     assert flat("", options_of(wanted)).items() <= found.items()
 
 
@@ -351,8 +352,8 @@ def test_a_file_may_say_it_in_the_types_of_toml(text: str, wanted: str, tmp_path
         ("group_size = 4", "no option in {0} named 'group_size'; did you mean 'group-size'"),
     ],
 )
-def test_an_unknown_key_of_a_file_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
+def test_an_unknown_key_of_a_file_is_refused(text: str, message: str) -> None:
+    path = Path("c.toml")
     path.write_text(text)
     with pytest.raises(UnknownName) as raised:
         with_config({"config": str(path)})
@@ -363,22 +364,22 @@ def test_an_unknown_key_of_a_file_is_refused(text: str, message: str, tmp_path: 
     "text",
     ["epsilon = 'small'", "epsilon = [1]", "group-size = 1.5", "force = 1", "scale = 'rows'", f"epsilon = 1{'0' * 400}"],
 )  # fmt: skip
-def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "c.toml"
+def test_a_wrong_type_in_a_file_is_refused_with_the_name_of_both(text: str) -> None:
+    path = Path("c.toml")
     path.write_text(text)
     with pytest.raises(UsageError, match=f"^{text.partition(' =')[0]} in {re.escape(str(path))} cannot be"):
         with_config({"config": str(path)})
 
 
-def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_toml_is_named() -> None:
     with pytest.raises(DataError, match=r"no\.toml: no such file"):
-        with_config({"config": str(tmp_path / "no.toml")})
+        with_config({"config": "no.toml"})
     with pytest.raises(DataError, match="is a directory"):
-        with_config({"config": str(tmp_path)})
+        with_config({"config": "."})
     for content in (b"epsilon = ", b"\xff\xfe", b"a = 1\na = 2"):
-        (tmp_path / "bad.toml").write_bytes(content)
+        Path("bad.toml").write_bytes(content)
         with pytest.raises(DataError, match=r"bad\.toml: not TOML"):
-            with_config({"config": str(tmp_path / "bad.toml")})
+            with_config({"config": "bad.toml"})
 
 
 MALFORMED = """

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +30,6 @@ from tests.support.command import adv
 from tests.support.jobs import inspected, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from grpo_cli.stats.inspection import Inspection
 
 NASTY = "</script><script>alert(1)</script> <b>bold</b> \u2028 & 'quoted'"
@@ -64,7 +63,7 @@ def drawn(found: Inspection) -> dict[str, Figure]:
     return {one.name: one for one in figures(found)}
 
 
-def logged(path: Path, steps: str, length: int = 0) -> Path:
+def logged(path: str, steps: str, length: int = 0) -> Path:
     """A log: a line is a step, a word a group, a digit the reward of a row."""
     rows = [
         {"prompt_id": f"{step} {group}", "step": step, "reward": int(digit), "length": length}
@@ -75,7 +74,7 @@ def logged(path: Path, steps: str, length: int = 0) -> Path:
     return write(path, rows)
 
 
-def drawn_of(path: Path, **options: Any) -> dict[str, Figure]:
+def drawn_of(path: Path | str, **options: Any) -> dict[str, Figure]:
     return drawn(inspected(path, **options))
 
 
@@ -89,14 +88,14 @@ def test_rewards_are_counted_by_the_outcome_of_their_group(found: Inspection) ->
     assert facts == {(0, differ): 11, (1, differ): 9, (1, always): 11, (0, never): 16}
 
 
-def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved(tmp_path: Path) -> None:
+def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved() -> None:
     rewards = [0.1 + 0.2 - 0.3, 0.0, 1 - 2**-53, 1.0, 0.5]
     twice = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     table = pl.DataFrame(
         {"prompt_id": twice, "step": [at // 4 for at in twice], "reward": [rewards[at] for at in twice]}
     )
-    table.write_parquet(tmp_path / "a.parquet")
-    found = inspected(tmp_path / "a.parquet", by_steps=True)
+    table.write_parquet("a.parquet")
+    found = inspected("a.parquet", by_steps=True)
     counts = Counter[str]()
     for line in drawn(found)["rewards"].lines:
         counts[line["kind"]] += line["count"]
@@ -107,47 +106,47 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
     assert [(line.all_best, line.all_worst) for line in found.facts.by.lines] == [(0.5, 0.5), (0, 0)]
 
 
-def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection, tmp_path: Path) -> None:
+def test_groups_are_counted_by_size_where_sizes_differ(found: Inspection) -> None:
     assert "sizes" not in drawn(found)
     assert drawn(found)["rewards"].caption.endswith("Every group has 4 rows.")
-    lines = drawn_of(logged(tmp_path / "a.jsonl", "01 010 010"))["sizes"].lines
+    lines = drawn_of(logged("a.jsonl", "01 010 010"))["sizes"].lines
     assert [(line["value"], line["count"]) for line in lines] == [(2, 1), (3, 2)]
 
 
-def test_a_page_does_not_contradict_itself(tmp_path: Path) -> None:
+def test_a_page_does_not_contradict_itself() -> None:
     """Graded or missing rewards give other rates than k/n: then the sizes of groups were said to differ."""
     data = [{"prompt_id": at // 4, "right": at % 2, "form": (at % 3) / 2} for at in range(48)]
-    page = page_of(inspected(write(tmp_path / "a.jsonl", data), reward=["right", "form=0.2"]))
+    page = page_of(inspected(write("a.jsonl", data), reward=["right", "form=0.2"]))
     assert "Every group has 4 rows." in page
     assert "izes differ" not in page
     assert "<li>reward = right + 0.2 form</li>" in page
 
 
-def test_the_captions_of_a_long_run_have_the_numbers_of_its_verdict(tmp_path: Path) -> None:
+def test_the_captions_of_a_long_run_have_the_numbers_of_its_verdict() -> None:
     step = np.arange(900) // 2
     reward = (step * 7 + np.arange(900) % 2) % 100 / 100 + step / 100
-    pl.DataFrame({"prompt_id": step, "step": step, "reward": reward}).write_parquet(tmp_path / "long.parquet")
-    found = inspected(tmp_path / "long.parquet", by="step")
+    pl.DataFrame({"prompt_id": step, "step": step, "reward": reward}).write_parquet("long.parquet")
+    found = inspected("long.parquet", by="step")
     (course,) = re.findall(r"the mean reward (goes from [\d.]+ to [\d.]+)", found.facts.verdicts[0])
     assert drawn(found)["mean_reward"].caption.startswith(f"The mean reward {course}.")
 
 
-def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column(tmp_path: Path) -> None:
+def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column() -> None:
     at = np.arange(80)
     columns = {"prompt_id": at // 2, "env": [*"aabb"] * 20, "step": at // 8, "reward": at // 2 % 3 * (at % 2)}
-    pl.DataFrame(columns).write_parquet(tmp_path / "run.parquet")
-    figures_of = drawn_of(tmp_path / "run.parquet", by="env")
+    pl.DataFrame(columns).write_parquet("run.parquet")
+    figures_of = drawn_of("run.parquet", by="env")
     over = [name for name, figure in figures_of.items() if figure.x == "step"]
     assert [*figures_of][: len(over)] == over
     assert "mean_reward_steps" in over
     assert figures_of["mean_reward"].kind == "bars"
-    alone = drawn_of(tmp_path / "run.parquet", by="step")
+    alone = drawn_of("run.parquet", by="step")
     assert replace(figures_of["mean_reward_steps"], name="mean_reward") == alone["mean_reward"]
 
 
-def test_each_of_several_rewards_has_a_figure(tmp_path: Path) -> None:
+def test_each_of_several_rewards_has_a_figure() -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
-    figures = drawn_of(write(tmp_path / "a.jsonl", data), reward=["format", "accuracy"])
+    figures = drawn_of(write("a.jsonl", data), reward=["format", "accuracy"])
     assert (figures["component_0"].title, figures["component_1"].title) == ("Rewards, format", "Rewards, accuracy")
     assert counted(figures["component_0"]) == {0: 6, 1: 6}
     assert counted(figures["component_1"]) == {0: 4, 1: 4, 2: 4}
@@ -165,7 +164,7 @@ def told(group: group_rows.GroupRows) -> Sequence[Sequence[tuple[str, str]]]:
     return group.said
 
 
-def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Path) -> None:
+def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text() -> None:
     keys = [f"Please solve this long problem with care, {'and care ' * 30}: {n} + 1" for n in range(3)]
     text = "begin " + "thinking " * 1000 + "boxed 7"
     data = [
@@ -173,7 +172,7 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
         for n in range(3)
         for reward in range(2)
     ]
-    found = inspected(write(tmp_path / "a.jsonl", data), by_steps=True)
+    found = inspected(write("a.jsonl", data), by_steps=True)
     table = group_rows.report_groups(found)
     assert table.keys == keys
     assert [line[table.columns.index("step")] for line in table.lines] == [0, 1, 2]
@@ -185,10 +184,10 @@ def test_the_table_has_whole_keys_the_truth_and_both_ends_of_a_text(tmp_path: Pa
     assert len(shown) == group_rows.LONGEST
 
 
-def test_both_runs_are_in_one_figure(tmp_path: Path) -> None:
+def test_both_runs_are_in_one_figure() -> None:
     solved = "1111 1100 1100 1100\n1100 1100 1100 1100\n1000 1000\n"
-    found = inspected(logged(tmp_path / "now.jsonl", solved), by_steps=True)
-    before = inspected(logged(tmp_path / "before.jsonl", "1000 1000 1000 1000\n" * 3), by_steps=True)
+    found = inspected(logged("now.jsonl", solved), by_steps=True)
+    before = inspected(logged("before.jsonl", "1000 1000 1000 1000\n" * 3), by_steps=True)
     now = beside(found, before)
     assert Counter(line["kind"] for line in drawn(now)["mean_reward"].lines) == {"before": 3, "now": 3}
     page = page_of(now, "grpo-adv report <a>")
@@ -243,7 +242,7 @@ def test_a_reward_column_called_advantage_and_the_advantages_are_two_columns() -
     assert [line[1] for line in facts.rows[0].lines] == [0.0, 1.0]
 
 
-def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path: Path) -> None:
+def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups() -> None:
     """With groups of one size it is Student's, of their means and four imagined ones: two of the worst and two of the best reward."""
 
     def interval(means: list[float], t: float) -> tuple[float, float]:
@@ -251,21 +250,21 @@ def test_the_band_of_the_reward_is_the_interval_of_the_runs_over_groups(tmp_path
         half = t * np.std(every, ddof=1) / np.sqrt(len(every))
         return max(np.mean(every) - half, 0.0), min(np.mean(every) + half, 1.0)
 
-    log = logged(tmp_path / "a.jsonl", "0001 0111\n0101\n11 11")
+    log = logged("a.jsonl", "0001 0111\n0101\n11 11")
     zero, one, two = drawn_of(log, by_steps=True)["mean_reward"].lines
     assert (zero["mean"], "low" in one, two["high"]) == (0.5, False, 1.0)  # a mean of rewards cannot leave them
     assert (zero["low"], zero["high"]) == pytest.approx(interval([0.25, 0.75], 2.57058), abs=1e-3)
     assert two["low"] == pytest.approx(interval([1.0, 1.0], 2.57058)[0], abs=1e-3)  # two solved groups prove little
     step = "0001 0011 0111 0101 1110 " * 6
-    line = drawn_of(logged(tmp_path / "b.jsonl", f"{step}\n{step}"), by_steps=True)["mean_reward"].lines[0]
+    line = drawn_of(logged("b.jsonl", f"{step}\n{step}"), by_steps=True)["mean_reward"].lines[0]
     means = [0.25, 0.5, 0.75, 0.5, 0.75] * 6
     assert (line["low"], line["high"]) == pytest.approx(interval(means, 2.03452), abs=1e-5)
 
 
-def test_a_larger_group_counts_more_in_the_band_as_in_the_mean(tmp_path: Path) -> None:
+def test_a_larger_group_counts_more_in_the_band_as_in_the_mean() -> None:
     """Eight groups of 2 rows with the mean 0.5 and two of 40 rows that are always solved: the band is around the mean of the rows."""
     step = f"{'01 ' * 8}{'1' * 40} {'1' * 40}\n"
-    line = drawn_of(logged(tmp_path / "a.jsonl", step * 2), by_steps=True)["mean_reward"].lines[0]
+    line = drawn_of(logged("a.jsonl", step * 2), by_steps=True)["mean_reward"].lines[0]
     assert line["mean"] == pytest.approx(88 / 96)
     assert line["low"] < line["mean"] < line["high"]
 
@@ -280,22 +279,22 @@ def test_a_larger_group_counts_more_in_the_band_as_in_the_mean(tmp_path: Path) -
     ],
 )
 def test_responses_that_were_cut_off_and_rows_without_a_reward_are_shares_of_a_step(
-    tmp_path: Path, column: str, values: list[Any]
+    column: str, values: list[Any]
 ) -> None:
     step = [0] * 8 + [1] * 8
     frame = pl.DataFrame({"prompt_id": [*"aaaabbbbccccdddd"], "step": step, column: values * 4})
     rewards = [0, 1, 0, 1, 0, 1, 0, 1, None, 1, 0, 1, 0, 1, 0, 1]
-    frame.with_columns(reward=pl.Series(rewards)).write_parquet(tmp_path / "a.parquet")
-    lines = drawn_of(tmp_path / "a.parquet", by_steps=True)["ended"].lines
+    frame.with_columns(reward=pl.Series(rewards)).write_parquet("a.parquet")
+    lines = drawn_of("a.parquet", by_steps=True)["ended"].lines
     shares = {f"{line['kind']} in {line['value']}": line["share"] for line in lines}
     assert shares == {
         "truncated in 0": 0.25, "truncated in 1": 0.25, "without a reward in 0": 0, "without a reward in 1": 0.125,
     }  # fmt: skip
 
 
-def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_page_says_so(tmp_path: Path) -> None:
+def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_page_says_so() -> None:
     data = [{"prompt_id": at // 2, "reward": at % 2, "completion": f"{at} " + "x" * 990} for at in range(400)]
-    found = inspected(write(tmp_path / "a.jsonl", data))
+    found = inspected(write("a.jsonl", data))
     facts = group_rows.report_groups(found, text=50_000)
     places = [at for at, one in enumerate(facts.rows) if one.said]
     assert 24 <= len(places) <= 26
@@ -304,13 +303,11 @@ def test_conversations_that_do_not_fit_are_those_of_the_first_groups_and_the_pag
     assert told(facts.rows[places[1]])[1] == [("response", data[2 * places[1] + 1]["completion"])]
 
 
-def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_the_ends_of_its_turns(
-    tmp_path: Path,
-) -> None:
+def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_the_ends_of_its_turns() -> None:
     turns = [{"role": ("assistant", "user")[at % 2], "content": f"{at} " + "y" * 500} for at in range(100)]
     asked = {"role": "user", "content": "go on"}
     rows = [{"prompt_id": "a", "messages": [asked, *turns], "reward": at % 2} for at in range(4)]
-    found = inspected(write(tmp_path / "a.jsonl", rows))
+    found = inspected(write("a.jsonl", rows))
     (whole,) = group_rows.report_groups(found).rows
     assert [text for _, text in told(whole)[0]] == [turn["content"] for turn in turns]
     (cut,) = group_rows.report_groups(found, text=40_000).rows
@@ -319,29 +316,29 @@ def test_a_long_conversation_is_whole_and_one_that_is_larger_than_the_page_has_t
 
 
 @pytest.mark.parametrize(("slope", "said"), [(1, "get higher"), (-1, "get lower"), (0, "do not get higher")])
-def test_the_caption_says_whether_longer_responses_get_higher_rewards(tmp_path: Path, slope: int, said: str) -> None:
+def test_the_caption_says_whether_longer_responses_get_higher_rewards(slope: int, said: str) -> None:
     rows = [
         {"prompt_id": at // 8, "reward": at % 2, "length": 50 + slope * (at % 2) * 9 + at % 4 // 2} for at in range(64)
     ]
-    caption = drawn_of(write(tmp_path / "a.jsonl", rows))["lengths"].caption
+    caption = drawn_of(write("a.jsonl", rows))["lengths"].caption
     assert caption.startswith(f"Longer responses {said} rewards (r = ")
     assert "-0.00" not in caption
     assert "+0.00" not in caption
 
 
-def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints(tmp_path: Path) -> None:
+def test_other_sizes_have_the_intervals_and_the_bounds_that_the_terminal_prints() -> None:
     rows = [{"prompt_id": k, "reward": int((k * 7 + at) % 11 < k % 9)} for k in range(60) for at in range(4)]
-    figure = drawn_of(write(tmp_path / "a.jsonl", rows))["other_sizes"]
+    figure = drawn_of(write("a.jsonl", rows))["other_sizes"]
     last = figure.lines[-1]
     assert last["value"] == 8
     between = f"{percent(last['low'])} to {percent(last['high'])}"
     assert figure.caption.endswith(f" at 2, {between} at 8. A bar is the 95% interval.")
     assert ["low" in line for line in figure.lines] == [False, False, True]
-    thirds = logged(tmp_path / "b.jsonl", "0123 " * 15 + "000 " * 5)
+    thirds = logged("b.jsonl", "0123 " * 15 + "000 " * 5)
     assert drawn_of(thirds)["other_sizes"].caption.endswith(": 75% at 2, >=75% at 4.")
 
 
-def categories(folder: Path) -> Inspection:
+def categories() -> Inspection:
     """Two groups of math have a gradient, two of code none, one of three of logic; one response of code was cut off."""
     columns = {
         "prompt_id": [*"0011223344556677"],
@@ -350,12 +347,12 @@ def categories(folder: Path) -> Inspection:
         "length": [10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 16, 16, 17, 17],
         "finish_reason": ["stop"] * 5 + ["length"] + ["stop"] * 10,
     }
-    pl.DataFrame(columns).write_parquet(folder / "a.parquet")
-    return inspected(folder / "a.parquet", by="env", by_steps=True)
+    pl.DataFrame(columns).write_parquet("a.parquet")
+    return inspected("a.parquet", by="env", by_steps=True)
 
 
-def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_go_anywhere(tmp_path: Path) -> None:
-    trends = {name: one for name, one in drawn(categories(tmp_path)).items() if one.kind == "bars"}
+def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_go_anywhere() -> None:
+    trends = {name: one for name, one in drawn(categories()).items() if one.kind == "bars"}
     assert [*trends] == ["mean_reward", "zero_variance", "length_over", "spread_over", "ended"]
     for figure in trends.values():
         assert list(dict.fromkeys(line["value"] for line in figure.lines)) == ["code", "logic", "it's", "math"]
@@ -379,20 +376,20 @@ def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path
     assert "nbsp" not in picture
 
 
-def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_others_counted(tmp_path: Path) -> None:
+def test_of_many_categories_those_with_the_largest_shares_are_drawn_and_the_others_counted() -> None:
     rows = [{"prompt_id": k, "env": f"e{k}", "reward": at * (k % 2)} for k in range(100) for at in range(2)]
-    figure = drawn_of(write(tmp_path / "a.jsonl", rows), by="env")["mean_reward"]
+    figure = drawn_of(write("a.jsonl", rows), by="env")["mean_reward"]
     assert {int(line["value"][1:]) % 2 for line in figure.lines} == {0}
     assert len(figure.lines) == 40
     assert figure.caption.endswith(" 60 values with smaller shares without a gradient are not drawn.")
 
 
-def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
-    log = pl.read_ndjson(logged(tmp_path / "a.jsonl", "0000 0101\n0000 0101\n0000 01010"))
+def test_captions_say_what_a_figure_shows() -> None:
+    log = pl.read_ndjson(logged("a.jsonl", "0000 0101\n0000 0101\n0000 01010"))
     at = pl.int_range(pl.len()).over("prompt_id")
     log = log.with_columns(finish_reason=pl.when(at < pl.col("step")).then(pl.lit("length")).otherwise(pl.lit("stop")))
-    log.drop("length").write_parquet(tmp_path / "a.parquet")
-    figures = drawn_of(tmp_path / "a.parquet", by_steps=True, method="rloo")
+    log.drop("length").write_parquet("a.parquet")
+    figures = drawn_of("a.parquet", by_steps=True, method="rloo")
     assert figures["ended"].caption == "The share truncated goes from 0% to 44.4%."
     assert figures["sizes"].caption == "Groups have 4 to 5 rows; 83.3% have 4."
     without = "48% of the rows have the advantage 0 and no gradient; the others have -0.667 to 0.75."
@@ -402,8 +399,8 @@ def test_captions_say_what_a_figure_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 31, 32, 64])
-def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(tmp_path: Path, size: int) -> None:
-    log = logged(tmp_path / "a.jsonl", " ".join("1" * k + "0" * (size - k) for k in range(size + 1)))
+def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(size: int) -> None:
+    log = logged("a.jsonl", " ".join("1" * k + "0" * (size - k) for k in range(size + 1)))
     always_failed, *bars, always_solved = [line["where"] for line in drawn_of(log)["solve_rates"].lines]
     assert (always_failed, always_solved) == ("solve_rate == 0", "solve_rate == 1")
     for k, where in enumerate(bars, start=1):
@@ -411,14 +408,14 @@ def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(tmp_path
         assert [at for at in range(size + 1) if float(low) < at / size < float(high)] == [k]
 
 
-def test_the_runs_that_are_compared_are_in_the_same_figures(tmp_path: Path) -> None:
+def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
     """Their trends are lines, their solve rates and changes from the first are bars with intervals."""
-    logged(tmp_path / "a.jsonl", "1000 1000 1000 1000 1000 1000 1000 1000\n" * 4, length=1)
-    logged(tmp_path / "b.jsonl", "1110 1110 1110 1110 1110 1110 1110 1110\n" * 4, length=3)
-    logged(tmp_path / "now.jsonl", "1100 1100 1100 1100 1100 1100 1100 1100\n" * 4, length=4)
-    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl --pass-at 2 -o r.html", cwd=tmp_path)
+    logged("a.jsonl", "1000 1000 1000 1000 1000 1000 1000 1000\n" * 4, length=1)
+    logged("b.jsonl", "1110 1110 1110 1110 1110 1110 1110 1110\n" * 4, length=3)
+    logged("now.jsonl", "1100 1100 1100 1100 1100 1100 1100 1100\n" * 4, length=4)
+    done = adv("report now.jsonl --against first=a.jsonl --against b.jsonl --pass-at 2 -o r.html")
     assert done.status == 0, done.err
-    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    page = Path("r.html").read_text(encoding="utf-8")
     charts = json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])["charts"]
     for name, field, now in (("mean_reward", "mean", 0.5), ("zero_variance", "share", 0), ("length_over", "mean", 4)):
         lines = charts[name]["datasets"][charts[name]["data"]["name"]]
@@ -430,23 +427,23 @@ def test_the_runs_that_are_compared_are_in_the_same_figures(tmp_path: Path) -> N
     assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
     assert "change from first" in changes
     assert '"share": 0.5' in changes
-    alone = adv("report now.jsonl --pass-at 2", cwd=tmp_path)
+    alone = adv("report now.jsonl --pass-at 2")
     assert (alone.status, alone.err) == (2, "error: --pass-at is for the comparison of runs; add --against INPUT\n")
 
 
-def test_a_share_that_is_0_at_each_step_is_a_line_at_0(tmp_path: Path) -> None:
-    lines = drawn_of(logged(tmp_path / "a.jsonl", "01 01\n01 01"), by_steps=True)["zero_variance"].lines
+def test_a_share_that_is_0_at_each_step_is_a_line_at_0() -> None:
+    lines = drawn_of(logged("a.jsonl", "01 01\n01 01"), by_steps=True)["zero_variance"].lines
     assert [line["share"] for line in lines] == [0, 0]
 
 
-def test_a_long_trend_is_thinned_out(tmp_path: Path) -> None:
-    lines = drawn_of(logged(tmp_path / "a.jsonl", "01\n" * 900), by_steps=True)["mean_reward"].lines
+def test_a_long_trend_is_thinned_out() -> None:
+    lines = drawn_of(logged("a.jsonl", "01\n" * 900), by_steps=True)["mean_reward"].lines
     assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
 
 
-def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_first(tmp_path: Path) -> None:
+def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_first() -> None:
     data = [{"prompt_id": i, "reward": k * (i % 10 == 0)} for i in range(300) for k in range(2)]
-    found = inspected(write(tmp_path / "a.jsonl", data))
+    found = inspected(write("a.jsonl", data))
     codes = group_rows._choose(found, 60)
     assert len(codes) == len(set(codes.tolist())) == 60
     assert [code % 10 == 0 for code in codes] == [True] * 6 + [False] * 54
@@ -456,9 +453,9 @@ def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_fi
     assert facts.says.startswith("An even sample of 60 of 300 groups, the largest spread first.")
 
 
-def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages(tmp_path: Path) -> None:
+def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages() -> None:
     data = [{"prompt_id": i % 3, "reward": float(i % 2), "completion": f"{i}" + "x" * 3000} for i in range(90)]
-    found = inspected(write(tmp_path / "a.jsonl", data))
+    found = inspected(write("a.jsonl", data))
     facts = group_rows.report_groups(found)
     assert facts.heads == ["row", "reward", "advantage", "status"]
     assert [line[0] for line in facts.rows[1].lines] == [2 + 3 * i for i in range(group_rows.ROWS)]
@@ -466,15 +463,15 @@ def test_the_rows_of_a_listed_group_are_its_first_ones_with_their_advantages(tmp
     assert {len(text) for one in facts.rows for ((_, text),) in told(one)} == {group_rows.LONGEST}
 
 
-def against_another(folder: Path) -> Inspection:
+def against_another() -> Inspection:
     """A run in which half of the prompts were never solved before, and the others always, with the changes as facts."""
-    found = inspected(logged(folder / "now.jsonl", "01111111 " * 12))
-    before = inspected(logged(folder / "before.jsonl", "00000000 " * 6 + "11111111 " * 6))
+    found = inspected(logged("now.jsonl", "01111111 " * 12))
+    before = inspected(logged("before.jsonl", "00000000 " * 6 + "11111111 " * 6))
     return beside(found, before)
 
 
-def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures(tmp_path: Path) -> None:
-    found = against_another(tmp_path)
+def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_figures() -> None:
+    found = against_another()
     assert isinstance(found.beside, Runs)
     (change,) = found.beside.differences
     assert (change.better, change.worse, change.prompts) == (6, 6, 12)
@@ -522,23 +519,23 @@ def test_the_page_contains_everything_and_loads_nothing(found: Inspection) -> No
     assert len(data["groups"]["lines"]) == 12
 
 
-def test_the_page_says_what_made_it_and_when_its_files_were_written(tmp_path: Path) -> None:
-    path = logged(tmp_path / "a.jsonl", "01")
+def test_the_page_says_what_made_it_and_when_its_files_were_written() -> None:
+    path = logged("a.jsonl", "01")
     os.utime(path, (0, 86_400 * 365))
     text = page_of(inspected(path), "grpo-adv report a.jsonl")
     assert f"<h1>Rewards of {path}</h1>" in text
     assert f"grpo-adv report a.jsonl · grpo-adv {grpo_cli.__version__} · files of 1971-01-01 00:00 UTC" in text
 
 
-def test_a_page_of_long_texts_stays_small(tmp_path: Path) -> None:
+def test_a_page_of_long_texts_stays_small() -> None:
     data = [{"prompt_id": i // 8, "reward": i % 2, "completion": f"{i} " * 900} for i in range(20_000)]
-    found = inspected(write(tmp_path / "a.jsonl", data))
+    found = inspected(write("a.jsonl", data))
     assert len(page_of(found).encode()) < MOST
 
 
 @pytest.mark.parametrize("rewards", [[None, None], [1.0], [0.0, 0.0], [0.0, 1.0, 2.0, 5.5]], ids=str)
-def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]) -> None:
-    path = write(tmp_path / "a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
+def test_odd_files_have_a_report_too(rewards: list[float | None]) -> None:
+    path = write("a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
     found = inspected(path, by_steps=True)
     assert "<h1>" in page_of(found)
     assert write_report(found, tmp_path / "a.svg") > 0
@@ -547,10 +544,10 @@ def test_odd_files_have_a_report_too(tmp_path: Path, rewards: list[float | None]
 @pytest.mark.parametrize(
     "values", [[date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)], [[1], [2], None], [True, False, None], [*"abc"]]
 )
-def test_a_trend_may_be_over_anything(values: list[Any], tmp_path: Path) -> None:
+def test_a_trend_may_be_over_anything(values: list[Any]) -> None:
     frame = pl.DataFrame({"prompt_id": [0, 0, 1, 1, 2, 2], "reward": [0, 1, 1, 1, 0, 1]})
-    frame.with_columns(part=pl.Series(values).gather([0, 0, 1, 1, 2, 2])).write_parquet(tmp_path / "a.parquet")
-    found = inspected(tmp_path / "a.parquet", by="part")
+    frame.with_columns(part=pl.Series(values).gather([0, 0, 1, 1, 2, 2])).write_parquet("a.parquet")
+    found = inspected("a.parquet", by="part")
     assert len(drawn(found)["mean_reward"].lines) == 3
     assert write_report(found, tmp_path / "a.svg") > 0
     assert "zero_variance" in page_of(found)

@@ -94,8 +94,8 @@ def test_every_schema_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(("name", "within"), paired(sorted(WRITERS), ["input", "file", "worker"]))
-def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, within: str, tmp_path: Path) -> None:
-    request = asked(WRITERS[name](tmp_path), group_within=within)
+def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, within: str) -> None:
+    request = asked(WRITERS[name](Path()), group_within=within)
     left = tuple(part for part in LEFT[name] if part != "@file" or len(request.layout.tables) > 1)
     assert request.key == left
     assert request.rule.within == within
@@ -103,8 +103,8 @@ def test_group_within_replaces_the_steps_runs_and_files_of_the_key(name: str, wi
 
 
 @EACH_SCHEMA
-def test_a_flag_wins_over_what_the_schema_fills_in(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+def test_a_flag_wins_over_what_the_schema_fills_in(name: str) -> None:
+    written = WRITERS[name](Path())
     batch = Plan.of({"post.whiten.level": "sample"})
     assert asked(written, group=["mine", "other"]).key == ("mine", "other")
     assert asked(written, group=["mine"], group_within="step").rule.within == "step"
@@ -119,8 +119,8 @@ def test_a_flag_wins_over_what_the_schema_fills_in(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", some(WRITERS, 3))
-def test_columns_of_texts_that_are_named_win(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+def test_columns_of_texts_that_are_named_win(name: str) -> None:
+    written = WRITERS[name](Path())
     tables = open_tables(find_inputs([str(written.path)])[0], binding_of(written.flags))
     assert text_columns(tables, TextColumns(messages="mine")) == TextColumns(messages="mine")
     both = TextColumns(prompt="mine", response="other")
@@ -141,10 +141,8 @@ def test_columns_of_texts_that_are_named_win(name: str, tmp_path: Path) -> None:
         ("evalplus", {"reward": ["plus_status"]}, ["pass=5", "fail=-1", "timeout=-1"]),
     ],
 )
-def test_the_numbers_of_map_win_over_those_of_a_schema(
-    name: str, flags: dict[str, Any], letters: list[str], tmp_path: Path
-) -> None:
-    written = WRITERS[name](tmp_path)
+def test_the_numbers_of_map_win_over_those_of_a_schema(name: str, flags: dict[str, Any], letters: list[str]) -> None:
+    written = WRITERS[name](Path())
     of_schema = schemas()[name].letters
     numbers: dict[float | None, float | None] = {None: None}
     for letter in ",".join(letters).split(","):
@@ -158,19 +156,19 @@ def test_the_numbers_of_map_win_over_those_of_a_schema(
         assert named == [5.0, -1.0, 2.0, None]
 
 
-def test_a_letter_that_map_does_not_name_is_refused(tmp_path: Path) -> None:
-    written = WRITERS["inspect"](tmp_path)
+def test_a_letter_that_map_does_not_name_is_refused() -> None:
+    written = WRITERS["inspect"](Path())
     with pytest.raises(DataError, match="is 'I', which --map does not name"):
         compute(written.path, dry_run=True, map=["C=5", "P=2"])
 
 
-def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema(tmp_path: Path) -> None:
+def test_the_id_of_a_rollout_that_is_named_wins_over_the_one_before_it_in_the_schema() -> None:
     """slime's rows have a rollout_id and an index: here the flag names the second, by which each row is a rollout."""
     row = (
         '{"group_index": 0, "index": %d, "rollout_id": %d, "prompt": "p", "response": "r", "reward": %d, '
         '"response_length": 1, "label": "", "status": "completed", "metadata": {}, "tokens": [1]}\n'
     )
-    path = tmp_path / "rows.jsonl"
+    path = Path("rows.jsonl")
     path.write_text("".join(row % (at, at // 2, at // 2) for at in range(4)))
     assert compute(path, dry_run=True, schema="slime").facts["rollouts"] == 2
     assert compute(path, dry_run=True, schema="slime", rollout="rollout_id").facts["rollouts"] == 2

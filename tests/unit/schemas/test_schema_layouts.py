@@ -81,10 +81,10 @@ def test_an_array_can_be_written_as_every_format(target: str) -> None:
     assert look(target, reward=["advantage"], column="b").scored.frame[".reward"].to_list() == RLOO
 
 
-def test_one_indented_object_is_one_row_and_a_folder_of_them_is_many(tmp_path: Path) -> None:
+def test_one_indented_object_is_one_row_and_a_folder_of_them_is_many() -> None:
     for i, row in enumerate(ROWS):
         array(Path(f"{i}.json"), json.dumps(row, indent=2))
-    found = compute(tmp_path, method="rloo", group_within="input", output="out/")
+    found = compute(".", method="rloo", group_within="input", output="out/")
     assert [taken(Path(path))["advantage"] for path in found.facts["outputs"]] == RLOO
     assert found.facts["groups"] == 3
 
@@ -440,10 +440,10 @@ def test_a_reward_of_parts_is_refused_with_the_flag_that_names_one() -> None:
     assert look(path, reward=["reward.accuracy", "reward.format"]).scored.frame[".reward"].to_list() == [0.5, 1.5]
 
 
-def test_an_empty_folder_and_a_folder_of_empty_files_say_so(tmp_path: Path) -> None:
-    assert "no file to read" in refused(tmp_path)
+def test_an_empty_folder_and_a_folder_of_empty_files_say_so() -> None:
+    assert "no file to read" in refused(".")
     Path("a.jsonl").touch()
-    assert "a.jsonl: no rows" in refused(tmp_path)
+    assert "a.jsonl: no rows" in refused(".")
 
 
 def test_nested_documents_are_not_read_from_the_middle_of_other_things() -> None:

@@ -52,8 +52,8 @@ def test_every_schema_has_a_writer_and_every_writer_a_schema() -> None:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_a_file_as_its_tool_writes_it_is_recognised_and_read_without_flags(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+def test_a_file_as_its_tool_writes_it_is_recognised_and_read_without_flags(name: str) -> None:
+    written = WRITERS[name](Path())
     found = done(written)
     assert found.facts["schema"] == schemas()[name].title
     assert found.facts["notes"][0].startswith(f"read as {schemas()[name].title}: group = ")
@@ -66,16 +66,16 @@ def test_a_file_as_its_tool_writes_it_is_recognised_and_read_without_flags(name:
 
 
 @pytest.mark.parametrize("name", READ)
-def test_an_output_has_every_byte_of_its_input_and_can_be_verified(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+def test_an_output_has_every_byte_of_its_input_and_can_be_verified(name: str) -> None:
+    written = WRITERS[name](Path())
     facts = done(written, output="out/").facts
     for new, old in zip(facts["outputs"], facts["inputs"], strict=True):
         assert verify(Path(new), Path(old)).added == (facts["advantage_column"],)
 
 
 @pytest.mark.parametrize("name", READ)
-def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+def test_long_gives_one_row_per_rollout_where_a_record_holds_several(name: str) -> None:
+    written = WRITERS[name](Path())
     if schemas()[name].layout == "long":
         with pytest.raises(DataError, match="leave out --long"):
             done(written, output="out/", long=True)
@@ -109,10 +109,10 @@ def test_a_reward_beside_a_pass_rate_is_no_aggregate() -> None:
 
 
 @pytest.mark.parametrize("name", ["trl", "ms-swift"])
-def test_columns_of_this_tool_are_no_rewards_of_a_log_without_reward_names(name: str, tmp_path: Path) -> None:
-    written = WRITERS[name](tmp_path)
+def test_columns_of_this_tool_are_no_rewards_of_a_log_without_reward_names(name: str) -> None:
+    written = WRITERS[name](Path())
     Path("x").mkdir()
-    first = done(written, output=str(tmp_path / "x" / written.path.name), column="mine", facts=True)
+    first = done(written, output=str(Path("x") / written.path.name), column="mine", facts=True)
     again = done(replace(written, path=Path(first.facts["outputs"][0])), column="again")
     assert again.facts["reward_columns"] == first.facts["reward_columns"]
     assert again.scored.rows[".advantage"].equals(first.scored.rows[".advantage"])
@@ -151,11 +151,11 @@ def test_two_schemas_that_fit_equally_well_are_an_error_with_both_names() -> Non
     assert look(path, schema="wide").scored.frame[".reward"].to_list() == [1.0, 0.5]
 
 
-def test_files_of_different_schemas_are_not_mixed(tmp_path: Path) -> None:
-    WRITERS["verl"](tmp_path)
-    WRITERS["slime"](tmp_path)
+def test_files_of_different_schemas_are_not_mixed() -> None:
+    WRITERS["verl"](Path())
+    WRITERS["slime"](Path())
     with pytest.raises(DataError, match=r"the files have different schemas: .*--schema NAME"):
-        opened(tmp_path)
+        opened(".")
 
 
 def test_a_key_that_does_not_look_as_the_schema_says_names_the_row() -> None:
@@ -166,8 +166,8 @@ def test_a_key_that_does_not_look_as_the_schema_says_names_the_row() -> None:
     assert "x.jsonl:2: uid is 'plain', which has no uid without its last two parts" in refused("x.jsonl")
 
 
-def test_blocks_need_their_size(tmp_path: Path) -> None:
-    assert "--group-size N" in refused(WRITERS["nemo-rl"](tmp_path).path)
+def test_blocks_need_their_size() -> None:
+    assert "--group-size N" in refused(WRITERS["nemo-rl"](Path()).path)
 
 
 def test_several_scorers_are_the_users_choice_and_letters_are_numbers_there_too() -> None:
@@ -180,22 +180,22 @@ def test_several_scorers_are_the_users_choice_and_letters_are_numbers_there_too(
 
 
 @pytest.mark.parametrize(("name", "lengths"), [("tinker", [2.0, 3.0] * 4), ("open-instruct", [2.0, 3.0, 4.0, 5.0] * 2)])
-def test_a_method_that_needs_lengths_finds_them(name: str, lengths: list[float], tmp_path: Path) -> None:
-    found = done(WRITERS[name](tmp_path), whiten="token")
+def test_a_method_that_needs_lengths_finds_them(name: str, lengths: list[float]) -> None:
+    found = done(WRITERS[name](Path()), whiten="token")
     assert found.narrow.table["length"].to_list() == lengths
 
 
 # --- second copies --------------------------------------------------------------------------------------------
 
 
-def test_second_copies_are_passed_over_in_a_directory_and_named(tmp_path: Path) -> None:
-    effective = WRITERS["prime-rl"](tmp_path).path
+def test_second_copies_are_passed_over_in_a_directory_and_named() -> None:
+    effective = WRITERS["prime-rl"](Path()).path
     text = effective.read_text()
     for part in ("train/all", "eval/effective"):
-        path = tmp_path / "rollouts" / "step_1" / part / "traces.jsonl"
+        path = Path("rollouts") / "step_1" / part / "traces.jsonl"
         path.parent.mkdir(parents=True)
         path.write_text(text)
-    tables, skipped = opened(tmp_path)
+    tables, skipped = opened(".")
     assert [table.name for table in tables] == [str(effective)]
     assert skipped[0].startswith("skipped 2 files ")
     assert len(opened("rollouts/step_1/train/all/traces.jsonl")[0]) == 1
@@ -256,15 +256,15 @@ def test_detection_does_not_depend_on_the_order_of_rows_or_keys() -> None:
         assert table.schema is schemas()[name]
 
 
-def test_a_folder_of_steps_keeps_its_steps_apart_and_knows_its_batches(tmp_path: Path) -> None:
+def test_a_folder_of_steps_keeps_its_steps_apart_and_knows_its_batches() -> None:
     for step in (7, 8):
-        folder = tmp_path / str(step)
+        folder = Path(str(step))
         folder.mkdir()
         path = WRITERS["trl"](folder).path
         frame = pl.read_parquet(path).with_columns(pl.lit(step).alias("step"))
         path.unlink()
         frame.write_parquet(path.with_name(f"completions_{step:05d}.parquet"))
-    found = compute(tmp_path, dry_run=True, column="mine", scale="batch")
+    found = compute(".", dry_run=True, column="mine", scale="batch")
     assert found.facts["groups"] == 4
     assert found.facts["batches"] == 2
     assert found.facts["batch_key"] == "step"
