@@ -240,17 +240,22 @@ def test_a_way_out_is_a_command_to_paste_where_it_can_be_one(way: str) -> None:
         assert adv(command).status == 0
 
 
-@pytest.mark.parametrize(
-    ("choice", "surroundings", "has_colours"),
-    [
-        ("always", {"NO_COLOR": "1"}, True), ("always", {"TERM": "dumb"}, True), ("never", {"FORCE_COLOR": "1"}, False),
-        ("auto", {"NO_COLOR": "1"}, False), ("auto", {"FORCE_COLOR": "1", "NO_COLOR": ""}, True), ("auto", {}, False),
-    ],
-)  # fmt: skip
-def test_color_wins_over_the_environment(choice: str, surroundings: dict[str, str], has_colours: bool) -> None:  # noqa: FBT001
-    for line in ("methods rloo", "compute --help"):
-        done = adv(f"{line} --color={choice}", cwd=None, stdin="", **surroundings)
-        assert ("\x1b[" in done.out + done.err) == has_colours
+@pytest.mark.parametrize("words", ["always NO_COLOR=1", "always TERM=dumb", "auto FORCE_COLOR=1 NO_COLOR="])
+def test_color_wins_over_the_environment(words: str) -> None:
+    assert all("\x1b[" in printed for printed in printed_with(words))
+
+
+@pytest.mark.parametrize("words", ["never FORCE_COLOR=1", "auto NO_COLOR=1", "auto"])
+def test_without_colours_there_is_no_escape(words: str) -> None:
+    assert not any("\x1b[" in printed for printed in printed_with(words))
+
+
+def printed_with(words: str) -> list[str]:
+    """What two lines print with this --color and these variables."""
+    choice, *variables = words.split()
+    surroundings = dict(one.split("=") for one in variables)
+    found = [adv(f"{line} --color={choice}", **surroundings) for line in ("methods rloo", "compute --help")]
+    return [done.out + done.err for done in found]
 
 
 # --- the table of commands -----------------------------------------------------------------------------------

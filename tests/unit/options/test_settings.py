@@ -344,20 +344,19 @@ def test_a_file_may_say_it_in_the_types_of_toml(text: str, wanted: str) -> None:
     assert flat("", options_of(wanted)).items() <= found.items()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("epsilom = 1", "no option in {0} named 'epsilom'; did you mean 'epsilon'"),
-        ("config = 'other.toml'", "no option in {0} named 'config'"),
-        ("group_size = 4", "no option in {0} named 'group_size'; did you mean 'group-size'"),
-    ],
-)
+UNKNOWN_KEYS = """
+epsilom = 1         | no option in c.toml named 'epsilom'; did you mean 'epsilon'
+config = 'x.toml'   | no option in c.toml named 'config'
+group_size = 4      | no option in c.toml named 'group_size'; did you mean 'group-size'
+"""
+
+
+@pytest.mark.parametrize(("text", "message"), lines(UNKNOWN_KEYS))
 def test_an_unknown_key_of_a_file_is_refused(text: str, message: str) -> None:
-    path = Path("c.toml")
-    path.write_text(text)
+    Path("c.toml").write_text(text)
     with pytest.raises(UnknownName) as raised:
-        with_config({"config": str(path)})
-    assert message.format(path) in str(raised.value)
+        with_config({"config": "c.toml"})
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
