@@ -7,7 +7,6 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,74 +38,46 @@ RULES: Final = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Counted:
     """What a plain loop counts in the rows."""
 
-    rows: Sequence[Row]
-    options: Options
+    def __init__(self, rows: Sequence[Row], options: Options) -> None:
+        """Go through the rows once."""
+        self.rows = rows
+        self.out = self.masked = self.missing = 0
+        self.rewards: list[float] = []  # those that count
+        self.of_groups: dict[str, list[float]] = {}
+        left = list[Row]()
+        for row in rows:
+            of_group = self.of_groups.setdefault(row["prompt_id"], [])
+            if row["out"] or (row["masked"] and options["--masked-rows"] == "exclude"):
+                self.out += 1
+                continue
+            left.append(row)
+            self.masked += bool(row["masked"])
+            reward = row["reward"]
+            if reward is None:
+                self.missing += 1
+                reward = 0.0 if options["--missing"] == "as-zero" else None
+            if reward is not None:
+                self.rewards.append(reward)
+                of_group.append(reward)
+        self.comparable = [found for found in self.of_groups.values() if len(found) > 1]
+        self.constant = [found[0] for found in self.comparable if len({*found}) == 1]
+        keeps = options.get("--zero-variance", "keep") == "keep"
+        self.statuses = Counter({"left-out": self.out} if self.out else {})
+        self.statuses.update(self.status(row, keeps=keeps) for row in left)
 
-    def is_out(self, row: Row) -> bool:
-        return bool(row["out"] or (row["masked"] and self.options["--masked-rows"] == "exclude"))
-
-    def reward(self, row: Row) -> float | None:
-        """The reward that counts; None for a row that does not."""
-        if self.is_out(row):
-            return None
-        missing = 0.0 if self.options["--missing"] == "as-zero" else None
-        return missing if row["reward"] is None else float(row["reward"])
-
-    @property
-    def out(self) -> int:
-        return sum(map(self.is_out, self.rows))
-
-    @property
-    def masked(self) -> int:
-        return sum(bool(row["masked"]) and not self.is_out(row) for row in self.rows)
-
-    @property
-    def missing(self) -> int:
-        return sum(row["reward"] is None and not self.is_out(row) for row in self.rows)
-
-    @property
-    def rewards(self) -> list[float]:
-        return [reward for row in self.rows if (reward := self.reward(row)) is not None]
-
-    @property
-    def of_groups(self) -> dict[str, list[float]]:
-        """The rewards that count in each group."""
-        found: dict[str, list[float]] = {row["prompt_id"]: [] for row in self.rows}
-        for row in self.rows:
-            if (reward := self.reward(row)) is not None:
-                found[row["prompt_id"]].append(reward)
-        return found
-
-    @property
-    def comparable(self) -> list[list[float]]:
-        return [found for found in self.of_groups.values() if len(found) > 1]
-
-    @property
-    def constant(self) -> list[float]:
-        """The reward of each group that has no other."""
-        return [found[0] for found in self.comparable if len({*found}) == 1]
-
-    def status(self, row: Row) -> str:
+    def status(self, row: Row, *, keeps: bool) -> str:
+        """That of a row that is not left out; constant groups are kept or not."""
         found = self.of_groups[row["prompt_id"]]
-        constant = len({*found}) == 1 and len(found) > 1
-        if self.is_out(row):
-            return "left-out"
         if row["reward"] is None:
             return "unscorable"
         if row["masked"]:
             return "masked"
         if len(found) == 1:
             return "singleton"
-        return "zero-variance" if constant and self.options.get("--zero-variance", "keep") != "keep" else "scored"
-
-    @property
-    def voting(self) -> int:
-        """The masked rows that count in their groups."""
-        return sum(bool(row["masked"]) and self.reward(row) is not None for row in self.rows)
+        return "scored" if keeps or len({*found}) > 1 else "zero-variance"
 
 
 def near(text: str, value: float) -> bool:
@@ -139,7 +110,8 @@ def one(clause: str, lines: Sequence[tuple[str, str]], label: str) -> tuple[str,
 
 def check_rewards(lines: Sequence[tuple[str, str]], rows: Counted) -> None:
     mean, std = one(r"^mean (\S+)  std (\S+)", lines, "rewards")
-    assert near(mean, statistics.mean(rows.rewards)) and near(std, statistics.stdev(rows.rewards))
+    assert near(mean, statistics.mean(rows.rewards))
+    assert near(std, statistics.stdev(rows.rewards))
     found = one(r"min (\S+)  25% (\S+)  median (\S+)  75% (\S+)  max (\S+)", lines, "rewards")
     quartiles = statistics.quantiles(rows.rewards, n=4, method="inclusive")
     assert all(map(near, found, (min(rows.rewards), *quartiles, max(rows.rewards))))
@@ -166,11 +138,11 @@ def split(rows: Counted) -> str:
     return ", ".join([*found, *([f"{others} all equal between"] if others else [])])
 
 
-def said_of(command: str, rows: Counted) -> tuple[list[tuple[str, str]], list[float | None]]:
+def said_of(command: str, rows: Counted, options: Options) -> tuple[list[tuple[str, str]], list[float | None]]:
     """The lines that a command prints, and the advantages that it writes."""
     with tempfile.TemporaryDirectory() as name:
         write(Path(name, "in.jsonl"), rows.rows)
-        words = " ".join(f"{flag} {value}" for flag, value in rows.options.items())
+        words = " ".join(f"{flag} {value}" for flag, value in options.items())
         output = "-o out.jsonl" if command == "compute" else ""
         line = f"{command} in.jsonl --masked-column masked --left-out-column out {output} {words}"
         done = adv(line, cwd=Path(name), COLUMNS="400")
@@ -190,11 +162,10 @@ def times(clause: str, lines: Sequence[tuple[str, str]], label: str) -> int:
 @examples(30)
 def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options: Options, rules: Options) -> None:
     rows = Counted([*USUAL, *drawn], {**options, **rules})
-    lines, advantages = said_of("compute", rows)
+    lines, advantages = said_of("compute", rows, {**options, **rules})
     total, said, dropped = one(r"^(\d+): (.*?)(?:; (\d+) not written)?$", lines, "rows")
     assert int(total) == len(rows.rows) == len(advantages) + int(dropped or 0)
-    statuses = Counter(map(rows.status, rows.rows))
-    assert {kind: int(number) for number, kind in (part.split(" ") for part in said.split(", "))} == statuses
+    assert {kind: int(number) for number, kind in (part.split(" ") for part in said.split(", "))} == rows.statuses
     check_groups(lines, rows)
     check_rewards(lines, rows)
     counts = [len(found) for found in rows.of_groups.values()]
@@ -220,7 +191,7 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
 @examples(20)
 def test_every_count_of_inspect_is_that_of_its_rows(drawn: list[Row], options: Options) -> None:
     rows = Counted([*USUAL, *drawn], options)
-    lines, _ = said_of("inspect", rows)
+    lines, _ = said_of("inspect", rows, options)
     assert int(one(r"^(\d+)(?:,|$)", lines, "rows")[0]) == len(rows.rows)
     assert times(r"(\d+) without a finite reward", lines, "rows") == rows.missing
     assert times(r"(\d+) (?:more )?left out of their groups", lines, "rows") == rows.out
