@@ -202,7 +202,7 @@ def on_a_terminal(*words: str, streams: str = "stderr", cwd: Path | None = None,
     ],
 )
 def test_an_error_on_a_terminal_has_a_line_for_each_way_out_and_colours_if_there_are_any(
-    surroundings: dict[str, str], printed: str
+    surroundings: dict[str, Any], printed: str
 ) -> None:
     assert on_a_terminal("compute", **surroundings) == printed
     assert adv("compute").err == "error: INPUT is missing; see --help\n", "one line in a log"

@@ -333,7 +333,7 @@ def test_whitening_none_takes_away_what_the_method_does() -> None:
 # --- rollouts ----------------------------------------------------------------------------------------------
 
 
-def of_rollouts(rewards: str, take: str, episodes: str = "xxxyy", **options: Any) -> list[float | None]:
+def of_rollouts(rewards: str, take: Any, episodes: str = "xxxyy", **options: Any) -> list[float | None]:
     data = frame(numbers(rewards), episode=[*episodes])
     return list(grpo_cli.advantages(data, method="dr-grpo", rollout="episode", rollout_reward=take, **options))
 

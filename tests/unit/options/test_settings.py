@@ -65,7 +65,7 @@ def kl(kind: str, reduction: str) -> dict[str, Any]:
     return {"binding.made": [asdict(made)], "binding.roles.kl": name}
 
 
-def mark(text: str, kind: str, flag: str) -> dict[str, Any]:
+def mark(text: str, kind: Any, flag: str) -> dict[str, Any]:
     return {"binding.marks": [asdict(Mark.named(text, kind, flag))]}
 
 

@@ -265,10 +265,8 @@ def test_long_takes_lists_of_rollouts_apart_and_leaves_chats_whole() -> None:
 
 def traces(*rollouts: str) -> str:
     """Lines of verifiers: of 'a1', a rollout of the group a with the reward 1."""
-    return "".join(
-        f'{{"group":{{"id":"{group}"}},"task":{{}},"traces":[{{"rewards":{{"r":{{"score":{score},"weight":1}}}}}}]}}\n'
-        for group, score in rollouts
-    )
+    line = '{"group":{"id":"%s"},"task":{},"traces":[{"rewards":{"r":{"score":%s,"weight":1}}}]}\n'
+    return "".join(line % (rollout[0], rollout[1]) for rollout in rollouts)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
