@@ -253,7 +253,7 @@ def test_without_colours_there_is_no_escape(words: str) -> None:
 def printed_with(words: str) -> list[str]:
     """What two lines print with this --color and these variables."""
     choice, *variables = words.split()
-    surroundings = dict(one.split("=") for one in variables)
+    surroundings: dict[str, Any] = dict(one.split("=") for one in variables)
     found = [adv(f"{line} --color={choice}", **surroundings) for line in ("methods rloo", "compute --help")]
     return [done.out + done.err for done in found]
 
