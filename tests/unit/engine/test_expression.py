@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -10,9 +10,7 @@ import pytest
 import grpo_cli
 from grpo_cli.engine.estimators.expression import FUNCTIONS, MOST_DEPTH, MOST_TOKENS, NAMES, parsed
 from grpo_cli.errors import UnknownName, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.support.command import adv
 
 FRAME = pl.DataFrame({"prompt_id": ["a"] * 3 + ["b"] * 2, "reward": [0.25, 0.5, 1.0, 0.5, 0.75]})
 ARGUMENTS = {
@@ -63,9 +61,9 @@ def test_a_list_may_hold_whole_numbers_alone(numbers: str) -> None:
     ],
 )  # fmt: skip
 def test_everything_else_is_refused_by_name_before_polars_sees_it(
-    sql: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sql: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    secret = tmp_path / "secret"
+    secret = Path("secret").absolute()
     secret.write_text("top secret line\n1\n", encoding="utf-8")
     monkeypatch.setattr(pl, "sql_expr", lambda _: pytest.fail("polars has seen it"))
     with pytest.raises((UsageError, UnknownName)) as error:
@@ -104,12 +102,10 @@ def test_the_longest_formula_computes() -> None:
     assert computed(" + ".join(["reward"] * terms)) == pytest.approx([terms * r for r in FRAME["reward"]])
 
 
-def test_a_config_file_has_the_same_limits(tmp_path: Path) -> None:
-    from tests.support.command import adv
-
-    (tmp_path / "own.toml").write_text('expr = "reward + (SELECT 1)"\n', encoding="utf-8")
-    FRAME.write_ndjson(tmp_path / "rewards.jsonl")
-    done = adv("compute rewards.jsonl --config own.toml", cwd=tmp_path)
+def test_a_config_file_has_the_same_limits() -> None:
+    Path("own.toml").write_text('expr = "reward + (SELECT 1)"\n', encoding="utf-8")
+    FRAME.write_ndjson("rewards.jsonl")
+    done = adv("compute rewards.jsonl --config own.toml")
     assert done.status == 2
     assert "no quantity named 'SELECT'" in done.err
 

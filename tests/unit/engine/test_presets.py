@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -59,37 +58,36 @@ def test_an_entry_inherits_what_it_does_not_say() -> None:
     assert (made.plan.divisor.level, made.plan.divisor.epsilon) == ("batch", 1e-4)
 
 
-def test_a_chain_of_parents_has_an_end(tmp_path: Path) -> None:
-    write(tmp_path / "x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
+def test_a_chain_of_parents_has_an_end() -> None:
+    write("x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
     links = ["[p0]\ninherits = 'trl-grpo'\n", *(f"[p{at + 1}]\ninherits = 'p{at}'\n" for at in range(1000))]
-    (tmp_path / "long.toml").write_text("".join(links), encoding="utf-8")
-    (tmp_path / "short.toml").write_text("".join(links[:24]), encoding="utf-8")
+    Path("long.toml").write_text("".join(links), encoding="utf-8")
+    Path("short.toml").write_text("".join(links[:24]), encoding="utf-8")
     started = time.process_time()
-    refused = adv("compute x.jsonl --presets long.toml -o -", cwd=tmp_path)
+    refused = adv("compute x.jsonl --presets long.toml -o -")
     assert time.process_time() - started < 5
     assert refused.status == 2
     assert refused.err == (
         "error: long.toml: the preset p32 has more than 32 presets before it; let it inherit from one of the first\n"
     )
-    assert adv("compute x.jsonl --presets short.toml --preset p23 -o -", cwd=tmp_path).status == 0
+    assert adv("compute x.jsonl --presets short.toml --preset p23 -o -").status == 0
 
 
-def test_a_file_of_many_presets_is_read_in_linear_time(tmp_path: Path) -> None:
-    write(tmp_path / "x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
+def test_a_file_of_many_presets_is_read_in_linear_time() -> None:
+    write("x.jsonl", [{"prompt_id": 1, "reward": reward} for reward in (0, 1)])
     took = []
     for many in (500, 4000):
         presets_of = "".join(f"[p{at}]\ninherits = 'trl-grpo'\n" for at in range(many))
-        (tmp_path / "many.toml").write_text(presets_of, encoding="utf-8")
+        Path("many.toml").write_text(presets_of, encoding="utf-8")
         started = time.process_time()
-        assert adv("compute x.jsonl --presets many.toml -o - -q", cwd=tmp_path).status == 0
+        assert adv("compute x.jsonl --presets many.toml -o - -q").status == 0
         took.append(time.process_time() - started)
     assert took[1] < 12 * took[0] + 0.5
 
 
-def test_a_preset_that_is_broken_upstream_says_why_it_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "presets.toml"
-    path.write_text(f"{ENTRY}refused = 'the sign is drawn by chance'\n", encoding="utf-8")
-    done = adv(f"compute x.jsonl --presets {path} --preset base")
+def test_a_preset_that_is_broken_upstream_says_why_it_is_refused() -> None:
+    Path("presets.toml").write_text(f"{ENTRY}refused = 'the sign is drawn by chance'\n", encoding="utf-8")
+    done = adv("compute x.jsonl --presets presets.toml --preset base")
     assert done.status == 2
     assert "the sign is drawn by chance" in done.err
 
@@ -144,16 +142,16 @@ def test_a_typo_is_answered_with_the_nearest_name() -> None:
         assert "trl-grpo" in done.err
 
 
-def test_the_summary_names_the_preset_and_what_was_overridden(tmp_path: Any) -> None:
-    write(tmp_path / "r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
-    done = adv("compute r.jsonl -o o.jsonl --preset trl-grpo --epsilon 0.5", cwd=tmp_path)
+def test_the_summary_names_the_preset_and_what_was_overridden() -> None:
+    write("r.jsonl", [{"prompt_id": 1, "reward": r} for r in (0.0, 1.0)])
+    done = adv("compute r.jsonl -o o.jsonl --preset trl-grpo --epsilon 0.5")
     assert "trl-grpo" in done.out
     assert "divisor.epsilon 0.5, not 0.0001" in done.out
-    facts = json.loads(adv("compute r.jsonl -o o.jsonl --force --preset trl-grpo --json", cwd=tmp_path).out)
+    facts = json.loads(adv("compute r.jsonl -o o.jsonl --force --preset trl-grpo --json").out)
     assert (facts["preset"]["name"], facts["preset"]["overridden"]) == ("trl-grpo", {})
     a = 0.5 / (0.5**0.5 + 1e-4)
-    assert [row["advantage"] for row in rows_of(tmp_path / "o.jsonl")] == pytest.approx([-a, a])
-    assert "preset" in adv("compute r.jsonl --explain --preset trl-grpo", cwd=tmp_path).out
+    assert [row["advantage"] for row in rows_of("o.jsonl")] == pytest.approx([-a, a])
+    assert "preset" in adv("compute r.jsonl --explain --preset trl-grpo").out
 
 
 @pytest.mark.parametrize("name", ["verl-reinforce-plus-plus", "easyr1-reinforce-plus-plus"])
