@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import grpo_cli
-from tests.support.command import adv
+from tests.support.command import adv, ran
 from tests.support.drawn import some
 from tests.support.jobs import rows_of, write
 
@@ -61,15 +61,32 @@ COMMANDS: Final = [
 ]  # fmt: skip
 
 
+# Four groups of four rows, two in each part; no two rows of a group have the same text.
+TABLE: Final = """
+KEY,REWARD,OTHER,PART,PROMPT,ANSWER,LENGTH,the rest
+k0,0.0,0.0,part 0,question 0,answer 0,3,row 0
+k0,1.0,1.0,part 0,question 0,answer 1,4,row 1
+k0,1.0,2.0,part 0,question 0,answer 2,5,row 2
+k0,0.0,0.0,part 0,question 0,answer 3,6,row 3
+k1,0.5,1.0,part 0,question 1,answer 4,3,row 4
+k1,0.25,2.0,part 0,question 1,answer 5,4,row 5
+k1,0.0,0.0,part 0,question 1,answer 6,5,row 6
+k1,1.0,1.0,part 0,question 1,answer 7,6,row 7
+k2,1.0,2.0,part 1,question 2,answer 8,3,row 8
+k2,1.0,0.0,part 1,question 2,answer 9,4,row 9
+k2,1.0,1.0,part 1,question 2,answer 10,5,row 10
+k2,1.0,2.0,part 1,question 2,answer 11,6,row 11
+k3,0.0,0.0,part 1,question 3,answer 12,3,row 12
+k3,0.0,1.0,part 1,question 3,answer 13,4,row 13
+k3,0.75,2.0,part 1,question 3,answer 14,5,row 14
+k3,0.0,0.0,part 1,question 3,answer 15,6,row 15
+"""
+
+
 def table(names: Names) -> list[dict[str, Any]]:
-    """Four groups of four rows, two in each part; no two rows of a group have the same text."""
-    rewards = [0.0, 1.0, 1.0, 0.0, 0.5, 0.25, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.75, 0.0]
-    rows = []
-    for at, reward in enumerate(rewards):
-        row = {"KEY": f"k{at // 4}", "REWARD": reward, "OTHER": float(at % 3), "PART": f"part {at // 8}"}
-        row |= {"PROMPT": f"question {at // 4}", "ANSWER": f"answer {at}", "LENGTH": 3 + at % 4, UNNAMED: f"row {at}"}
-        rows.append({names[column]: value for column, value in row.items()})
-    return rows
+    """The table under these names."""
+    rows = pl.read_csv(TABLE.lstrip().encode()).to_dicts()
+    return [{names[column]: value for column, value in row.items()} for row in rows]
 
 
 def commands(names: Names, kind: str) -> Iterator[list[str]]:
@@ -147,17 +164,24 @@ def test_a_frame_in_memory_may_have_columns_of_any_names(name: str) -> None:
         assert grpo_cli.advantages(frame, group=group, reward=reward, method="rloo").to_list() == RLOO
 
 
+INSIDE: Final = """
+[{"id": {"a": 0, "NAME": 0}, "info": {"a": 0, "NAME": 0.0}}, {"id": {"a": 1, "NAME": 0}, "info": {"a": 7, "NAME": 1.0}},
+ {"id": {"a": 2, "NAME": 1}, "info": {"a": 14, "NAME": 1.0}}, {"id": {"a": 3, "NAME": 1}, "info": {"a": 21, "NAME": 0.0}}]
+"""
+LISTS: Final = """
+[{"prompt": "p0", "tries": [{"a": 7, "NAME": 0.0}, {"a": 8, "NAME": 1.0}]},
+ {"prompt": "p1", "tries": [{"a": 9, "NAME": 1.0}, {"a": 5, "NAME": 0.0}]}]
+"""
+
+
 @pytest.mark.parametrize("name", [name for name in PATTERNS if "." not in name])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow", "json"])
 def test_a_field_inside_of_an_object_or_of_objects_in_a_list_is_the_one_that_is_named(name: str, kind: str) -> None:
-    rows = [{"id": {"a": at, name: at // 2}, "info": {"a": 7 * at, name: r}} for at, r in enumerate(REWARDS)]
-    write(f"in.{kind}", rows)
-    tries = [[{"a": 7, name: 0.0}, {"a": 8, name: 1.0}], [{"a": 9, name: 1.0}, {"a": 5, name: 0.0}]]
-    write(f"lists.{kind}", [{"prompt": f"p{at}", "tries": each} for at, each in enumerate(tries)])
-    for done in (
-        adv(f"compute in.{kind} -mrloo -o inside.jsonl -q", f"-gid.{name}", f"-rinfo.{name}"),
-        adv(f"compute lists.{kind} --long -mrloo -o long.jsonl -q", f"-rtries[].{name}"),
-    ):
-        assert (done.status, done.err) == (0, "")
+    rows, records = INSIDE.replace("NAME", name), LISTS.replace("NAME", name)
+    write(f"in.{kind}", json.loads(rows))
+    write(f"lists.{kind}", json.loads(records))
+    inside = ran(f"compute in.{kind} -mrloo -o inside.jsonl -q", f"-gid.{name}", f"-rinfo.{name}")
+    lists = ran(f"compute lists.{kind} --long -mrloo -o long.jsonl -q", f"-rtries[].{name}")
+    assert inside.err + lists.err == ""
     for written in ("inside.jsonl", "long.jsonl"):
         assert [row["advantage"] for row in rows_of(written)] == RLOO

@@ -17,11 +17,17 @@ from tests.support.command import adv, ran
 from tests.support.drawn import paired
 from tests.support.jobs import near, rows_of, write
 
-ROWS: list[dict[str, Any]] = [
-    {"id": f"p{k // 4}", "k,l": k // 4, "env": "math:hard" if k < 4 else "code", "reward": float(k % 2), "acc=1": float(k % 2), "x=y": float(k % 2),
-     "a[]": k % 2, "len gth": 1 + k % 2, "p.q": k // 4, " sp": k // 4}
-    for k in range(8)
-]  # fmt: skip
+LINES = """
+{"id": "p0", "k,l": 0, "env": "math:hard", "reward": 0.0, "acc=1": 0.0, "x=y": 0.0, "a[]": 0, "len gth": 1, "p.q": 0, " sp": 0}
+{"id": "p0", "k,l": 0, "env": "math:hard", "reward": 1.0, "acc=1": 1.0, "x=y": 1.0, "a[]": 1, "len gth": 2, "p.q": 0, " sp": 0}
+{"id": "p0", "k,l": 0, "env": "math:hard", "reward": 0.0, "acc=1": 0.0, "x=y": 0.0, "a[]": 0, "len gth": 1, "p.q": 0, " sp": 0}
+{"id": "p0", "k,l": 0, "env": "math:hard", "reward": 1.0, "acc=1": 1.0, "x=y": 1.0, "a[]": 1, "len gth": 2, "p.q": 0, " sp": 0}
+{"id": "p1", "k,l": 1, "env": "code", "reward": 0.0, "acc=1": 0.0, "x=y": 0.0, "a[]": 0, "len gth": 1, "p.q": 1, " sp": 1}
+{"id": "p1", "k,l": 1, "env": "code", "reward": 1.0, "acc=1": 1.0, "x=y": 1.0, "a[]": 1, "len gth": 2, "p.q": 1, " sp": 1}
+{"id": "p1", "k,l": 1, "env": "code", "reward": 0.0, "acc=1": 0.0, "x=y": 0.0, "a[]": 0, "len gth": 1, "p.q": 1, " sp": 1}
+{"id": "p1", "k,l": 1, "env": "code", "reward": 1.0, "acc=1": 1.0, "x=y": 1.0, "a[]": 1, "len gth": 2, "p.q": 1, " sp": 1}
+"""
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in LINES.strip().splitlines()]
 PLAIN = "-g id --reward reward"
 
 

@@ -227,14 +227,14 @@ def test_balance_silences_the_surplus_of_failures_and_centres_the_rest() -> None
     silent = set[int]()
     for seed in range(5):
         plan = {"estimator.name": "rec", "estimator.drop": "balance", "estimator.seed": seed}
-        values = advantages([Row("a", r) for r in (0.0, 0.0, 0.0, 1.0)], plan)
+        values: Any = advantages([Row("a", r) for r in (0.0, 0.0, 0.0, 1.0)], plan)
         assert sorted(map(abs, values[:3])) == [0.0, 0.0, 0.5]
         assert values[3] == 0.5
         silent.update(at for at, value in enumerate(values) if value == 0.0)
         of_few_failures = advantages([Row("a", r) for r in (0.0, 0.25, 1.0, 1.0)], plan)
         assert of_few_failures == pytest.approx([-0.5625, -0.3125, 0.4375, 0.4375])
         # What is below the mean is a failure.
-        graded = advantages([Row("a", r) for r in (0.125, 0.25, 0.25, 1.0)], plan)
+        graded: Any = advantages([Row("a", r) for r in (0.125, 0.25, 0.25, 1.0)], plan)
         assert sorted(graded)[1:3] == [0.0, 0.0]
         assert graded[3] in (0.4375, 0.375)
     assert silent == {0, 1, 2}

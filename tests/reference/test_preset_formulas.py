@@ -187,18 +187,18 @@ FORMULAS: dict[str, Formula] = {
 @cache
 def plan(command: str) -> Plan:
     """The plan of a preset and the flags behind it."""
-    name, *flags = command.split()
-    return plan_of({"preset": name, **{f.removeprefix("--"): v for f, v in zip(flags[::2], flags[1::2], strict=True)}})
+    name, *flags = command.replace("--", "").split()
+    return plan_of({"preset": name, **dict(zip(flags[::2], flags[1::2], strict=True))})
 
 
 def computed(command: str, groups: list[list[tuple[float | None, int]]]) -> list[float | None]:
     made = plan(command)
-    rows = [
-        Row(group=f"q{k}", reward=0.0, rewards=(reward,), length=length)
-        for k, group in enumerate(groups)
-        for reward, length in group
-    ]
-    return score(made, narrow(rows).drop({"rollout", "role"} - {*made.needs})).frame[".advantage"].to_list()
+    rows = []
+    for k, group in enumerate(groups):
+        for reward, length in group:
+            rows.append(Row(group=f"q{k}", reward=0.0, rewards=(reward,), length=length))
+    table = narrow(rows).drop({"rollout", "role"} - {*made.needs})
+    return score(made, table).frame[".advantage"].to_list()
 
 
 @pytest.mark.parametrize("command", FORMULAS)

@@ -372,7 +372,7 @@ def a_grae(batch: Rows, by: Divisor) -> Values:
 
 
 @oracle("gdpo", "group")
-def gdpo(rows: Rows, by: Divisor, *, weights: Values = ()) -> Values:
+def gdpo(rows: Rows, by: Divisor, *, weights: Sequence[float] = ()) -> Values:
     """Return (x - M(x))/sqrt(var1(x) + 1e-8), x = sum w_k (r_k - m_k)/(s_k + epsilon) over non-missing k."""
     columns = [row.rewards or (row.reward,) for row in rows]
     terms: list[Values] = [[] for _ in rows]
@@ -779,7 +779,7 @@ def remax(rows: Rows, _by: Divisor) -> Values:
 @oracle("reference")
 def reference(rows: Rows, _by: Divisor) -> Values:
     """Return r - mean(references of the row), NaN where there are none."""
-    return [minus_mean(row.reward, row.references) for row in rows]
+    return [minus_mean(row.reward, [*row.references]) for row in rows]
 
 
 @oracle("a-star-po")
@@ -788,7 +788,8 @@ def a_star_po(rows: Rows, _by: Divisor, *, beta: float = 0.5) -> Values:
 
     out = []
     for row in rows:
-        value = log_mean_exp(row.references, beta) if beta else mean(row.references)
+        references = [*row.references]
+        value = log_mean_exp(references, beta) if beta else mean(references)
         out.append(row.reward - value)
     return out
 
