@@ -24,6 +24,9 @@ from tests.support.battery import Row, Rows
 # --------------------------------------------------------------------------------------------- rows
 
 
+Values: TypeAlias = "list[float]"
+
+
 @dataclass(frozen=True)
 class Divisor:
     """What the numerators are divided by: 1, or a standard deviation plus epsilon."""
@@ -32,12 +35,11 @@ class Divisor:
     epsilon: float = 1e-6
     ddof: int = 1
 
-    def of(self, xs: Sequence[float]) -> float:
+    def of(self, xs: Values) -> float:
         """Return std(xs) + epsilon, or 1 where nothing is to be divided."""
         return 1.0 if self.scale == "none" else std(xs, self.ddof) + self.epsilon
 
 
-Values: TypeAlias = "list[float]"
 Oracle: TypeAlias = "Callable[..., Values]"
 OfRows: TypeAlias = Callable[[Rows], Sequence[float]]
 
