@@ -1,4 +1,4 @@
-"""Presets whose numbers follow a group's solve rate: odd rows and groups, worked out by hand."""
+"""Presets whose numbers follow a group's solve rate: odd rows and groups that no golden table has, worked out by hand."""
 
 from __future__ import annotations
 
@@ -32,17 +32,32 @@ def test_a_negative_mean_has_no_root() -> None:
     ("name", "wanted"),
     [
         ("maxrl-repo-vr-cond", [0.25, 0.25, -0.25, -0.25]),
-        ("maxrl-repo-misc-grpo", [1.0, 1.0, -1.0, -1.0]),
         ("maxrl-repo-misc-maxrl", [2.0, 2.0, -2.0, -2.0]),
         ("maxrl-repo-misc-reinforce-without-baseline", [1.0, 1.0, 0.0, 0.0]),
-        ("maxrl-repo-misc-reinforce-with-baseline", [0.5, 0.5, -0.5, -0.5]),
-        ("maxrl-repo-misc-reinforce-with-p-normalization", [1.0, 1.0, -1.0, -1.0]),
-        ("maxrl-repo-misc-conditional-expectation", [2.0, 2.0, 0.0, 0.0]),
-        ("maxrl-repo-misc-vr-cond", [1.0, 1.0, -1.0, -1.0]),
     ],
 )
 def test_rewards_count_as_solved_or_not_and_a_missing_one_as_not(name: str, wanted: list[float]) -> None:
     assert computed(name, [0.6, 7.0, 0.5, NAN]) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "solved", "failed"),
+    [
+        ("maxrl-repo-maclaurin", 1.0, 0.0),
+        ("maxrl-repo-maclaurin-baseline", 1.0, 0.0),
+        ("maxrl-repo-cross-fitted-maclaurin", 1.0, 0.0),
+        ("maxrl-repo-oversample-subset-vr", 0.0, -1.0),
+        ("maxrl-repo-vr-cond", 0.0, -1.0),
+    ],
+)
+def test_the_only_row_of_a_group_follows_the_formula(name: str, solved: float, failed: float) -> None:
+    assert computed(name, [1.0], [0.0], [1.0, 0.0])[:2] == [solved, failed]
+
+
+def test_sets_of_all_rows_are_the_share_of_the_successes() -> None:
+    groups = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 0.0], [0.0, 0.0]]
+    found = computed("maxrl-repo-oversample-subset-vr", *groups)
+    assert found == pytest.approx(computed("maxrl-repo-vr-cond", *groups))
 
 
 def test_large_groups_need_no_large_numbers() -> None:
@@ -54,19 +69,10 @@ def test_large_groups_need_no_large_numbers() -> None:
 
 
 def test_a_missing_reward_makes_the_batch_nan_unless_its_group_has_no_other_row() -> None:
-    assert all(math.isnan(value) for value in computed("a-grae-grpo", [1.0, NAN], [1.0, 0.0]))
-    assert [math.isnan(value) for value in computed("a-grae-grpo", [NAN], [1.0, 0.0])] == [True, False, False]
+    first, *others = computed("a-grae-grpo", [NAN], [1.0, 0.0])
+    assert math.isnan(first)
+    assert all(math.isfinite(one) for one in others)
 
 
-def test_rewards_that_are_neither_0_nor_1_pass_through_sets_of_k() -> None:
-    # Two rows of four are right: R = 1 - 1/6; the others count as wrong in C(n - c, k).
-    got = computed("passk-training-analytical", [1.0, 1.0, 0.4, NAN], [7.0], [1.0])
-    gain = (1 / 6) / math.sqrt(5 / 36)
-    assert got == pytest.approx([gain, gain, 0.4, NAN, 7.0, NAN], nan_ok=True, rel=1e-5)
-
-
-def test_the_best_row_alone_gains_and_a_group_of_one_is_refused() -> None:
-    assert computed("maxrl-repo-grpo-passk", [3.0, 1.0, 3.0, 0.0], [2.0, 5.0]) == pytest.approx(
-        [0.0, 0.0, 0.0, 0.0, 0.0, 3 / math.sqrt(4.5)], rel=1e-5
-    )
+def test_where_the_best_row_alone_gains_a_group_of_one_is_refused() -> None:
     assert preset("maxrl-repo-grpo-passk").plan.alone.result == "error"

@@ -20,10 +20,10 @@ from grpo_cli.engine.presets import presets
 from grpo_cli.errors import DataError
 from grpo_cli.options.resolve import plan_of
 from tests.support.battery import Row, rows_of
-from tests.support.command import adv
+from tests.support.command import ran
 from tests.support.drawn import examples, some
+from tests.support.jobs import NAN, near, write
 from tests.support.jobs import rows_of as rows_in
-from tests.support.jobs import write
 from tests.support.schema_files import lines
 
 OUT = "failed"
@@ -69,19 +69,15 @@ def tables(draw: st.DrawFn, name: str) -> pl.DataFrame:
     return pl.DataFrame(columns).drop("rewards")
 
 
-def bits(frame: pl.DataFrame, options: Any, **marks: str) -> list[str] | str:
-    """The advantages of the rows, to the last bit; the class of the error where there is one."""
+def bits(frame: pl.DataFrame, options: Any, **marks: str) -> list[float | None] | str:
+    """The advantages of the rows; the class of the error where there is one."""
     every: Any = {**options, **marks}
     if "masked_column" not in marks:
         del every["masked_rows"]
     try:
-        return [repr(value) for value in grpo_cli.advantages(frame, **every)]
+        return list(grpo_cli.advantages(frame, **every))
     except DataError as error:
         return type(error).__name__
-
-
-def number(text: str) -> float:
-    return float("nan") if text == "None" else float(text)
 
 
 @pytest.mark.parametrize("name", some(PLANS, 10))
@@ -98,14 +94,15 @@ def test_a_plan_gives_rows_what_they_get_in_a_file_without_those_that_are_left_o
     if isinstance(found, str):
         assert found == alone
         return
-    kept = [value for value, counted in zip(found, counts, strict=True) if counted]
-    if plan_of(
-        PLANS[name]
-    ).uses_batch:  # a row that is left out may be the first of its group, and groups are added up in order
-        assert list(map(number, kept)) == pytest.approx(list(map(number, alone)), rel=1e-12, abs=1e-12, nan_ok=True)
+    values = pl.Series(found, dtype=pl.Float64)
+    kept = values.filter(counts)
+    if plan_of(PLANS[name]).uses_batch:
+        # A row that is left out may be the first of its group, and groups are added up in order.
+        wanted = pl.Series(alone, dtype=pl.Float64).fill_null(NAN).to_list()
+        assert kept.fill_null(NAN).to_list() == near(wanted)
     else:
-        assert kept == alone
-    assert {value for value, counted in zip(found, counts, strict=True) if not counted} <= {"None"}
+        assert repr(kept.to_list()) == repr(alone)
+    assert values.filter(~counts).null_count() == len(values) - len(kept)
 
 
 VOTING = [
@@ -121,7 +118,7 @@ VOTING = [
 def test_a_plan_gives_rows_the_same_where_masked_rows_vote_and_are_not_marked(name: str, data: st.DataObject) -> None:
     table = data.draw(tables(name))
     options = options_of(name)
-    assert bits(table, options, masked_column=MASKED) == bits(table, options)
+    assert repr(bits(table, options, masked_column=MASKED)) == repr(bits(table, options))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -149,23 +146,22 @@ def rollouts(draw: st.DrawFn, *, several: bool = False) -> list[Any]:
     return rows
 
 
-def computed(rows: Rows, path: Path, options: str, *, stream: bool = False) -> dict[int, tuple[Any, Any, Any]] | str:
-    """The advantage, status and mean of every row that is written, by its place; the error where there is one."""
-    write(path, rows)
-    if stream:
-        done = adv(f"compute - --stream --facts {options}", stdin=path.read_text())
-        return facts_of(done.rows) if done.status == 0 else done.err
-    out = path.with_name(f"out{path.suffix}")
-    to = "" if "--in-place" in options else f"-o {out} --force"
-    done = adv(f"compute {path} {to} --facts {options}")
-    if done.status:
-        return done.err
-    if "drop" not in options and to:
-        assert adv(f"verify {out} --against {path}").status == 0
-    return facts_of(rows_in(out if to else path))
+Given = dict[int, tuple[Any, Any, Any]]
 
 
-def facts_of(rows: Iterable[Any]) -> dict[int, tuple[Any, Any, Any]]:
+def computed(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
+    """The advantage, status and mean of every row that is written, by its place."""
+    path = write(f"x{suffix}", rows)
+    if "--in-place" in options:
+        ran(f"compute {path} --facts {options}")
+        return facts_of(rows_in(path))
+    ran(f"compute {path} -o out{suffix} --force --facts {options}")
+    if "drop" not in options:
+        ran(f"verify out{suffix} --against {path}")
+    return facts_of(rows_in(f"out{suffix}"))
+
+
+def facts_of(rows: Iterable[Any]) -> Given:
     return {row["at"]: (row["advantage"], row["advantage_status"], row["advantage_mean"]) for row in rows}
 
 
@@ -176,90 +172,75 @@ RULES = [
 ]  # fmt: skip
 
 
-def expected(rows: Rows, path: Path, options: str) -> dict[int, tuple[Any, Any, Any]]:
+def expected(rows: Rows, options: str, suffix: str = ".jsonl") -> Given:
     """What the rows get in a file without marks and without the rows that are left out, with the statuses of marked rows."""
-    alone = computed([row for row in rows if row["mark"] != OUT], path, options)
-    assert not isinstance(alone, str), alone
-    marks = {row["at"]: row["mark"] for row in rows}
-    return {
-        at: (value, "masked" if marks[at] == HIDDEN else status, mean) for at, (value, status, mean) in alone.items()
-    }
+    wanted = computed([row for row in rows if row["mark"] != OUT], f"{options} --reward reward", suffix)
+    for row in rows:
+        if row["mark"] == HIDDEN and row["at"] in wanted:
+            value, _, mean = wanted[row["at"]]
+            wanted[row["at"]] = (value, "masked", mean)
+    return wanted
 
 
-def apart(found: Any, rows: Rows) -> tuple[Any, list[Any]]:
-    """What rows that are not left out get, and what the others do."""
-    assert isinstance(found, dict), found
-    out = {row["at"] for row in rows if row["mark"] == OUT}
-    others = {at: facts for at, facts in found.items() if at not in out}
-    return others, [facts[:2] for at, facts in found.items() if at in out]
+def assert_given(found: Given, wanted: Given, rows: Rows) -> None:
+    """Rows that are not left out get what is wanted, and the others, where they are written, nothing."""
+    for row in rows:
+        if row["mark"] == OUT and row["at"] in found:
+            assert found.pop(row["at"])[:2] == (None, "left-out")
+    assert found == wanted
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".arrow", ".json"])
 @given(data=st.data())
 @examples(5)
-def test_a_file_gives_rows_what_they_get_without_marks(
-    suffix: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("files")
+def test_a_file_gives_rows_what_they_get_without_marks(suffix: str, data: st.DataObject) -> None:
     several = data.draw(st.booleans())
     rows = data.draw(rollouts(several=several))
     options = f"--group key {data.draw(st.sampled_from(RULES))} {'--rollout run' if several else ''}"
-    wanted = expected(rows, folder / f"alone{suffix}", f"{options} --reward reward")
-    ways = ["", "--in-place"] if "drop" not in options and suffix in {".jsonl", ".parquet"} else [""]
-    for way in ways:
-        found, out = apart(computed(rows, folder / f"x{suffix}", f"{options} {FLAGS} {way}"), rows)
-        assert found == wanted
-        assert set(out) <= {(None, "left-out")}
+    wanted = expected(rows, options, suffix)
+    assert_given(computed(rows, f"{options} {FLAGS}", suffix), wanted, rows)
+    if "drop" not in options and suffix in {".jsonl", ".parquet"}:
+        assert_given(computed(rows, f"{options} {FLAGS} --in-place", suffix), wanted, rows)
 
 
 @given(rows=rollouts())
 @examples(8)
-def test_a_stream_gives_what_a_file_gives(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("stream") / "x.jsonl"
+def test_a_stream_gives_what_a_file_gives(rows: Rows) -> None:
     rows = sorted(rows, key=lambda row: str(row["key"]))
     options = f"--group key {FLAGS}"
-    assert computed(rows, path, options, stream=True) == computed(rows, path, options)
+    of_file = computed(rows, options)
+    done = ran(f"compute - --stream --facts {options}", stdin=Path("x.jsonl").read_text())
+    assert facts_of(done.rows) == of_file
 
 
 @given(rows=rollouts())
 @examples(8)
-def test_a_row_that_is_left_out_keeps_its_place_in_a_block(
-    rows: Rows, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("blocks") / "x.jsonl"
+def test_a_row_that_is_left_out_keeps_its_place_in_a_block(rows: Rows) -> None:
     blocks = [{**row, "block": at // 2} for at, row in enumerate(rows)]
-    named = computed(blocks, path, f"--group block --singleton zero {FLAGS}")
-    assert computed(rows, path, f"--group-size 2 --partial keep --singleton zero {FLAGS}") == named
+    named = computed(blocks, f"--group block --singleton zero {FLAGS}")
+    assert computed(rows, f"--group-size 2 --partial keep --singleton zero {FLAGS}") == named
 
 
 @given(rows=rollouts())
 @examples(6)
-def test_each_value_of_plan_by_is_as_in_a_run_of_its_own(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("parts")
+def test_each_value_of_plan_by_is_as_in_a_run_of_its_own(rows: Rows) -> None:
     options = "--group key --singleton zero"
     plans = "--plan-by env --plan true:method=rloo --plan default:scale=none"
     # A mark that holds for every row of a part is none that holds for every row.
-    alone: dict[int, Any] = {}
+    alone: Given = {}
     for env, plan in ((True, "--method rloo"), (False, "--scale none")):
         part = [row for row in rows if row["env"] is env]
-        if {row["mark"] for row in part} - {OUT}:
-            alone |= expected(part, folder / "part.jsonl", f"{options} --reward reward {plan}")
-    found, out = apart(computed(rows, folder / "x.jsonl", f"{options} {FLAGS} {plans}"), rows)
-    assert found == alone
-    assert set(out) <= {(None, "left-out")}
+        if any(row["mark"] != OUT for row in part):
+            alone |= expected(part, f"{options} {plan}")
+    assert_given(computed(rows, f"{options} {FLAGS} {plans}"), alone, rows)
 
 
 @given(rows=rollouts())
 @examples(8)
-def test_on_tokens_masked_rows_have_zeros_and_rows_that_are_left_out_nothing(
-    rows: Rows, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("tokens") / "x.jsonl"
+def test_on_tokens_masked_rows_have_zeros_and_rows_that_are_left_out_nothing(rows: Rows) -> None:
     options = f"--group key --singleton zero {FLAGS}"
-    values = computed(rows, path, options)
-    tokens = computed(rows, path, f"{options} --per-token --tokens tokens")
-    assert isinstance(values, dict)
-    assert isinstance(tokens, dict)
+    values = computed(rows, options)
+    tokens = computed(rows, f"{options} --per-token --tokens tokens")
     for row in rows:
         value = 0.0 if row["mark"] == HIDDEN else values[row["at"]][0]
         assert tokens[row["at"]][0] == (None if row["mark"] == OUT else [value] * len(row["tokens"]))
@@ -267,12 +248,10 @@ def test_on_tokens_masked_rows_have_zeros_and_rows_that_are_left_out_nothing(
 
 @given(rows=rollouts())
 @examples(6)
-def test_only_the_new_columns_have_a_row_for_every_row(rows: Rows, tmp_path_factory: pytest.TempPathFactory) -> None:
-    path = tmp_path_factory.mktemp("only") / "x.jsonl"
+def test_only_the_new_columns_have_a_row_for_every_row(rows: Rows) -> None:
     options = f"--group key --singleton zero {FLAGS}"
-    found = computed(rows, path, options)
-    assert isinstance(found, dict)
-    done = adv(f"compute {path} -o - --only --facts {options}")
+    found = computed(rows, options)
+    done = ran(f"compute x.jsonl -o - --only --facts {options}")
     assert [row["advantage"] for row in done.rows] == [found[row["at"]][0] for row in rows]
 
 
@@ -302,55 +281,53 @@ def episodes(draw: st.DrawFn) -> list[Any]:
     return made
 
 
-def of_traces(made: Rows, folder: Path, options: str = "") -> dict[str, tuple[Any, Any]]:
+def of_traces(made: Rows, options: str = "") -> dict[str, tuple[Any, Any]]:
     """The advantage and status of every trace, by its id, as a list of rows has them and as the records have them."""
-    path = lines(folder / "rollouts" / "step_1" / "train" / "effective" / "traces.jsonl", made)
-    done = adv(f"compute {path} -o - --facts --long {options}")
-    assert done.status == 0, done.err
-    found = {row["id"]: (row["advantage"], row["advantage_status"]) for row in done.rows}
-    assert [*found] == [trace["id"] for episode in made for trace in episode["traces"]]
-    records = adv(f"compute {path} -o - --facts {options}").rows
+    path = lines(Path("rollouts/step_1/train/effective/traces.jsonl"), made)
+    rows = ran(f"compute {path} -o - --facts --long {options}").rows
+    assert [row["id"] for row in rows] == [trace["id"] for episode in made for trace in episode["traces"]]
+    records = ran(f"compute {path} -o - --facts {options}").rows
     nested = [trace for record in records for trace in record["traces"]]
-    assert [(trace["advantage"], trace["advantage_status"]) for trace in nested] == [*found.values()]
-    return found
+    assert list(map(given_to, nested)) == list(map(given_to, rows))
+    return {row["id"]: given_to(row) for row in rows}
+
+
+def given_to(row: Any) -> tuple[Any, Any]:
+    return row["advantage"], row["advantage_status"]
 
 
 @pytest.mark.parametrize("plan", ["--preset prime-rl-grpo", "--preset prime-rl-max-rl", "--method rloo"])
 @given(made=episodes())
 @examples(6)
-def test_judges_are_in_no_group_and_failed_traces_leave_theirs(
-    plan: str, made: Rows, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    solvers = [
-        {**episode, "traces": [t for t in episode["traces"] if t["ok"] and t["agent"]["trainable"]]} for episode in made
-    ]
-    found = of_traces(made, tmp_path_factory.mktemp("all"), plan)
-    wanted = of_traces(solvers, tmp_path_factory.mktemp("solvers"), plan)
+def test_judges_are_in_no_group_and_failed_traces_leave_theirs(plan: str, made: Rows) -> None:
+    found = of_traces(made, plan)
+    wanted = {}
     for episode in made:
         for trace in episode["traces"]:
-            why = "left-out" if trace["agent"]["trainable"] else "not-a-rollout"
-            assert found[trace["id"]] == wanted.get(trace["id"], (None, why))
+            wanted[trace["id"]] = (None, "left-out" if trace["agent"]["trainable"] else "not-a-rollout")
+        episode["traces"] = [trace for trace in episode["traces"] if trace["ok"] and trace["agent"]["trainable"]]
+    assert found == wanted | of_traces(made, plan)
 
 
-def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count() -> None:
-    def trace(at: int, *, ok: bool, trainable: bool) -> Any:
-        agent = {"name": "a", "trainable": trainable}
-        rewards = {"r": {"score": float(at % 2), "weight": 1.0}}
-        return {"id": str(at), "agent": agent, "nodes": [], "rewards": rewards, "metrics": {}, "info": {}, "ok": ok}
-
+@pytest.mark.parametrize(("ok", "trainable", "status"), [(False, True, "left-out"), (True, False, "scored")])
+def test_where_all_traces_failed_all_are_left_out_and_where_all_are_judges_all_count(
+    *, ok: bool, trainable: bool, status: str
+) -> None:
+    agent = {"name": "a", "trainable": trainable}
+    traces = [
+        {"id": str(at), "agent": agent, "nodes": [], "rewards": {"r": {"score": at % 2, "weight": 1.0}}, "metrics": {}, "info": {}, "ok": ok}
+        for at in range(4)
+    ]  # fmt: skip
     about = {"group": {"id": "a"}, "run": {"work": {"step": 1}}, "task": {"type": "math", "key": "k"}}
-    failed = [{**about, "traces": [trace(at, ok=False, trainable=True)]} for at in range(4)]
-    assert {*of_traces(failed, Path("failed")).values()} == {(None, "left-out")}
-    judges = [{**about, "traces": [trace(at, ok=True, trainable=False)]} for at in range(4)]
-    assert {status for _, status in of_traces(judges, Path("judges")).values()} == {"scored"}
+    found = of_traces([{**about, "traces": [trace]} for trace in traces])
+    assert {of_trace[1] for of_trace in found.values()} == {status}
 
 
 def test_a_group_may_have_only_rows_that_are_left_out() -> None:
-    rows = [{"key": key, "reward": at % 3, "mark": OUT * (key == "b"), "at": at} for at, key in enumerate("aabbcc")]
-    found = computed(
-        rows, Path("x.jsonl"), f"--group key --zero-variance drop --reward reward --left-out-column {LEFT_OUT}"
-    )
-    assert isinstance(found, dict)
-    assert [found[at] for at in (2, 3)] == [(None, "left-out", None)] * 2
-    assert [found[at][1:] for at in (0, 1, 4, 5)] == [("scored", 0.5)] * 2 + [("scored", 1.5)] * 2
-    assert rows_in("out.jsonl")[2]["advantage_size"] == 0
+    Path("x.csv").write_text("key,reward,mark\na,0,\na,1,\nb,2,failed\nb,0,failed\nc,1,\nc,2,\n")
+    ran(f"compute x.csv -o out.csv --facts --group key --zero-variance drop --left-out-column {LEFT_OUT}")
+    rows = rows_in("out.csv")
+    assert [row["advantage_status"] for row in rows] == ["scored", "scored", "left-out", "left-out", "scored", "scored"]
+    assert [row["advantage_mean"] for row in rows] == [0.5, 0.5, None, None, 1.5, 1.5]
+    assert rows[2]["advantage"] is None
+    assert rows[2]["advantage_size"] == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from itertools import permutations
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest

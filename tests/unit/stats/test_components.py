@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 from statistics import correlation
 from typing import Any
@@ -13,102 +12,87 @@ import pytest
 from grpo_cli.stats.document import document
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import facts_of, ran
-from tests.support.jobs import compute, inspected, selected
+from tests.support.jobs import compute, inspected, selected, write
 
-# The sum is 1 in each row of the first two groups; only in the second no component varies.
-ROWS = """\
-{"uid": 0, "a": 1.0, "b": 0.0, "length": 5}
-{"uid": 0, "a": 0.0, "b": 1.0, "length": 1}
-{"uid": 1, "a": 0.5, "b": 0.5, "length": 3}
-{"uid": 1, "a": 0.5, "b": 0.5, "length": 3}
-{"uid": 2, "a": 1.0, "b": 1.0, "length": 9}
-{"uid": 2, "a": 0.0, "b": 1.0, "length": 2}
-"""
-# The same columns without the means of their groups.
-A = [0.5, -0.5, 0.0, 0.0, 0.5, -0.5]
-B = [-0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
-LENGTHS = [2.0, -2.0, 0.0, 0.0, 3.5, -3.5]
+ROWS = "uid,a,b,length\n0,1.0,0.0,5\n0,0.0,1.0,1\n1,0.5,0.5,3\n1,0.5,0.5,3\n2,1.0,1.0,9\n2,0.0,1.0,2\n"
 
 
-@pytest.fixture(autouse=True)
-def _rows(here: None) -> None:
-    Path("a.jsonl").write_text(ROWS)
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return table(tmp_path, ROWS)
 
 
-def look(path: str = "a.jsonl", **options: Any) -> Inspection:
+def table(folder: Path, text: str) -> Path:
+    """The rows as lines of JSON: a cell of CSV is no length."""
+    return write(folder / "a.jsonl", pl.read_csv(text.encode()).to_dicts())
+
+
+def look(path: Path, **options: Any) -> Inspection:
     return inspected(path, **{"reward": ["a", "b"], "group": ["uid"], **options})
 
 
-def test_under_gdpo_a_group_is_constant_where_all_components_are() -> None:
-    assert look().facts.zero_variance.groups == 2
-    found = look(combine="normalize").facts
+def test_under_gdpo_a_group_is_constant_where_all_components_are(path: Path) -> None:
+    assert look(path).facts.zero_variance.groups == 2
+    found = look(path, combine="normalize").facts
     assert found.zero_variance.groups == 1
     assert found.zero_variance.nearly == 0
     assert found.live_rows == 4
 
 
-def test_a_component_with_weight_0_gives_no_gradient() -> None:
-    found = look(reward=["a", "b=0"], combine="normalize").facts
-    alone = look(reward=["a"]).facts
-    assert alone.components is None
+def test_a_component_with_weight_0_gives_no_gradient(path: Path) -> None:
+    found = look(path, reward=["a", "b=0"], combine="normalize").facts
+    alone = look(path, reward=["a"]).facts
     for name in ("zero_variance", "live_rows", "at_size"):
         assert getattr(found, name) == getattr(alone, name)
-    Path("b.jsonl").write_text('{"uid": 0, "a": 1, "b": 0}\n{"uid": 0, "a": 1, "b": 1}\n')
-    assert look("b.jsonl", reward=["a", "b=0"], combine="normalize").facts.zero_variance.groups == 1
-    assert look("b.jsonl", reward=["a=0", "b=0"], combine="normalize").facts.zero_variance.groups == 0
-
-
-def share_that_varies(groups: list[list[Any]], size: int) -> float:
-    """Over all choices of so many rows of each group: how often they are not all equal."""
-    varies = [[len(set(some)) > 1 for some in combinations(group, size)] for group in groups]
-    return fmean(map(fmean, varies))
+    path = table(path.parent, "uid,a,b\n0,1,0\n0,1,1\n")
+    assert look(path, reward=["a", "b=0"], combine="normalize").facts.zero_variance.groups == 1
+    assert look(path, reward=["a=0", "b=0"], combine="normalize").facts.zero_variance.groups == 0
 
 
 @pytest.mark.parametrize(
-    ("combine", "values"),
-    [
-        ("sum", [[1, 1, 1, 1], [2, 2, 1, 1], [0, 0, 0, 0]]),
-        ("normalize", [["10", "01", "10", "01"], ["11", "11", "01", "10"], ["00", "00", "00", "00"]]),
-    ],
+    ("combine", "shares"),
+    [("sum", [(0 + 4 / 6 + 0) / 3, 1 / 3]), ("normalize", [(4 / 6 + 5 / 6 + 0) / 3, 2 / 3])],
 )
-def test_other_sizes_are_of_what_the_plan_learns_from(combine: str, values: list[Any]) -> None:
-    rows = {"uid": [0] * 4 + [1] * 4 + [2] * 4, "a": [*map(int, "101011010000")], "b": [*map(int, "010111100000")]}
-    pl.DataFrame(rows).write_ndjson("a.jsonl")
-    sizes = {at.size: at.alive for at in look(combine=combine).facts.at_size}
-    assert sizes[2] == pytest.approx(share_that_varies(values, 2))
-    assert sizes[4] == pytest.approx(share_that_varies(values, 4))
+def test_other_sizes_are_of_what_the_plan_learns_from(combine: str, shares: list[float], tmp_path: Path) -> None:
+    text = "uid,a,b\n0,1,0\n0,0,1\n0,1,0\n0,0,1\n1,1,1\n1,1,1\n1,0,1\n1,1,0\n2,0,0\n2,0,0\n2,0,0\n2,0,0\n"
+    found = look(table(tmp_path, text), combine=combine).facts
+    assert [at.size for at in found.at_size] == [2, 4]
+    assert found.at_size[0].alive == pytest.approx(shares[0])
+    assert found.at_size[1].alive == pytest.approx(shares[1])
 
 
-def test_null_nan_and_infinite_components_are_the_same_to_the_plan() -> None:
-    group = '{"uid": 0, "a": 1, "b": null}\n{"uid": 0, "a": 1, "b": NaN}\n{"uid": 0, "a": 1, "b": Infinity}\n'
-    Path("a.jsonl").write_text(group)
-    facts = look(combine="normalize", component_missing="zero", missing="exclude").facts
+def test_null_nan_and_infinite_components_are_the_same_to_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("uid,a,b\n0,1,\n0,1,nan\n0,1,inf\n1,1,\n1,1,nan\n1,1,inf\n")
+    facts = look(path, combine="normalize", component_missing="zero", missing="exclude").facts
     assert facts.zero_variance.share == 1
 
 
-def test_two_combinations_are_modelled_as_two_rewards_are() -> None:
+def test_two_combinations_are_modelled_as_two_rewards_are(tmp_path: Path) -> None:
     """Beyond the size of the groups a model says how often a constant group would vary."""
-    a = [1, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0, 1]
-    pl.DataFrame({"uid": [0] * 4 + [1] * 4 + [2] * 4, "a": a, "b": [1 - one for one in a]}).write_ndjson("a.jsonl")
-    assert look(combine="normalize").facts.at_size == look(reward=["a"]).facts.at_size
+    text = "uid,a,b\n0,1,0\n0,0,1\n0,0,1\n0,1,0\n1,1,0\n1,1,0\n1,1,0\n1,1,0\n2,0,1\n2,0,1\n2,0,1\n2,1,0\n"
+    path = table(tmp_path, text)
+    assert look(path, combine="normalize").facts.at_size == look(path, reward=["a"]).facts.at_size
 
 
-def test_compute_does_not_call_groups_nearly_constant_whose_components_vary() -> None:
-    done = compute("a.jsonl", reward=["a", "b"], group=["uid"], combine="normalize", dry_run=True)
+def test_compute_does_not_call_groups_nearly_constant_whose_components_vary(path: Path) -> None:
+    done = compute(path, reward=["a", "b"], group=["uid"], combine="normalize", dry_run=True)
     assert done.facts["zero_variance"]["nearly"] == 0
     assert "nearly" not in " ".join(done.facts["warnings"])
 
 
-def test_correlations_are_those_of_distances_from_the_group_mean() -> None:
-    inspection = look(combine="normalize")
+def test_correlations_are_those_of_distances_from_the_group_mean(path: Path) -> None:
+    inspection = look(path, combine="normalize")
     found = document(inspection.facts.components)
-    assert found["correlation"]["a"] == {"a": pytest.approx(1), "b": pytest.approx(correlation(A, B))}
+    a = [0.5, -0.5, 0.0, 0.0, 0.5, -0.5]
+    b = [-0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
+    lengths = [2.0, -2.0, 0.0, 0.0, 3.5, -3.5]
+    assert found["correlation"]["a"] == {"a": pytest.approx(1), "b": pytest.approx(correlation(a, b))}
     assert found["correlation"]["b"]["a"] == found["correlation"]["a"]["b"]
-    assert found["length"] == {"a": pytest.approx(correlation(A, LENGTHS)), "b": pytest.approx(correlation(B, LENGTHS))}
-    one, other = inspection.scored.rows[".advantage"].to_list()[:2]  # the means of groups are 0
-    assert one == -other
-    advantages = inspection.scored.rows[".advantage"].to_list()  # each group has the mean 0
-    assert found["advantage"]["a"] == pytest.approx(correlation(A, advantages))
+    of_lengths = {"a": correlation(a, lengths), "b": correlation(b, lengths)}
+    assert found["length"] == pytest.approx(of_lengths)
+    advantages = inspection.scored.rows[".advantage"].to_list()
+    assert found["advantage"]["a"] == pytest.approx(correlation(a, advantages))
     assert found["decides"] == "a"
 
 
@@ -121,12 +105,10 @@ def test_correlations_are_those_of_distances_from_the_group_mean() -> None:
     ],
 )  # fmt: skip
 def test_the_text_has_weights_and_says_which_component_decides(
-    flags: str, weights: list[float], name: str, decides: str
+    flags: str, weights: list[float], name: str, decides: str, tmp_path: Path
 ) -> None:
-    pl.DataFrame(
-        {"uid": [*"xxxxyyyy"], "a": [0, 1, 0, 1] * 2, "b": [0, 1, 1, 0] * 2, "length": [0, 1, 0, 1] * 2}
-    ).write_ndjson("a.jsonl")
-    line = f"inspect a.jsonl -g uid {flags}"
+    path = table(tmp_path, "uid,a,b,length\nx,0,0,0\nx,1,1,1\nx,0,1,0\nx,1,0,1\ny,0,0,0\ny,1,1,1\ny,0,1,0\ny,1,0,1\n")
+    line = f"inspect {path} -g uid {flags}"
     text = " ".join(ran(line).out.split())
     assert f"rewards {name} mean" in text
     assert decides in text
@@ -137,19 +119,24 @@ def test_the_text_has_weights_and_says_which_component_decides(
     assert [one["weight"] for one in facts_of(line)["rewards"].values()] == weights
 
 
-def test_the_heads_of_a_matrix_of_many_rewards_are_numbers() -> None:
+def test_the_heads_of_a_matrix_of_many_rewards_are_numbers(tmp_path: Path) -> None:
     names = [f"a_long_name_{n}" for n in range(1, 6)]
-    rewards = {name: [(k * n) % 5 for k in range(8)] for n, name in enumerate(names, 1)}
-    pl.DataFrame({"uid": [0, 0, 1, 1, 2, 2, 3, 3], **rewards}).write_ndjson("a.jsonl")
-    text = ran(f"inspect a.jsonl -g uid -r {' -r '.join(names)}").out
-    matrix = text[text.index("\ntogether") :].splitlines()
-    assert matrix[2].split() == ["1", "2", "3", "4", "5"]
-    assert matrix[3].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
-    assert max(len(line) for line in text.splitlines() if not line.startswith("to read their texts:")) <= 80
+    rows = [{"uid": k // 2, **{name: (k * n) % 5 for n, name in enumerate(names, 1)}} for k in range(8)]
+    path = write(tmp_path / "a.jsonl", rows)
+    lines = ran(f"inspect {path} -g uid -r {' -r '.join(names)}").out.splitlines()
+    at = next(place for place, line in enumerate(lines) if line.startswith("together"))
+    assert lines[at + 1].split() == ["1", "2", "3", "4", "5"]
+    assert lines[at + 2].split()[:3] == ["1", "a_long_n…e_1", "+1.00"]
+    assert max(len(line) for line in lines if not line.startswith("to read their texts:")) <= 80
+
+
+def test_a_single_reward_has_no_correlations(path: Path) -> None:
+    assert look(path, reward=["a"]).facts.components is None
 
 
 @pytest.mark.parametrize(("combine", "share"), [("sum", 2 / 3), ("normalize", 1 / 3)])
-def test_what_select_leaves_constant_is_judged_by_the_components_too(combine: str, share: float) -> None:
-    options = {"reward": ["a", "b"], "group": ["uid"], "where": "size == 2", "output": "kept.jsonl"}
-    found = selected("a.jsonl", combine=combine, **options)
-    assert found["zero_variance_share"] == found["kept_zero_variance_share"] == pytest.approx(share)
+def test_what_select_leaves_constant_is_judged_by_the_components_too(combine: str, share: float, path: Path) -> None:
+    out = str(path.with_name("kept.jsonl"))
+    found = selected(path, combine=combine, reward=["a", "b"], group=["uid"], where="size == 2", output=out)
+    assert found["zero_variance_share"] == pytest.approx(share)
+    assert found["kept_zero_variance_share"] == pytest.approx(share)

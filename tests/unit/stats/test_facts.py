@@ -113,10 +113,10 @@ lone,1
 @pytest.mark.parametrize(
     ("options", "skipped", "kept"),
     [
-        ({}, ["singleton"], ["zero-variance"]),
-        ({"zero_variance": "drop"}, ["singleton", "zero-variance"], []),
-        ({"method": "reinforce"}, [], ["singleton", "zero-variance"]),
-        ({"min_group_size": 2}, ["singleton", "small-group"], ["zero-variance"]),
+        ({}, {"singleton"}, {"zero-variance"}),
+        ({"zero_variance": "drop"}, {"singleton", "zero-variance"}, set()),
+        ({"method": "reinforce"}, set(), {"zero-variance", "singleton"}),
+        ({"min_group_size": 2}, {"small-group", "singleton"}, {"zero-variance"}),
     ],
 )
 def test_groups_that_a_plan_keeps_are_not_called_skipped(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
-from math import comb
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,12 +14,25 @@ import pytest
 import grpo_cli
 from grpo_cli.errors import UsageError
 from grpo_cli.stats import intervals
-from grpo_cli.stats.intervals import OF_CHANGE, OF_RATE, Estimate, Rewards, estimate, holm, p_value
+from grpo_cli.stats.intervals import (
+    OF_CHANGE,
+    OF_RATE,
+    Rewards,
+    estimate,
+    holm,
+    p_value,
+)
 from grpo_cli.stats.runs import compared
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import is_nightly
+from tests.support.jobs import write
 
 T = {5: 2.571, 9: 2.262, 29: 2.045}  # Student's t by degrees of freedom, from a printed table
+
+
+def run(folder: Path, name: str, prompts: dict[str, list[Any]]) -> Path:
+    rows = [{"prompt_id": key, "reward": reward} for key, rewards in prompts.items() for reward in rewards]
+    return write(folder / name, rows)
 
 
 # --- numbers ------------------------------------------------------------------------------------------------------
@@ -40,32 +51,34 @@ def test_an_interval_is_students_with_imagined_prompts(imagined: Any, freedom: i
     assert found.high == pytest.approx(min(middle + half, 1.0), abs=1e-3)
 
 
-@pytest.mark.parametrize(("up", "down"), [(0, 0), (1, 0), (5, 1), (10, 3), (40, 60)])
-def test_one_rollout_a_prompt_is_mcnemars_test_the_binomial_of_changed_prompts(up: int, down: int) -> None:
-    changed = up + down
-    tail = sum(comb(changed, k) for k in range(min(up, down) + 1)) / 2**changed
-    now = np.array([1.0] * up + [0.0] * down + [1.0])
-    before = np.array([0.0] * up + [1.0] * down + [1.0])
-    prompts = np.arange(changed + 1)
-    found = p_value(Rewards.of(prompts, now, changed + 1), Rewards.of(prompts, before, changed + 1))
-    assert found == pytest.approx(min(1.0, 2 * tail))
+def test_one_prompt_has_no_interval() -> None:
+    assert estimate(np.array([0.5]), OF_RATE).low is None
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [([1, 1, 0], [0, 1, 0]), ([1, 0.5, 0.25], [0, 1, 0.125])], ids=["solved or not", "graded"]
-)
-def test_a_p_value_is_the_share_of_all_deals_that_change_as_much(first: list[float], second: list[float]) -> None:
-    """Two prompts: two rollouts now and the last one before of each; every deal is written out."""
+@pytest.mark.parametrize(("up", "down", "p"), [(0, 0, 1), (1, 0, 1), (5, 1, 7 / 32), (10, 3, 378 / 4096)])
+def test_one_rollout_a_prompt_is_mcnemars_test_the_binomial_of_changed_prompts(up: int, down: int, p: float) -> None:
+    prompts = np.arange(up + down + 1)
+    before = Rewards.of(prompts, np.array([0.0] * up + [1.0] * down + [1.0]), len(prompts))
+    now = Rewards.of(prompts, np.array([1.0] * up + [0.0] * down + [1.0]), len(prompts))
+    assert p_value(now, before) == pytest.approx(p)
 
-    def change(before: float, other: float) -> float:
-        return (sum(first) - before) / 2 - before + (sum(second) - other) / 2 - other
 
-    seen = abs(change(first[2], second[2]))
-    dealt = [abs(change(before, other)) for before in first for other in second]
-    exact = fmean(one >= seen - 1e-9 for one in dealt)
-    now = Rewards.of(np.array([0, 0, 1, 1]), np.array([*first[:2], *second[:2]], dtype=float), 2)
-    before = Rewards.of(np.array([0, 1]), np.array([first[2], second[2]], dtype=float), 2)
-    assert p_value(now, before) == pytest.approx(exact, abs=0.03)
+@pytest.mark.parametrize("values", [[1, 1, 0, 0, 1, 0], [1, 0.5, 0.25, 0, 1, 0.125]], ids=["solved or not", "graded"])
+def test_a_p_value_is_the_share_of_all_deals_that_change_as_much(values: list[float]) -> None:
+    """Two prompts: two rollouts now and one before of each; every deal is written out."""
+
+    def changes(rewards: list[float]) -> list[float]:
+        """With each of the three before; the last is what was seen."""
+        return [sum(rewards) / 2 - 1.5 * before for before in rewards]
+
+    first = changes(values[:3])
+    second = changes(values[3:])
+    seen = abs(first[-1] + second[-1])
+    exact = fmean(abs(one + other) >= seen - 1e-9 for one in first for other in second)
+    now = np.array([*values[:2], *values[3:5]], dtype=float)
+    before = np.array([values[2], values[5]], dtype=float)
+    found = p_value(Rewards.of(np.array([0, 0, 1, 1]), now, 2), Rewards.of(np.array([0, 1]), before, 2))
+    assert found == pytest.approx(exact, abs=0.03)
 
 
 def test_holm_allows_for_the_number_of_runs() -> None:
@@ -73,17 +86,16 @@ def test_holm_allows_for_the_number_of_runs() -> None:
     assert found == {"a": pytest.approx(0.03), "b": pytest.approx(0.06), "c": pytest.approx(0.06), "d": None}
 
 
-def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws() -> None:
-    """Two of the three pairs of a have a solved one; all pairs of b, and three of the six are solved both."""
-    keys = ["a", "a", "a", "b", "b", "b", "b", "c", "c", "c", "short"]
-    run = grpo_cli.inspect(pl.DataFrame({"prompt_id": keys, "reward": [1, 0, 0, 1, 1, 0, 1, 0, 0, 0, 1]})).inspection
-    (found,) = compared({"base": run, "now": run}, [2]).runs[0].passes
+def test_pass_at_k_and_pass_all_k_are_shares_of_all_draws(tmp_path: Path) -> None:
+    """Of the three pairs of a, two have a solved row; of b's six all have one, and three are of two; c has none."""
+    path = run(tmp_path, "now.jsonl", {"a": [1, 0, 0], "b": [1, 1, 0, 1], "c": [0, 0, 0], "short": [1]})
+    made = grpo_cli.inspect(path).inspection
+    (found,) = compared({"base": made, "now": made}, [2]).runs[0].passes
     assert found.left_out == 1
     assert found.pass_at is not None
     assert found.pass_at.mean == pytest.approx((2 / 3 + 1 + 0) / 3)
     assert found.pass_all is not None
-    assert found.pass_at.mean == pytest.approx((2 / 3 + 1 + 0) / 3)
-    assert found.pass_all.mean == pytest.approx((0 + 1 / 2 + 0) / 3)
+    assert found.pass_all.mean == pytest.approx((0 + 3 / 6 + 0) / 3)
 
 
 # --- simulation ---------------------------------------------------------------------------------------------------
@@ -139,17 +151,17 @@ def test_two_draws_of_one_policy_raise_no_alarm(
     monkeypatch.setattr(intervals, "AT_ONCE", 499 * prompts)
     alarms = 0
     times = TIMES // 2
-    places_now = np.repeat(np.arange(prompts), now)
-    places_before = np.repeat(np.arange(prompts), before)
-    for policy, _ in (POLICIES["broad"], POLICIES["extreme"]):
+    for name in ("broad", "extreme"):
         random = np.random.default_rng(prompts)
         policy, _ = POLICIES[name]
         rates: Any = policy(random, (times, prompts))
         for p in rates:
-            solved_now = 1.0 * (random.random(len(places_now)) < p[places_now])
-            solved_before = 1.0 * (random.random(len(places_before)) < p[places_before])
-            of_now = Rewards.of(places_now, solved_now, prompts)
-            alarms += p_value(of_now, Rewards.of(places_before, solved_before, prompts)) <= 0.05
+            drawn = []
+            for rollouts in (now, before):
+                at = np.repeat(np.arange(prompts), rollouts)
+                solved = random.random(len(at)) < p[at]
+                drawn.append(Rewards.of(at, solved.astype(float), prompts))
+            alarms += p_value(*drawn) <= 0.05
     assert alarms / (2 * times) <= 0.05 + 2 * (0.05 * 0.95 / (2 * times)) ** 0.5
 
 
@@ -157,78 +169,74 @@ def test_two_draws_of_one_policy_raise_no_alarm(
 
 
 @pytest.fixture
-def place(here: None) -> None:
-    """40 prompts of 8 rollouts: 200 solves 0.3 of each, 400 solves 0.8, 600 as 200 does; 400 lacks one prompt."""
+def place(tmp_path: Path) -> Path:
+    """40 prompts of 8 rows: 200 solves 0.3 of each, 400 solves 0.8, 600 as 200 does; 400 lacks one prompt."""
     random = np.random.default_rng(4)
     for name, rate in (("200", 0.3), ("400", 0.8), ("600", 0.3)):
-        solved = (random.random(320) < rate).astype(float)
-        rows = pl.DataFrame({"prompt_id": np.repeat([f"p{k}" for k in range(40)], 8), "reward": solved})
-        rows[8 if name == "400" else 0 :].write_ndjson(f"{name}.jsonl")
+        prompts = {f"p{k}": (random.random(8) < rate).astype(float).tolist() for k in range(40)}
+        if name == "400":
+            del prompts["p0"]
+        run(tmp_path, f"{name}.jsonl", prompts)
+    return tmp_path
 
 
 SEVERAL = "inspect 600.jsonl --against step200=200.jsonl --against step400=400.jsonl"
 
 
-def rates(name: str) -> pl.DataFrame:
-    return pl.read_ndjson(f"{name}.jsonl").group_by("prompt_id").agg(pl.col("reward").mean())
-
-
-@pytest.mark.usefixtures("place")
-def test_several_runs_are_compared_with_the_first() -> None:
-    found = facts_of(f"{SEVERAL} --pass-at 1,8")
+def test_several_runs_are_compared_with_the_first(place: Path) -> None:
+    found = facts_of(f"{SEVERAL} --pass-at 1,8", cwd=place)
     assert [one["name"] for one in found["runs"]] == ["step200", "step400", "600.jsonl"]
     assert [one["name"] for one in found["differences"]] == ["step400", "600.jsonl"]
+    rates = []
     for one, name in zip(found["runs"], ("200", "400", "600"), strict=True):
-        assert one["solve_rate"]["mean"] == pytest.approx(rates(name)["reward"].mean())
+        rewards = pl.read_ndjson(place / f"{name}.jsonl")
+        rates.append(rewards.group_by("prompt_id").agg(pl.col("reward").mean()))
+        assert one["solve_rate"]["mean"] == pytest.approx(rates[-1]["reward"].mean())
         assert one["passes"][0]["pass_at"] == pytest.approx(one["solve_rate"])
-    both = rates("200").join(rates("400"), on="prompt_id")
+    both = rates[0].join(rates[1], on="prompt_id")
+    change = (both["reward_right"] - both["reward"]).mean()
     first = found["differences"][0]
     assert first["prompts"] == 39
     assert first["only_here"] == 0
     assert first["only_base"] == 1
     assert first["change"]["mean"] == pytest.approx(change)
     assert first["p"] <= first["p_holm"] <= 0.001
-    text = " ".join(ran(SEVERAL).out.split())
-    assert f"step400 solves more of these prompts than step200: {100 * first['change']['mean']:+.1f} points" in text
+    text = " ".join(ran(SEVERAL, cwd=place).out.split())
+    assert f"step400 solves more of these prompts than step200: {100 * change:+.1f} points" in text
     assert "600.jsonl shows no clear difference from step200 on 40 prompts" in text
     assert "prompts only in step400 0, only in step200 1" in text
     assert "80% power step400: to detect a change of" in text
 
 
-@pytest.mark.usefixtures("place")
-def test_a_table_of_runs_is_csv_or_markdown() -> None:
-    lines = [*csv.DictReader(ran(f"{SEVERAL} --format csv").out.splitlines())]
-    assert [line["run"] for line in lines] == ["step200", "step400", "600.jsonl"]
-    assert lines[0]["change"] == ""
-    assert float(lines[1]["change"]) > 0.3
-    assert adv(f"{SEVERAL} --format md").out.startswith("| run | prompts | rollouts | solve_rate |")
+def test_a_table_of_runs_is_csv_or_markdown(place: Path) -> None:
+    table = pl.read_csv(ran(f"{SEVERAL} --format csv", cwd=place).out.encode())
+    assert table["run"].to_list() == ["step200", "step400", "600.jsonl"]
+    assert table["change"][0] is None
+    assert table["change"][1] > 0.3
+    assert ran(f"{SEVERAL} --format md", cwd=place).out.startswith("| run | prompts | rollouts | solve_rate |")
 
 
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("condition", "status"),
     [("change_high < 0", 0), ("change_high < 0.5", 3), ("pass@8 < 0", 0), ("pass_all_8 <= 1", 3), ("p_holm < 0.01", 0)],
 )
-def test_a_gate_asks_for_the_difference_of_the_newest_run(condition: str, status: int) -> None:
-    assert adv(f"{SEVERAL} --pass-at 8 --fail-on '{condition}'").status == status
+def test_a_gate_asks_for_the_difference_of_the_newest_run(condition: str, status: int, place: Path) -> None:
+    assert adv(f"{SEVERAL} --pass-at 8 --fail-on '{condition}'", cwd=place).status == status
 
 
-@pytest.mark.usefixtures("place")
-def test_one_earlier_run_can_be_a_gate_too() -> None:
-    done = adv("inspect 200.jsonl --against 400.jsonl --fail-on 'change_high < 0'")
+def test_one_earlier_run_can_be_a_gate_too(place: Path) -> None:
+    done = adv("inspect 200.jsonl --against 400.jsonl --fail-on 'change_high < 0'", cwd=place)
     assert done.status == 3
     assert "change_high is -0." in done.err
 
 
-@pytest.mark.usefixtures("place")
-def test_a_path_that_exists_as_it_is_written_has_no_name() -> None:
-    Path("lr=1").mkdir()
-    Path("200.jsonl").rename("lr=1/a.jsonl")
-    found = facts_of("inspect 600.jsonl --against lr=1 --against 400.jsonl")
+def test_a_path_that_exists_as_it_is_written_has_no_name(place: Path) -> None:
+    (place / "lr=1").mkdir()
+    (place / "200.jsonl").rename(place / "lr=1" / "a.jsonl")
+    found = facts_of("inspect 600.jsonl --against lr=1 --against 400.jsonl", cwd=place)
     assert [one["name"] for one in found["runs"]] == ["lr=1", "400.jsonl", "600.jsonl"]
 
 
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -241,25 +249,24 @@ def test_a_path_that_exists_as_it_is_written_has_no_name() -> None:
         ("--against 200.jsonl --fail-on 'chnge > 0'", "no quantity named 'chnge'; did you mean 'change'?"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compared_says_why(words: str, message: str) -> None:
-    done = adv(f"inspect 600.jsonl {words}")
-    assert done.status in (1, 2)
+def test_what_cannot_be_compared_says_why(words: str, message: str, place: Path) -> None:
+    done = adv(f"inspect 600.jsonl {words}", cwd=place)
+    assert done.status in {1, 2}
     assert message in done.err
 
 
-@pytest.mark.usefixtures("place")
-def test_python_compares_frames() -> None:
-    now = pl.read_ndjson("600.jsonl")
-    before = pl.read_ndjson("200.jsonl")
-    look = grpo_cli.inspect(now, against={"a": before, "b": "400.jsonl"}, pass_at="1,8")  # noqa: S106 - no password
+def test_python_compares_frames(place: Path) -> None:
+    old = pl.read_ndjson(place / "200.jsonl")
+    new = pl.read_ndjson(place / "600.jsonl")
+    look = grpo_cli.inspect(new, against={"a": old, "b": place / "400.jsonl"}, pass_at="1,8")  # noqa: S106 - no password
+    line = "inspect 600.jsonl --against a=200.jsonl --against b=400.jsonl --pass-at 1,8"
+    printed = facts_of(line, cwd=place)["differences"]
     assert [one["name"] for one in look.runs["runs"]] == ["a", "b", "now"]
-    printed = facts_of("inspect 600.jsonl --against a=200.jsonl --against b=400.jsonl --pass-at 1,8")["differences"]
-    assert printed[1]["name"] == "600.jsonl"
-    printed[1]["name"] = "now"
-    assert look.runs["differences"] == printed
+    for one, other in zip(look.runs["differences"], printed, strict=True):
+        assert {**one, "name": ""} == {**other, "name": ""}
     with pytest.raises(UsageError, match="pass_at is for the comparison of runs"):
-        grpo_cli.inspect(now, pass_at="1")  # noqa: S106 - no password
+        grpo_cli.inspect(new, pass_at="1")  # noqa: S106 - no password
     with pytest.raises(UsageError, match="'now' is the frame"):
-        grpo_cli.inspect(now, against={"now": before})
+        grpo_cli.inspect(new, against={"now": old})
     with pytest.raises(UsageError, match="nothing to compare with"):
-        _ = grpo_cli.inspect(now).runs
+        _ = grpo_cli.inspect(new).runs
