@@ -364,10 +364,10 @@ def test_categories_are_bars_sorted_by_the_share_without_a_gradient_and_do_not_g
     assert trends["ended"].caption == "The share truncated is between 0% (logic) and 25% (code)."
 
 
-def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too(tmp_path: Path) -> None:
-    found = categories(tmp_path)
-    write_report(beside(found, found), tmp_path / "a.svg")
-    picture = (tmp_path / "a.svg").read_text()
+def test_bars_of_two_runs_stand_below_each_other_in_a_picture_too() -> None:
+    found = categories()
+    write_report(beside(found, found), Path("a.svg"))
+    picture = Path("a.svg").read_text()
     bars = re.findall(r'aria-label="mean: [^"]*" [^>]* d="M0,([\d.]+)h[\d.]+v([\d.]+)h', picture)
     assert len(bars) == 24
     of_a_figure = sorted({(float(start), float(start) + float(high)) for start, high in bars})
@@ -487,8 +487,8 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
         figure = re.search(f'<figure id="figure-{name}">(.*?)</figure>', page, re.DOTALL)[1]  # type: ignore[index]
         assert re.findall("<th scope=col>(.*?)</th>", figure) == ["value", "kind", "share", "low", "high"]
         assert figure.count("<tr>") == 1 + len(figures[name].lines)
-    write_report(found, tmp_path / "a.svg")
-    picture = (tmp_path / "a.svg").read_text()
+    write_report(found, Path("a.svg"))
+    picture = Path("a.svg").read_text()
     assert ">Solve rates of the runs<" in picture
     assert ">Difference from before<" in picture
     assert "against before" in picture
@@ -498,8 +498,8 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<svg")])
-def test_a_picture_has_all_figures(found: Inspection, tmp_path: Path, suffix: str, start: bytes) -> None:
-    target = tmp_path / f"a.{suffix}"
+def test_a_picture_has_all_figures(found: Inspection, suffix: str, start: bytes) -> None:
+    target = Path(f"a.{suffix}")
     assert write_report(found, target) == target.stat().st_size
     data = target.read_bytes()
     assert data.startswith(start)
@@ -538,7 +538,7 @@ def test_odd_files_have_a_report_too(rewards: list[float | None]) -> None:
     path = write("a.jsonl", [{"prompt_id": "a", "reward": reward} for reward in rewards])
     found = inspected(path, by_steps=True)
     assert "<h1>" in page_of(found)
-    assert write_report(found, tmp_path / "a.svg") > 0
+    assert write_report(found, Path("a.svg")) > 0
 
 
 @pytest.mark.parametrize(
@@ -549,7 +549,7 @@ def test_a_trend_may_be_over_anything(values: list[Any]) -> None:
     frame.with_columns(part=pl.Series(values).gather([0, 0, 1, 1, 2, 2])).write_parquet("a.parquet")
     found = inspected("a.parquet", by="part")
     assert len(drawn(found)["mean_reward"].lines) == 3
-    assert write_report(found, tmp_path / "a.svg") > 0
+    assert write_report(found, Path("a.svg")) > 0
     assert "zero_variance" in page_of(found)
 
 
