@@ -252,8 +252,8 @@ class Log:
 
         A zero in a group of equal rewards does not count: nearly every formula gives it.
         """
-        read = [name for name in self.table.columns if name.startswith("reward.") or name in plan.needs]
-        numbers = pl.col(read).cast(pl.Float64, strict=False)
+        read = pl.col([name for name in self.table.columns if name.startswith("reward.") or name in plan.needs])
+        numbers = read.cast(pl.Float64, strict=False)
         row = pl.struct(pl.when(numbers.is_finite()).then(numbers)).hash()
         batch = "batch" if plan.uses_batch else 0
         logged, count = pl.Series(self.logged), pl.Series(self.counts)
