@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import get_args, get_origin
 
 import polars as pl
 import pytest
 
 from grpo_cli.errors import DataError
+from grpo_cli.options.table import OPTIONS, Option
 from tests.support.command import adv, files, process, ran
 from tests.support.drawn import some
 from tests.support.jobs import write
@@ -65,6 +69,13 @@ def test_the_json_summary_is_alone_on_stdout_has_no_bare_nan_and_is_that_of_summ
     assert done.err == ""
 
 
+def test_explain_is_a_dry_run_and_writes_nothing() -> None:
+    before = files()
+    done = adv("compute rewards.jsonl --explain")
+    assert (done.status, files()) == (0, before)
+    assert adv("compute rewards.jsonl --dry-run").out == done.out
+
+
 @pytest.mark.parametrize(
     ("gates", "said"),
     [
@@ -99,9 +110,76 @@ def test_a_broken_pipe_is_silent() -> None:
     assert (done.stderr, done.stdout.count("\n")) == ("", 1)
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with a file that takes a while to pack."""
+    place = tmp_path_factory.mktemp("large")
+    lines = (f'{{"prompt_id": "{i // 8}", "reward": {i % 3}}}\n' for i in range(300_000))
+    (place / "big.jsonl").write_text("".join(lines))
+    return place
+
+
+def catches(process: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal; taken for granted where the system does not say."""
+    status = Path(f"/proc/{process}/status")
+    caught = re.search(r"SigCgt:\s*(\w+)", status.read_text()) if status.exists() else None
+    return caught is None or bool(int(caught[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_while_it_writes_leaves_nothing_behind(large: Path, number: int, status: int) -> None:
+    command = [sys.executable, "-m", "grpo_cli", "compute", "big.jsonl", "-o", "out.jsonl.gz"]
+    with subprocess.Popen(command, cwd=large, stderr=subprocess.PIPE, text=True) as running:
+        while running.poll() is None and not (catches(running.pid, number) and len([*large.iterdir()]) > 1):
+            time.sleep(0.002)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == status, said
+    assert [path.name for path in large.iterdir()] == ["big.jsonl"]
+    assert "Traceback" not in said
+
+
+def typo(flag: str) -> str:
+    """The flag with a letter doubled in its middle."""
+    middle = len(flag) // 2 + 1
+    return flag[:middle] + flag[middle - 1] + flag[middle:]
+
+
+@pytest.mark.parametrize("option", some(OPTIONS.values(), 4), ids=lambda option: option.name)
+def test_a_typo_in_an_option_is_one_line_with_the_right_name(option: Option) -> None:
+    done = adv(f"compute rewards.jsonl {typo(option.flag)} x")
+    assert (done.status, done.err.count("\n"), option.flag in done.err) == (2, 1, True), done
+
+
+BAD: dict[str, str] = {
+    "method": "rlo", "param": "beta", "set": "divisor.epsilom=1", "reward": "rewarf", "group": "promptid", "expr": "reward +",
+    "group_within": "fil", "batch_by": "ste", "rollout": "run", "reward_clip": "1", "clip": "a:b", "overlong": "1:2:3:4",
+    "config": "none.toml", "fail_on": "zero_varianc > 1", "output": "rewards.docx", "length_column": "lenght", "summary": "no/such/dir/s.json",
+}  # fmt: skip
+
+
+def wrong(option: Option) -> str:
+    hint = next((arg for arg in get_args(option.type) if get_origin(option.type) is not list), option.type)
+    return BAD.get(option.name, "-" if hint in {int, float} else "nonsense")
+
+
+@pytest.mark.parametrize(
+    "option", [o for o in OPTIONS.values() if o.type is not bool and o.name != "column"], ids=lambda option: option.name
+)
+def test_a_wrong_value_of_any_option_is_one_line_and_no_file(option: Option) -> None:
+    before = files()
+    beside = {"kl_column": "--kl-coef 1", "logprob_column": "-m unlikeliness", "seed": "--duplicate"}
+    done = adv(f"compute rewards.jsonl {beside.get(option.name, '')}", option.flag, wrong(option))
+    assert (done.status in {1, 2}, done.err.count("\n"), files()) == (True, 1, before), done
+
+
 def test_debug_shows_the_traceback() -> None:
     with pytest.raises(DataError, match="no such file"):
         adv("compute none.jsonl --debug")
+
+
+def test_an_unknown_method_is_answered_with_the_nearest_name() -> None:
+    assert "did you mean 'rloo'" in adv("methods rlo").err
 
 
 # --- texts in the place of rewards -------------------------------------------------------------------------

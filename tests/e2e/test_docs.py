@@ -132,6 +132,13 @@ def test_the_configuration_of_the_documentation_is_read() -> None:
     assert '"method": "gdpo"' in done.out
 
 
+def test_both_installing_commands_are_in_the_readme_as_agreed() -> None:
+    install = "python3 -m venv .venv && .venv/bin/pip install"
+    main = ". && .venv/bin/grpo-adv compute sample_data/rewards.jsonl --method rloo --scale batch"
+    assert f"```sh\n{install} {main} --force\n```" in README  # it runs a second time, too
+    assert f"```sh\n{install} -e '.[test]' && .venv/bin/pytest\n```" in README
+
+
 # --- nothing is left out ------------------------------------------------------------------------------------
 
 
@@ -149,6 +156,25 @@ def test_the_configuration_of_the_documentation_is_read() -> None:
 def test_every_name_is_documented(page: str, names: list[str]) -> None:
     rows = set(re.findall(r"^\| `([^`]+)`", TEXTS[page], re.MULTILINE))
     assert not {*names} - rows
+
+
+def test_every_method_has_a_sentence_a_formula_and_a_source() -> None:
+    for row in ESTIMATORS.values():
+        assert row.summary.endswith((".", ":")) or row.summary[0].isupper(), row.name
+        assert "=" in row.formula and row.source, row.name
+
+
+def test_the_changelog_names_the_version() -> None:
+    from grpo_cli import __version__
+
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short_and_shows_what_it_does_in_25_lines() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 200
+    top = "\n".join(lines[:25])
+    assert top.count("```sh") == 2 and "](docs/browse.svg)" in top
 
 
 def test_the_chart_of_speed_is_that_of_what_was_measured() -> None:
@@ -212,6 +238,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\s-]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
 
+def test_what_the_readme_links_to_is_in_the_source_archive() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packed = settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    linked = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", README)}
+    assert {target.split("/")[0] for target in linked if not target.startswith("https://")} <= {*packed}
+
+
 def test_the_picture_shows_the_rooms_that_there_are() -> None:
     picture = (DOCS / "rooms.svg").read_text(encoding="utf-8")
     assert {*re.findall(r'class="room"[^>]*>(\w+)<', picture)} == {*RULES}
@@ -226,9 +259,34 @@ def test_the_picture_of_the_landing_page_has_the_advantages_of_its_rewards() -> 
     assert [f"{row['advantage']:.1f}" for row in scored] == shown
 
 
+@pytest.mark.parametrize(
+    "word", ["DAPO", "RLOO", "Dr. GRPO", "GDPO", "Best of n", "DPO", "wandb", "Trackio", "rLLM", "tinker", "Atropos"]
+)
+def test_a_recipe_is_found_by_the_word_that_people_search_for(word: str) -> None:
+    titles = re.findall(r"^##+ (.+)$", WRITTEN["docs/recipes.md"], re.MULTILINE)
+    assert any(word in title for title in titles)
+
+
 def test_every_page_is_in_the_menu_of_the_site() -> None:
     menu = re.findall(r"([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(menu) == sorted(page.name for page in DOCS.glob("*.md"))
+
+
+def test_names_do_not_wrap_and_wide_tables_fit_on_the_site() -> None:
+    settings, style = ((ROOT / name).read_text(encoding="utf-8") for name in ("mkdocs.yml", "docs/site.css"))
+    assert "extra_css: [site.css]" in settings
+    assert re.search(r"td:first-child code \{\s+white-space: nowrap;", style)
+    assert re.search(r"table:not\(\[class\]\) td \{\s+min-width: 0;", style)
+
+
+def test_the_landing_page_has_an_installation_an_example_a_picture_and_five_questions() -> None:
+    page = TEXTS["docs/index.md"]
+    titles = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert titles[:2] == ["One example", "Five questions"]
+    assert ".venv/bin/pip install ." in page.partition("##")[0]
+    questions = page.partition("## Five questions")[2].partition("## Further")[0]
+    assert len(re.findall(r"^\*\*.+\?\*\*", questions, re.MULTILINE)) == 5
+    assert "](advantages.svg)" in page
 
 
 def test_the_toy_learns_through_a_real_pipe(place: Path) -> None:

@@ -21,7 +21,7 @@ from tests.support.goldens import HERE, runs
 from tests.support.jobs import rows_of
 from tests.support.json_schemas import DOCUMENTS, schemas
 from tests.support.samples import samples_in
-from tests.support.schema_files import lines
+from tests.support.schema_files import WRITERS, lines
 
 PUBLISHED = schemas()
 SHOWN = [
@@ -163,6 +163,50 @@ def test_a_document_with_a_key_less_or_more_is_not_valid(documents: dict[str, An
         changed = [{**one, "more": 1}, {key: value for key, value in one.items() if key != next(iter(one))}]
         for wrong in changed:
             assert errors(schema_of(line), [wrong] if isinstance(document, list) else wrong), line
+
+
+def test_every_key_of_a_schema_occurs_in_a_document(documents: dict[str, Any]) -> None:
+    known, seen = set[tuple[str, str]](), set[tuple[str, str]]()
+    for line, document in documents.items():
+        schema = json.loads(PUBLISHED[schema_of(line)])
+        known |= {(name, key) for name, kind in schema["$defs"].items() for key in kind["properties"]}
+        seen |= keys_in(schema, document, schema["$defs"])
+    assert known - seen == {("Plan", "package")}  # tests/e2e/test_plugins.py has that of a package
+
+
+def keys_in(schema: Any, value: Any, named: Any) -> set[tuple[str, str]]:
+    """The keys of a document, each with the name of the object that has it."""
+    for one in schema.get("anyOf", ()):
+        if Draft202012Validator({**one, "$defs": named}).is_valid(value):
+            return keys_in(one, value, named)
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        inner = [(named[name]["properties"].get(key, {}), item) for key, item in value.items()]
+        return {(name, key) for key in value}.union(*(keys_in(one, item, named) for one, item in inner))
+    if isinstance(value, list):
+        return set().union(*(keys_in(schema.get("items", {}), item, named) for item in value))
+    if isinstance(value, dict):
+        return set().union(*(keys_in(schema.get("additionalProperties", {}), item, named) for item in value.values()))
+    return set()
+
+
+@pytest.mark.parametrize("name", some(WRITERS, 12))
+def test_documents_of_every_layout_are_valid(name: str) -> None:
+    written = WRITERS[name](Path())
+    file = shlex.quote(str(written.path))
+    rest = file
+    for key, value in written.flags.items():
+        if key != "column":
+            for one in value if isinstance(value, list) else [value]:
+                rest += f" --{key.replace('_', '-')}={shlex.quote(str(one))}"
+    for at, line in enumerate((
+        f"inspect {rest} --show '#1'", f"inspect {rest} --against {file}", f"compute {rest} --column mine --explain --missing exclude",
+        f"select {rest} --limit 1 -o out/", f"export {rest} --to sft -o out1.jsonl", f"export {rest} --to prompts -o out2.jsonl",
+        f"audit {rest}", f"compare {rest} --method rloo --method grpo --missing exclude", f"schemas {file}",
+    )):  # fmt: skip
+        document = printed(line, Path())
+        assert document is not None or at, line  # a file may have no advantages, no texts, or one reward only
+        assert document is None or errors(schema_of(line), document) == [], line
 
 
 def test_the_plans_of_all_frameworks_are_valid() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 import shlex
 import shutil
@@ -21,6 +22,11 @@ from grpo_cli.files.installation import install
 from tests.support.command import adv, facts_of, files, process, ran
 from tests.support.jobs import write
 from tests.support.samples import samples_in
+
+SHARED = (
+    "rows", "rollouts", "groups", "group_sizes", "singletons", "unscorable", "zero_variance", "schema", "group_key",
+    "reward_columns", "warnings", "notes", "role_columns", "version",
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +54,19 @@ def test_the_command_that_shows_the_texts_names_the_file() -> None:
     assert left.out.count("browse steps.jsonl --group prompt_id,step --where 'mean < 0.5'\n") == 1
 
 
+@pytest.mark.parametrize("words", ["inspect .", "compare . -m grpo -m rloo", "audit ."])
+def test_own_outputs_in_a_folder_are_skipped_with_a_warning(
+    words: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    rows = [{"prompt_id": k // 4, "reward": k % 4, "advantage": k % 4 - 1.5, "env": k // 8} for k in range(16)]
+    write(folder / "in.jsonl", rows)
+    ran("select in.jsonl --limit 1 -q", cwd=folder)
+    skipped = "skipped 1 file (own outputs, empty, hidden, copies, or named twice): in.selected.jsonl"
+    assert skipped in " ".join(adv(words, cwd=folder).out.split())
+    assert facts_of(f"{words}", cwd=folder)["warnings"] == [skipped]
+
+
 def test_wide_characters_fit_beside_the_numbers_of_a_group() -> None:
     write("in.jsonl", [{"prompt_id": "a", "reward": k, "completion": f"{k} " + "数学の問題" * 20} for k in range(3)])
     shown = adv("inspect in.jsonl --show '#1'", COLUMNS="80").out.splitlines()
@@ -65,12 +84,52 @@ def test_keys_of_bytes_and_lists_are_texts_of_a_table() -> None:
     assert [(row["id"], row["tags"]) for row in rows] == [("/w==", '["x"]'), ("YQ==", '["x","y"]')]
 
 
+def test_a_list_of_named_presets_mentions_no_hidden_ones() -> None:
+    assert "--all lists" in adv("presets").out
+    assert "--all lists" not in adv("presets trl").out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inspect rewards.jsonl",
+        "inspect steps.jsonl -g prompt_id,step --by step",
+        "inspect steps.jsonl -g prompt_id,step --show add-17-25,1",
+        "inspect two_rewards.jsonl -r accuracy -r format",
+        "select rewards.jsonl -w '0.1 <= mean <= 0.9 and std > 0.3' --per-group 2 --limit 2 --force",
+    ],
+)
+def test_nothing_is_wider_than_the_terminal(line: str) -> None:
+    done = ran(line, COLUMNS="60")
+    lines = [text for text in done.out.splitlines() if not text.startswith("to read their texts:")]  # to be copied
+    assert max(map(len, lines)) <= 60
+
+
 def test_colour_is_for_terminals_that_want_it_and_without_block_characters_there_are_plain_ones() -> None:
     assert "\x1b[" not in adv("inspect rewards.jsonl").out
     assert "\x1b[" in process("inspect rewards.jsonl", NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color").out
     plain = process("inspect rewards.jsonl", PYTHONIOENCODING="ascii")
     assert plain.status == 0
     assert plain.out.isascii() and "##" in plain.out
+
+
+def test_a_colour_has_one_meaning_and_what_is_drawn_is_dim() -> None:
+    out = ran("inspect steps.jsonl -g prompt_id,step --color always", COLUMNS="80").out
+    assert "\x1b[1msolve rate     \x1b[0m\x1b[31m0, never\x1b[0m   3  \x1b[2m█" in out
+    assert "\x1b[32m1, always\x1b[0m  3  \x1b[2m█" in out
+    assert "3 \x1b[32malways solved\x1b[0m, 3 \x1b[31mnever solved\x1b[0m" in out
+    assert "\x1b[1mverdict        \x1b[0mOver \x1b[1m4\x1b[0m steps" in out
+    assert {*re.findall(r"\x1b\[(\d+)m", out)} == {"0", "1", "2", "31", "32"}
+
+
+def test_json_shares_its_keys_with_compute() -> None:
+    looked, computed = facts_of("inspect rewards.jsonl"), facts_of("compute rewards.jsonl -o out.jsonl")
+    assert {name: looked[name] for name in SHARED} == {name: computed[name] for name in SHARED}
+    assert {name: looked["reward"][name] for name in computed["reward"]} == computed["reward"]
+    assert looked["verdicts"]
+    assert not {"plan", "advantage", "skipped", "outputs"} & looked.keys()
+    assert [looked["advantage_column"], facts_of("inspect out.jsonl")["advantage_column"]] == [None, "advantage"]
+    assert facts_of("inspect -", stdin=Path("rewards.jsonl").read_text())["rows"] == 46
 
 
 def test_all_groups_as_csv() -> None:
@@ -96,6 +155,13 @@ def test_a_table_that_is_asked_for_comes_last_before_the_verdict_and_full_has_th
     assert sections(f"{look} --by step --full") == [*every, "step  ", "verdict"]
     assert sections(f"{look} --top 1") == [*in_brief, "groups by", "verdict"]
     assert sections(f"{look} --by step --sort mean") == [*in_brief, "groups by", "step  ", "verdict"]
+
+
+def test_what_an_option_asks_for_is_shown_beside_a_table() -> None:
+    look = "inspect steps.jsonl -g prompt_id,step --by step"
+    assert "duplicates" in sections(f"{look} --duplicates --text-column prompt_id")
+    assert sections(f"{look} --length-column length").count("length") == 2
+    assert sections(look).count("length") == 1  # that of the trend
 
 
 def test_the_course_of_a_run_stands_above_a_table_over_another_column() -> None:
@@ -203,6 +269,22 @@ def test_chosen_rows_go_to_stdout_and_the_summary_to_stderr() -> None:
     assert "7 of 10 kept (70%)" in done.err
 
 
+def test_a_choice_is_shown_as_json_and_to_a_file() -> None:
+    found = facts_of("select rewards.jsonl -w 'std > 0' -o a.jsonl --summary a.json")
+    assert found == json.loads(Path("a.json").read_text())
+    assert (found["kept_rows"], found["dropped"][0]["reason"]) == (36, "std > 0 is false")
+
+
+def test_options_of_compute_in_a_shared_configuration_are_ignored() -> None:
+    Path("grpo.toml").write_text(
+        'group = "prompt_id"\nreward = "reward"\nsummary = "run.json"\nper-token = true\ntokens = "ids"\n'
+    )
+    done = adv("inspect rewards.jsonl --config grpo.toml")
+    assert (done.status, done.err, Path("run.json").exists()) == (0, "", False)
+    assert adv("select rewards.jsonl --limit 1 --config grpo.toml --quiet").out == ""
+    assert len(Path("rewards.selected.jsonl").read_text().splitlines()) == 8
+
+
 @pytest.mark.parametrize(("named", "name"), [(".", "inner"), ("rewards.jsonl", "rewards")])
 def test_a_report_is_written_next_to_its_input_or_has_the_name_of_this_folder(named: str, name: str) -> None:
     pytest.importorskip("altair")
@@ -211,6 +293,14 @@ def test_a_report_is_written_next_to_its_input_or_has_the_name_of_this_folder(na
     done = ran(f"report {named}", cwd=Path("inner"))
     assert done.out.startswith(f"{name}.report.html: 0.9 MB, 46 rows in 10 groups")
     assert Path(f"inner/{name}.report.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_report_against_another_run_draws_what_changed() -> None:
+    pytest.importorskip("altair")
+    ran("report rewards.jsonl --against rewards.parquet -o a.html")
+    page = Path("a.html").read_text()
+    assert "rewards.jsonl shows no clear difference from rewards.parquet on 10 prompts" in page
+    assert 'id="figure-run_rates"' in page and 'id="figure-run_changes"' in page and "gained most" not in page
 
 
 def test_a_report_without_its_extra_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +385,12 @@ def test_inspect_is_a_gate_that_shows_what_was_asked_for_and_then_fails(more: st
     assert failed.err.endswith(said)
 
 
+def test_a_gate_of_inspect_has_the_quantities_of_compute_that_need_no_advantages() -> None:
+    computed = adv("compute rewards.jsonl -o - --quiet --fail-on 'reward_mean > 0.1'")
+    looked = adv("inspect rewards.jsonl --quiet --fail-on 'reward_mean > 0.1'")
+    assert looked.err.split("; ")[-1] == computed.err.split("; ")[-1] == "reward_mean is 0.582913\n"
+
+
 @pytest.mark.parametrize(
     ("where", "more"),
     [("0.1 <= mean <= 0.9", "--by sample"), ('prompt_id != "hex-255" and size > 2', "--scale batch --whiten sample")],
@@ -319,6 +415,18 @@ def test_groups_that_meet_a_condition_are_found_beside_rows_that_were_left_out()
         assert found[name] == wanted[name]
 
 
+def test_tables_and_texts_of_groups_that_meet_a_condition_are_their_own() -> None:
+    whole, some = table("inspect rewards.jsonl"), table("inspect rewards.jsonl --where 'std > 0'")
+    assert len(some) == 7 and all(row in whole for row in some)
+    key = some[2]["prompt_id"]
+    # A number is that of the list which the same options show.
+    alone, among = (
+        re.sub(r"#\d+", "#", adv(f"inspect rewards.jsonl {more} --show {key} --scale none").out)
+        for more in ("", "--where 'std > 0'")
+    )
+    assert alone == among and key in alone
+
+
 # --- numbers of the text -------------------------------------------------------------------------------------
 
 
@@ -330,3 +438,17 @@ def test_a_lower_bound_of_100_percent_has_no_sign(last: list[float], larger: str
     (line,) = re.findall(r"with a gradient (.+)", shown)
     assert line.split()[1:] == [larger]  # 4 rows, where one group has 2
     assert (">= lower bound" in shown) == larger.startswith(">=")
+
+
+def test_categories_have_bars_of_their_share_without_a_gradient_and_names_at_the_left() -> None:
+    constant = {"code": 0, "mathematics": 4, "web": 3}  # of the four groups of each
+    rows = [
+        {"prompt_id": f"{env}{k}", "env": env, "reward": reward if k >= count else 1}
+        for env, count in constant.items() for k in range(4) for reward in (0, 1)
+    ]  # fmt: skip
+    write("in.jsonl", rows)
+    printed = adv("inspect in.jsonl --by env", COLUMNS="80").out
+    lines = [line for line in printed.splitlines() if re.match(r"(mathematics|web|code) ", line)]
+    assert [line.split()[0] for line in lines] == ["mathematics", "web", "code"]
+    bars = [line.count("█") for line in lines]
+    assert bars[0] > bars[1] > bars[2] == 0

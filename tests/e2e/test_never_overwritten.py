@@ -63,6 +63,14 @@ def other_name(line: str) -> str:
     return "page.html" if line.startswith("report") else "other.jsonl"
 
 
+@pytest.mark.parametrize("way", ["--in-place", "--explain"])
+def test_no_summary_is_written_over_the_input(way: str) -> None:
+    before = files()
+    done = adv(f"compute in.jsonl {way} --summary in.jsonl --force")
+    assert (done.status, done.out, files()) == (2, "", before)
+    assert "is an input: it is never overwritten" in done.err or "are both" in done.err
+
+
 # --- every pair of an option that reads a file and one that writes a file ------------------------------------------
 
 READ = {"inputs", "file", "source", "before", "rescored", "against", "config", "presets", "schemas", "name"}
@@ -144,6 +152,12 @@ def test_what_python_reads_is_not_written_either(read: str) -> None:
     assert files() == before
 
 
+def test_what_an_earlier_call_has_read_may_be_written() -> None:
+    grpo_cli.add_columns("in.jsonl", "in.jsonl", "new.jsonl", column={"reward": "more"})
+    grpo_cli.add_columns("new.jsonl", "new.jsonl", "in.jsonl", column={"reward": "again"}, force=True)
+    assert [row["again"] for row in rows_of("in.jsonl")] == [row["reward"] for row in ROWS]
+
+
 @pytest.mark.parametrize(
     ("line", "read"),
     [
@@ -184,6 +198,11 @@ def test_a_link_that_appears_while_rows_are_read_is_noticed(monkeypatch: pytest.
 
 def test_devices_may_be_read_and_written() -> None:
     ran("compute in.jsonl --config /dev/null -o /dev/null")
+
+
+def test_a_file_is_changed_in_place_by_its_own_columns() -> None:
+    ran("add in.jsonl --from in.jsonl --column reward=more --in-place")
+    assert [row["more"] for row in rows_of("in.jsonl")] == [row["reward"] for row in ROWS]
 
 
 @pytest.mark.parametrize("line", WRITING)
@@ -257,6 +276,11 @@ def test_standard_output_appended_to_an_input_is_refused() -> None:
     done = run("compute in.jsonl -o -", stdin="in.jsonl", stdout="in.jsonl", mode="a")
     assert (done.status, "standard output is an input" in done.err) == (2, True), done
     assert Path("in.jsonl").read_bytes() == before
+
+
+def test_a_summary_is_not_the_file_behind_standard_output() -> None:
+    done = run("compute - --summary out.jsonl --force", stdin="in.jsonl", stdout="out.jsonl")
+    assert (done.status, "--summary and an output are both out.jsonl" in done.err) == (2, True), done
 
 
 def test_the_summary_of_a_stream_is_an_output_like_others() -> None:

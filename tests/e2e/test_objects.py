@@ -16,11 +16,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from grpo_cli.errors import DataError
+from grpo_cli.browse.model import Model
+from grpo_cli.errors import DataError, InputChanged
 from grpo_cli.files import stores
 from grpo_cli.files.installation import install
 from grpo_cli.formats.registry import FORMATS
+from grpo_cli.read.texts import Reader, TextColumns
 from grpo_cli.runs import export
+from grpo_cli.runs.inspect import Job
 from tests.support import ray_runs
 from tests.support.command import adv, facts_of, ran
 from tests.support.drawn import paired
@@ -152,6 +155,15 @@ def test_without_o_the_output_is_written_beside_the_object(s3: Bucket) -> None:
     assert "plus advantage, byte by byte" in done.out
 
 
+def test_columns_of_an_object_are_joined_by_key_into_an_object(s3: Bucket) -> None:
+    rows = [{**row, "id": f"r{at}"} for at, row in enumerate(ROWS)]
+    s3.put("in.jsonl", write("in.jsonl", rows))
+    s3.put("judge.parquet", write("judge.parquet", [{"id": f"r{at}", "judge": at} for at in range(30)][::-1]))
+    ran("add s3://bucket/in.jsonl --from s3://bucket/judge.parquet --on id -o s3://bucket/out.jsonl")
+    added = [json.loads(line) for line in s3["out.jsonl"].splitlines()]
+    assert added == [{**row, "judge": at} for at, row in enumerate(rows)]
+
+
 def test_a_prefix_and_a_glob_are_read_in_natural_order_without_own_outputs(s3: Bucket) -> None:
     names = "step_10.jsonl step_2.jsonl step_2.advantages.jsonl sub/step_3.jsonl notes.txt .hidden.jsonl empty.jsonl"
     for name in names.split():
@@ -234,6 +246,30 @@ def test_an_object_that_is_too_large_for_one_copy_is_copied_in_parts(s3: Bucket,
     assert s3["out.parquet"] == woven(FORMATS["parquet"], path.read_bytes(), added)
 
 
+def test_an_upload_of_many_parts_is_completed_or_forgotten(s3: Bucket) -> None:
+    data = np.random.default_rng(0).bytes(13 * MB)
+    sink = stores._Upload("s3://bucket/out", force=False, part=6 * MB)
+    sink.writelines(data[at : at + MB] for at in range(0, len(data), MB))
+    assert (len(sink._parts), len(s3.uploads())) == (2, 1)
+    sink.complete()
+    assert s3["out"] == data
+    with pytest.raises(InputChanged), stores.uploading("s3://bucket/other", force=False) as never:
+        never.writelines(broken_off(s3))
+    assert s3.keys() == ["out"]
+
+
+def broken_off(s3: Bucket) -> Iterator[bytes]:
+    """What a run writes that stops once an upload has begun."""
+    yield bytes(17 * MB)
+    assert s3.uploads()
+    raise InputChanged.between_readings("in.jsonl")
+
+
+def test_a_gate_that_holds_leaves_no_object(s3: Bucket, url: str) -> None:
+    assert adv(f"compute {url} -o s3://bucket/out.jsonl --fail-on 'rows > 1' -q").status == 3
+    assert s3.keys() == ["in.jsonl"]
+
+
 @pytest.mark.parametrize("status", ["503 Slow Down", "500 Internal Server Error", "429 Too Many Requests"])
 def test_a_server_that_is_busy_for_a_moment_is_asked_again(s3: Bucket, url: str, status: str) -> None:
     s3.proxy.answers.append(status)
@@ -268,12 +304,14 @@ EXPORT: Final = "--to weights --prompt prompt_id --response text -q"
 
 
 @pytest.mark.parametrize("line", ["compute {} -q", f"export {{}} {EXPORT}"], ids=["compute", "export"])
-def test_a_run_goes_on_where_an_answer_is_cut(s3: Bucket, url: str, line: str) -> None:
+@pytest.mark.parametrize("fault", ["busy", "cut"])
+def test_a_run_goes_on_where_the_store_stumbles(s3: Bucket, url: str, line: str, fault: str) -> None:
     ran(f"{line.format(url)} -o whole.jsonl")
     stores._remembered.cache_clear()
-    s3.proxy.cut = 1
+    s3.proxy.answers += ["503 Slow Down"] * 2 * (fault == "busy")
+    s3.proxy.cut = int(fault == "cut")
     ran(f"{line.format(url)} -o s3://bucket/out.jsonl")
-    assert s3.proxy.cut == 0
+    assert (s3.proxy.answers, s3.proxy.cut) == ([], 0)
     assert s3["out.jsonl"] == Path("whole.jsonl").read_bytes()
 
 
@@ -336,6 +374,41 @@ def test_an_object_that_may_not_be_read_or_written_is_named(s3: Bucket, url: str
     done = adv(f"compute {url} -o s3://bucket/out.jsonl -q")
     assert (done.status, done.err.count("\n"), s3.keys()) == (1, 1, ["in.jsonl"]), done
     assert f"s3://bucket/{name}.jsonl: access denied" in done.err
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"), paired(["cut", "length", "garbage", "empty"], ["in.parquet", "in.arrow", "in.jsonl.gz"])
+)
+def test_a_broken_object_is_refused_as_a_broken_file_is(s3: Bucket, name: str, damage: str) -> None:
+    data = write(name, ROWS).read_bytes()
+    data = {
+        "cut": data[:-9],
+        "length": data[:-8] + b"\xff\xff\xff\x7f" + data[-4:],
+        "garbage": data[:-300] + b"\xa7" * 200 + data[-100:],
+        "empty": b"",
+    }[damage]
+    Path(name).write_bytes(data)
+    url = s3.put(name, data)
+    local, done = adv(f"compute {name} -o out.{name}"), adv(f"compute {url} -o s3://bucket/out.{name}")
+    assert (local.status, local.err.count("\n")) == (1, 1), local
+    assert (done.status, done.err) == (1, local.err.replace(name, url))
+    assert s3.keys() == [name]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ("403 Forbidden", "access denied"),
+        ("404 Not Found", "no such object"),
+        ("400 Bad Request", "s3://bucket/in.jsonl: "),
+    ],
+)
+def test_what_a_store_refuses_is_said_in_one_line_without_credentials(
+    s3: Bucket, url: str, answer: str, words: str
+) -> None:
+    s3.proxy.answers += [answer] * 20
+    done = adv(f"compute {url} -o out.jsonl")
+    assert (done.status, done.err.count("\n"), words in done.err) == (1, 1, True), done
     assert "known" not in done.err
     assert "very-secret" not in done.err
 
@@ -362,6 +435,8 @@ def test_a_bucket_or_credentials_that_are_missing_are_said(s3: Bucket, monkeypat
     ("library", "line"),
     [
         ("obstore", "inspect s3://bucket/in.jsonl"),
+        ("boto3", "inspect s3://bucket/in.jsonl"),
+        ("obstore", "compute in.jsonl -o gs://bucket/out.jsonl"),
         ("boto3", "compute in.jsonl -o s3://bucket/out.jsonl"),
     ],
 )
@@ -499,3 +574,31 @@ def test_tasks_look_at_objects_and_read_and_write_them(s3: Bucket, monkeypatch: 
     assert [one.__name__ for one in tasks] == ["work_on"] * 4 + ["write_files"]
     again = adv(f"{line} -o s3://bucket/many/ --engine ray")
     assert (again.status, "exists" in again.err, s3.uploads()) == (2, True, [])
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_an_export_goes_to_an_object_and_comes_from_one(s3: Bucket, url: str, suffix: str) -> None:
+    Path("in.jsonl").write_bytes(LINES)
+    ran(f"export in.jsonl {EXPORT} -o out.{suffix}")
+    ran(f"export {url} {EXPORT} -o s3://bucket/out.{suffix}")
+    assert s3[f"out.{suffix}"] == Path(f"out.{suffix}").read_bytes()
+    again = adv(f"export {url} {EXPORT} -o s3://bucket/out.{suffix}")
+    assert (again.status, "--force" in again.err) == (2, True)
+    wrong = adv(f"export {url} --to weights --prompt prompt_id --response nix -o s3://bucket/no.{suffix}")
+    assert (wrong.status, s3.keys()) == (1, ["in.jsonl", f"out.{suffix}"])
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
+def test_the_text_of_a_rollout_is_a_few_ranges_of_an_object(s3: Bucket, place: Path, name: str) -> None:
+    letters = np.random.default_rng(7).integers(97, 123, (4_000, 4_000), dtype=np.uint8)
+    number = pl.int_range(len(letters))
+    texts = pl.DataFrame({"completion": [bytes(line).decode() for line in letters]})
+    rows = texts.with_columns(prompt_id=number // 4, reward=number % 2)
+    path = place / name
+    rows.write_parquet(path, row_group_size=100) if name.endswith(".parquet") else rows.write_ndjson(path)
+    model = Model.of(Job(inputs=[s3.put(name, path)]))
+    reader = Reader(model.inspection.narrow, TextColumns())
+    s3.proxy.reset()
+    for at in (0, 1_999, 3_999):
+        assert [part.text for part in reader.passages(at)] == [rows["completion"][at]]
+    assert s3.proxy.received < 3 * MB < path.stat().st_size / 3

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from grpo_cli.engine.presets import presets
 from tests.support.command import adv, ran
+from tests.support.drawn import some
 from tests.support.samples import SAMPLES, samples_in
 
 HERE = Path(__file__).resolve().parent / "snapshots"
@@ -58,6 +60,25 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _files(place: Path, scored: Path) -> None:
     samples_in(place)
     shutil.copy(scored, place)
+
+
+@pytest.mark.parametrize(
+    "inputs", ["rewards.jsonl --singleton zero", "steps.jsonl --group-within step --batch-by step --clip=-5:5"]
+)
+def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs: str) -> None:
+    fitting = 0
+    per_row = [row for row in presets().values() if not (row.refused or row.plan.distill.coef)]
+    computed = [row for row in per_row if {*row.plan.needs} <= {"length"}]
+    for row in (tried := some(computed, 12)):
+        length = "--length-column length" if row.plan.needs else ""
+        line = f"compute {inputs} --preset {row.name} {length} --force -o out.jsonl"
+        done = adv(line)
+        assert done.status == 0, (line, done.err)
+        if "warning:" not in done.out:
+            fitting += 1
+            assert 15 < len(done.out.splitlines()) <= 23, (line, done.out)  # the command itself is the 24th
+            assert "written        out.jsonl" in done.out
+    assert len(computed) > 100 and fitting > 0.6 * len(tried)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -70,6 +70,15 @@ def test_another_name_of_an_input_is_skipped_with_a_warning() -> None:
     assert "b.jsonl" in " ".join(facts["warnings"])
 
 
+@pytest.mark.parametrize("target", ["/dev/stdout", ">(cat)"])
+@pytest.mark.skipif(not os.path.exists("/bin/bash"), reason="process substitution is bash's")  # noqa: PTH110
+def test_the_shells_own_names_of_pipes_are_outputs(target: str) -> None:
+    command = f"{sys.executable} -m grpo_cli compute a.jsonl -q -o {target} | cat"
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.count('"advantage":') == 2
+    assert done.stderr == ""
+
+
 INTO_A_PIPE = {
     "o.jsonl": "compute a.jsonl -o",
     "o.csv.gz": "compute a.jsonl -o",
@@ -240,6 +249,12 @@ def test_binary_formats_are_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) 
     compute("a.jsonl", output="-")
 
 
+def test_what_is_only_in_the_path_is_shown_so() -> None:
+    write("runs/step=1/part.jsonl", ROWS)
+    with pytest.raises(DataError, match="step is only in the path: --group-within file"):
+        compute("runs", group="prompt_id,step", output="out/")
+
+
 def test_a_broken_link_is_reported_as_one() -> None:
     Path("link.jsonl").symlink_to("gone.jsonl")
     with pytest.raises(DataError, match=r"link\.jsonl: a broken link to gone\.jsonl"):
@@ -269,6 +284,13 @@ def test_a_file_without_a_suffix_is_known_by_its_first_bytes(name: str) -> None:
     assert [row["reward"] for row in rows_of("out.jsonl")] == [1, 0]
     ran(f"compute {name} -q")
     assert Path(name.replace("rows", "rows.advantages")).exists()
+
+
+def test_a_file_as_standard_input_by_its_name_is_read() -> None:
+    words = [sys.executable, "-m", "grpo_cli", "compute", "/dev/stdin", "-o", "-", "-q"]
+    with Path("a.jsonl").open() as handle:
+        done = subprocess.run(words, stdin=handle, capture_output=True, text=True, check=True)
+    assert done.stdout.count("advantage") == 2
 
 
 @pytest.mark.parametrize(("quiet", "count"), [([], 1), (["--quiet"], 0)])

@@ -20,8 +20,6 @@ COMMANDS: Final = [
     "compute a.parquet -o out.parquet --force -q",
     "compute a.parquet -o out.parquet --force --scale batch --whiten sample -q",
     "compute a.jsonl -o out.jsonl --force --method james-stein -q",
-    "compute a.parquet -o out.parquet --force --method grpo-loo -q",
-    "compute a.parquet -o out.parquet --force --method mc-grpo -q",
     "select a.parquet --limit 1000 --seed 3 -o out.parquet --force -q",
     "inspect a.parquet --json",
     "report a.jsonl -o out.html --force -q",
@@ -62,6 +60,26 @@ def test_threads_and_hash_seeds_change_no_byte(command: str, place: Path) -> Non
     first, *others = (said_and_written(command, place, **surroundings) for surroundings in SURROUNDINGS)
     assert any(first)
     assert others == [first] * len(others)
+
+
+def test_the_order_of_the_shards_changes_no_advantage(place: Path, tmp_path: Path) -> None:
+    frame = pl.read_parquet(place / "a.parquet").with_row_index("row").sort("prompt_id", maintain_order=True)
+    parts = [frame[low : low + ROWS // 3] for low in range(0, ROWS, ROWS // 3)]
+    found = []
+    for at, order in enumerate(([0, 1, 2], [2, 0, 1])):
+        names = [tmp_path / f"{at}" / f"{name}.parquet" for name in "abc"]
+        for name, part in zip(names, order, strict=True):
+            name.parent.mkdir(exist_ok=True)
+            parts[part].write_parquet(name)
+        words = f"compute {tmp_path}/{at} --group-within input -o {tmp_path}/out{at}/ -q"
+        subprocess.run([sys.executable, "-m", "grpo_cli", *words.split()], check=True)
+        found.append(pl.read_parquet(f"{tmp_path}/out{at}/*.parquet").sort("row")["advantage"])
+    # If a group is in two shards, its sum is added up in another order.
+    whole = frame.group_by("prompt_id").agg(pl.col("row")).height
+    different = frame.sort("row").filter((found[0] != found[1]).fill_null(value=True))["prompt_id"].n_unique()
+    assert different <= len(parts)
+    assert whole > 10_000
+    assert np.abs(found[0].to_numpy() - found[1].to_numpy()).max() < 1e-12
 
 
 def without_network(words: list[str], place: Path) -> subprocess.CompletedProcess[str]:

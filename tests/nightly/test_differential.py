@@ -145,3 +145,49 @@ def test_a_key_inside_of_another_column_gives_the_same_bits(table: Table, plan: 
 
 
 # --- --pick and --per-token ------------------------------------------------------------------------------------------
+
+
+PICKS: Final = (
+    *(f"select {{}} --per-group 2 --pick {pick} -o" for pick in ("best", "worst", "spread", "random")),
+    "export {} --to sft --pick best -o", "export {} --to sft --pick all-above -o",
+)  # fmt: skip
+
+
+@given(table=tables(), picking=st.sampled_from(PICKS))
+@examples(6)
+def test_the_same_rows_are_picked_from_every_format(table: Table, picking: str) -> None:
+    texts = [{"prompt": f"p{row['prompt_id']}", "completion": f"{at} {row['text']}"} for at, row in enumerate(table)]
+    rows = [{"prompt_id": row["prompt_id"], **text, "reward": row["reward"]} for row, text in zip(table, texts, strict=True)]  # fmt: skip
+    found = dict[str, Any]()
+    with fresh():
+        for kind in KINDS:
+            write(f"in.{kind}", rows)
+            out = f"out.{kind}" if picking.startswith("select") and kind != "json" else f"out.{kind}.jsonl"
+            done = adv(f"{picking.format(f'in.{kind}')} {out} --group-within input -q")
+            found[kind] = done.status, rows_of(out) if done.status == 0 else None
+    assert found["jsonl"][0] in {0, 1}, done  # 1: no group has rows to pick
+    different = [kind for kind, rows in found.items() if rows != found["jsonl"]]
+    assert not different, (picking, {kind: found[kind] for kind in (different[0], "jsonl")})
+
+
+@given(table=tables(), data=st.data(), plan=st.sampled_from([*ALONE, "--method dr-grpo"]))
+@examples(4)
+def test_every_format_gives_tokens_the_same_bits(table: Table, data: st.DataObject, plan: str) -> None:
+    counts = [data.draw(st.integers(0, 5)) for _ in table]
+    rows = [
+        {**row, "n": count, "ids": list(range(count)), "mask": [at % 2 for at in range(count)]}
+        for row, count in zip(table, counts, strict=True)
+    ]
+    rows[0].update(n=2, ids=[7, 8], mask=[0, 1])  # a column of empty lists has no type
+    with fresh():
+        for kind in NESTED:
+            write(f"in.{kind}", rows)
+        run(f"in.jsonl -o rows.jsonl {plan}")
+        each = [*zip(advantages_in("rows.jsonl"), rows, strict=True)]
+        all_tokens = [bits([one] * row["n"]) for one, row in each]
+        own_tokens = [bits([one if own else 0.0 for own in row["mask"]]) for one, row in each]
+        for words, wanted in (("--length-column n", all_tokens), ("--tokens ids", all_tokens), ("--mask mask", own_tokens)):  # fmt: skip
+            for kind in NESTED:
+                run(f"in.{kind} -o out.{kind} --force --per-token {words} {plan}")
+                found = [row["advantage"] for row in rows_of(f"out.{kind}")]
+                assert list(map(bits, found)) == wanted, (kind, words)

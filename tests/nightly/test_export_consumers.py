@@ -104,6 +104,64 @@ def test_trl_learns_preferences_from_pairs(form: str, suffix: str, tmp_path: Pat
     assert first == pytest.approx(math.log(2), abs=1e-3)  # the policy is still the reference
 
 
+def tokens_of(row: dict[str, Any], tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The tokens of a prompt and of the response to it, whichever way they are written."""
+    if isinstance(row.get("prompt"), str):
+        return tuple(tokenizer(row[name])["input_ids"] for name in ("prompt", "completion"))
+    turns = row["messages"] if "messages" in row else row["prompt"] + row["completion"]
+    prompt = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True, tokenize=False)
+    whole = tokenizer.apply_chat_template(turns, tokenize=False)
+    assert whole.startswith(prompt)
+    return tokenizer(prompt)["input_ids"], tokenizer(whole[len(prompt) :])["input_ids"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_weighted_loss_takes_two_steps(form: str, suffix: str, tmp_path: Path, tokenizer: Any) -> None:
+    torch = pytest.importorskip("torch")
+    dataset = exported("weights", tmp_path / f"weights.{suffix}", source=source_of(form, tmp_path))
+    model = tiny_model(tokenizer)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    seen = []
+    for _ in range(2):
+        total = torch.zeros(())
+        for row in dataset.select(range(4)):
+            prompt, response = tokens_of(row, tokenizer)
+            ids = torch.tensor([prompt + response])
+            labels = torch.tensor([[-100] * len(prompt) + response])
+            total = total + row["weight"] * model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        seen.append(float(total))
+    assert seen[1] < seen[0]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_datasets_reads_the_types(suffix: str, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    pairs = exported("pairs", tmp_path / f"pairs.{suffix}").features
+    names = {"role": "string", "content": "string"}
+    for kind, form, texts in (("sft", "conversation", ["messages"]), ("weights", "messages", ["prompt", "completion"])):
+        found = exported(kind, tmp_path / f"{kind}.{suffix}", source=source_of(form, tmp_path)).features
+        assert all({n: f.dtype.removeprefix("large_") for n, f in found[one].feature.items()} == names for one in texts)
+        assert {found[name].dtype for name in ("reward", "advantage", "weight") if name in found} == {"float64"}
+    turn = {"role": datasets.Value("string"), "content": datasets.Value("string")}
+    for name in ("prompt", "chosen", "rejected"):
+        assert pairs[name].feature == turn
+    assert {pairs[name].dtype for name in ("chosen_reward", "rejected_reward", "margin")} == {"float64"}
+    prompts = exported("prompts", tmp_path / f"prompts.{suffix}", "--pass-at", "1,2").features
+    assert {name: prompts[name].dtype for name in ("n", "solve_rate", "pass@1")} == {
+        "n": "int64", "solve_rate": "float64", "pass@1": "float64",
+    }  # fmt: skip
+    rows = [{"prompt_id": at // 2, "reward": at % 2, "completion_ids": [1] * (at + 1)} for at in range(4)]
+    lengths = write(tmp_path / "lengths.jsonl", rows)
+    tokens = exported("tokens", tmp_path / f"tokens.{suffix}", "--tokens", "completion_ids", source=lengths)
+    types = [tokens.features[name].feature.dtype for name in ("advantages", "completion_ids")]
+    assert types == ["float64", "int64"]
+    assert [len(row["advantages"]) for row in tokens] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_datasets_reads_tool_calls(suffix: str, tmp_path: Path) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}

@@ -22,6 +22,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 from tests.nightly.test_fuzz import refused_in_one_line, seeds, spoiled
@@ -31,6 +32,7 @@ from tests.support.command import adv
 from tests.unit.formats.test_containers import with_zstandard
 
 SECONDS: Final = 5  # of the processor, for one file
+ZSTANDARD: Final = 93  # the method of a member that `zipfile` may not read
 BYTES: Final = 500 << 20  # more than there were before it
 ROWS: Final[list[dict[str, Any]]] = [
     {"prompt_id": k // 4, "reward": k % 3, "text": f"é text {k} " * (1 + k % 5), "list": list(range(k % 4))}
@@ -113,6 +115,25 @@ def wrong_sizes(right: bytes, draw: random.Random) -> bytes:
     return bytes(wrong[: len(right)])
 
 
+def other_members(right: bytes, draw: random.Random) -> bytes:
+    """A zip in which two members have changed their places, or one is there twice."""
+    if not right.startswith(b"PK"):
+        return right
+    from io import BytesIO
+
+    with zipfile.ZipFile(BytesIO(right)) as archive:
+        members = [(info, archive.read(info)) for info in archive.infolist() if info.compress_type != ZSTANDARD]
+    if not members:
+        return right
+    draw.shuffle(members)
+    sink = BytesIO()
+    with pytest.MonkeyPatch.context() as patch, zipfile.ZipFile(sink, "w") as archive:
+        patch.setattr(zipfile.ZipFile, "_writecheck", lambda *_: None)  # it would warn of the second one
+        for info, content in [*members, *draw.sample(members, draw.randrange(2))]:
+            archive.writestr(info.filename, content, info.compress_type)
+    return sink.getvalue()
+
+
 @pytest.mark.parametrize("kind", CHECKED)
 def test_a_spoiled_container_with_checksums_gives_the_values_of_the_intact_one_or_is_refused(
     kind: str, tmp_path: Path
@@ -129,7 +150,7 @@ def test_a_spoiled_container_with_checksums_gives_the_values_of_the_intact_one_o
     assert expected is not None and len(expected) == len(ROWS)
     refused = 0
     for draw in seeds():
-        path.write_bytes(draw.choice([spoiled, torn, wrong_sizes])(right, draw))
+        path.write_bytes(draw.choice([spoiled, torn, wrong_sizes, other_members])(right, draw))
         found = answer(out, *words)
         assert found in (None, expected)
         refused += found is None
@@ -197,3 +218,50 @@ def test_a_spoiled_database_is_read_as_sqlite_reads_it_or_refused(mode: str, sta
 
 
 # --- saved data sets ------------------------------------------------------------------------------------------------
+
+
+def test_a_spoiled_saved_data_set_gives_all_of_its_rows_or_is_refused(tmp_path: Path) -> None:
+    folder, out = tmp_path / "set", tmp_path / "out.jsonl"
+    shards = [pa.Table.from_pylist(ROWS[at : at + 8]) for at in (0, 8, 16)]
+    names = [f"data-{at:05d}-of-00003.arrow" for at in range(3)]
+    state = json.dumps({"_data_files": [{"filename": name} for name in names], "_split": "train"}).encode()
+    contents = {"dataset_info.json": b"{}", "state.json": state}
+    for name, shard in zip(names, shards, strict=True):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, shard.schema) as writer:
+            writer.write_table(shard)
+        contents[name] = sink.getvalue().to_pybytes()
+
+    def write(changed: dict[str, bytes]) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name, content in changed.items():
+            (folder / name).write_bytes(content)
+
+    write(contents)
+    texts = ["--prompt", "prompt_id", "--response", "text"]
+    words = ["export", str(folder), "--to", "weights", *texts, *OPTIONS, "--group-within", "input"]
+    expected = answer(out, *words)
+    assert expected is not None and len(expected) == len(ROWS)
+    refused = 0
+    for draw in seeds():
+        changed = dict(contents)
+        one, other = draw.sample(names, 2)
+        match draw.randrange(6):
+            case 0:
+                del changed[one]
+            case 1:
+                changed[one], changed[other] = changed[other], changed[one]
+            case 2:
+                changed[f"copy-of-{one}"] = changed[one]
+            case 3:
+                changed["cache-123.arrow"] = changed[one]
+            case 4:
+                changed["dataset_info.json"] = spoiled(state, draw)
+            case _:
+                changed[one] = changed[one][: draw.randrange(len(changed[one]))]
+        write(changed)
+        found = answer(out, *words)
+        assert found in (None, expected)
+        refused += found is None
+    assert refused

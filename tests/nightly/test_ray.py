@@ -23,7 +23,8 @@ import pytest
 from grpo_cli.engine.estimators.registry import ESTIMATORS
 from grpo_cli.engine.plan import Plan
 from grpo_cli.errors import DataError, UsageError
-from grpo_cli.runs import compute_files, on_ray, ray_cluster
+from grpo_cli.read.tables import Binding
+from grpo_cli.runs import audit, compute_files, on_ray, ray_cluster
 from tests.support import ray_runs
 from tests.support.command import process
 from tests.support.jobs import job
@@ -66,6 +67,15 @@ def test_batches_rollouts_and_files_cut_into_sections(suffix: str, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("_cluster")
+def test_inspect_and_audit_give_the_same_on_ray(tmp_path: Path) -> None:
+    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    ray_runs.both_inspected(folder, group="prompt_id", reward=["reward", "logprob"], by="role")
+    compute_files.run(to_compute(tmp_path))
+    question = audit.Job(inputs=[f"{tmp_path}/out"], binding=Binding(group=("prompt_id",), rewards=("reward",)))
+    assert ray_runs.both_audited(question)["match"]["mismatched_rows"] == 0
+
+
+@pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
 @pytest.mark.parametrize("stage", ["work_on", "write_files"])
 def test_a_worker_that_is_killed_in_a_stage_changes_nothing(
@@ -83,6 +93,14 @@ def test_a_worker_that_is_killed_in_a_stage_changes_nothing(
 
 def to_compute(tmp_path: Path) -> compute_files.Job:
     return job(tmp_path / "in", group="prompt_id", group_within="input", output=f"{tmp_path}/out/")
+
+
+@pytest.mark.usefixtures("_cluster")
+def test_an_error_in_a_task_is_one_of_this_tool(tmp_path: Path) -> None:
+    folder = ray_runs.shards(tmp_path / "in", ray_runs.rows(), suffix="jsonl")
+    with (folder / "shard_3.jsonl").open("a") as broken:
+        broken.write("{")
+    assert "shard_3.jsonl" in str(ray_runs.errors(tmp_path, folder, group="prompt_id"))
 
 
 @pytest.mark.usefixtures("_cluster")
@@ -186,6 +204,18 @@ def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> 
     ray_runs.same_files(tmp_path / "local", tmp_path / "parted")
 
 
+def test_a_refusal_is_one_line_and_a_gate_leaves_no_output(tmp_path: Path) -> None:
+    ray_runs.shards(tmp_path / "in", ray_runs.rows())
+    refused = process(f"compute in --group prompt_id -o out/ {ON_RAY}", cwd=tmp_path, **AS_ALONE)
+    assert refused.status == 1
+    assert refused.err.startswith("error: 74 group keys (")
+    assert refused.err.count("\n") == 1
+    gated = process(f"{COMPUTE} -o out/ {ON_RAY} -q --fail-on 'rows > 1'", cwd=tmp_path, **AS_ALONE)
+    assert gated.status == 3
+    assert gated.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(number: int, tmp_path: Path) -> None:
     ray_runs.shards(tmp_path / "in", ray_runs.rows(100_000, 12_500), suffix="jsonl")
@@ -236,7 +266,9 @@ def listened_on(processes: Iterable[int]) -> set[str]:
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == "0A" and words[9] in inodes:
-                address, _, _port = words[1].partition(":")
-                parts = [bytes.fromhex(address[at : at + 8]) for at in range(0, len(address), 8)]
-                found.add(socket.inet_ntop(family_, b"".join(part[::-1] for part in parts)))
+                packed = b"".join(
+                    bytes.fromhex(words[1].split(":")[0][at : at + 8])[::-1]
+                    for at in range(0, len(words[1].split(":")[0]), 8)
+                )
+                found.add(socket.inet_ntop(family_, packed))
     return found

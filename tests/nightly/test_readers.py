@@ -72,3 +72,21 @@ def test_every_column_is_read_as_it_is(
     assert list(found) == wanted.columns == [*frame.columns, "advantage"]
     assert found == wanted.to_dict(as_series=False)
     assert wanted.drop("advantage").equals(frame)
+
+
+def test_a_file_of_datasets_keeps_its_values_and_its_features(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = {
+        "prompt_id": [f"p{row // 4}" for row in range(400)],
+        "reward": [row % 3 for row in range(400)],
+        "messages": [[{"role": "user", "content": "x" * (row // 4)}] for row in range(400)],
+        "label": [row % 2 for row in range(400)],
+    }
+    was = datasets.Dataset.from_dict(columns).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
+    source = tmp_path / "in.parquet"
+    was.to_parquet(str(source), batch_size=100)
+    output = spliced(source)
+    assert "byte by byte" in adv(f"verify {output} --against {source}").out
+    now = datasets.Dataset.from_parquet(str(output), cache_dir=str(tmp_path / "cache"))
+    assert now.features == {**was.features, "advantage": datasets.Value("float64")}
+    assert now.remove_columns("advantage").to_dict() == was.to_dict()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,25 @@ def test_categories_have_a_bar_each_whose_click_lists_its_groups(browser: Any, t
         assert ends[0] / ends[1] == pytest.approx(12.5 / 15, rel=0.02)
 
 
+def test_intervals_are_drawn_where_they_are_known(browser: Any, tmp_path: Path) -> None:
+    rows = [
+        {"prompt_id": k, "env": "ab"[k % 2], "reward": int((k * 7 + at) % 11 < k % 9)}
+        for k in range(60)
+        for at in range(4)
+    ]
+    with opened_quietly(browser, inspected(write(tmp_path / "a.jsonl", rows), by="env"), tmp_path / "a.html") as page:
+        page.click("#details > summary")
+        page.wait_for_selector("#figure-other_sizes svg")
+        for name, wanted in (("mean_reward", 2), ("other_sizes", 1)):
+            assert page.locator(f"#figure-{name} .mark-rule.role-mark line").count() == wanted
+        interval = page.locator("#figure-other_sizes .mark-rule.role-mark line")
+        interval.evaluate("(line) => line.scrollIntoView({block: 'center'})")
+        box = interval.bounding_box()
+        page.mouse.move(box["x"], box["y"] + 2)
+        said = page.locator("#vg-tooltip-element").inner_text()
+        assert re.search(r"fitted solve rates.*95% interval\s+\d+\.\d% to \d+\.\d%", said, re.DOTALL), said
+
+
 def test_the_trends_of_several_runs_are_lines_of_their_own_colours(browser: Any, tmp_path: Path) -> None:
     for name, good in (("a", 1), ("b", 3), ("now", 2)):
         rows = [
@@ -159,6 +180,12 @@ def test_a_click_on_a_bar_lists_its_groups(browser: Any, tmp_path: Path) -> None
         assert page.input_value("#search") == "0.1 < solve_rate < 0.4"
         page.locator("#figure-mean_reward .mark-symbol path").nth(2).click()
         assert keys(page) == [f"p{p}" for p in range(10, 15)]
+
+
+def test_trends_come_first_and_the_reward_has_a_band(page: Any) -> None:
+    names = page.evaluate("[...document.querySelectorAll('main > section figure')].map(figure => figure.id.slice(7))")
+    assert names == ["mean_reward", "zero_variance", "length_over", "spread_over", "ended", "solve_rates", "lengths"]
+    assert page.locator("#figure-mean_reward .mark-area path").count() == 1
 
 
 def test_a_link_to_a_group_opens_it(browser: Any, page: Any) -> None:
@@ -299,15 +326,31 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
+# What people without red or without green receptors see (Machado 2009, linear RGB).
+BLIND = {
+    "no red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "no green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+}
+
+
+def seen(colour: str, matrix: Any) -> list[float]:
+    parts = [(int(colour[at : at + 2], 16) / 255) ** 2.2 for at in (1, 3, 5)]
+    return [max(sum(a * b for a, b in zip(row, parts, strict=True)), 0) ** (1 / 2.2) for row in matrix]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_colours_of_charts_stand_out_from_the_paper(page: Any, scheme: str) -> None:
+def test_the_colours_of_charts_stand_out_from_the_paper_and_from_each_other(page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     style = "getComputedStyle(document.documentElement).getPropertyValue"
-    paper = page.evaluate(f"{style}('--paper')").strip()
-    for name in ("c0", "c1", "c2", "c3", "c4"):
-        colour = page.evaluate(f"{style}('--{name}')").strip()
+    paper, *colours = (
+        page.evaluate(f"{style}('--{name}')").strip() for name in ("paper", "c0", "c1", "c2", "c3", "c4")
+    )
+    for colour in colours:
         high, low = sorted((luminance(colour), luminance(paper)), reverse=True)
         assert (high + 0.05) / (low + 0.05) >= 3, colour
+    for matrix in BLIND.values():
+        for one, other in combinations(colours[:3], 2):  # varies, always solved, never solved
+            assert max(abs(a - b) for a, b in zip(seen(one, matrix), seen(other, matrix), strict=True)) > 0.2
 
 
 def test_nothing_is_cut_on_a_phone(browser: Any, tmp_path: Path) -> None:
@@ -327,3 +370,8 @@ def test_nothing_is_cut_on_a_phone(browser: Any, tmp_path: Path) -> None:
             return [pen.measureText(field.placeholder).width, field.clientWidth - 2 * parseFloat(style.paddingLeft)];
         }""", page.query_selector("#search"))  # fmt: skip
         assert hint[0] <= hint[1]
+
+
+def test_the_page_fits_a_narrow_window(page: Any) -> None:
+    page.set_viewport_size({"width": 420, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
