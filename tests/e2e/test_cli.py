@@ -72,7 +72,8 @@ def test_the_json_summary_is_alone_on_stdout_has_no_bare_nan_and_is_that_of_summ
 def test_explain_is_a_dry_run_and_writes_nothing() -> None:
     before = files()
     done = adv("compute rewards.jsonl --explain")
-    assert (done.status, files()) == (0, before)
+    assert done.status == 0
+    assert files() == before
     assert adv("compute rewards.jsonl --dry-run").out == done.out
 
 
@@ -87,7 +88,9 @@ def test_explain_is_a_dry_run_and_writes_nothing() -> None:
 def test_any_gate_that_holds_exits_3_and_writes_nothing(gates: str, said: str) -> None:
     before = files()
     done = adv(f"compute rewards.jsonl {gates}")
-    assert (done.status, said in done.err, files()) == (3, True, before)
+    assert done.status == 3
+    assert said in done.err
+    assert files() == before
     ran("compute rewards.jsonl --fail-on 'rows > 98' --fail-on 'rows > 99'")
 
 
@@ -100,14 +103,16 @@ def test_a_reader_that_leaves_a_listing_early_is_no_error(command: str) -> None:
     words = [sys.executable, "-m", "grpo_cli", *command.split()]
     with os.fdopen(writing, "wb") as gone:
         done = subprocess.run(words, stdout=gone, stderr=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stderr) == (141, b"")
+    assert done.returncode == 141
+    assert done.stderr == b""
 
 
 def test_a_broken_pipe_is_silent() -> None:
     write("wide.jsonl", [{"prompt_id": "a", "reward": at % 2, "text": "x" * 4000} for at in range(1000)])
     command = f"{sys.executable} -m grpo_cli compute wide.jsonl -q -o - | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
-    assert (done.stderr, done.stdout.count("\n")) == ("", 1)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
 
 
 @pytest.fixture(scope="module")
@@ -210,4 +215,5 @@ def test_verify_names_an_arrow_file_whose_texts_are_spoiled() -> None:
     data = write("a.arrow", [{"prompt_id": "multiply", "reward": reward} for reward in (0.0, 1.0)]).read_bytes()
     Path("b.arrow").write_bytes(data.replace(b"multiply", b"\xffultiply", 1))
     done = adv("verify b.arrow --against a.arrow")
-    assert done.status == 1 and done.err.startswith("error: b.arrow: not readable as Arrow IPC: ")
+    assert done.status == 1
+    assert done.err.startswith("error: b.arrow: not readable as Arrow IPC: ")

@@ -177,7 +177,8 @@ LISTS: Final = """
 @pytest.mark.parametrize("name", [name for name in PATTERNS if "." not in name])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow", "json"])
 def test_a_field_inside_of_an_object_or_of_objects_in_a_list_is_the_one_that_is_named(name: str, kind: str) -> None:
-    rows, records = INSIDE.replace("NAME", name), LISTS.replace("NAME", name)
+    rows = INSIDE.replace("NAME", name)
+    records = LISTS.replace("NAME", name)
     write(f"in.{kind}", json.loads(rows))
     write(f"lists.{kind}", json.loads(records))
     inside = ran(f"compute in.{kind} -mrloo -o inside.jsonl -q", f"-gid.{name}", f"-rinfo.{name}")

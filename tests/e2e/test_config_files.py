@@ -47,13 +47,15 @@ def numbers(more: str = "", **env: Any) -> list[float]:
 def test_options_in_the_working_folder_are_not_read_and_named_with_the_flag_that_reads_them(
     name: str, text: str
 ) -> None:
-    plain, rloo = numbers(), numbers("--method rloo")
+    plain = numbers()
+    rloo = numbers("--method rloo")
     Path(name).write_text(text)
     assert numbers() == plain != rloo
     assert numbers(f"--config {name}") == rloo
     for more in ("-o - -q", "-o x.jsonl --json"):
         done = adv(f"compute in.jsonl {more}")
-        assert (done.status, done.err.count(unread(name))) == (0, 1)
+        assert done.status == 0
+        assert done.err.count(unread(name)) == 1
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,8 @@ def test_what_reads_no_options_or_says_which_it_reads_prints_no_note(line: str) 
     Path("grpo-adv.toml").write_text(RLOO)
     Path("mine.toml").write_text(RLOO)
     done = adv(line)
-    assert (done.status, "note:" in done.err) == (0, False)
+    assert done.status == 0
+    assert "note:" not in done.err
     said = adv("inspect in.jsonl", GRPO_ADV_CONFIG="mine.toml").err
     assert said == "note: mine.toml sets --method rloo; --no-config leaves it out\n"
 
@@ -92,7 +95,8 @@ def test_other_folders_than_the_working_one_are_not_looked_at(there: str, here: 
     write("inner/in.jsonl", ROWS)
     (place / there / "grpo-adv.toml").write_text(RLOO)
     done = adv(f"compute {place}/inner/in.jsonl -o - -q", cwd=place / here)
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
 
 
 @pytest.mark.parametrize("name", ["grpo-adv.toml", "pyproject.toml"])
@@ -110,7 +114,8 @@ def test_a_project_without_options_of_ours_may_be_anything(text: str) -> None:
     Path("pyproject.toml").write_text(text)
     assert adv("compute in.jsonl -o - -q").err == ""
     named = adv("compute in.jsonl -o - --config pyproject.toml")
-    assert (named.status, named.out) == (1, "")
+    assert named.status == 1
+    assert named.out == ""
     assert named.err.startswith("error: pyproject.toml: no")  # no table [tool.grpo-adv], or not TOML
 
 
@@ -126,7 +131,8 @@ def test_python_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_file_of_the_variable_sets_what_no_flag_sets_and_is_named_unless_quiet() -> None:
-    plain, rloo = numbers(), numbers("--method rloo")
+    plain = numbers()
+    rloo = numbers("--method rloo")
     Path("mine.toml").write_text(f'{RLOO}where = "std > 0"\n')  # --where is for other commands
     env: dict[str, Any] = {"GRPO_ADV_CONFIG": "mine.toml"}
     assert plain != rloo == numbers(**env)
@@ -205,7 +211,9 @@ def test_a_comparison_takes_groups_and_rewards_from_a_file_and_its_plans_from_th
 def test_one_that_is_no_toml_is_one_line(content: bytes, way: Way) -> None:
     Path("mine.toml").write_bytes(content)
     done = way("compute in.jsonl -o -")
-    assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
+    assert done.status == 1
+    assert done.out == ""
+    assert done.err.count("\n") == 1
     assert done.err.startswith("error: mine.toml: ")
 
 
@@ -214,13 +222,15 @@ def test_one_that_is_no_toml_is_one_line(content: bytes, way: Way) -> None:
 def test_a_formula_in_it_reads_no_files(formula: str, way: Way) -> None:
     Path("mine.toml").write_text(f'expr = "{formula}"\n')
     done = way("compute in.jsonl -o -")
-    assert (done.status, done.out) == (2, "")
+    assert done.status == 2
+    assert done.out == ""
 
 
 def test_an_unknown_option_and_a_missing_file_are_errors_with_the_way_out() -> None:
     gone = by_variable("compute in.jsonl")
     said = "error: mine.toml: no such file or directory; GRPO_ADV_CONFIG names a TOML file\n"
-    assert (gone.status, gone.err) == (1, said)
+    assert gone.status == 1
+    assert gone.err == said
     Path("mine.toml").write_text("num_generations = 8\n")
     hint = "--group COL where a column names the prompt, else --group-size N"
     assert by_variable("compute in.jsonl").err == f"error: no option in mine.toml named 'num_generations'; {hint}\n"
@@ -247,7 +257,8 @@ def test_a_file_for_lists_of_compute_stops_no_other_command(line: str, options: 
     row = {"prompt_id": 1, "prompt": "q", "m": [0, 1], "s": [-1.0, -2.0], "t": [-1.5, -2.0]}
     write("in.jsonl", [{**row, "completion": "a", "reward": 0}, {**row, "completion": "b", "reward": 1}])
     done = by_flag(f"{line} -q")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
 
 
 @pytest.mark.parametrize("kind", ["sft", "pairs", "weights", "prompts"])

@@ -174,7 +174,8 @@ def test_the_readme_is_short_and_shows_what_it_does_in_25_lines() -> None:
     lines = README.splitlines()
     assert len(lines) <= 200
     top = "\n".join(lines[:25])
-    assert top.count("```sh") == 2 and "](docs/browse.svg)" in top
+    assert top.count("```sh") == 2
+    assert "](docs/browse.svg)" in top
 
 
 def test_the_chart_of_speed_is_that_of_what_was_measured() -> None:

@@ -28,7 +28,8 @@ def _rows(place: Path) -> None:
 def test_without_the_package_one_line_names_the_extra() -> None:
     Path("ray.py").write_text("raise ImportError")  # `python -m` looks here first
     done = process("compute rows.jsonl --engine ray")
-    assert (done.status, done.err) == (2, f"error: --engine ray needs the package ray; {install('ray')}\n")
+    assert done.status == 2
+    assert done.err == f"error: --engine ray needs the package ray; {install('ray')}\n"
 
 
 NO_RAY = "--ray-address needs a run on Ray; add --engine ray"
@@ -49,7 +50,8 @@ NO_FILE = "--engine ray reads files, and this is standard input"
 )  # fmt: skip
 def test_what_tasks_cannot_do_is_a_usage_error(line: str, said: str) -> None:
     done = adv(line, stdin=ROWS)
-    assert (done.status, done.out) == (2, "")
+    assert done.status == 2
+    assert done.out == ""
     assert done.err.startswith(f"error: {said}")
 
 
@@ -89,7 +91,9 @@ def test_what_comes_through_a_pipe_of_the_shell_is_read_by_this_process(monkeypa
     os.mkfifo("pipe.jsonl")
     with subprocess.Popen(["sh", "-c", "cat rows.jsonl > pipe.jsonl"]):
         done = adv("compute pipe.jsonl -o out.jsonl -q --engine ray")
-    assert (done.status, done.err, len(rows_of("out.jsonl"))) == (0, "", 2)
+    assert done.status == 0
+    assert done.err == ""
+    assert len(rows_of("out.jsonl")) == 2
 
 
 def test_the_progress_bar_is_gone_before_the_summary_of_a_run_on_ray(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,8 @@ def test_a_pair_answers_one_prompt() -> None:
 {"uid": 1, "prompt": "turn two", "completion": "c", "reward": 0.0}
 """)
     (pair,) = exported("--to pairs -g uid")
-    assert (pair["chosen"], pair["rejected"]) == ("b", "c")
+    assert pair["chosen"] == "b"
+    assert pair["rejected"] == "c"
 
 
 # --- weights -----------------------------------------------------------------------------------------------
@@ -265,7 +266,10 @@ def test_a_prompt_has_its_solve_rate_its_band_and_its_chances() -> None:
 def test_a_prompt_without_a_finite_reward_has_no_rate() -> None:
     given('{"prompt": "p", "reward": NaN}\n{"prompt": "p", "reward": null}\n')
     (row,) = exported("--to prompts --pass-at 1")
-    assert (row["n"], row["solve_rate"], row["best"], row["pass@1"]) == (0, None, None, None)
+    assert row["n"] == 0
+    assert row["solve_rate"] is None
+    assert row["best"] is None
+    assert row["pass@1"] is None
 
 
 def test_runs_of_the_same_prompts_are_pooled() -> None:
@@ -460,7 +464,8 @@ def test_conversations_stay_as_they_are() -> None:
 
 
 def test_pairs_and_prompts_of_conversations_share_the_turns_that_are_equal() -> None:
-    good, bad = chat("q", "a", "again", "good"), chat("q", "a", "again", "bad")
+    good = chat("q", "a", "again", "good")
+    bad = chat("q", "a", "again", "bad")
     write("in.jsonl", [{"task_id": 1, "messages": good, "reward": 1}, {"task_id": 1, "messages": bad, "reward": 0}])
     (pair,) = exported("--to pairs")
     assert pair["prompt"] == chat("q", "a", "again")

@@ -52,7 +52,8 @@ def test_a_column_of_a_type_unknown_to_polars_is_copied() -> None:
         "copy (select 'a' as prompt_id, r::double as reward, interval 3 day as i from range(2) t(r)) to 'a.parquet'"
     )
     done = adv("compute a.parquet -o b.parquet")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     before, after = (duckdb.read_parquet(name).select("i").fetchall() for name in ("a.parquet", "b.parquet"))
     assert before == after
 
@@ -113,7 +114,8 @@ def test_advantages_whose_squares_are_no_numbers_are_summed_up_in_silence(option
     rewards = (1, 0, -1, 0.5, 1, 1, 0, 0)
     write("a.jsonl", [{"prompt_id": at // 4, "reward": 9e99 * reward} for at, reward in enumerate(rewards)])
     done = adv(f"compute a.jsonl {options} -o b.jsonl --json")
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     facts = json.loads(done.out)["advantage"]
     assert facts["max"] > 1e49
     assert facts["std"] is None or facts["std"] > 1e49
@@ -150,7 +152,9 @@ def test_what_libraries_raise_for_what_data_can_cause_is_one_line(
     write("a.jsonl", ROWS)
     monkeypatch.setattr("grpo_cli.runs.compute_files.score", fails)
     done = adv("compute a.jsonl")
-    assert (done.status, done.err, [*files()]) == (1, f"error: {words}\n", ["a.jsonl"])
+    assert done.status == 1
+    assert done.err == f"error: {words}\n"
+    assert [*files()] == ["a.jsonl"]
 
 
 @pytest.mark.parametrize("line", ["compute .", "select . --where 'size > 0'"])

@@ -166,7 +166,8 @@ def test_a_document_with_a_key_less_or_more_is_not_valid(documents: dict[str, An
 
 
 def test_every_key_of_a_schema_occurs_in_a_document(documents: dict[str, Any]) -> None:
-    known, seen = set[tuple[str, str]](), set[tuple[str, str]]()
+    known = set[tuple[str, str]]()
+    seen = set[tuple[str, str]]()
     for line, document in documents.items():
         schema = json.loads(PUBLISHED[schema_of(line)])
         known |= {(name, key) for name, kind in schema["$defs"].items() for key in kind["properties"]}

@@ -71,7 +71,8 @@ def test_wide_characters_fit_beside_the_numbers_of_a_group() -> None:
     write("in.jsonl", [{"prompt_id": "a", "reward": k, "completion": f"{k} " + "数学の問題" * 20} for k in range(3)])
     shown = adv("inspect in.jsonl --show '#1'", COLUMNS="80").out.splitlines()
     of_rows = [line for line in shown if "数学" in line]
-    assert len(of_rows) == 3 and all(70 < cell_len(line) <= 80 and "…" in line for line in of_rows)
+    assert len(of_rows) == 3
+    assert all(70 < cell_len(line) <= 80 and "…" in line for line in of_rows)
 
 
 def test_keys_of_bytes_and_lists_are_texts_of_a_table() -> None:
@@ -110,7 +111,8 @@ def test_colour_is_for_terminals_that_want_it_and_without_block_characters_there
     assert "\x1b[" in process("inspect rewards.jsonl", NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color").out
     plain = process("inspect rewards.jsonl", PYTHONIOENCODING="ascii")
     assert plain.status == 0
-    assert plain.out.isascii() and "##" in plain.out
+    assert plain.out.isascii()
+    assert "##" in plain.out
 
 
 def test_a_colour_has_one_meaning_and_what_is_drawn_is_dim() -> None:
@@ -123,7 +125,8 @@ def test_a_colour_has_one_meaning_and_what_is_drawn_is_dim() -> None:
 
 
 def test_json_shares_its_keys_with_compute() -> None:
-    looked, computed = facts_of("inspect rewards.jsonl"), facts_of("compute rewards.jsonl -o out.jsonl")
+    looked = facts_of("inspect rewards.jsonl")
+    computed = facts_of("compute rewards.jsonl -o out.jsonl")
     assert {name: looked[name] for name in SHARED} == {name: computed[name] for name in SHARED}
     assert {name: looked["reward"][name] for name in computed["reward"]} == computed["reward"]
     assert looked["verdicts"]
@@ -135,7 +138,9 @@ def test_json_shares_its_keys_with_compute() -> None:
 def test_all_groups_as_csv() -> None:
     rows = table("inspect rewards.jsonl")
     assert len(rows) == 10
-    assert (rows[0]["prompt_id"], float(rows[0]["mean"]), rows[0]["size"]) == ("add-17-25", 0.625, "8")
+    assert rows[0]["prompt_id"] == "add-17-25"
+    assert float(rows[0]["mean"]) == 0.625
+    assert rows[0]["size"] == "8"
     by_length = table("inspect rewards.jsonl --sort length --top 2")
     assert [row["prompt_id"] for row in by_length] == ["primes-below-20", "hex-255"]
 
@@ -192,7 +197,8 @@ def test_empty_texts_repeat_nothing() -> None:
 @pytest.mark.parametrize("other", ["--show 1", "--format csv", "--against rewards.parquet"])
 def test_full_is_refused_where_there_is_nothing_else_to_show(other: str) -> None:
     refused = adv(f"inspect rewards.jsonl --full {other}")
-    assert refused.status == 2 and f"--full and {other.split(maxsplit=1)[0]} cannot be combined" in refused.err
+    assert refused.status == 2
+    assert f"--full and {other.split(maxsplit=1)[0]} cannot be combined" in refused.err
 
 
 def test_a_trend_as_markdown() -> None:
@@ -217,7 +223,9 @@ def test_a_trend_by_a_column_named_like_a_fact_is_still_a_table() -> None:
 def test_a_reward_column_hides_no_other_column_of_its_name() -> None:
     write("named.jsonl", [{"prompt_id": 1, "reward": i, "length": 5} for i in range(2)])
     first, second = table("inspect named.jsonl -r reward=2 -r length=0.1 --show 1")
-    assert (first["reward"], second["reward"], second["rewards.reward"]) == ("0.5", "2.5", "1.0")
+    assert first["reward"] == "0.5"
+    assert second["reward"] == "2.5"
+    assert second["rewards.reward"] == "1.0"
     assert second["rewards.length"] == "5.0"
 
 
@@ -250,7 +258,9 @@ def test_an_error_is_one_line_and_writes_nothing(line: str, status: int, message
     Path("README.svg").write_text("mine")
     before = files()
     done = adv(line)
-    assert (done.status, done.out, done.err.count("\n")) == (status, "", 1)
+    assert done.status == status
+    assert done.out == ""
+    assert done.err.count("\n") == 1
     assert message in done.err
     assert files() == before
 
@@ -272,7 +282,8 @@ def test_chosen_rows_go_to_stdout_and_the_summary_to_stderr() -> None:
 def test_a_choice_is_shown_as_json_and_to_a_file() -> None:
     found = facts_of("select rewards.jsonl -w 'std > 0' -o a.jsonl --summary a.json")
     assert found == json.loads(Path("a.json").read_text())
-    assert (found["kept_rows"], found["dropped"][0]["reason"]) == (36, "std > 0 is false")
+    assert found["kept_rows"] == 36
+    assert found["dropped"][0]["reason"] == "std > 0 is false"
 
 
 def test_options_of_compute_in_a_shared_configuration_are_ignored() -> None:
@@ -280,7 +291,9 @@ def test_options_of_compute_in_a_shared_configuration_are_ignored() -> None:
         'group = "prompt_id"\nreward = "reward"\nsummary = "run.json"\nper-token = true\ntokens = "ids"\n'
     )
     done = adv("inspect rewards.jsonl --config grpo.toml")
-    assert (done.status, done.err, Path("run.json").exists()) == (0, "", False)
+    assert done.status == 0
+    assert done.err == ""
+    assert not Path("run.json").exists()
     assert adv("select rewards.jsonl --limit 1 --config grpo.toml --quiet").out == ""
     assert len(Path("rewards.selected.jsonl").read_text().splitlines()) == 8
 
@@ -300,13 +313,16 @@ def test_a_report_against_another_run_draws_what_changed() -> None:
     ran("report rewards.jsonl --against rewards.parquet -o a.html")
     page = Path("a.html").read_text()
     assert "rewards.jsonl shows no clear difference from rewards.parquet on 10 prompts" in page
-    assert 'id="figure-run_rates"' in page and 'id="figure-run_changes"' in page and "gained most" not in page
+    assert 'id="figure-run_rates"' in page
+    assert 'id="figure-run_changes"' in page
+    assert "gained most" not in page
 
 
 def test_a_report_without_its_extra_says_how_to_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("grpo_cli.cli.report.NEEDS", ("no_such_library",))
     done = adv("report rewards.jsonl -o a.html")
-    assert (done.status, Path("a.html").exists()) == (2, False)
+    assert done.status == 2
+    assert not Path("a.html").exists()
     assert done.err.rstrip().endswith(install("report"))
 
 
@@ -355,13 +371,16 @@ def test_a_notebook_without_the_extra_shows_the_text(frame: pl.DataFrame, monkey
     for name in [name for name in sys.modules if name.startswith("grpo_cli.render.report")]:
         monkeypatch.delitem(sys.modules, name)
     html = grpo_cli.inspect(frame)._repr_html_()
-    assert html.startswith("<pre") and "solve rate" in html and "\x1b" not in html
+    assert html.startswith("<pre")
+    assert "solve rate" in html
+    assert "\x1b" not in html
 
 
 def test_a_report_without_a_path_is_a_page_that_a_notebook_shows(frame: pl.DataFrame) -> None:
     pytest.importorskip("altair")
     page = grpo_cli.report(frame)
-    assert page.html.startswith("<!doctype html>") and "What it means" in page.html
+    assert page.html.startswith("<!doctype html>")
+    assert "What it means" in page.html
     assert page._repr_html_().startswith('<iframe srcdoc="&lt;!doctype html&gt;')
 
 
@@ -378,9 +397,12 @@ def test_an_option_of_another_command_is_refused(frame: pl.DataFrame) -> None:
 def test_inspect_is_a_gate_that_shows_what_was_asked_for_and_then_fails(more: str) -> None:
     plain = adv(f"inspect rewards.jsonl {more}")
     passed = adv(f"inspect rewards.jsonl {more} --fail-on 'zero_variance_share > 0.5 or groups < 10'")
-    assert (passed.status, passed.out, passed.err) == (0, plain.out, plain.err)
+    assert passed.status == 0
+    assert passed.out == plain.out
+    assert passed.err == plain.err
     failed = adv(f"inspect rewards.jsonl {more} --fail-on 'zero_variance_share > 0.2'")
-    assert (failed.status, failed.out) == (3, plain.out)
+    assert failed.status == 3
+    assert failed.out == plain.out
     said = "--fail-on condition 'zero_variance_share > 0.2' holds; zero_variance_share is 0.222222\n"
     assert failed.err.endswith(said)
 
@@ -399,7 +421,8 @@ def test_groups_that_meet_a_condition_are_inspected_as_the_file_that_select_make
     where: str, more: str
 ) -> None:
     ran(f"select rewards.jsonl --where '{where}' -o kept.jsonl -q")
-    wanted, found = facts_of(f"inspect kept.jsonl {more}"), facts_of(f"inspect rewards.jsonl --where '{where}' {more}")
+    wanted = facts_of(f"inspect kept.jsonl {more}")
+    found = facts_of(f"inspect rewards.jsonl --where '{where}' {more}")
     assert any(note.startswith(f"where {where}: ") for note in found["notes"])
     assert f" where {where}: " in adv(f"inspect rewards.jsonl --where '{where}'").out
     for name in ("inputs", "notes"):
@@ -410,21 +433,25 @@ def test_groups_that_meet_a_condition_are_inspected_as_the_file_that_select_make
 def test_groups_that_meet_a_condition_are_found_beside_rows_that_were_left_out() -> None:
     some = "rewards.jsonl --group-size 4 --partial drop --where 'std > 0'"
     ran(f"select {some} -o kept.jsonl -q")
-    wanted, found = facts_of("inspect kept.jsonl --group-size 4"), facts_of(f"inspect {some}")
+    wanted = facts_of("inspect kept.jsonl --group-size 4")
+    found = facts_of(f"inspect {some}")
     for name in ("rows", "groups", "reward", "zero_variance", "difficulty", "length", "duplicates", "effective_rows"):
         assert found[name] == wanted[name]
 
 
 def test_tables_and_texts_of_groups_that_meet_a_condition_are_their_own() -> None:
-    whole, some = table("inspect rewards.jsonl"), table("inspect rewards.jsonl --where 'std > 0'")
-    assert len(some) == 7 and all(row in whole for row in some)
+    whole = table("inspect rewards.jsonl")
+    some = table("inspect rewards.jsonl --where 'std > 0'")
+    assert len(some) == 7
+    assert all(row in whole for row in some)
     key = some[2]["prompt_id"]
     # A number is that of the list which the same options show.
     alone, among = (
         re.sub(r"#\d+", "#", adv(f"inspect rewards.jsonl {more} --show {key} --scale none").out)
         for more in ("", "--where 'std > 0'")
     )
-    assert alone == among and key in alone
+    assert alone == among
+    assert key in alone
 
 
 # --- numbers of the text -------------------------------------------------------------------------------------

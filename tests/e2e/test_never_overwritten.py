@@ -67,7 +67,9 @@ def other_name(line: str) -> str:
 def test_no_summary_is_written_over_the_input(way: str) -> None:
     before = files()
     done = adv(f"compute in.jsonl {way} --summary in.jsonl --force")
-    assert (done.status, done.out, files()) == (2, "", before)
+    assert done.status == 2
+    assert done.out == ""
+    assert files() == before
     assert "is an input: it is never overwritten" in done.err or "are both" in done.err
 
 
@@ -184,15 +186,18 @@ def test_what_is_read_without_being_named_is_not_written_either(line: str, read:
         before = Path(read).read_bytes()
         config = "mine.toml" if read == "mine.toml" else ""
         done = adv(f"{line} --summary {read} --force", GRPO_ADV_CONFIG=config)
-        assert (done.status, Path(read).read_bytes()) == (2, before)
-        assert read in done.err and "is an input: it is never overwritten" in done.err
+        assert done.status == 2
+        assert Path(read).read_bytes() == before
+        assert read in done.err
+        assert "is an input: it is never overwritten" in done.err
 
 
 def test_a_link_that_appears_while_rows_are_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Path("in.jsonl").read_bytes()
     meanwhile(monkeypatch, lambda: Path("out.jsonl").symlink_to("in.jsonl"))
     done = adv("compute in.jsonl -o out.jsonl --force")
-    assert (done.status, Path("in.jsonl").read_bytes()) == (2, before)
+    assert done.status == 2
+    assert Path("in.jsonl").read_bytes() == before
     assert "in.jsonl: is an input: it is never overwritten" in done.err
 
 
@@ -209,7 +214,8 @@ def test_a_file_is_changed_in_place_by_its_own_columns() -> None:
 def test_no_command_replaces_a_file_that_is_created_at_the_last_moment(
     line: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, real = place / other_name(line), os.link
+    output = place / other_name(line)
+    real = os.link
 
     def link(temporary: Path, path: Path) -> None:
         if Path(path).absolute() == output:
@@ -230,7 +236,8 @@ def test_a_summary_is_not_an_output_through_a_symlink(line: str, existing: str) 
         Path("out.jsonl").write_text(existing)
     before = files()
     done = adv(f"{line} -o out.jsonl --summary link.json --force")
-    assert (done.status, files()) == (2, before)
+    assert done.status == 2
+    assert files() == before
     assert "--summary and an output are both link.json" in done.err
 
 
@@ -238,7 +245,8 @@ def test_two_outputs_are_not_one_file_through_symlinks() -> None:
     Path("out").mkdir()
     Path("out/copy.jsonl").symlink_to("in.jsonl")
     done = adv("compute in.jsonl copy.jsonl --group-within file -o out/ --force")
-    assert (done.status, done.out) == (2, "")
+    assert done.status == 2
+    assert done.out == ""
     assert "out/copy.jsonl and out/in.jsonl are the same file; remove the link" in done.err or (
         "out/in.jsonl and out/copy.jsonl are the same file; remove the link" in done.err
     )
@@ -287,7 +295,8 @@ def test_the_summary_of_a_stream_is_an_output_like_others() -> None:
     Path("s.json").write_text("mine")
     stream = "compute - --stream -g prompt_id --summary s.json"
     done = run(stream, stdin="in.jsonl", stdout="out.jsonl")
-    assert (done.status, Path("s.json").read_text()) == (2, "mine")
+    assert done.status == 2
+    assert Path("s.json").read_text() == "mine"
     done = run(f"{stream} --force", stdin="in.jsonl", stdout="out.jsonl")
     assert done.status == 0, done.err
     assert len(rows_of("out.jsonl")) == len(ROWS)
@@ -300,5 +309,6 @@ def test_an_output_that_exists_stays_whatever_column_is_named(line: str, reward:
     last = '{"prompt_id": 99, "score": 1}\n'
     Path("late.jsonl").write_text(Path("in.jsonl").read_text() * 2000 + last)
     done = adv(f"{line.format(file)} --reward {reward} -o out.jsonl")
-    assert done.status == 2 and "out.jsonl exists; add --force" in done.err
+    assert done.status == 2
+    assert "out.jsonl exists; add --force" in done.err
     assert Path("out.jsonl").read_text() == "precious"

@@ -104,7 +104,8 @@ def test_the_options_of_a_plan_begin_after_the_colon_before_their_names(
     text: str, value: str, method: str | None
 ) -> None:
     ((named, own),) = normalized("plans", [text])[1].items()
-    assert (named, own.get("method")) == (value, method)
+    assert named == value
+    assert own.get("method") == method
 
 
 def test_a_condition_names_any_column_of_the_key_in_backticks(name: str) -> None:
@@ -113,7 +114,8 @@ def test_a_condition_names_any_column_of_the_key_in_backticks(name: str) -> None
     conditions = ("-w", f"`k,l` == {one}", "-w", f"std > 0 or `p.q` == {one}")
     done = adv(f"select {rows} -o kept-{name} --json", *conditions)
     facts = json.loads(done.out)
-    assert (facts["kept_groups"], facts["where"]) == (1, f"`k,l` == {one} and (std > 0 or `p.q` == {one})")
+    assert facts["kept_groups"] == 1
+    assert facts["where"] == f"`k,l` == {one} and (std > 0 or `p.q` == {one})"
     assert "a name like this stands in backticks: `p.q`" in adv(f"inspect {rows} -w 'p.q == 1'").err
 
 
@@ -160,6 +162,7 @@ def test_a_column_whose_name_has_an_equals_sign_is_added_under_its_name(name: st
     line = f"add {name} --from {name} -o added.jsonl -q --force"
     ran(f"{line} --column x=y --column acc=1 --replace")
     row = rows_of("added.jsonl")[1]
-    assert (row["x=y"], row["acc=1"]) == (ROWS[1]["x=y"], ROWS[1]["acc=1"])
+    assert row["x=y"] == ROWS[1]["x=y"]
+    assert row["acc=1"] == ROWS[1]["acc=1"]
     assert "no column named 'x'" in adv(f"{line} --column x=y=z").err
     assert "no column named 'q'" in adv(f"{line} --column q=z").err

@@ -70,11 +70,15 @@ def test_an_object_that_exists_or_is_made_meanwhile_is_not_replaced_without_forc
 ) -> None:
     store.objects["box/out.jsonl"] = b"mine"
     done = adv(computing(store))
-    assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"mine")
+    assert done.status == 2
+    assert "exists; add --force" in done.err
+    assert store.objects["box/out.jsonl"] == b"mine"
     meanwhile(monkeypatch, lambda: store.objects.update({"box/out.jsonl": b"theirs"}))
     monkeypatch.setattr(stores, "exists", lambda _: False)  # it was made a moment after the last look
     done = adv(computing(store))
-    assert (done.status, "exists; add --force" in done.err, store.objects["box/out.jsonl"]) == (2, True, b"theirs")
+    assert done.status == 2
+    assert "exists; add --force" in done.err
+    assert store.objects["box/out.jsonl"] == b"theirs"
     ran(f"{computing(store)} --force")
     assert store.objects["box/out.jsonl"].count(b"advantage") == len(ROWS)
 
@@ -86,7 +90,8 @@ def test_a_large_output_is_sent_in_parts_and_appears_whole(store: Store, *, forc
     sink.write(data)
     sink.complete()
     assert sum(line.startswith("PUT") for line in store.requests) > 2
-    assert (store.objects["box/out.jsonl"], store.uploads) == (data, {})
+    assert store.objects["box/out.jsonl"] == data
+    assert store.uploads == {}
 
 
 def test_an_object_that_changes_between_the_readings_stops_the_run(
@@ -94,7 +99,8 @@ def test_an_object_that_changes_between_the_readings_stops_the_run(
 ) -> None:
     meanwhile(monkeypatch, lambda: store.objects.update({"box/in.jsonl": LINES.replace(b"1.0", b"0.0", 1)}))
     done = adv(computing(store))
-    assert (done.status, [*store.objects]) == (1, ["box/in.jsonl"])
+    assert done.status == 1
+    assert [*store.objects] == ["box/in.jsonl"]
     assert "the file changed while it was being read" in done.err
 
 

@@ -190,7 +190,8 @@ def test_a_package_is_not_imported_unless_one_of_its_names_is_used(line: str, si
     points = [f"[grpo_adv.{kind}]\nbad-one = bad:X\ngrpo = bad:X\n" for kind in ("estimators", "presets", "schemas")]
     install(site, "bad", "".join(points), bad="import os; os._exit(3)")
     done = adv(line)
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
 
 
 # --- what is wrong with a package ------------------------------------------------------------------------------
@@ -282,7 +283,8 @@ def test_a_fact_of_a_method_has_its_type(fact: str, site: Path) -> None:
             f"the method bad-one of bad 1.0 cannot be used: its {fact.replace('=', ' cannot be ')}; it is of the type "
         )
         done = adv(line)
-        assert (said in done.err, done.err.count("\n")) == (True, 1)
+        assert said in done.err
+        assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -330,7 +332,9 @@ def test_a_table_of_a_package_that_is_wrong_is_one_line(what: str, table: str, s
     one_line(adv(f"compute in.jsonl --{what} bad-one"), f"the {what} bad-one of bad 1.0 cannot be used: {said}")
     for line in (f"{what}s", f"{what}s --json"):
         listed = adv(line)
-        assert (listed.status, listed.err.count("\n"), "bad-one" in listed.out) == (0, 1, False)
+        assert listed.status == 0
+        assert listed.err.count("\n") == 1
+        assert "bad-one" not in listed.out
 
 
 NAMES_A_COLUMN = '''
@@ -374,7 +378,8 @@ def test_a_name_that_is_taken_stays_what_it_was(site: Path) -> None:
     assert listed[1] == "warning: several packages have a preset same: one 1.0 and two 1.0; it is left out"
     assert values("compute in.jsonl --preset trl-grpo -o - -q")
     used = adv("compute in.jsonl --preset same")
-    assert (used.status, "uninstall all but one of them" in used.err) == (2, True)
+    assert used.status == 2
+    assert "uninstall all but one of them" in used.err
 
 
 def test_a_slow_import_is_named(site: Path) -> None:
@@ -388,7 +393,8 @@ def test_a_slow_import_is_named(site: Path) -> None:
 def test_a_damaged_package_of_somebody_else_stops_nothing(site: Path) -> None:
     install(site, "other", "[grpo_adv.presets]\nno sign here\n")
     done = adv("presets")
-    assert (done.status, done.err.count("\n")) == (0, 1)
+    assert done.status == 0
+    assert done.err.count("\n") == 1
     assert done.err.startswith("warning: the entry points of installed packages cannot be read, plugins are left out: ")
 
 
@@ -406,7 +412,8 @@ def test_in_python_they_are_warnings_and_errors(site: Path) -> None:
 def test_a_file_of_presets_adds_to_those_that_are_there() -> None:
     Path("ours.toml").write_text(f"[ours]\n{PRESET}[theirs]\ninherits = 'ours'\nplan.divisor.ddof = 0\n")
     facts = facts_of("compute in.jsonl --preset theirs --presets ours.toml --explain")
-    assert (facts["plan"]["divisor"]["epsilon"], facts["plan"]["divisor"]["ddof"]) == (0.5, 0)
+    assert facts["plan"]["divisor"]["epsilon"] == 0.5
+    assert facts["plan"]["divisor"]["ddof"] == 0
     assert facts["preset"]["from"] == "ours.toml"
     assert "ours (from ours.toml): Ours" in adv("presets ours --presets ours.toml").out
     ran("compare in.jsonl --preset ours --preset trl-grpo --presets ours.toml")
@@ -457,8 +464,11 @@ WRONG_FILES: list[tuple[str, str, str]] = [
 def test_a_file_that_is_wrong_is_one_line(option: str, text: str, said: str) -> None:
     Path("ours.toml").write_text(text)
     done = adv(f"compute in.jsonl --{option} ours.toml -o -")
-    assert (done.status in {1, 2}, done.out, done.err.count("\n")) == (True, "", 1)
-    assert done.err.startswith("error: ") and said in done.err
+    assert done.status in {1, 2}
+    assert done.out == ""
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("error: ")
+    assert said in done.err
 
 
 # --- other machines --------------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ def test_the_mode_the_owner_and_the_group_are_kept_and_the_time_is_new(path: Pat
     before = time.time_ns()
     state = replace(path)
     assert stat.S_IMODE(state.st_mode) == mode
-    assert (state.st_uid, state.st_gid) == (old.st_uid, old.st_gid)
+    assert state.st_uid == old.st_uid
+    assert state.st_gid == old.st_gid
     assert before - 10**8 < state.st_mtime_ns < time.time_ns() + 10**8
 
 
@@ -106,7 +107,8 @@ def test_the_access_list_of_new_files_is_not_given_to_a_file_without_one(place: 
 
 def test_what_replaces_a_private_file_is_private_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("out.jsonl").chmod(0o600)
-    seen, real = set[int](), os.fsync
+    seen = set[int]()
+    real = os.fsync
 
     def fsync(fd: int) -> None:
         seen.update(stat.S_IMODE(path.stat().st_mode) for path in Path().glob(".out.jsonl.*.tmp"))

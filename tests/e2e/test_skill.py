@@ -55,15 +55,19 @@ def test_the_skill_alone_names_what_solves_ten_tasks(task: str) -> None:
 def test_it_is_a_skill_with_a_name_and_a_description_that_fit() -> None:
     head = re.match(r"---\nname: ([a-z-]+)\ndescription: (.+)\n---\n", SKILL)
     assert head
-    assert head[1] == "grpo-adv" and len(head[2]) <= 1024
+    assert head[1] == "grpo-adv"
+    assert len(head[2]) <= 1024
 
 
 def test_it_is_installed_in_the_given_folder_and_not_over_another() -> None:
     done = adv("skill --install skills")
-    assert (done.status, done.out, TARGET.read_text()) == (0, "skills/grpo-adv/SKILL.md\n", SKILL)
+    assert done.status == 0
+    assert done.out == "skills/grpo-adv/SKILL.md\n"
+    assert TARGET.read_text() == SKILL
     TARGET.write_text("mine")
     again = adv("skill --install skills")
-    assert (again.status, TARGET.read_text()) == (2, "mine")
+    assert again.status == 2
+    assert TARGET.read_text() == "mine"
     assert again.err == "error: skills/grpo-adv/SKILL.md: exists; add --force to replace it; choose another folder\n"
     ran("skill --install skills --force")
     assert TARGET.read_text() == SKILL
@@ -75,14 +79,17 @@ def test_it_is_installed_in_the_given_folder_and_not_over_another() -> None:
 def test_it_is_not_installed_through_a_link_inside_of_the_folder(
     name: str, more: str, place: Path, *, there: bool
 ) -> None:
-    link, other = place / "skills" / name, place / "other"
+    link = place / "skills" / name
+    other = place / "other"
     link.parent.mkdir(parents=True)
     link.symlink_to(other)
     if there:
         other.mkdir() if name == "grpo-adv" else other.write_text("mine")
     before = [*place.rglob("*")]
     done = adv(f"skill --install skills {more}")
-    assert (done.status, done.out, [*place.rglob("*")]) == (2, "", before)
+    assert done.status == 2
+    assert done.out == ""
+    assert [*place.rglob("*")] == before
     assert done.err == f"error: skills/{name}: is a link; remove it; choose another folder\n"
     assert not other.is_file() or other.read_text() == "mine"
 

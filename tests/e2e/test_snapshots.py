@@ -78,7 +78,8 @@ def test_a_summary_without_a_warning_fits_a_terminal_whatever_the_preset(inputs:
             fitting += 1
             assert 15 < len(done.out.splitlines()) <= 23, (line, done.out)  # the command itself is the 24th
             assert "written        out.jsonl" in done.out
-    assert len(computed) > 100 and fitting > 0.6 * len(tried)
+    assert len(computed) > 100
+    assert fitting > 0.6 * len(tried)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -38,7 +38,9 @@ def _rows(place: Path) -> None:
 )  # fmt: skip
 def test_a_variable_that_is_not_set_is_no_choice(words: str, message: str) -> None:
     done = adv(f"compute {words} -q")
-    assert (done.status != 0, message in done.err, [*files()]) == (True, True, ["a.jsonl"])
+    assert done.status != 0
+    assert message in done.err
+    assert [*files()] == ["a.jsonl"]
 
 
 def test_the_directory_itself_is_an_input() -> None:
@@ -66,7 +68,8 @@ def test_empty_files_of_a_directory_are_skipped_with_a_warning() -> None:
 def test_another_name_of_an_input_is_skipped_with_a_warning() -> None:
     Path("b.jsonl").symlink_to("a.jsonl")
     facts = compute("a.jsonl", "b.jsonl", output="out/").facts
-    assert (facts["inputs"], len(rows_of("out/a.jsonl"))) == (["a.jsonl"], 2)
+    assert facts["inputs"] == ["a.jsonl"]
+    assert len(rows_of("out/a.jsonl")) == 2
     assert "b.jsonl" in " ".join(facts["warnings"])
 
 
@@ -113,7 +116,8 @@ def test_a_named_pipe_that_nothing_reads_is_refused_at_once(name: str) -> None:
     with in_time(60):
         done = adv(f"{INTO_A_PIPE[name]} {name}")
     assert done.status == 1
-    assert name in done.err and "a pipe that nothing reads" in done.err
+    assert name in done.err
+    assert "a pipe that nothing reads" in done.err
 
 
 def test_a_summary_that_cannot_be_written_is_an_error() -> None:
@@ -155,14 +159,17 @@ def test_a_closed_terminal_leaves_nothing_behind(number: int, status: int) -> No
     with waiting() as run:
         run.send_signal(number)
         _, said = run.communicate(timeout=30)
-    assert (run.returncode, b"Traceback" in said, [*files()]) == (status, False, ["a.jsonl"])
+    assert run.returncode == status
+    assert b"Traceback" not in said
+    assert [*files()] == ["a.jsonl"]
 
 
 def test_a_run_under_nohup_outlives_its_terminal() -> None:
     with waiting("nohup") as run:
         run.send_signal(signal.SIGHUP)
         run.communicate(timeout=30)
-    assert (run.returncode, len(rows_of("out.jsonl"))) == (0, 2)
+    assert run.returncode == 0
+    assert len(rows_of("out.jsonl")) == 2
 
 
 def run_with(script: str) -> subprocess.CompletedProcess[str]:
@@ -189,14 +196,17 @@ sys.meta_path.insert(0, Interrupting())
 """
     before = files()
     done = run_with(script)
-    assert (done.returncode, done.stdout) == (130, "")
+    assert done.returncode == 130
+    assert done.stdout == ""
     assert "Traceback" not in done.stderr
     assert files() == before
 
 
 def test_a_signal_while_the_interpreter_ends_is_no_traceback() -> None:
     done = run_with("atexit.register(lambda: os.kill(os.getpid(), signal.SIGHUP))")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert done.stderr == ""
     assert all("advantage" in row for row in rows_of("a.jsonl"))
 
 
@@ -216,7 +226,9 @@ grpo_cli.runs.compute_files.run = run
 """
     before = Path("a.jsonl").read_bytes()
     done = run_with(script)
-    assert (done.returncode, done.stdout, done.stderr) == (129, "", "")
+    assert done.returncode == 129
+    assert done.stdout == ""
+    assert done.stderr == ""
     assert Path("a.jsonl").read_bytes() == before
 
 
@@ -235,7 +247,9 @@ def run(*words):
 module.run = run
 """
     done = run_with(script)
-    assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
+    assert done.returncode == 143
+    assert done.stdout == ""
+    assert done.stderr == ""
 
 
 # --- names and streams ---------------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ def is_one_line(done: Done) -> bool:
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize(("suffix", "force"), paired(["jsonl", "parquet", "jsonl.gz"], ["", " --force"]))
 def test_of_several_runs_one_output_is_that_of_one_of_them(suffix: str, force: str) -> None:
-    kind, out = suffix.partition(".")[0], Path(f"out.{suffix}")
+    kind = suffix.partition(".")[0]
+    out = Path(f"out.{suffix}")
     whole = []
     for at in range(WRITERS):
         ran(f"compute {at}.{kind} -o alone.{at}.{suffix}")
@@ -60,7 +61,8 @@ def test_of_several_runs_one_output_is_that_of_one_of_them(suffix: str, force: s
         bad = [each for each in done if each.status]
         assert len(bad) == (0 if force else WRITERS - 1), done
         for each in bad:
-            assert is_one_line(each) and "exists" in each.err
+            assert is_one_line(each)
+            assert "exists" in each.err
         assert out.read_bytes() in whole
         assert not [*Path().glob(".*.tmp")]
         out.unlink()

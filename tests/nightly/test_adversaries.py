@@ -62,7 +62,8 @@ def _renamed(rows: Rows, name: str, value: Callable[[dict[str, Any]], Any]) -> R
 
 def _turns(rng: random.Random, rows: Rows, *, order: str) -> Rows:
     """Each row as some turns, which all have its reward; only the first counts in the truth."""
-    name, made = rng.choice(ROLLOUTS), Rows()
+    name = rng.choice(ROLLOUTS)
+    made = Rows()
     for at, row in enumerate(rows):
         turns = [*range(rng.randint(1, 4))]
         if order != "rising":
@@ -119,7 +120,8 @@ def truth(rows: Rows, place: Path) -> list[float]:
         done = adv("compute true.jsonl -g draw -o true.out.jsonl -q", cwd=place)
     assert done.status == 0, done.err
     each = iter(rows_of(place / "true.out.jsonl"))
-    found, last = [], 0.0
+    found = []
+    last = 0.0
     for row in rows:
         last = next(each)["advantage"] if row.get("first", True) else last
         found.append(last)

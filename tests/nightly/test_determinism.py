@@ -34,7 +34,8 @@ SURROUNDINGS: Final = [
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows whose groups lie apart, with rewards whose sums depend on their order."""
-    folder, drawn = tmp_path_factory.mktemp("same"), np.random.default_rng(5)
+    folder = tmp_path_factory.mktemp("same")
+    drawn = np.random.default_rng(5)
     frame = pl.DataFrame({"prompt_id": drawn.integers(0, ROWS // 8, ROWS), "reward": drawn.normal(size=ROWS)})
     frame.write_parquet(folder / "a.parquet", row_group_size=ROWS // 7)
     frame.write_ndjson(folder / "a.jsonl")

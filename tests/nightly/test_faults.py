@@ -210,7 +210,8 @@ def spread(length: int) -> list[int]:
 
 def check(case: Case, place: Path, ended: Ended, before: dict[str, bytes], after: dict[str, bytes]) -> str:
     """What is wrong with the files and the message of a spoiled run; empty if nothing is."""
-    found, said = contents(place), ended.err
+    found = contents(place)
+    said = ended.err
     left = temporary(found)
     for name, raw in found.items():
         if name not in left and raw not in (before.get(name), after.get(name)):
@@ -247,13 +248,16 @@ def repaired(case: Case, place: Path, faults: Faults, after: dict[str, bytes]) -
 
 @pytest.mark.parametrize("case", WRITING, ids=lambda case: f"{case.words} {case.made.__name__}")
 def test_every_call_that_changes_a_file_may_fail(case: Case, tmp_path: Path, faults: Faults) -> None:
-    files, place = tmp_path / "before", tmp_path / "place"
+    files = tmp_path / "before"
+    place = tmp_path / "place"
     before, words = case.set_up(files)
     whole = faults.run(words, fresh(files, place), stdin=str(place / case.stdin))
     assert (whole.status, whole.err) == (0, ""), whole
-    calls, after = faults.calls(), contents(place)
+    calls = faults.calls()
+    after = contents(place)
     assert calls
-    wrong, runs = [], 0
+    wrong = []
+    runs = 0
     for kind in KINDS:
         if kind == "count":
             continue

@@ -75,18 +75,21 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
     "case", [case for case in WRITING if case.made is not large], ids=lambda case: f"{case.words} {case.made.__name__}"
 )
 def test_a_full_disk_leaves_old_files_or_new_ones(case: Case, disk: Disk, tmp_path: Path) -> None:
-    files, place = tmp_path / "before", disk.top / "place"
+    files = tmp_path / "before"
+    place = disk.top / "place"
     before, words = case.set_up(files)
     disk.resize()
     fresh(files, place)
     used, inodes = disk.used()
     whole = disk.faults.run(words, place, stdin=str(place / case.stdin))
     assert (whole.status, whole.err) == (0, ""), whole
-    after, grown = contents(place), disk.used()[0] - used
+    after = contents(place)
+    grown = disk.used()[0] - used
     pages = (grown + sum(map(len, before.values()))) // PAGE + 2  # an old file stays until the new one has its name
     fillings = [("pages", used + at * PAGE, MANY) for at in (0, *spread(pages))]
     fillings += [("inodes", ROOMY, inodes + at) for at in range(len(after) + 3)]
-    wrong, failed = [], 0
+    wrong = []
+    failed = 0
     for kind, size, most in fillings:
         disk.resize()
         fresh(files, place)

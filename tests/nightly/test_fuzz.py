@@ -44,7 +44,8 @@ NAMES = ["text", "reward ", "Reward", "a.b", "messages", "ünïcode", 'q"', "rew
 
 def seeds() -> Iterator[random.Random]:
     """One generator after the other until the time is up."""
-    seed, end = int(os.environ.get("FUZZ_SEED", "1")), time.monotonic() + SECONDS
+    seed = int(os.environ.get("FUZZ_SEED", "1"))
+    end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         try:
             yield random.Random(seed)  # noqa: S311 - any numbers do
@@ -68,11 +69,13 @@ def anything(draw: random.Random, depth: int = 0) -> Any:
 
 def lines(draw: random.Random) -> tuple[list[str], list[tuple[Any, float]]]:
     """Lines with a key and a reward among other fields in any order, and these two of each."""
-    texts, known = [], []
+    texts = []
+    known = []
     keys: list[Any] = draw.choice([["a", "b", "c"], [1, 2, 3], ["1", 1, 2], ["é", "\\", ""]])
     for _ in range(draw.choice([1, 5, 40, 400])):
         row = {name: anything(draw) for name in draw.sample(NAMES, draw.randrange(4))}
-        key, reward = draw.choice(keys), draw.choice([0, 1, 0.5, 1.0, -3, 1e-9, 12345678.9])
+        key = draw.choice(keys)
+        reward = draw.choice([0, 1, 0.5, 1.0, -3, 1e-9, 12345678.9])
         row |= {"prompt_id": key, "reward": reward}
         fields = draw.sample(sorted(row.items()), len(row)) if draw.random() < 0.5 else list(row.items())
         separators = draw.choice([(",", ":"), (", ", ": "), (" , ", " : ")])
@@ -86,7 +89,8 @@ def refused_in_one_line(done: Done) -> bool:
 
 
 def test_any_lines_keep_every_byte_and_get_the_numbers_of_plain_python(tmp_path: Path) -> None:
-    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path = tmp_path / "in.jsonl"
+    out = tmp_path / "out.jsonl"
     for draw in seeds():
         texts, known = lines(draw)
         ending = draw.choice(["\n", "\r\n"])
@@ -135,7 +139,8 @@ def test_a_file_with_wrong_bytes_is_computed_or_refused_in_one_line(tmp_path: Pa
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_a_binary_file_with_wrong_bytes_never_crashes_the_process(tmp_path: Path, suffix: str) -> None:
     """In processes of their own: what points out of its buffers would take pytest with it."""
-    right, draws = good(tmp_path / f"good.{suffix}"), seeds()
+    right = good(tmp_path / f"good.{suffix}")
+    draws = seeds()
     while batch := list(islice(draws, FILES)):
         names = [f"{tmp_path}/{number}.{suffix}" for number in range(len(batch))]
         for name, draw in zip(names, batch, strict=True):

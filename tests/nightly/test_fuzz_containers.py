@@ -45,7 +45,8 @@ OPTIONS: Final = ["--method", "rloo", "--group", "prompt_id", "--reward", "rewar
 def answer(out: Path, *words: str) -> list[str] | None:
     """The values of a run, in any order; None if it is refused as it has to be."""
     out.unlink(missing_ok=True)
-    start, had = time.process_time(), forget_peak()
+    start = time.process_time()
+    had = forget_peak()
     done = adv(*words, "-o", str(out))
     assert peak() - had < BYTES
     assert time.process_time() - start < SECONDS
@@ -139,7 +140,8 @@ def test_a_spoiled_container_with_checksums_gives_the_values_of_the_intact_one_o
     kind: str, tmp_path: Path
 ) -> None:
     name, made = CHECKED[kind]
-    path, out = tmp_path / name, tmp_path / ("out.json" if name == "in.eval" else "out.jsonl")
+    path = tmp_path / name
+    out = tmp_path / ("out.json" if name == "in.eval" else "out.jsonl")
     options = ["--method", "rloo", "--group", "id", "--force", "-q"] if name == "in.eval" else OPTIONS
     words = ["compute", str(path), *options]
     path.write_bytes(made())
@@ -147,7 +149,8 @@ def test_a_spoiled_container_with_checksums_gives_the_values_of_the_intact_one_o
         with_zstandard(path)
     right = path.read_bytes()
     expected = answer(out, *words)
-    assert expected is not None and len(expected) == len(ROWS)
+    assert expected is not None
+    assert len(expected) == len(ROWS)
     refused = 0
     for draw in seeds():
         path.write_bytes(draw.choice([spoiled, torn, wrong_sizes, other_members])(right, draw))
@@ -195,7 +198,8 @@ def as_sqlite_reads(folder: Path, name: str, copy: Path) -> list[Any] | None:
 @pytest.mark.parametrize("state", ["closed", "stopped"])
 @pytest.mark.parametrize("mode", ["DELETE", "PERSIST", "WAL"])
 def test_a_spoiled_database_is_read_as_sqlite_reads_it_or_refused(mode: str, state: str, tmp_path: Path) -> None:
-    folder, out = tmp_path / "db", tmp_path / "out.jsonl"
+    folder = tmp_path / "db"
+    out = tmp_path / "out.jsonl"
     folder.mkdir()
     subprocess.run([sys.executable, "-c", WRITER, str(folder / "in.db"), mode, state], check=True)
     right = {path.name: path.read_bytes() for path in folder.iterdir() if path.stat().st_size}
@@ -212,7 +216,8 @@ def test_a_spoiled_database_is_read_as_sqlite_reads_it_or_refused(mode: str, sta
         if found is not None:
             rows = [json.loads(row) for row in found]
             values = [[row[name] for name in ("prompt_id", "reward", "text")] for row in rows]
-            assert expected is not None and sorted(map(json.dumps, values)) == sorted(map(as_json, expected))
+            assert expected is not None
+            assert sorted(map(json.dumps, values)) == sorted(map(as_json, expected))
             read += 1
     assert read or (state == "stopped" and mode != "WAL")  # a journal of an open transaction is refused
 
@@ -221,7 +226,8 @@ def test_a_spoiled_database_is_read_as_sqlite_reads_it_or_refused(mode: str, sta
 
 
 def test_a_spoiled_saved_data_set_gives_all_of_its_rows_or_is_refused(tmp_path: Path) -> None:
-    folder, out = tmp_path / "set", tmp_path / "out.jsonl"
+    folder = tmp_path / "set"
+    out = tmp_path / "out.jsonl"
     shards = [pa.Table.from_pylist(ROWS[at : at + 8]) for at in (0, 8, 16)]
     names = [f"data-{at:05d}-of-00003.arrow" for at in range(3)]
     state = json.dumps({"_data_files": [{"filename": name} for name in names], "_split": "train"}).encode()
@@ -242,7 +248,8 @@ def test_a_spoiled_saved_data_set_gives_all_of_its_rows_or_is_refused(tmp_path: 
     texts = ["--prompt", "prompt_id", "--response", "text"]
     words = ["export", str(folder), "--to", "weights", *texts, *OPTIONS, "--group-within", "input"]
     expected = answer(out, *words)
-    assert expected is not None and len(expected) == len(ROWS)
+    assert expected is not None
+    assert len(expected) == len(ROWS)
     refused = 0
     for draw in seeds():
         changed = dict(contents)

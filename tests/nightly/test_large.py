@@ -38,7 +38,8 @@ def far(data: bytes, path: Path, by: int) -> None:
 
 
 def test_files_over_4_gb(tmp_path: Path) -> None:
-    path, out = tmp_path / "far.parquet", tmp_path / "out.parquet"
+    path = tmp_path / "far.parquet"
+    out = tmp_path / "out.parquet"
     far(wrote(TABLE, row_group_size=3), path, 5 << 30)
     assert repr(pq.read_table(path).to_pylist()) == repr(TABLE.to_pylist())
     with out.open("wb") as sink:
@@ -72,7 +73,8 @@ def test_ten_million_rows_are_joined_by_key_in_the_memory_that_the_docs_say(
 def test_lines_of_50_megabytes(tmp_path: Path) -> None:
     long = json.dumps({"prompt_id": "p", "text": "x" * 50_000_000, "reward": 1})
     lines = [long, '{"prompt_id":"p","reward":0}', long]
-    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path = tmp_path / "in.jsonl"
+    out = tmp_path / "out.jsonl"
     path.write_text("\n".join(lines))
     assert adv(f"compute {path} -o {out} --scale none -q").status == 0
     written = out.read_text().split("\n")

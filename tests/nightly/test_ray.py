@@ -199,7 +199,8 @@ def test_a_user_sees_what_one_process_shows_and_nothing_else(tmp_path: Path) -> 
     ray_runs.shards(tmp_path / "in", ray_runs.rows())
     local = process(f"{COMPUTE} --json -o local/", cwd=tmp_path)
     parted = process(f"{COMPUTE} --json -o parted/ {ON_RAY}", cwd=tmp_path, **AS_ALONE)
-    assert (parted.status, parted.err) == (0, "")
+    assert parted.status == 0
+    assert parted.err == ""
     ray_runs.same_facts(json.loads(local.out), json.loads(parted.out))
     ray_runs.same_files(tmp_path / "local", tmp_path / "parted")
 
@@ -241,7 +242,8 @@ def test_a_run_that_is_interrupted_leaves_no_process_and_listened_on_loopback(nu
 
 def family(top: int) -> dict[int, str]:
     """The descendants of a process, and their command lines."""
-    parents, names = dict[int, int](), dict[int, str]()
+    parents = dict[int, int]()
+    names = dict[int, str]()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):

@@ -271,7 +271,8 @@ def test_on_a_phone_keys_and_texts_are_read_in_lines(browser: Any, tmp_path: Pat
         assert page.locator("#table tbody .key").first.bounding_box()["width"] > 250
         page.click("#table tbody tr:nth-child(1) button")
         box = page.locator("#group-rows .turn").first.bounding_box()
-        assert box["width"] > 250 and box["x"] + box["width"] <= 390
+        assert box["width"] > 250
+        assert box["x"] + box["width"] <= 390
 
 
 def test_the_page_is_dark_for_those_who_want_it_and_can_be_turned(page: Any) -> None:
@@ -300,7 +301,8 @@ def test_on_paper_it_is_black_on_white_and_whole(page: Any) -> None:
 def test_paper_says_which_groups_its_table_has(browser: Any, tmp_path: Path) -> None:
     rows = [{"prompt_id": p, "reward": int(at < p % 3)} for p in range(600) for at in range(2)]
     with opened_quietly(browser, inspected(write(tmp_path / "a.jsonl", rows)), tmp_path / "a.html") as page:
-        assert page.is_visible("#says") and not page.is_visible("#printed")
+        assert page.is_visible("#says")
+        assert not page.is_visible("#printed")
         for condition, wanted in (
             ("", "500 of 500 groups (a sample of 600); the first 200"),
             ("mean == 0.5 and number <= 30", "8 of 500 groups (a sample of 600): mean == 0.5 and number <= 30"),
@@ -363,7 +365,8 @@ def test_nothing_is_cut_on_a_phone(browser: Any, tmp_path: Path) -> None:
     with opened_quietly(browser, found, tmp_path / "a.html", width=390) as page:
         ends = page.evaluate("""[...document.querySelectorAll("main .chart text, main > section :is(h2, p, button)")]
             .map((part) => part.getBoundingClientRect()).filter((box) => box.width)""")
-        assert min(box["left"] for box in ends) >= 0 and max(box["right"] for box in ends) <= 390
+        assert min(box["left"] for box in ends) >= 0
+        assert max(box["right"] for box in ends) <= 390
         hint = page.evaluate("""(field) => {
             const pen = document.createElement("canvas").getContext("2d"), style = getComputedStyle(field);
             pen.font = style.font;

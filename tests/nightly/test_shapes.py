@@ -68,7 +68,8 @@ def test_a_hundred_thousand_row_groups_of_ten_rows(tmp_path: Path) -> None:
         pq.write_table(frame(rows).to_arrow(), tmp_path / f"{name}.parquet", row_group_size=10)
     ten_times("100k row groups", "compute {0}.parquet --scale none -o {0}.out.parquet", tmp_path)
     written = pq.read_metadata(tmp_path / "large.out.parquet")
-    assert (written.num_row_groups, written.num_rows) == (100_000, 1_000_000)
+    assert written.num_row_groups == 100_000
+    assert written.num_rows == 1_000_000
 
 
 def test_twenty_thousand_rewards(tmp_path: Path) -> None:

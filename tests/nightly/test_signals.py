@@ -111,7 +111,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_signal_at_any_moment_leaves_old_files_or_new_ones_and_a_status_that_says_which(
     command: str, made: Path, tmp_path: Path
 ) -> None:
-    words, place = [*command.split(), "-q"], tmp_path / "place"
+    words = [*command.split(), "-q"]
+    place = tmp_path / "place"
 
     def fresh() -> Path:
         shutil.rmtree(place, ignore_errors=True)
@@ -121,12 +122,16 @@ def test_a_signal_at_any_moment_leaves_old_files_or_new_ones_and_a_status_that_s
     started = time.perf_counter()
     whole = signalled(words, place, 0, 60)
     seconds = time.perf_counter() - started
-    assert (whole.status, whole.said) == (0, "")
+    assert whole.status == 0
+    assert whole.said == ""
     drawn = np.random.default_rng([SEED, *command.encode()])
     known = before.keys() | whole.files.keys()
-    problems, statuses, cleaned = [], Counter[int](), 0
+    problems = []
+    statuses = Counter[int]()
+    cleaned = 0
     for at in range(COUNT):
-        number, moment = SENT[at % len(SENT)], drawn.uniform(0.1, 1.1) * seconds
+        number = SENT[at % len(SENT)]
+        moment = drawn.uniform(0.1, 1.1) * seconds
         ended = signalled(words, fresh(), number, moment)
         statuses[ended.status] += 1
         problem = wrong(ended, number, before, whole.files)

@@ -98,7 +98,8 @@ def spliced(path: Path) -> Path:
 
 
 def replaced(path: Path) -> Path:
-    once, target = path.with_name("once.parquet"), path.with_name("again.parquet")
+    once = path.with_name("once.parquet")
+    target = path.with_name("again.parquet")
     ran(f"compute {path} -o {once} --quiet")
     ran(f"compute {once} -o {target} --replace --quiet --method rloo")
     return target
@@ -110,7 +111,8 @@ def test_spark_reads_its_own_files_with_one_more_column(
     spark: Any, tmp_path: Path, options: dict[str, Any], made: Callable[[Path], Path]
 ) -> None:
     path = part(wrote(spark, tmp_path / "in", options))
-    before, expected = read(spark, path), advantages(path)
+    before = read(spark, path)
+    expected = advantages(path)
     found = read(spark, made(path))
     assert [*found[0]] == [*before[0], "advantage"]
     assert without(found, "advantage") == before
@@ -135,7 +137,8 @@ def test_a_partitioned_folder_keeps_its_tree(spark: Any, tmp_path: Path) -> None
     folder = wrote(spark, tmp_path / "in", {}, "part")
     done = ran(f"compute {folder} -o {tmp_path}/out/ --group-within input")
     assert "_SUCCESS" not in done.out
-    before, found = read(spark, folder), read(spark, tmp_path / "out")
+    before = read(spark, folder)
+    found = read(spark, tmp_path / "out")
     assert [*found[0]][-2:] == ["advantage", "part"]
     assert sorted(without(found, "advantage"), key=str) == sorted(before, key=str)
     assert abs(sum(row["advantage"] for row in found)) < 1e-9
@@ -157,7 +160,8 @@ def test_what_is_written_again_is_read_by_spark_too(spark: Any, tmp_path: Path, 
     target = tmp_path / "fewer.parquet"
     options = "--group-size 3 --group prompt_id --partial drop --facts --quiet"
     ran(f"compute {part(folder)} -o {target} {options}")
-    found, expected = read(spark, target), read(spark, part(folder))
+    found = read(spark, target)
+    expected = read(spark, part(folder))
     added = ["advantage", "advantage_mean", "advantage_std", "advantage_size", "advantage_status"]
     assert [*found[0]] == [*expected[0], *added]
     assert without(found, *added) == [row for at, row in enumerate(expected) if at % 4 < 3]

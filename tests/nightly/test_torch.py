@@ -23,16 +23,19 @@ def torch() -> Any:
 def test_a_tensor_keeps_its_dtype_and_device_and_needs_no_gradient(torch: Any, name: str) -> None:
     rewards = torch.tensor(DOCUMENTED, dtype=getattr(torch, name), requires_grad=True)
     advantages, rows = grpo(rewards, 4, "none", return_rows=True)
-    assert (advantages.dtype, advantages.device) == (rewards.dtype, rewards.device)
+    assert advantages.dtype == rewards.dtype
+    assert advantages.device == rewards.device
     assert not advantages.requires_grad
     assert advantages.tolist() == grpo(DOCUMENTED, 4, "none")
-    assert (rows.dtype, rows.tolist()) == (torch.int64, [*range(8)])
+    assert rows.dtype == torch.int64
+    assert rows.tolist() == [*range(8)]
 
 
 def test_tensors_of_two_dimensions_of_integers_and_in_lists_are_read(torch: Any) -> None:
     flat = torch.tensor([0, 1])
     whole = grpo(flat, 2, "none")
-    assert (whole.dtype, whole.tolist()) == (torch.float32, [-0.5, 0.5])
+    assert whole.dtype == torch.float32
+    assert whole.tolist() == [-0.5, 0.5]
     square = torch.tensor([[0.0, 1.0], [1.0, 1.0]])
     assert grpo(square, 2, "none").tolist() == [-0.5, 0.5]
     assert grpo([*flat.float()], 2, "none") == [-0.5, 0.5]

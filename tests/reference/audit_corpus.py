@@ -262,7 +262,8 @@ def seed(at: int) -> int:
 
 def _spellings(plan: Mapping[str, Any]) -> set[str]:
     """The methods that a plan is: dr-grpo is grpo without a divisor."""
-    row, level = ESTIMATORS[plan["method"]], plan["divisor"]["level"]
+    row = ESTIMATORS[plan["method"]]
+    level = plan["divisor"]["level"]
     return {plan["method"], *(one.name for one in ESTIMATORS.values() if one.build is row.build and one.scale == level)}
 
 

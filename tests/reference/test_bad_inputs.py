@@ -77,14 +77,16 @@ def arguments(case: dict[str, Any], folder: Path) -> list[str]:
 def test_a_bad_input_is_refused_in_one_line(at: int, case: dict[str, Any], tmp_path: Path) -> None:
     words = arguments(case, tmp_path)
     before = sorted(tmp_path.iterdir())
-    start, had = time.process_time(), forget_peak()
+    start = time.process_time()
+    had = forget_peak()
     if case.get("process", at % IN_A_PROCESS == 0):
         usage = os.times()
         done, memory = run_as_a_user(words, tmp_path)
         spent = sum(os.times()[2:4]) - sum(usage[2:4])
     else:
         done = adv(*words, cwd=tmp_path)
-        memory, spent = peak() - had, time.process_time() - start
+        memory = peak() - had
+        spent = time.process_time() - start
     assert done.status == case.get("status", 1), done
     assert done.err.startswith("error: ") and done.err.count("\n") == 1, done.err
     assert done.err.rstrip("\n").isprintable(), done.err

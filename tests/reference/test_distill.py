@@ -26,7 +26,9 @@ LISTS = ("--per-token", "--token-logprobs", "student", "--teacher-logprobs", "te
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_gives_the_numbers_of_the_framework(case: str, suffix: str, tmp_path: Path) -> None:
-    rows, path, out = DISTILLED["rows"], tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    rows = DISTILLED["rows"]
+    path = tmp_path / f"in.{suffix}"
+    out = tmp_path / f"out.{suffix}"
     lines(path, rows) if suffix == "jsonl" else pl.DataFrame(rows).write_parquet(path)
     options = ("--group", "group", "--reward", "reward", *LISTS, *CASES[case]["args"])
     done = adv("compute", str(path), *options, "-o", str(out), "-q")

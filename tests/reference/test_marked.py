@@ -48,7 +48,8 @@ LINES = {
 def dumped(tool: str, folder: Path, rows: list[dict[str, Any]]) -> Path:
     if tool == "prime-rl":
         return prime_rl(folder, rows)
-    text, widest = "", max(at + row["length"] for at, row in enumerate(rows))
+    text = ""
+    widest = max(at + row["length"] for at, row in enumerate(rows))
     for at, row in enumerate(rows):
         whole = at + row["length"]
         known = {**row, "at": at, "number": ord(row["group"]), "whole": whole, "ids": [7] * widest}
@@ -93,11 +94,13 @@ def computed(path: Path, *options: str) -> list[dict[str, Any]]:
     """The rows of the output of `compute`, with facts."""
     out = path.parent / "out.jsonl"
     done = adv(f"compute {path} -o {out} --facts --quiet", *options)
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     found = []
     for row in rows:
-        value, status = row["advantage"], row["advantage_status"]
+        value = row["advantage"]
+        status = row["advantage_status"]
         if isinstance(value, list):  # a dump with lists of one has lists of one again
             value, status = value[0], status[0]
         found.append({"advantage": value, "advantage_status": status})
@@ -116,7 +119,9 @@ def differences(case: str, got: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("case", FROM_DUMPS)
 def test_the_file_of_a_tool_gives_the_numbers_of_the_tool(case: str, tmp_path: Path) -> None:
-    rows, tool, args = table(case), CASES[case]["dump"], CASES[case]["args"]
+    rows = table(case)
+    tool = CASES[case]["dump"]
+    args = CASES[case]["args"]
     got = computed(dumped(tool, tmp_path, rows), *args, *OPTIONS.get(tool, []))
     assert differences(case, got) == []
     marked = "left-out" if "exclude" in args else "masked"
@@ -129,7 +134,9 @@ def test_the_file_of_a_tool_gives_the_numbers_of_the_tool(case: str, tmp_path: P
 
 @pytest.mark.parametrize("case", [*CASES])
 def test_a_plain_table_with_the_flags_gives_the_numbers_of_the_tool(case: str, tmp_path: Path) -> None:
-    rows, reward, marks = table(case), ["--reward", "reward"], ["--masked-column", "marked"]
+    rows = table(case)
+    reward = ["--reward", "reward"]
+    marks = ["--masked-column", "marked"]
     if CASES[case]["table"] == "episodes":
         marks = ["--left-out-column", "state"]
         rows = [{**row, "state": row["state"].replace("unscored", "")} for row in rows]

@@ -23,7 +23,8 @@ def computed(name: str, *groups: Sequence[float | None]) -> list[float | None]:
 
 def standardised(values: Sequence[float], epsilon: float) -> list[float]:
     """Centred, in units of the sample std plus epsilon."""
-    centre, spread = mean(values), stdev(values) + epsilon
+    centre = mean(values)
+    spread = stdev(values) + epsilon
     return [(value - centre) / spread for value in values]
 
 
@@ -66,7 +67,8 @@ def test_openrlhf_clips_what_is_left_after_the_baseline_and_not_the_reward() -> 
     rewards = [100.0, -50.0, 20.0, 30.0]
     assert computed("openrlhf-rloo", rewards) == pytest.approx([10, -10, -20 / 3, 20 / 3])
     spread = pstdev([10, -10, 10, 10])
-    above, below = 5 / spread, -15 / spread
+    above = 5 / spread
+    below = -15 / spread
     assert computed("openrlhf-reinforce", rewards) == pytest.approx([above, below, above, above])
 
 

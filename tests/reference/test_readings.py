@@ -32,7 +32,8 @@ def said(paths: list[Path], options: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", READINGS)
 def test_a_layout_is_read_as_a_person_expects(name: str, tmp_path: Path) -> None:
     one: Reading = READINGS[name]
-    paths, base = one.write(tmp_path), dict(one.base or {})
+    paths = one.write(tmp_path)
+    base = dict(one.base or {})
     if one.outcome != "right":
         assert one.words in said(paths, base)
     if one.outcome != "refused":

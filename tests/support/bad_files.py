@@ -56,7 +56,8 @@ class Blocks:
 
 def gz_zeros(size: int) -> bytes:
     """A small gzip file of many zeros."""
-    zeros, checksum = bytes(MB), 0
+    zeros = bytes(MB)
+    checksum = 0
     for _ in range(size // MB):
         checksum = zlib.crc32(zeros, checksum)
     head = bytes.fromhex("1f8b08000000000000ff")

@@ -167,7 +167,8 @@ def keeps_to_batches(settings: Settings, rows: Rows, others: Rows, relative: flo
 def ignores_order(settings: Settings, rows: Rows, order: Sequence[int], relative: float = 1e-12) -> None:
     """Rows in another order have the same numbers; ties in log-prob, which the order would break, are removed."""
     distinct = [replace(row, logprob=-0.01 * i) for i, row in enumerate(rows)]
-    plain, shuffled = advantages(distinct, settings), advantages([distinct[i] for i in order], settings)
+    plain = advantages(distinct, settings)
+    shuffled = advantages([distinct[i] for i in order], settings)
     _same("another order of rows", distinct, shuffled, [plain[i] for i in order], relative)
 
 
@@ -231,7 +232,8 @@ def check(method: str, oracle: Oracle, *, shift: float | None = 0.0, linear: boo
     Singletons, ties, constant groups and rows in any order are among them. The oracle takes finite rewards, in any
     number of groups and batches, and returns a number for each row.
     """
-    row, plain = ESTIMATORS[method], {"estimator.name": method}
+    row = ESTIMATORS[method]
+    plain = {"estimator.name": method}
     plan = Plan.of(plain)
 
     @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -103,7 +103,8 @@ def _uniform(rng: random.Random) -> list[int]:
 
 def _incomplete(rng: random.Random) -> list[int]:
     """Rollouts that failed are missing."""
-    samples, share = rng.choice(SAMPLES), rng.choice((0.02, 0.1, 0.3))
+    samples = rng.choice(SAMPLES)
+    share = rng.choice((0.02, 0.1, 0.3))
     sizes = (sum(rng.random() > share for _ in range(samples)) for _ in range(rng.randint(8, 64)))
     return [size for size in sizes if size]
 

@@ -60,7 +60,8 @@ def _compared(checkout: Path, place: str, commit: str, names: tuple[str, ...]) -
     if not (checkout / found["path"]).is_file():
         return Place(place, commit, names, "gone: there is no such file any more")
     now = (checkout / found["path"]).read_text(encoding="utf-8")
-    before, after = _part(then, found), _part(now, found)
+    before = _part(then, found)
+    after = _part(now, found)
     if before is None:
         return Place(place, commit, names, "unknown: the recorded place is not in the recorded file")
     if before == after:

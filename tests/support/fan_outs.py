@@ -19,7 +19,8 @@ import numpy as np
 from tests.support.bad_files import torch_zip
 from tests.support.schema_files import lines
 
-GROUPS, ROLLOUTS = 6, 4
+GROUPS = 6
+ROLLOUTS = 4
 ROWS = 34
 
 

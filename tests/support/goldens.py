@@ -85,10 +85,12 @@ def computed(run: Run) -> pl.Series:
 
 def computed_by_command(run: Run, directory: Path) -> pl.Series:
     """The same from files: a row that is not written is dropped."""
-    source, out = HERE / "tables" / f"{run.dataset}.parquet", directory / "out.parquet"
+    source = HERE / "tables" / f"{run.dataset}.parquet"
+    out = directory / "out.parquet"
     done = adv(f"compute {source} -o {out} --force --quiet", *run.args)
     assert done.status == 0, f"{run}: {done.err.strip()}"
-    rows, written = table("tables", run.dataset), pl.read_parquet(out)
+    rows = table("tables", run.dataset)
+    written = pl.read_parquet(out)
     keys = [name for name in KEYS if name in rows.columns]
     assert written.join(rows, on=keys, how="semi").height == written.height == written.unique(keys).height
     return rows.select(keys).join(written, on=keys, how="left", maintain_order="left")["advantage"]
@@ -103,7 +105,8 @@ def differences(run: Run, got: pl.Series) -> list[str]:
     if facts["float32_noise"] and run.dataset == "zero_variance_mix":
         # The framework's own rounding, on constant groups or on all: no farther off than it is known to be.
         constant = (pl.col("reward").min() == pl.col("reward").max()).over("prompt_id")
-        most, spread = facts.get("float32_noise_max", 0.0), facts.get("noise_spreads_to_batch", 0.0)
+        most = facts.get("float32_noise_max", 0.0)
+        spread = facts.get("noise_spreads_to_batch", 0.0)
         if isinstance(most, str):
             # Its rounding decided which of them are dropped: by the formula all are.
             both, most = both.with_columns(wanted=pl.when(~constant).then(pl.col("wanted"))), 0.0

@@ -44,7 +44,8 @@ def part(request: Request, data: bytes, **headers: str) -> Answer:
     asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("range", ""))
     if asked is None:
         return Answer(200, about, data)
-    start, end = int(asked[1]), min(int(asked[2]), len(data) - 1)
+    start = int(asked[1])
+    end = min(int(asked[2]), len(data) - 1)
     return Answer(206, {"Content-Range": f"bytes {start}-{end}/{len(data)}", **about}, data[start : end + 1])
 
 

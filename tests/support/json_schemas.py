@@ -177,7 +177,8 @@ def schema_of(kind: Any, title: str) -> dict[str, Any]:
 
 
 def _schema(kind: Any, named: dict[str, Any]) -> dict[str, Any]:
-    origin, inner = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    inner = get_args(kind)
     if kind is Any:
         return {}
     if kind in PLAIN:

@@ -88,7 +88,8 @@ has_as(pa.date32(), date(2024, 1, 1), "date", DAY)
 has_as(pa.date32(), 2**31 - 1, "date", 2**31 - 1)
 for _unit, _second in UNITS.items():
     for _offset in (0, 1):  # the second is another instant in every unit
-        _count, _after = SECOND * _second + _offset, Fraction(_offset, _second)
+        _count = SECOND * _second + _offset
+        _after = Fraction(_offset, _second)
         has_as(pa.timestamp(_unit), _count, "local time", SECOND + _after)
         has_as(pa.timestamp(_unit, "UTC"), _count, "instant", SECOND + _after)
         has_as(pa.timestamp(_unit, "Europe/Berlin"), _count, "instant", SECOND + _after)

@@ -119,7 +119,8 @@ def whiten(xs: Values, weights: Values) -> Values:
     """Return (x - mu)/sqrt(var1 + 1e-8), row i counting weights[i] times."""
     if not xs:
         return []
-    centred, total = centre(xs, weights), math.fsum(weights)
+    centred = centre(xs, weights)
+    total = math.fsum(weights)
     squares = math.fsum(w * d * d for w, d in zip(weights, centred, strict=True))
     var1 = squares / (total - 1) if total > 1 else 0.0
     return [d / math.sqrt(var1 + 1e-8) for d in centred]
@@ -458,7 +459,8 @@ def divergence(r: Values, beta: float) -> float:
 @in_each_group("entropic-adaptive")
 def entropic_adaptive(r: Values, by: Divisor, *, delta: float = math.log(2), beta_max: float = 1e6) -> Values:
     """As entropic, with beta per group such that KL(softmax(beta r) || uniform) = delta."""
-    low, high = 0.0, 1.0
+    low = 0.0
+    high = 1.0
     while divergence(r, high) < delta and high < beta_max:
         high *= 2
     for _ in range(60):
@@ -491,7 +493,8 @@ def passk(r: Values, by: Divisor, *, k: int = 2) -> Values:
 
     R = 1 - C(n-c,k)/C(n,k), sg = sqrt(R (1 - R)), Q = C(n-c-1,k-1)/C(n-1,k-1), c = rows with r = 1.
     """
-    n, c = len(r), sum(x == 1 for x in r)
+    n = len(r)
+    c = sum(x == 1 for x in r)
     if n < k:
         # Only the rows that need C(n, k) are lost; the authors' code lets the others pass through.
         return [math.nan if x in (0, 1) else x for x in r]
@@ -508,7 +511,8 @@ def passk(r: Values, by: Divisor, *, k: int = 2) -> Values:
 def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-6) -> Values:
     """Return the advantage that sets of k rows give a success (r > 0.5) and a failure; below k rows the solve rate."""
     hits = [r > 0.5 for r in rewards(group)]
-    n, c = len(hits), sum(hits)
+    n = len(hits)
+    c = sum(hits)
     if c == 0:
         return [-1 / epsilon] * n
     fail = Fraction(choose(n - c, k), choose(n, k)) if n >= k else Fraction(n - c, n)
@@ -521,7 +525,8 @@ def passk_or_rate(group: Rows, _by: Divisor, *, k: int = 4, epsilon: float = 1e-
 def max_at_k(r: Values, _by: Divisor, *, k: int = 2) -> Values:
     """Return u - mean u, u_i = the largest r of each set of k rows with i in it, added up over C(n, k)."""
     exact = [Fraction(x) for x in r]
-    n, size = len(r), min(k, len(r))
+    n = len(r)
+    size = min(k, len(r))
     sets = list(combinations(range(n), size))
     worth = [
         sum(max(exact[j] for j in chosen) for chosen in sets if i in chosen) / Fraction(len(sets)) for i in range(n)
@@ -541,7 +546,8 @@ def passk_best(r: Values, _by: Divisor) -> Values:
 def pkpo(r: Values, _by: Divisor, *, k: int = 2) -> Values:
     """Return (n w - sum w)/(n - 1), w = q C(n-c,k-1)/C(n-1,k-1), q = r rounded half to even, c = sum q."""
     q = [round(x) for x in r]
-    n, c = len(q), sum(q)
+    n = len(q)
+    c = sum(q)
     if n < k:
         return [math.nan] * n
     w = [Fraction(x * choose(n - c, k - 1), choose(n - 1, k - 1)) for x in q]
@@ -749,18 +755,21 @@ def inverse_beta_pdf(p: float, alpha: float, beta: float) -> float:
 def bnpo(batch: Rows, _by: Divisor, **bounds: float) -> Values:
     """Return (x - p) min(1/BetaPDF(p; alpha, beta), 1e6), x = (r - min)/(max - min), p = mean x."""
     # By name from a dict, since min and max as parameters would hide the builtins.
-    low, high = bounds.get("min", 0.0), bounds.get("max", 1.0)
+    low = bounds.get("min", 0.0)
+    high = bounds.get("max", 1.0)
     x = [replace(row, reward=(row.reward - low) / (high - low)) for row in batch]
     # From the means of the rewards: those of x, rounded row by row, may differ between groups of one rate.
     ps: Values = []
     for places in groups(batch):
         middle = mean([batch[i].reward for i in places])
         ps.append((middle - low) / (high - low) if len(places) > 1 else 0.0)
-    pm, pv = mean(ps), variance(ps, 1)
+    pm = mean(ps)
+    pv = variance(ps, 1)
     if pv == 0:
         return in_groups(x, UNDIVIDED, lambda group: [math.nan] * len(group), constant=False)
     c = pm * (1 - pm) / pv - 1
-    alpha, beta = max(1.0, 1 + c * pm / 3), max(1.0, 1 + c * (1 - pm) / 3)
+    alpha = max(1.0, 1 + c * pm / 3)
+    beta = max(1.0, 1 + c * (1 - pm) / 3)
 
     def of_group(group: Rows) -> Values:
         weight = inverse_beta_pdf(mean(rewards(group)), alpha, beta)
@@ -812,10 +821,13 @@ def ema(batch: Rows, _by: Divisor, *, decay: float = 0.95, start: float = 0.0) -
 @in_each(groups, "kalman", epsilon=1e-8)
 def kalman(group: Rows, by: Divisor, *, process: float = 1e-5, noise: float = 1e-2, variance: float = 1.0) -> Values:
     """Return (r - x)/(sqrt(P) + epsilon), x and P the posterior of a random walk seen through noise."""
-    level, spread, out = 0.0, variance, []
+    level = 0.0
+    spread = variance
+    out = []
     for r in rewards(group):
         # Precisions add up; the level is the mean of what was known and what is seen, weighted by them.
-        known, seen = 1 / (spread + process), 1 / noise
+        known = 1 / (spread + process)
+        seen = 1 / noise
         level, spread = (known * level + seen * r) / (known + seen), 1 / (known + seen)
         out.append((r - level) / (math.sqrt(spread) + by.epsilon))
     return out
@@ -883,7 +895,8 @@ def gigpo(rows: Rows, by: Divisor, *, omega: float = 1.0, gamma: float = 0.95, c
 
     returned = [replace(row, reward=g) for row, g in zip(rows, returns_to_go(rows, gamma), strict=True)]
     states = split(rows, lambda row: (row.batch, row.group, row.state))
-    a_e, a_s = in_parts(rows, groups(rows), episode), in_parts(returned, states, step)
+    a_e = in_parts(rows, groups(rows), episode)
+    a_s = in_parts(returned, states, step)
     return [e + omega * s for e, s in zip(a_e, a_s, strict=True)]
 
 

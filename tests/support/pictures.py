@@ -47,7 +47,8 @@ def drawn(app: Browser) -> list[list[Segment]]:
 
 def picture(lines: Iterable[Iterable[Segment]]) -> str:
     """The lines as SVG, each stretch of a style where a terminal has it; it is light or dark as the reader's screen is."""
-    wide, high = SIZE[0] * WIDE + 20, SIZE[1] * HIGH + 20
+    wide = SIZE[0] * WIDE + 20
+    high = SIZE[1] * HIGH + 20
     rows = "\n".join(part for at, line in enumerate(lines) for part in _line(at, line))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high}" width="{wide:.0f}" class="ink">\n'
@@ -72,7 +73,8 @@ def _line(at: int, line: Iterable[Segment]) -> Iterator[str]:
     """The stretches of a line; spaces do not break, as a browser leaves out all others after the first."""
     cell = 0
     for text, style, _ in line:
-        x, long = cell * WIDE + 10, cell_len(text) * WIDE
+        x = cell * WIDE + 10
+        long = cell_len(text) * WIDE
         cell += cell_len(text)
         colour = NAMES[style.color.number or 0] if style and style.color and not style.color.is_default else "ink"
         reverse = bool(style and style.reverse)

@@ -125,7 +125,8 @@ def training(*, steps: int = 2, groups: int = 3) -> Run:
 
     prime-rl subtracts the mean of the traces that have not failed (`orchestrator/algo/grpo.py`).
     """
-    episodes, updates = [], []
+    episodes = []
+    updates = []
     for step in range(1, steps + 1):
         rewards = {f"s{step}g{g}": [1.0, 0.25 * g, 0.0, 1.0] for g in range(groups)}
         for k in range(4):

@@ -93,7 +93,8 @@ def shards(folder: Path, frame: pl.DataFrame, files: int = 5, suffix: str = "par
     folder.mkdir()
     cuts = [0, *sorted(random.Random(files).sample(range(1, len(frame)), files - 1)), len(frame)]  # noqa: S311
     for at, (start, end) in enumerate(itertools.pairwise(cuts)):
-        part, path = frame[start:end], folder / f"shard_{at}.{suffix}"
+        part = frame[start:end]
+        path = folder / f"shard_{at}.{suffix}"
         if suffix == "parquet":
             part.write_parquet(path, row_group_size=max(1, len(part) // 2))
         else:
@@ -112,7 +113,8 @@ def both(tmp_path: Path, source: Path, *, rows: int = ROWS, **options: Any) -> M
     with on_tasks(rows) as workers:
         by_tasks = compute_files.run(_job(source, tmp_path / "tasks", options), workers=workers).facts
     same_files(tmp_path / "local", tmp_path / "tasks")
-    assert local is not None and by_tasks is not None
+    assert local is not None
+    assert by_tasks is not None
     same_facts(document(local), document(by_tasks))
     return document(by_tasks)
 
@@ -122,8 +124,10 @@ def both_inspected(source: Path, *, rows: int = ROWS, **options: Any) -> dict[st
     given = {"group_within": "input", **options}
     job = inspect_job(source, **{name: value for name, value in given.items() if value is not None})
     with on_tasks(rows) as workers:
-        local, by_tasks = inspect.run(job), inspect.run(job, workers=workers)
-    assert isinstance(local, Inspection) and isinstance(by_tasks, Inspection)
+        local = inspect.run(job)
+        by_tasks = inspect.run(job, workers=workers)
+    assert isinstance(local, Inspection)
+    assert isinstance(by_tasks, Inspection)
     assert local.groups.equals(by_tasks.groups)
     assert local.facts == by_tasks.facts
     return document(by_tasks.facts)

@@ -37,7 +37,9 @@ def woven_with_notes(known: Format, data: bytes, weaving: Weaving) -> tuple[byte
 
 def woven(known: Format, data: bytes | str, weaving: Weaving) -> bytes:
     """The bytes that are written, which are the same with the index of a scan and without."""
-    source, alone, after = in_memory(data), io.BytesIO(), io.BytesIO()
+    source = in_memory(data)
+    alone = io.BytesIO()
+    after = io.BytesIO()
     try:
         known.weave(source, None, alone, weaving)
         with suppress(DataError):  # what cannot be read is written all the same

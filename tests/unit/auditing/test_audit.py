@@ -113,8 +113,12 @@ def test_the_plainest_of_the_formulas_that_fit_is_the_headline(epsilon: float, d
     plan = match_of(MIXED, np.where(std(MIXED), centred(MIXED) / np.maximum(std(MIXED, ddof) + epsilon, 1e-9), 0))[
         "plan"
     ]
-    assert (plan["method"], plan["divisor"]["level"], plan["divisor"]["ddof"]) == ("grpo", "group", ddof)
-    assert (plan["shape"], plan["post"], plan["rewards"]["combine"]) == ([], [], "sum")
+    assert plan["method"] == "grpo"
+    assert plan["divisor"]["level"] == "group"
+    assert plan["divisor"]["ddof"] == ddof
+    assert plan["shape"] == []
+    assert plan["post"] == []
+    assert plan["rewards"]["combine"] == "sum"
 
 
 # With 520 groups, a sample is searched.
@@ -125,7 +129,8 @@ def test_the_spread_and_the_epsilon_of_a_group_are_found(epsilon: float, ddof: i
     divisor = match["plan"]["divisor"]
     assert match["mismatched_rows"] == 0
     assert match["max_difference"] < 1e-6
-    assert (divisor["level"], divisor["ddof"]) == ("group", ddof)
+    assert divisor["level"] == "group"
+    assert divisor["ddof"] == ddof
     assert divisor["epsilon"] == pytest.approx(epsilon, abs=1e-7)
 
 
@@ -162,7 +167,9 @@ def test_the_spread_of_a_batch_is_found(ddof: int, size: int) -> None:
     match = match_of(groups, centred(groups) / (groups.std(ddof=ddof) + 1e-4))
     divisor = match["plan"]["divisor"]
     assert match["mismatched_rows"] == 0
-    assert (divisor["level"], divisor["of"], divisor["epsilon"]) == ("batch", "reward", 1e-4)
+    assert divisor["level"] == "batch"
+    assert divisor["of"] == "reward"
+    assert divisor["epsilon"] == 1e-4
     assert divisor["ddof"] == ddof or size == 520  # 4,160 rows in float32 cannot tell
 
 
@@ -433,7 +440,8 @@ def test_twice_a_formula_is_named_as_such_and_not_as_a_batch() -> None:
     groups = solved(*[1, 3, 2, 6, 2, 5, 7, 1] * 8)
     match = match_of(groups, 2 * centred(groups))
     assert match["mismatched_rows"] == 0
-    assert (match["factor"], match["plan"]["divisor"]["level"]) == (2.0, "none")
+    assert match["factor"] == 2.0
+    assert match["plan"]["divisor"]["level"] == "none"
 
 
 @pytest.mark.parametrize("factor", some([1.5077, 0.90145], 2))
@@ -458,7 +466,8 @@ def test_a_reward_that_is_shaped_by_a_column_needs_it() -> None:
 def test_a_value_for_each_reward_is_no_factor_of_a_batch(factor: float) -> None:
     """Two values with a mean of 0 are on a line through the mean of the batch for any formula."""
     match = match_of(MIXED, factor * (MIXED - MIXED.mean()), **KEY)
-    assert (match["factor"], match["constants"]) == (1, 0)
+    assert match["factor"] == 1
+    assert match["constants"] == 0
     assert match["verdict"] not in {"match", "noise"}
 
 
@@ -480,7 +489,8 @@ def test_a_value_for_each_reward_is_no_clip(ends: tuple[float, float], size: int
 @pytest.mark.parametrize("seed", some(range(6), 6))
 def test_a_value_of_its_own_for_each_kind_of_group_is_no_clip(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    low, high = np.round(draw.uniform(-2, 0, 9), 2), np.round(draw.uniform(0, 2, 9), 2)
+    low = np.round(draw.uniform(-2, 0, 9), 2)
+    high = np.round(draw.uniform(0, 2, 9), 2)
     kind = MIXED.sum(axis=1, keepdims=True).astype(int)
     facts = found(rows(MIXED, np.where(MIXED == 1, high[kind], low[kind])), **KEY)
     assert facts["match"]["verdict"] in {"near", "none"}
@@ -577,7 +587,8 @@ def test_weights_of_two_rewards_are_solved(made: Callable[[Groups], Groups], wei
     frame = rows(GROUPS, made(weights[0] * GROUPS + weights[1] * SECOND), second=SECOND.ravel())
     match = found(frame, reward=["reward", "second"])["match"]
     assert match["verdict"] == "match"
-    first, second = match["weights"]["reward"], match["weights"]["second"]
+    first = match["weights"]["reward"]
+    second = match["weights"]["second"]
     assert second / first == pytest.approx(weights[1] / weights[0], rel=1e-2)
     if made is centred:
         assert (first, second) == pytest.approx(weights)
@@ -652,7 +663,8 @@ def test_a_logger_that_rounds_is_understood(stored: Any, decimals: int) -> None:
     for match in (of_groups, undivided):
         assert match["verdict"] == "match"
         assert match["tolerance"] == pytest.approx(0.5 * 10**-decimals, rel=1e-3)
-    assert (of_groups["plan"]["divisor"]["level"], undivided["plan"]["divisor"]["level"]) == ("group", "none")
+    assert of_groups["plan"]["divisor"]["level"] == "group"
+    assert undivided["plan"]["divisor"]["level"] == "none"
     assert of_groups["plan"]["method"] == "grpo"
     assert undivided["plan"]["method"] in {"dr-grpo", "grpo"}
 
@@ -673,7 +685,8 @@ def test_a_claim_with_a_weight_of_groups_is_another_formula_than_without_it() ->
     frame = rows(MIXED, centred(MIXED))
     facts = found(frame, method="dr-grpo", set="weight.by=peak", **KEY)
     assert facts["match"]["preset_names"] == found(frame, **KEY)["match"]["preset_names"]
-    assert (facts["match"]["mismatched_rows"], facts["claim"]["mismatched_rows"]) == (0, 80)
+    assert facts["match"]["mismatched_rows"] == 0
+    assert facts["claim"]["mismatched_rows"] == 80
 
 
 def test_a_claim_whose_groups_lie_in_several_batches_is_judged() -> None:
@@ -759,7 +772,8 @@ def test_four_solve_rates_are_too_few_for_a_peak() -> None:
 
 def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_separately() -> None:
     """GRPO with epsilon 1e-6, moved in every third group; the claim has the epsilon 1e-4 and so differs nearly everywhere."""
-    exact, other = standard(GROUPS, 1e-6), STANDARD
+    exact = standard(GROUPS, 1e-6)
+    other = STANDARD
     logged = exact + 0.1 * np.arange(8) * (np.arange(40) % 3 == 0)[:, None]
     frame = rows(GROUPS, logged)
     write("a.jsonl", frame.to_dicts())
@@ -771,13 +785,16 @@ def test_rows_that_differ_from_a_claim_and_from_the_nearest_formula_are_listed_s
             row = int(one["place"].replace(":", " ").split()[-1]) - 1
             assert one["expected"] == pytest.approx(made.flat[row], abs=1e-9)
     off = int((np.abs(other - logged) > 2e-5 * np.maximum(1, np.abs(other))).any(axis=1).sum())
-    assert (facts["claim"]["mismatched_groups"], facts["match"]["mismatched_groups"]) == (off, 14)
+    assert facts["claim"]["mismatched_groups"] == off
+    assert facts["match"]["mismatched_groups"] == 14
 
     text = " ".join(adv(claimed).out.split())
     nearest, _, claim = text.partition("claim differs")
     assert f"{facts['claim']['mismatched_rows']} of 320 rows in {off} groups differ from what the claim" in text
-    assert (nearest.count(": nearest "), nearest.count(": claimed ")) == (10, 0)
-    assert (claim.count(": nearest "), claim.count(": claimed ")) == (0, 10)
+    assert nearest.count(": nearest ") == 10
+    assert nearest.count(": claimed ") == 0
+    assert claim.count(": nearest ") == 0
+    assert claim.count(": claimed ") == 10
     assert "and 4 more groups (28 rows)" in nearest
     assert f"and {off - 10} more groups" in claim
 

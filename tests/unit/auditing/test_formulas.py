@@ -44,7 +44,8 @@ KINDS: list[dict[str, Any]] = [
 
 def tried(kind: Any) -> list[Candidate]:
     """What is tried on these rewards, from another plan on for each kind."""
-    first, every = KINDS.index(kind), candidates(Said(), ("length", "input_length", "turns"), kind["components"])
+    first = KINDS.index(kind)
+    every = candidates(Said(), ("length", "input_length", "turns"), kind["components"])
     return [*every[first:], *every[:first]]
 
 
@@ -53,7 +54,8 @@ def test_plans_that_are_computed_together_have_the_bits_of_each_alone(kind: Any)
     table = rewards(**kind)
     plans = [candidate.plan for candidate in tried(kind)]
     assert len(plans) > 200
-    formulas, together = Formulas(table), some(plans, 9)
+    formulas = Formulas(table)
+    together = some(plans, 9)
     formulas.compute(together)
     for plan in together:
         alone = kept_advantages(score(plan, table).frame)

@@ -139,7 +139,8 @@ def test_a_method_that_needs_a_column_says_which(small: Model) -> None:
 
 
 def test_the_groups_shown_are_written_by_select_or_export_and_nothing_is_overwritten(small: Model) -> None:
-    alive, best = Path("alive.jsonl"), Path("best.jsonl")
+    alive = Path("alive.jsonl")
+    best = Path("best.jsonl")
     app = browser(small)
     steps = [
         ("w", ":0 < mean < 1", "enter", "e", "enter", f":{alive}", "enter"),
@@ -168,7 +169,9 @@ def test_quitting_returns_the_commands_that_were_asked_for(small: Model) -> None
 
 
 def test_the_end_waits_for_files_that_are_written_and_for_nothing_that_is_read(small: Model) -> None:
-    app, going, done = browser(small), Event(), list[str]()
+    app = browser(small)
+    going = Event()
+    done = list[str]()
 
     def begin(app: Browser) -> None:
         app.aside(lambda: done.append(str(going.wait())), "text")
@@ -246,7 +249,8 @@ def test_the_first_text_is_laid_out_for_a_page_that_has_its_size(small: Model, m
 
     monkeypatch.setattr(layout, "page", noted)
     after(small)
-    assert widths and min(widths) == max(widths) == 36
+    assert widths
+    assert min(widths) == max(widths) == 36
 
 
 def test_the_head_of_the_text_says_what_it_got() -> None:
@@ -258,9 +262,11 @@ def test_the_head_of_the_text_says_what_it_got() -> None:
 
 def test_turns_fold_to_a_line_and_unfold(small: Model) -> None:
     folded, back, also = walked(browser(small), [("x",), ("x",), ("x", "down")])
-    assert "▸─ user 14 characters: Question e" in folded and "Answer 0 to easy" in folded
+    assert "▸─ user 14 characters: Question e" in folded
+    assert "Answer 0 to easy" in folded
     assert "▸─" not in back
-    assert "▸─ user" in also and "── assistant" in also
+    assert "▸─ user" in also
+    assert "── assistant" in also
 
 
 def test_a_click_on_a_line_of_the_list_goes_there(small: Model) -> None:

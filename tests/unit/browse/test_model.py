@@ -72,7 +72,9 @@ def test_rollouts_are_sorted_by_advantage(made: Model) -> None:
 
 def test_jumps_go_round_the_groups_that_are_shown(made: Model) -> None:
     shown = made.shown("", "mean")
-    jumps, dead, at = Jumps(made, shown), [], -1
+    jumps = Jumps(made, shown)
+    dead = []
+    at = -1
     for _ in range(4):
         code = jumps.dead(at)
         at = shown.tolist().index(code)
@@ -129,7 +131,8 @@ def test_steps_have_a_trend() -> None:
 {"prompt_id": "c", "step": 2, "reward": 1}
 {"prompt_id": "c", "step": 2, "reward": 1}
 """)
-    made, where = model("rows.jsonl"), "step >= 1 and mean > 0"
+    made = model("rows.jsonl")
+    where = "step >= 1 and mean > 0"
     kept = grpo_cli.select(made.job.inputs[0], where=where, group_within="input").frame
     assert [*dict.fromkeys(kept["prompt_id"])] == names(made, made.shown(where)) == ["b", "c"]
     assert made.trend is not None

@@ -23,7 +23,8 @@ KEY: Any = {"group": "prompt_id,step"}
 def table(prompts: int = 40, steps: int = 3) -> pl.DataFrame:
     """Every prompt is drawn in several steps, four times; its solve rate depends on its number."""
     at = np.arange(4 * prompts * steps)
-    p, n = at // 4 % prompts, at % 4
+    p = at // 4 % prompts
+    n = at % 4
     columns = {"step": at // (4 * prompts), "reward": (n < p % 5).astype(float), "n": n}
     return pl.DataFrame({"prompt_id": [f"p{number}" for number in p], **columns})
 
@@ -76,7 +77,8 @@ def test_every_input_and_one_output_of_all_have_their_holdout() -> None:
     line = "select in -g prompt_id,step --group-within file --holdout 0.4 -o"
     assert adv(f"{line} out/").status == 0
     assert adv(f"{line} all.jsonl").status == 0
-    of_a, of_b = rows_of("out/a.holdout.jsonl"), rows_of("out/b.holdout.jsonl")
+    of_a = rows_of("out/a.holdout.jsonl")
+    of_b = rows_of("out/b.holdout.jsonl")
     assert of_a + of_b == rows_of("all.holdout.jsonl")
     assert {row["prompt_id"] for row in of_a} == {f"p{i}" for i in range(30) if held_out(f"p{i}", 0.4, 0)}
 

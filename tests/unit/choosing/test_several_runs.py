@@ -133,7 +133,8 @@ def test_runs_without_a_common_prompt_and_standard_input_twice_are_refused() -> 
 
 def test_an_input_of_another_run_is_never_written_over() -> None:
     runs = runs_of(0)
-    now, other = in_file("now.jsonl", runs[0]), in_file("other.jsonl", runs[1])
+    now = in_file("now.jsonl", runs[0])
+    other = in_file("other.jsonl", runs[1])
     before = other.read_bytes()
     done = adv(f"select {now} {FLAGS} --where 'solved_runs == 0' --against {other} -o {other} --force")
     assert done.status != 0

@@ -178,7 +178,9 @@ compute a --epsilon nan | --epsilon cannot be 'nan'; it takes a finite number
 def test_an_invalid_command_line_is_one_line_of_error_and_exit_status_2(line: str) -> None:
     words, _, message = line.partition(" | ")
     done = adv(words)
-    assert (done.status, done.out, done.err) == (2, "", f"error: {message}\n")
+    assert done.status == 2
+    assert done.out == ""
+    assert done.err == f"error: {message}\n"
 
 
 def on_a_terminal(*words: str, streams: str = "stderr", cwd: Path | None = None, **surroundings: str) -> str:
@@ -301,12 +303,14 @@ def test_the_whole_help_of_a_command_shows_its_example_and_the_full_text_of_all_
 def test_the_help_of_a_command_is_one_screen_with_a_line_for_each_option(command: Command, word: str) -> None:
     done = adv(command.name, word)
     lines = done.out.splitlines()
-    assert (done.status, done.err) == (0, "")
+    assert done.status == 0
+    assert done.err == ""
     assert len(lines) <= 60
     assert max(map(len, lines)) <= 80
     assert f"  {command.example}" in lines
     shown = [EVERY[name] for name in command.common or command.options]
-    assert len(shown) <= 20 and (len(shown) >= 16 or not command.common)
+    assert len(shown) <= 20
+    assert len(shown) >= 16 or not command.common
     for row in shown:
         text = row.brief or row.help.removesuffix(".")
         assert any(line.startswith((f"  {row.flag} ", f"  {row.flag}, ")) for line in lines)
@@ -332,7 +336,8 @@ def test_the_help_fits_terminals_of_all_widths(command: str, columns: int) -> No
 def test_the_help_lists_every_command() -> None:
     done = adv("--help")
     assert [name for name in COMMANDS if f"\n  {name} " not in done.out] == []
-    assert (adv().status, adv().out) == (2, done.out)
+    assert adv().status == 2
+    assert adv().out == done.out
 
 
 def test_titles_of_the_help_are_bold_on_a_terminal_that_has_colours() -> None:

@@ -30,7 +30,8 @@ def test_a_sum_of_components_is_the_exact_sum_rounded_once(rows: list[list[float
 
 
 def test_infinite_and_missing_components_add_up_as_usual() -> None:
-    inf, nan = math.inf, math.nan
+    inf = math.inf
+    nan = math.nan
     rows = [[1.0, inf, 2.0], [inf, -inf, 1.0], [nan, 1.0, 1.0], [1e308, 1e308, 1e308]]
     assert str(exact_sums([*np.array(rows).T]).tolist()) == "[inf, nan, nan, inf]"
 
@@ -51,7 +52,8 @@ def test_rows_with_the_same_components_in_another_order_have_zero_variance() -> 
 
 COMPONENT = st.sampled_from([None, 0.0, 0.1, 0.7, 1.3])
 WEIGHT = st.sampled_from([1.0, 0.5, 0.1, -0.3])
-ROWS, WEIGHTS = st.lists(st.tuples(*[COMPONENT] * 4), min_size=1, max_size=6), st.tuples(*[WEIGHT] * 4)
+ROWS = st.lists(st.tuples(*[COMPONENT] * 4), min_size=1, max_size=6)
+WEIGHTS = st.tuples(*[WEIGHT] * 4)
 
 
 @given(rows=ROWS, weights=WEIGHTS, order=st.permutations(range(4)))

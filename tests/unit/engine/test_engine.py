@@ -21,7 +21,8 @@ from tests.support.jobs import advantages, frame, near
 
 ROOT2 = math.sqrt(2.0)
 # Two graded rows, two equal ones, and a singleton.
-REWARDS, KEYS = "1 3 5 5 4", "aabbc"
+REWARDS = "1 3 5 5 4"
+KEYS = "aabbc"
 
 
 def numbers(text: str) -> list[Any]:
@@ -293,7 +294,8 @@ def test_shapes_are_applied_in_the_order_of_the_plan_and_those_of_flags_in_the_o
 
 def test_post_operations_follow_the_order_of_the_plan() -> None:
     # Centred: -1, 1, -3, 3. Clipped to +-1 they have var 4/3; whitened first, var 20/3.
-    clip, whiten = {"op": "clip", "lo": -1, "hi": 1}, {"op": "whiten", "inside": 0}
+    clip = {"op": "clip", "lo": -1, "hi": 1}
+    whiten = {"op": "whiten", "inside": 0}
     data = frame(numbers("0 2 0 6"), [*"aabb"])
     clipped = grpo_cli.advantages(data, Plan.of({"estimator.name": "dr-grpo", "post": [clip, whiten]}))
     assert clipped.to_list() == near([value / math.sqrt(4 / 3) for value in (-1, 1, -1, 1)])
@@ -393,7 +395,8 @@ GROUPED = st.lists(ROWS, min_size=1, max_size=20)
 
 @given(rows=GROUPED)
 def test_a_row_has_a_number_when_its_group_has_something_to_compare(rows: list[tuple[str, float | None]]) -> None:
-    rewards, keys = [1.0, *(r for _, r in rows)], ["d", *(k for k, _ in rows)]
+    rewards = [1.0, *(r for _, r in rows)]
+    keys = ["d", *(k for k, _ in rows)]
     got = grpo_cli.compute(frame(rewards, keys), missing="exclude", singleton="null", zero_variance="null")
     for value, status, key, reward in zip(got.advantages, got.status, keys, rewards, strict=True):
         own = {r for k, r in zip(keys, rewards, strict=True) if k == key and r is not None}
@@ -404,7 +407,8 @@ def test_a_row_has_a_number_when_its_group_has_something_to_compare(rows: list[t
 
 @given(rows=GROUPED, offset=st.sampled_from([1e9, -1e6]))
 def test_a_large_offset_changes_no_advantage(rows: list[tuple[str, float | None]], offset: float) -> None:
-    keys, rewards = [key for key, _ in rows], [reward for _, reward in rows]
+    keys = [key for key, _ in rows]
+    rewards = [reward for _, reward in rows]
     moved = [None if reward is None else reward + offset for reward in rewards]
     options = {"missing": "exclude", "singleton": "zero"}
     assert advantages(moved, keys, **options) == near(advantages(rewards, keys, **options))

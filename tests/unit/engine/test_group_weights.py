@@ -110,7 +110,8 @@ def test_a_weight_may_be_a_softmax_over_the_groups_of_the_batch_that_have_a_spre
 
 
 def test_a_group_that_is_left_out_counts_in_the_largest_std_unless_the_kept_ones_alone_do() -> None:
-    left_out, group = [0.0, 9.0], [0.0, 1.0, 0.0, 1.0]
+    left_out = [0.0, 9.0]
+    group = [0.0, 1.0, 0.0, 1.0]
     settings = {"weight.by": "std", "groups.min_size": 3}
     beside = sd(group) / (sd(left_out) + 1e-6)
     assert advantages(settings, [left_out, group])[2:] == pytest.approx([a * beside for a in standardised(group)])

@@ -40,7 +40,8 @@ def test_a_weight_counts_a_value_that_many_times(rows: list[tuple[float, int]]) 
 
 @given(rows=st.lists(st.tuples(st.floats(-50, 50), st.integers(0, 3)), min_size=1, max_size=60), cut=st.integers(0, 60))
 def test_every_batch_has_its_own_moments_however_the_rows_are_split(rows: list[tuple[float, int]], cut: int) -> None:
-    values, batch = [v for v, _ in rows], [b for _, b in rows]
+    values = [v for v, _ in rows]
+    batch = [b for _, b in rows]
     found = of(values[:cut], batch[:cut], 4).merge(of(values[cut:], batch[cut:], 4))
     for code in range(4):
         own = [value for value, b in rows if b == code]
@@ -72,7 +73,8 @@ def test_a_batch_has_the_same_bits_beside_any_other_batches(sizes: tuple[int, ..
     codes = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
     if interleaved:
         rng.shuffle(codes)
-    values, weights = rng.normal(3.0, 10.0, len(codes)), rng.integers(0, 9, len(codes)).astype(np.float64)
+    values = rng.normal(3.0, 10.0, len(codes))
+    weights = rng.integers(0, 9, len(codes)).astype(np.float64)
     together = Moments.of(values, codes, len(sizes), weights)
     for batch in range(len(sizes)):
         own = codes == batch
@@ -83,8 +85,10 @@ def test_a_batch_has_the_same_bits_beside_any_other_batches(sizes: tuple[int, ..
 
 @pytest.mark.parametrize("offset", [1e6, 1e9, -1e12])
 def test_a_large_offset_costs_no_digits_of_the_variance(offset: float) -> None:
-    pattern, batch = [0.0, 1.0, 1.0, 3.0] * 50, [0, 1] * 100
-    found, small = of([offset + value for value in pattern], batch, 2), of(pattern, batch, 2)
+    pattern = [0.0, 1.0, 1.0, 3.0] * 50
+    batch = [0, 1] * 100
+    found = of([offset + value for value in pattern], batch, 2)
+    small = of(pattern, batch, 2)
     assert found.variance(1).tolist() == pytest.approx(small.variance(1).tolist(), rel=1e-9)
 
 
@@ -111,7 +115,8 @@ def test_no_rows_have_no_weight_and_no_variance() -> None:
 
 
 def test_merging_with_nothing_changes_no_bit() -> None:
-    some, nothing = of([0.1, 0.7, 1e9]), of([])
+    some = of([0.1, 0.7, 1e9])
+    nothing = of([])
     for merged in (some.merge(nothing), nothing.merge(some)):
         assert merged.mean.tobytes() == some.mean.tobytes()
         assert merged.m2.tobytes() == some.m2.tobytes()
@@ -125,9 +130,11 @@ def test_one_row_has_a_variance_only_without_a_correction() -> None:
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("cut", [0, 1, 2, 4])
 def test_what_is_not_finite_stays_in_its_batch(odd: float, cut: int) -> None:
-    values, batch = [1.0, odd, 3.0, 5.0, 2.0], [0, 1, 0, 1, 0]
+    values = [1.0, odd, 3.0, 5.0, 2.0]
+    batch = [0, 1, 0, 1, 0]
     found = of(values[:cut], batch[:cut], 2).merge(of(values[cut:], batch[cut:], 2))
-    assert found.mean[0] == 2.0 and found.variance(1)[0] == 1.0
+    assert found.mean[0] == 2.0
+    assert found.variance(1)[0] == 1.0
     assert np.isnan(found.variance(1)[1])
 
 

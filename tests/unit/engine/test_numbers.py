@@ -30,15 +30,14 @@ def test_many_values_are_not_counted_one_by_one(late: bool) -> None:  # noqa: FB
 @given(values=VALUES)
 def test_numbers_of_counted_values_are_those_of_the_column(values: list[float | None]) -> None:
     column = pl.Series(values, dtype=pl.Float64)
-    whole, found = Numbers.of(column), few(column)
+    whole = Numbers.of(column)
+    found = few(column)
     assert found is not None
     counted = Numbers.counted(*found)
-    assert (counted.count, counted.zero, counted.least, counted.most) == (
-        whole.count,
-        whole.zero,
-        whole.least,
-        whole.most,
-    )
+    assert counted.count == whole.count
+    assert counted.zero == whole.zero
+    assert counted.least == whole.least
+    assert counted.most == whole.most
     assert counted.facts() == pytest.approx(whole.facts())
 
 

@@ -61,8 +61,10 @@ def test_every_field_of_every_part_can_be_set(part: str, field: str) -> None:
     kind = PARTS[part]
     text, value = other(get_type_hints(kind)[field], getattr(kind(), field))
     if (part, field) == ("groups", "min_size"):
-        text, value = "3", 3
-    before, plan = Plan.of({}), Plan.of({f"{part}.{field}": text})
+        text = "3"
+        value = 3
+    before = Plan.of({})
+    plan = Plan.of({f"{part}.{field}": text})
     assert getattr(getattr(plan, part), field) == value
     changed = dataclasses.replace(getattr(before, part), **{field: value})
     assert plan == dataclasses.replace(before, **{part: changed})
@@ -81,8 +83,10 @@ def test_every_field_of_every_operation_can_be_set(part: str, op: str, field: st
 
 @pytest.mark.parametrize("method", ESTIMATORS)
 def test_every_method_makes_a_plan_by_itself(method: str) -> None:
-    plan, scale = Plan.of({"estimator.name": method}), ESTIMATORS[method].scale
-    assert (plan.method, plan.divisor.level) == (method, scale)
+    plan = Plan.of({"estimator.name": method})
+    scale = ESTIMATORS[method].scale
+    assert plan.method == method
+    assert plan.divisor.level == scale
     assert plan == Plan.of({"estimator.name": method, "divisor.level": scale})
     assert set(plan.params) == {p.name for p in ESTIMATORS[method].params if not p.field}
 
@@ -94,9 +98,11 @@ PARAMS = [(row.name, param) for row in ESTIMATORS.values() for param in row.para
 def test_every_parameter_of_every_method_is_typed(method: str, param: Param) -> None:
     text, value = other(param.type, param.default)
     if param.type is int:
-        text, value = "3", 3
+        text = "3"
+        value = 3
     if param.type is str:
-        text, value = "own", "own"
+        text = "own"
+        value = "own"
     plan = Plan.of({"estimator.name": method, f"estimator.{param.name}": text})
     if param.field:
         part, *path = param.field.split(".")
@@ -115,7 +121,8 @@ def test_every_parameter_of_every_method_is_typed(method: str, param: Param) -> 
 def test_a_stronger_layer_wins_over_a_weaker_one_and_over_the_method() -> None:
     assert of("estimator.name=rec").divisor.ddof == 0
     divisor = of("estimator.name=rec", "divisor.ddof=1, divisor.floor=0.5", "divisor.floor=0.25").divisor
-    assert (divisor.ddof, divisor.floor) == (1, 0.25)
+    assert divisor.ddof == 1
+    assert divisor.floor == 0.25
 
 
 def test_the_default_scale_follows_the_method_that_wins() -> None:
@@ -144,13 +151,15 @@ def test_a_parameter_is_inherited_from_the_same_method_and_no_other() -> None:
 
 
 def test_a_parameter_that_renames_a_field_yields_to_a_stronger_word_on_the_field() -> None:
-    named, field = "estimator.name=gigpo, estimator.omega=0.5", "unit.state_weight=0.25"
+    named = "estimator.name=gigpo, estimator.omega=0.5"
+    field = "unit.state_weight=0.25"
     assert of(named, field).unit.state_weight == 0.25
     assert of(field, named).unit.state_weight == 0.5
 
 
 def test_none_takes_an_operation_of_a_weaker_layer_away_with_all_its_fields() -> None:
-    clip, gone = layer("shape.clip.lo=0, shape.clip.hi=1"), {"shape.clip": None}
+    clip = layer("shape.clip.lo=0, shape.clip.hi=1")
+    gone = {"shape.clip": None}
     assert Plan.of(clip, gone).shape == ()
     assert Plan.of(clip, gone, {"shape.clip.hi": 2}).shape == (Clip(hi=2.0),)
 

@@ -54,8 +54,12 @@ def test_an_entry_without_its_source_is_refused() -> None:
 
 def test_an_entry_inherits_what_it_does_not_say() -> None:
     made = parsed(f"{ENTRY}[other]\ninherits = 'base'\noptions.x = 1\nplan.divisor.level = 'batch'\n")["other"]
-    assert (made.framework, made.source["repo"], made.options, made.parents) == ("F", "o/r", {"x": 1}, ("base",))
-    assert (made.plan.divisor.level, made.plan.divisor.epsilon) == ("batch", 1e-4)
+    assert made.framework == "F"
+    assert made.source["repo"] == "o/r"
+    assert made.options == {"x": 1}
+    assert made.parents == ("base",)
+    assert made.plan.divisor.level == "batch"
+    assert made.plan.divisor.epsilon == 1e-4
 
 
 def test_a_chain_of_parents_has_an_end() -> None:
@@ -148,7 +152,8 @@ def test_the_summary_names_the_preset_and_what_was_overridden() -> None:
     assert "trl-grpo" in done.out
     assert "divisor.epsilon 0.5, not 0.0001" in done.out
     facts = json.loads(adv("compute r.jsonl -o o.jsonl --force --preset trl-grpo --json").out)
-    assert (facts["preset"]["name"], facts["preset"]["overridden"]) == ("trl-grpo", {})
+    assert facts["preset"]["name"] == "trl-grpo"
+    assert facts["preset"]["overridden"] == {}
     a = 0.5 / (0.5**0.5 + 1e-4)
     assert [row["advantage"] for row in rows_of("o.jsonl")] == pytest.approx([-a, a])
     assert "preset" in adv("compute r.jsonl --explain --preset trl-grpo").out

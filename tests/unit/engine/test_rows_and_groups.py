@@ -113,7 +113,8 @@ def test_few_rows_which_take_fewer_steps_have_the_bits_of_many(plan: Plan) -> No
 
 @pytest.mark.parametrize("method", ALONE)
 def test_rows_in_any_order_parts_and_pieces_have_the_same_bits(method: str) -> None:
-    plan, together = Plan.of({"estimator.name": method}), full(1500, 60)
+    plan = Plan.of({"estimator.name": method})
+    together = full(1500, 60)
     if ESTIMATORS[method].sets.get("shape.binary.threshold") is not None:
         together = together.with_columns(pl.col("reward.0").round())
     wanted = advantages_by_row(plan, [together])
@@ -177,7 +178,8 @@ def test_contiguous_groups_of_one_size_have_the_bits_of_a_plain_loop(
 
 @given(rows=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.0, 1.0, 0.1, -2.5, 1e9, 1e-9, math.nan]))))
 def test_means_and_extremes_of_groups_have_the_bits_of_a_plain_loop(rows: list[tuple[int, float]]) -> None:
-    codes, values = np.array([code for code, _ in rows], np.int64), np.array([value for _, value in rows], np.float64)
+    codes = np.array([code for code, _ in rows], np.int64)
+    values = np.array([value for _, value in rows], np.float64)
     means, (low, high) = group_means(codes, values, 6), group_extremes(codes, values, 6)
     for code in range(6):
         of_group = values[codes == code].tolist()
@@ -192,7 +194,8 @@ def plain_quantities(rewards: list[float]) -> tuple[float, float, float, float]:
     """Least, most, mean distance from the least and squares around it, each added up one by one."""
     if any(map(math.isnan, rewards)):
         return (math.nan,) * 4
-    least, most = min(rewards) + 0.0, max(rewards) + 0.0
+    least = min(rewards) + 0.0
+    most = max(rewards) + 0.0
     total = squares = 0.0
     for reward in rewards:
         total += reward - least
@@ -249,7 +252,8 @@ def test_a_scan_sees_the_rows_that_have_a_value_group_by_group() -> None:
 
 def test_a_column_replaces_the_old_one_of_its_name_only_where_that_is_said() -> None:
     made = Frames(TABLE)
-    doubled, summed = made.let(REWARD * 2, "x"), made.let(made.sum(REWARD), "x")
+    doubled = made.let(REWARD * 2, "x")
+    summed = made.let(made.sum(REWARD), "x")
     made.let(doubled + summed, "both")
     assert made.select(["both"])["both"].to_list() == [6.0, 10.0, 28.0, 30.0, 32.0]
     made.let(REWARD * 3, "x", replaces=True)

@@ -95,7 +95,8 @@ def test_a_row_that_is_neither_0_nor_1_keeps_its_reward_under_passk() -> None:
 
 
 def test_singletons_and_constant_groups_of_gdpo_get_exactly_0() -> None:
-    keys, rewards = "aaabccdddee", [0.1, 0.7, 0.3, 1.0, 0.2, 0.9, 0.35, 0.31, 0.8, 0.5, 0.5]
+    keys = "aaabccdddee"
+    rewards = [0.1, 0.7, 0.3, 1.0, 0.2, 0.9, 0.35, 0.31, 0.8, 0.5, 0.5]
     got = advantages([Row(key, reward) for key, reward in zip(keys, rewards, strict=True)], {"estimator.name": "gdpo"})
     assert got[3] == 0.0
     assert got[9:] == [0.0, 0.0]
@@ -140,7 +141,8 @@ def test_a_method_that_reads_a_column_without_declaring_it_fails_its_check() -> 
         """
         return t.r / t.role("length")
 
-    row, rows = Estimator("by-length", by_length, centred=False), [Row("a", 1.0, length=2), Row("a", 3.0)]
+    row = Estimator("by-length", by_length, centred=False)
+    rows = [Row("a", 1.0, length=2), Row("a", 3.0)]
     with ESTIMATORS.beside("a test", {"by-length": row}), pytest.raises(PluginError, match="length"):
         advantages(rows, {"estimator.name": "by-length"})
     declared = replace(row, needs=("length",))

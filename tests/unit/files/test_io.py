@@ -106,7 +106,8 @@ def test_a_pattern_without_a_file_is_an_error_that_names_it(tree: Path, pattern:
 def test_a_file_whose_time_and_size_were_set_back_is_noticed(tree: Path) -> None:
     path = Path("a.jsonl")
     path.write_text("1")
-    source, before = Input.at(path), path.stat()
+    source = Input.at(path)
+    before = path.stat()
     path.write_text("2")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(InputChanged):
@@ -138,7 +139,8 @@ def test_a_shared_descriptor_can_be_read_from_independent_positions() -> None:
     source = spool(io.BytesIO(b"0123456789"))
     assert source.fd is not None
     shared = replace(source, path=f"/dev/fd/{source.fd}")
-    first, second = shared.open(), shared.open()
+    first = shared.open()
+    second = shared.open()
     assert first.read(3) == b"012"
     assert second.read(2) == b"01"
     assert first.read(2) == b"34"

@@ -168,7 +168,8 @@ def test_a_split_outside_of_its_folder_is_not_named(split: str, tmp_path: Path) 
 
 
 def test_a_shard_that_is_a_link_elsewhere_is_read_if_it_is_named(tmp_path: Path) -> None:
-    elsewhere, saved = shards(tmp_path / "elsewhere", 1), shards(tmp_path / "saved", 1)
+    elsewhere = shards(tmp_path / "elsewhere", 1)
+    saved = shards(tmp_path / "saved", 1)
     (shard,) = saved.glob("*.arrow")
     shard.unlink()
     shard.symlink_to(next(elsewhere.glob("*.arrow")))

@@ -178,7 +178,8 @@ def interrupted(out: io.BytesIO, suffix: str) -> None:
 
 @packers
 def test_a_full_disk_or_an_interruption_stops_packing_and_leaves_no_thread(suffix: str) -> None:
-    before, out = threading.active_count(), io.BytesIO()
+    before = threading.active_count()
+    out = io.BytesIO()
     with pytest.raises(OSError, match="No space left"):
         interrupted(_Full(), suffix)
     with pytest.raises(KeyboardInterrupt):
@@ -210,7 +211,8 @@ def test_a_packed_pipe_is_known_by_what_is_inside(suffix: str) -> None:
 @pytest.mark.parametrize("known", ["jsonl", "csv", "tsv"])
 def test_a_fresh_file_is_packed(suffix: str, known: str, tmp_path: Path) -> None:
     frame = pl.DataFrame({"k": ["a", "b"], "r": [1.5, None]})
-    path, bare = tmp_path / f"x.{known}{suffix}", io.BytesIO()
+    path = tmp_path / f"x.{known}{suffix}"
+    bare = io.BytesIO()
     with sink(Target(path, of(path.name), suffix), force=False) as handle:
         of(path.name).write_parts(iter([frame]), handle, {})
     FORMATS[known].write_parts(iter([frame]), bare, {})
@@ -229,6 +231,7 @@ def test_a_format_of_a_name_is_always_the_same_one() -> None:
 
 @packers
 def test_many_small_blocks_are_one_text(suffix: str) -> None:
-    source, sink = in_memory(PACKERS[suffix](LINES), f"x.jsonl{suffix}"), io.BytesIO()
+    source = in_memory(PACKERS[suffix](LINES), f"x.jsonl{suffix}")
+    sink = io.BytesIO()
     replace(lines(), block_size=100).weave(source, None, sink, inserting({"advantage": [0.5] * 3000}))
     assert sink.getvalue() == woven("x.jsonl", LINES)

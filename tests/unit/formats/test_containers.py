@@ -138,7 +138,8 @@ def with_zstandard(path: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in contents.items():
             archive.writestr(name, pa.compress(content, "zstd", asbytes=True))
-        heads, at = archive.infolist(), archive.start_dir
+        heads = archive.infolist()
+        at = archive.start_dir
     data = bytearray(path.read_bytes())
     for info in heads:
         content = contents[info.filename]
@@ -394,7 +395,9 @@ class _Reference:
 
 def torch_columns(path: Path, arrays: dict[str, tuple[str, np.ndarray]], size: Any = None, stride: Any = None) -> Path:
     """Columns that are tensors; each array is a storage of this type."""
-    columns, storages, pids = {}, {}, {}
+    columns = {}
+    storages = {}
+    pids = {}
     for key, (name, (dtype, values)) in enumerate(arrays.items()):
         steps = tuple(step // values.itemsize for step in values.strides)
         columns[name] = _Reference(_Storage(), size or values.shape, stride or steps)

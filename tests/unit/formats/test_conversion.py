@@ -29,7 +29,8 @@ from grpo_cli.values.column_types import series_of
 from tests.support.drawn import paired
 from tests.support.weaving import NOTE, in_memory, inserting
 
-JSONL, PARQUET = registry.lines(), FORMATS["parquet"]
+JSONL = registry.lines()
+PARQUET = FORMATS["parquet"]
 SMALL: Any = {
     **FORMATS,
     "jsonl": replace(JSONL, block_size=128),

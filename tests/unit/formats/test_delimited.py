@@ -22,7 +22,8 @@ from tests.support.command import adv
 from tests.support.jobs import compute, rows_of
 from tests.support.weaving import in_memory, inserting, woven
 
-CSV, TSV = Csv("csv"), Tsv("tsv")
+CSV = Csv("csv")
+TSV = Tsv("tsv")
 
 cells = st.sampled_from([
     "a", "b", "", '""', '"q"', '"x,y"', '"x\ty"', '"l\nm"', '"l\r\nm"', '"say ""hi"""', '""""', "1e5", " 1", "7/8", '"2.5"', "é",
@@ -47,7 +48,8 @@ def files(draw: st.DrawFn, known: st.SearchStrategy[str]) -> bytes:
     return text.encode() if draw(st.integers(0, 5)) else text.encode("latin-1", "ignore")
 
 
-usual, odd = files(cells), files(cells | odd_cells)
+usual = files(cells)
+odd = files(cells | odd_cells)
 
 
 def outcome(work: Callable[[], Any]) -> Any:
@@ -123,7 +125,8 @@ def test_blocks_are_woven_as_records_are(data: bytes, size: int, replace: bool, 
     ],
 )
 def test_a_mistake_is_reported_with_its_row(records: str, message: str, size: int) -> None:
-    data, csv = in_memory(f"k,r\n{records}"), replace(CSV, block_size=size)
+    data = in_memory(f"k,r\n{records}")
+    csv = replace(CSV, block_size=size)
     with pytest.raises(DataError, match=message):
         csv.scan(data, [Field("k", "key"), Field("r", "number")])
 
@@ -136,7 +139,8 @@ def test_a_cell_that_is_longer_than_many_blocks_is_read() -> None:
 
 
 def test_only_the_block_with_an_odd_quote_is_read_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, exact = b"abcde,5\n" * 2_000, list[bytes]()
+    plain = b"abcde,5\n" * 2_000
+    exact = list[bytes]()
     known = delimited.Delimited._exact_part
 
     def counted(self: Any, block: Any, *rest: Any) -> Any:
@@ -153,7 +157,8 @@ def test_only_the_block_with_an_odd_quote_is_read_exactly(monkeypatch: pytest.Mo
 
 
 def test_what_the_scan_found_is_not_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, small = in_memory(b"a,b\n" + b"1,x\n" * 500), Csv("csv", block_size=100)
+    source = in_memory(b"a,b\n" + b"1,x\n" * 500)
+    small = Csv("csv", block_size=100)
     index = small.scan(source, [Field("a", "key")]).index
     monkeypatch.setattr(Csv, "scan", lambda *_: pytest.fail("the file is scanned again"))
     sink = io.BytesIO()

@@ -24,7 +24,8 @@ TABLES: Final = ("csv", "tsv", *BINARY)
 
 def write(name: str, table: Table) -> None:
     """The columns as a file of the kind that its suffix names (`.ipc`: the stream form of Arrow)."""
-    path, names = Path(name), [name for name, _ in table]
+    path = Path(name)
+    names = [name for name, _ in table]
     rows = list(zip(*(values for _, values in table), strict=True))
     kind = path.suffix[1:]
     if kind in {"csv", "tsv"}:

@@ -53,7 +53,8 @@ numbers = st.sampled_from([I16, I32, I64])
 
 @st.composite
 def structs(draw: st.DrawFn, depth: int = 4) -> list[tuple[int, int, Any]]:
-    found, last = [], 0
+    found = []
+    last = 0
     for _ in range(draw(st.integers(0, 5))):
         last += draw(st.integers(1, 20))
         found.append((last, *draw(typed(depth - 1))))
@@ -213,7 +214,8 @@ def test_what_is_no_footer_at_all_is_refused(data: bytes) -> None:
 @given(st.data())
 def test_a_broken_footer_is_never_followed_into_a_crash(data: st.DataObject) -> None:
     body, raw = cut(wrote())
-    at, gone = data.draw(st.integers(0, len(raw) - 1)), data.draw(st.integers(0, 3))
+    at = data.draw(st.integers(0, len(raw) - 1))
+    gone = data.draw(st.integers(0, 3))
     broken = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + gone :]
     with suppress(Unspliceable):
         footer.parse(broken, len(body))

@@ -461,7 +461,8 @@ def test_arrow_keeps_every_column_its_schema_and_its_batches(data: bytes) -> Non
 @pytest.mark.parametrize(("compression", "stream"), [("lz4", True), ("zstd", False), (None, True)])
 def test_arrow_keeps_its_compression(compression: str | None, *, stream: bool) -> None:
     columns = {"r": ["x" * 1000] * 10}
-    frame, by_polars = pl.DataFrame(columns), io.BytesIO()
+    frame = pl.DataFrame(columns)
+    by_polars = io.BytesIO()
     write: Any = frame.write_ipc_stream if stream else frame.write_ipc
     write(by_polars, compression=compression or "uncompressed")
     for data in (arrow_of(pa.table(columns), stream=stream, compression=compression), by_polars.getvalue()):
@@ -696,7 +697,8 @@ def test_a_field_that_other_rollouts_have_themselves_is_never_taken_from_farther
     text = """{"prompt": "outer", "step": 7, "rollouts":
         [{"prompt": "own", "reward": 1}, {"reward": 0}, {"prompt": null, "reward": 0}]}"""
     source = in_memory(text.replace("\n", " ") if known.lined else f"[{text}]")
-    scan, read = known.scan(source, [Field("prompt", "key"), Field("step", "key")]).frame, known.read(source)
+    scan = known.scan(source, [Field("prompt", "key"), Field("step", "key")]).frame
+    read = known.read(source)
     for name, values in {"prompt": ["own", None, None], "step": [7, 7, 7]}.items():
         assert scan[name].to_list() == read[name].to_list() == values
         assert single(known, source, None, np.arange(3), name) == values

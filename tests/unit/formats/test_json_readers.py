@@ -154,7 +154,8 @@ OTHER_BYTES = list(b'"\\{}[]:,0 1-.eu\n\rx\x01\xff')
 @st.composite
 def ordinary(draw: st.DrawFn) -> bytes:
     """Rows as trainers write them, now and then with bytes that are changed, added or gone."""
-    separators, ascii_only = draw(SEPARATORS), draw(st.booleans())
+    separators = draw(SEPARATORS)
+    ascii_only = draw(st.booleans())
     rows = draw(st.lists(usual_row(), min_size=1, max_size=20))
     lines = [json.dumps(row, ensure_ascii=ascii_only, separators=separators) for row in rows]
     ending = draw(st.sampled_from(["\n", "\r\n"]))

@@ -82,7 +82,8 @@ def test_names_come_from_the_first_lines_and_from_all_over_the_file() -> None:
 
 
 def test_an_error_far_inside_the_file_has_the_number_of_its_line() -> None:
-    plain, blocks_of_256_kb = b'{"reward":1}\n\n' * 60_000, dataclasses.replace(LINES, block_size=1 << 18)
+    plain = b'{"reward":1}\n\n' * 60_000
+    blocks_of_256_kb = dataclasses.replace(LINES, block_size=1 << 18)
     for bad, said in ((b'{"reward":"good"}\n', "reward is 'good'"), (b'{"reward":\n', "not JSON")):
         with pytest.raises(DataError, match=f"in:120001: {said}"):
             blocks_of_256_kb.scan(in_memory(plain + bad + plain), [Field("reward", "number")])
@@ -239,7 +240,8 @@ def test_fields_at_the_end_are_replaced_without_looking_at_single_lines() -> Non
 @pytest.mark.parametrize("dtype", [pl.Float64, pl.Float32, pl.Float16])
 def test_numbers_around_the_change_of_notation_have_one_spelling(dtype: Any) -> None:
     edges = pl.Series([1e-4, 1e-5, 1e-7, 1e16, 3e7]).cast(dtype).to_numpy()
-    below, above = np.nextafter(edges, edges.dtype.type(0)), np.nextafter(edges, edges.dtype.type(1))
+    below = np.nextafter(edges, edges.dtype.type(0))
+    above = np.nextafter(edges, edges.dtype.type(1))
     near = np.concatenate([edges, below, above])
     series = pl.Series(np.concatenate([near, -near]))
     assert series.dtype == dtype
@@ -314,7 +316,8 @@ def test_packed_lines_are_woven_where_their_reading_found_them(suffix: str) -> N
     data = NUMBERED + b"\n{}\n"
     with Path(f"a.jsonl{suffix}").open("wb") as raw, packing(raw, suffix) as handle:
         handle.write(data)
-    source, sink = Input.at(Path(f"a.jsonl{suffix}")), io.BytesIO()
+    source = Input.at(Path(f"a.jsonl{suffix}"))
+    sink = io.BytesIO()
     added = pl.DataFrame({"advantage": np.arange(3001) / 7})
     index = SMALL.scan(source, [Field("r", "key")]).index
     assert len(index) > 5
@@ -325,7 +328,8 @@ def test_packed_lines_are_woven_where_their_reading_found_them(suffix: str) -> N
 @pytest.mark.parametrize("take", [None, np.arange(0, 3000, 2)], ids=["all", "some"])
 @pytest.mark.parametrize("known", [True, False])
 def test_lines_that_nobody_has_read_are_read_once_while_they_are_woven(take: Any, *, known: bool) -> None:
-    source, sink = in_memory(NUMBERED), io.BytesIO()
+    source = in_memory(NUMBERED)
+    sink = io.BytesIO()
     added = pl.DataFrame({"advantage": np.arange(3000 if take is None else len(take)) / 7})
     index = SMALL.scan(source, [Field("r", "key")]).index if known else None
     with mock.patch.object(blocks, "_opened_at", wraps=blocks._opened_at) as opened:

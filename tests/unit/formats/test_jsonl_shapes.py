@@ -126,7 +126,8 @@ def test_names_that_are_elsewhere_in_the_lines_are_no_reason_to_read_exactly(cap
 def test_a_step_that_begins_late_costs_no_more_than_the_block_where_it_begins() -> None:
     source = in_memory((PLAIN * 500 + PLAIN.replace("{", '{"step":1,', 1) * 500).encode())
     reader = Reader(tuple(FIELDS), frozenset({"step"}))
-    exact, height = list[ReadPiece](), 0
+    exact = list[ReadPiece]()
+    height = 0
     for block in blocks(source, 1000):
         rows, pieces = reader.read(block, str)
         height += rows.height

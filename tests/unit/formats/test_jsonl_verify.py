@@ -22,7 +22,8 @@ ADDED = ("advantage", "advantage_status")
 
 
 def verdict(new: bytes, old: bytes, size: int = SIZE) -> Any:
-    now, was = in_memory(new, "new"), in_memory(old, "old")
+    now = in_memory(new, "new")
+    was = in_memory(old, "old")
     try:
         return verify.first_difference(now, was, ADDED, size)
     except DataError as error:
@@ -38,7 +39,8 @@ def by_lines(new: bytes, old: bytes, size: int) -> Any:
 
 
 def woven(old: bytes, rows: int) -> bytes:
-    sink, source = io.BytesIO(), in_memory(old)
+    sink = io.BytesIO()
+    source = in_memory(old)
     added = {"advantage": [at / 7 - 1 for at in range(rows)], "advantage_status": ["scored"] * rows}
     LINES.weave(source, None, sink, inserting(added))
     os.close(int(source.fd or 0))

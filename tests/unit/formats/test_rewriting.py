@@ -39,7 +39,8 @@ def fewer(path: Path) -> Path:
 @pytest.mark.parametrize("nested", [False, True])
 def test_96_bit_timestamps_are_copied_and_never_re_encoded(*, nested: bool) -> None:
     """Read as nanoseconds they would wrap around after the year 2262."""
-    path, out = Path("in.parquet"), Path("out.parquet")
+    path = Path("in.parquet")
+    out = Path("out.parquet")
     times = pa.array([NEVER, None, 1_700_000_000_000_001] * 4, pa.timestamp("us"))
     given = table(t=pa.StructArray.from_arrays([times], ["at"]) if nested else times)
     pq.write_table(given, path, use_deprecated_int96_timestamps=True, store_schema=False)

@@ -104,12 +104,14 @@ def check(data: bytes, rows: int, folder: Path) -> bytes:
     out, notes = woven(data, adding(rows))
     assert notes == []
     assert out[: start(data)] == data[: start(data)]
-    before, after = read_by_all(data, folder), read_by_all(out, folder)
+    before = read_by_all(data, folder)
+    after = read_by_all(out, folder)
     for name, frame in after.items():
         assert frame.columns[-1] == "advantage"
         assert frame["advantage"].tolist() == values(rows)
         assert contents(frame.drop(columns="advantage")) == contents(before[name]), name
-    old, new = metadata(data), metadata(out)
+    old = metadata(data)
+    new = metadata(out)
     assert new.num_columns == old.num_columns + 1
     left = values(rows)
     for was, group in zip(old.to_dict()["row_groups"], new.to_dict()["row_groups"], strict=True):
@@ -145,7 +147,8 @@ def test_files_by_pyarrow(codec: str, pages: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 2}, {"compression": "uncompressed"}, {"statistics": False}])
 def test_files_by_polars(options: Any, tmp_path: Path) -> None:
-    sink, words = io.BytesIO(), pl.Series(["x", "y", "x", None])
+    sink = io.BytesIO()
+    words = pl.Series(["x", "y", "x", None])
     frame = pl.DataFrame({
         "k": words, "c": words.cast(pl.Categorical), "e": words.cast(pl.Enum(["x", "y"])), "l": [[1], None, [], [2, None]],
         "s": [{"a": 1}] * 4, "d": pl.Series([1, 2, 3, None], dtype=pl.Decimal(10, 2)),
@@ -192,7 +195,8 @@ def test_rarer_options(options: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("groups", [[], [0], [0, 0, 0], [0, 2, 0, 0, 4, 1]])
 def test_row_groups_without_rows(groups: list[int], tmp_path: Path) -> None:
-    sink, table = io.BytesIO(), TABLE.select(["k", "r"])
+    sink = io.BytesIO()
+    table = TABLE.select(["k", "r"])
     with pq.ParquetWriter(sink, table.schema) as writer:
         for rows in groups:
             writer.write_table(table.slice(0, rows))
@@ -224,12 +228,14 @@ def test_any_schema_and_any_row_groups(
     dtypes: list[pa.DataType], sizes: list[int], codec: str, pages: Any, *, same: bool, replaced: bool
 ) -> None:
     schema = pa.schema([(f"c{k}", dtype) for k, dtype in enumerate(dtypes)])
-    sink, written = io.BytesIO(), [schema.empty_table()]
+    sink = io.BytesIO()
+    written = [schema.empty_table()]
     with pq.ParquetWriter(sink, schema, compression=codec, data_page_version=pages) as writer:
         for size in sizes:
             written.append(pa.table([pa.nulls(size, dtype) for dtype in dtypes], schema=schema))
             writer.write_table(written[-1], row_group_size=max(size, 1))
-    data, rows = sink.getvalue(), sum(sizes)
+    data = sink.getvalue()
+    rows = sum(sizes)
     status = ["ok" if same else f"{k}" for k in range(rows)]
     name = "c0" if replaced else "status"
     out, _ = woven(data, adding(rows, replace=replaced, **{name: pl.Series(status, dtype=pl.String)}))
@@ -323,7 +329,8 @@ def test_encrypted_files_are_refused_in_one_line(*, plaintext_footer: bool) -> N
     """Also where the footer can be read: asked about a column without its key, pyarrow aborts the process."""
     keys = encryption.EncryptionConfiguration("f", column_keys={"c": ["r"]}, plaintext_footer=plaintext_footer)
     locks = encryption.CryptoFactory(OpenKeys).file_encryption_properties(encryption.KmsConnectionConfig(), keys)
-    data, known = wrote(TABLE, encryption_properties=locks), FORMATS["parquet"]
+    data = wrote(TABLE, encryption_properties=locks)
+    known = FORMATS["parquet"]
     for attempt in (
         lambda: known.columns(in_memory(data)),
         lambda: known.scan(in_memory(data), [Field("k", "key")]),

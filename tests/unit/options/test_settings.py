@@ -152,7 +152,8 @@ NAMES = sorted(EFFECTS)
 def meaning(given: dict[str, Any]) -> dict[str, Any]:
     """All that some options mean, as one flat mapping of plain values."""
     job = Job.of(given)
-    plan, output = job.plan.as_dict(), asdict(replace(job.output, tokens=None))
+    plan = job.plan.as_dict()
+    output = asdict(replace(job.output, tokens=None))
     for part in ("shape", "post"):
         plan[part] = {op.pop("op"): op for op in plan[part]}
     tokens = job.output.tokens.given if job.output.tokens else {}
@@ -215,7 +216,8 @@ def test_a_file_may_hold_every_option_of_the_command_that_it_is_given_to(command
 
 
 def test_one_file_serves_compute_and_select() -> None:
-    config, rows = Path("c.toml"), Path("rows.jsonl")
+    config = Path("c.toml")
+    rows = Path("rows.jsonl")
     rows.write_text("".join(f'{{"prompt_id": {k // 2}, "reward": {k % 2 * k}}}\n' for k in range(6)))
     config.write_text('epsilon = 1e-4\nreward = "reward"\n')
     assert adv(f"compute {rows} --config {config} -o - -q").status == 0
@@ -225,9 +227,12 @@ def test_one_file_serves_compute_and_select() -> None:
     config.write_text('to = "prompts"\nprompt = "prompt_id"\n')
     assert len(adv(f"export {rows} --config {config} -o - -q").rows) == 3
     wrong = adv(f"inspect {rows} --config {config}")
-    assert (wrong.status, "to in " in wrong.err, "is an option of another command" in wrong.err) == (2, True, True)
+    assert wrong.status == 2
+    assert "to in " in wrong.err
+    assert "is an option of another command" in wrong.err
     missing = adv(f"export {rows} -o -")
-    assert (missing.status, missing.err) == (2, "error: --to is missing; see --help\n")
+    assert missing.status == 2
+    assert missing.err == "error: --to is missing; see --help\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -281,7 +286,8 @@ def test_a_flag_wins_field_by_field(text: str, flags: str, wanted: str) -> None:
 def test_conditions_of_the_line_replace_those_of_the_file(option: str) -> None:
     name = option.replace("-", "_")
     Path("c.toml").write_text(f"{option} = ['rows > 1', 'rows > 2']")
-    takes, config = COMMANDS["inspect"].takes, "c.toml"
+    takes = COMMANDS["inspect"].takes
+    config = "c.toml"
     assert with_config({"config": config}, takes)[name] == ["rows > 1", "rows > 2"]
     assert with_config({"config": config, name: ["rows > 3"]}, takes)[name] == ["rows > 3"]
 
@@ -415,7 +421,8 @@ def test_a_malformed_text_is_a_usage_error_that_says_so(name: str, text: str, me
 @pytest.mark.parametrize(("name", "part"), [("reward_clip", "shape"), ("clip", "post")])
 def test_one_bound_may_be_left_empty(name: str, part: str, text: str, lo: float | None, hi: float | None) -> None:
     found = meaning({name: text})
-    assert (found[f"plan.{part}.clip.lo"], found[f"plan.{part}.clip.hi"]) == (lo, hi)
+    assert found[f"plan.{part}.clip.lo"] == lo
+    assert found[f"plan.{part}.clip.hi"] == hi
 
 
 SINGLETONS = """

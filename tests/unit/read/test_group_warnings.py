@@ -51,7 +51,8 @@ def test_groups_in_blocks_of_one_size_or_of_multiples_of_it_are_suspected(keys: 
 
 
 def test_a_size_that_sample_numbers_prove_is_named_and_cures() -> None:
-    keys, numbered = "aaaabbbbccccaaaabbbb", {"sample_idx": [0, 1, 2, 3] * 5}
+    keys = "aaaabbbbccccaaaabbbb"
+    numbered = {"sample_idx": [0, 1, 2, 3] * 5}
     said = warnings_of(keys, numbered)
     assert said[1].endswith("4 rows, and sample_idx restarts after 4: --group prompt_id --group-size 4 cuts them")
     assert warnings_of(keys, numbered, group=["prompt_id"])[1].endswith(": --group-size 4 cuts them")
@@ -59,14 +60,16 @@ def test_a_size_that_sample_numbers_prove_is_named_and_cures() -> None:
 
 
 def test_the_flags_for_a_proven_size_work_if_the_last_draw_was_cut() -> None:
-    keys, numbered = "aaaabbbbccccaaaabbb", {"sample_idx": [*[0, 1, 2, 3] * 4, 0, 1, 2]}
+    keys = "aaaabbbbccccaaaabbb"
+    numbered = {"sample_idx": [*[0, 1, 2, 3] * 4, 0, 1, 2]}
     assert warnings_of(keys, numbered)[1].endswith("--group-size 4 --partial keep cuts them")
     assert not warnings_of(keys, numbered, group=["prompt_id"], group_size=4, partial="keep")
 
 
 @pytest.mark.parametrize("lost", [1, 5, 9])
 def test_sample_numbers_prove_nothing_if_a_row_is_lost(lost: int) -> None:
-    keys, numbers = [*"aaaabbbbcccc" * 4], [0, 1, 2, 3] * 12
+    keys = [*"aaaabbbbcccc" * 4]
+    numbers = [0, 1, 2, 3] * 12
     del keys[lost], numbers[lost]
     (_, warning) = warnings_of(keys, {"sample_idx": numbers})
     assert warning.startswith("3 group keys come back in separate blocks of mostly 4 rows")
@@ -101,7 +104,8 @@ TELLING = "model policy run_id data_source env split global_steps"
 
 @pytest.mark.parametrize(("name", "order"), paired(TELLING.split(), ["aabb", "abab"]))
 def test_the_column_that_tells_models_or_data_sets_apart_is_named(name: str, order: str) -> None:
-    keys, values = "ppppqqqqrrrr", {name: order * 3}
+    keys = "ppppqqqqrrrr"
+    values = {name: order * 3}
     (warning,) = warnings_of(keys, values)
     assert warning == f"3 groups have rows of several values of {name}: --group prompt_id,{name} makes a group of each"
     assert not warnings_of(keys, values, group=["prompt_id", name])

@@ -129,7 +129,8 @@ def test_rows_with_the_same_key_are_runs(keys: str, codes: list[int], lengths: l
 @pytest.mark.parametrize("at", [PIECE - 1, PIECE, PIECE + 1])
 def test_a_repeated_sample_is_found_across_pieces(at: int) -> None:
     samples = np.arange(2 * PIECE)
-    one, two = encode([pl.zeros(2 * PIECE, eager=True)]), encode([pl.Series(samples >= at)])
+    one = encode([pl.zeros(2 * PIECE, eager=True)])
+    two = encode([pl.Series(samples >= at)])
     assert repeats(one, pl.Series(samples)) == 0
     samples[at] = samples[at - 1]
     assert repeats(one, pl.Series(samples)) == 1
@@ -294,7 +295,8 @@ def test_a_step_that_is_constant_in_every_rollout_is_a_training_step() -> None:
 
 
 def test_blocks_of_consecutive_rows_over_each_file() -> None:
-    first, second = table("pqpq"), table("pqpq", "b.jsonl")
+    first = table("pqpq")
+    second = table("pqpq", "b.jsonl")
     assert groups(first, group_size=2) == [0, 0, 1, 1]
     assert groups(first, second, group_size=2) == [0, 0, 1, 1, 2, 2, 3, 3]
 

@@ -57,7 +57,8 @@ def test_objects_of_a_list_are_rollouts_and_their_record_is_the_group(records: P
     ],
 )  # fmt: skip
 def test_replaced_advantages_are_verified(name: str, text: str, reward: str) -> None:
-    once, twice = Path(f"once_{name}"), Path(f"twice_{name}")
+    once = Path(f"once_{name}")
+    twice = Path(f"twice_{name}")
     Path(name).write_text(text)
     compute(name, reward=[reward], output=str(once))
     compute(once, reward=[reward], method="dr-grpo", replace=True, output=str(twice))
@@ -81,7 +82,8 @@ EMPTY = ['{"q": 1, "rollouts": []}', '{"q": 2, "rollouts": null}', '{"q": 3}']
     ],
 )
 def test_records_without_rollouts_are_counted_and_numbered(name: str, text: str, reward: str) -> None:
-    path, out = Path(name), Path(f"s_{name}")
+    path = Path(name)
+    out = Path(f"s_{name}")
     path.write_text(text)
     facts = compute(path, reward=[reward], output=f"o_{name}").facts
     assert f"{path}: 3 records have no rollouts" in facts["warnings"]
@@ -109,7 +111,8 @@ def test_every_other_byte_stays(
     folder = tmp_path_factory.mktemp("paths")
     results: list[Any] = [{"rollouts": [{"r": r} for r in rewards]} for rewards in [*groups, [60.0, 0.0]]]
     document = {"run": 1, "results": results, "end": [{}]}
-    path, out = folder / "a.json", folder / "o.json"
+    path = folder / "a.json"
+    out = folder / "o.json"
     path.write_text(json.dumps(document, indent=indent))
     compute(path, reward=["results[].rollouts[].r"], method="dr-grpo", singleton="zero", output=str(out))
     wanted = copy.deepcopy(document)
@@ -156,7 +159,8 @@ def test_a_key_inside_of_the_objects_divides_and_joins_records(name: str) -> Non
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_parquet_and_arrow_get_a_list_for_each_record(suffix: str, records: Path) -> None:
     before = rows_of(records)
-    path, out = write(f"a.{suffix}", before), Path(f"o.{suffix}")
+    path = write(f"a.{suffix}", before)
+    out = Path(f"o.{suffix}")
     compute(path, reward=["rollouts[].r"], method="dr-grpo", output=str(out))
     made = rows_of(out)
     assert [row.pop("advantage") for row in made] == [[0.5, -0.5], [0.25, 0.25, -0.5], [], [-0.25, 0, 0.25]]
@@ -198,7 +202,8 @@ def test_select_drops_objects_and_keeps_the_rest(records: Path) -> None:
 @pytest.mark.parametrize(("suffix", "name", "named"), [("jsonl", "score", []), ("parquet", "mine", ["mine"])])
 def test_a_record_with_a_list_of_rewards_is_a_group(suffix: str, name: str, named: list[str]) -> None:
     before = [{"prompt": "a", name: [True, False]}, {"prompt": "b", name: [True]}, {"prompt": "c", name: [False, True]}]
-    path, out = write(f"a.{suffix}", before), Path(f"o.{suffix}")
+    path = write(f"a.{suffix}", before)
+    out = Path(f"o.{suffix}")
     found = compute(path, method="dr-grpo", reward=named, output=str(out))
     after = rows_of(out)
     assert [row.pop("advantage") for row in after] == [[0.5, -0.5], [0.0], [-0.5, 0.5]]

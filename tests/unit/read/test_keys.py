@@ -62,7 +62,8 @@ def test_values_of_every_pair_of_types_are_one_group_only_where_they_are_equal(f
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_of_every_type_have_the_groups_of_a_plain_loop(form: str) -> None:
-    paths, whats = [], []
+    paths = []
+    whats = []
     for at, (kind, value, what) in enumerate(FLAT):
         if form != "flat" and kind == pa.string_view():  # pyarrow cannot write it there
             continue
@@ -128,7 +129,8 @@ def test_numbers_in_the_texts_of_a_key_stay_as_they_are() -> None:
 
 
 def test_a_key_may_be_nested_deeply() -> None:
-    before, behind = "[" * 400, "]" * 400
+    before = "[" * 400
+    behind = "]" * 400
     path = Path("a.jsonl")
     path.write_text("".join(f'{{"key": {before}{number}{behind}, "reward": 0}}\n' for number in ("1", "1.0", "2")))
     assert codes([path]) == [0, 0, 1]
@@ -157,7 +159,8 @@ def test_the_keys_of_two_runs_are_compared_by_the_same_rule(form: str) -> None:
     runs = []
     for at, (kind, value, what) in enumerate(FLAT[::11]):
         made, inside = FORMS[form](kind, value)
-        keys, tasks = pa.array([inside] * 4, made), ["seen", "seen", "both", "both"]
+        keys = pa.array([inside] * 4, made)
+        tasks = ["seen", "seen", "both", "both"]
         pq.write_table(pa.table({"key": keys, "task": tasks, "reward": [0.0, 1.0, 0.0, 1.0]}), f"{at}.parquet")
         runs.append((inspected(f"{at}.parquet", group=("key", "task")), what))
     for (now, one), (before, other) in some(combinations_with_replacement(runs, 2), 1 if form == "flat" else 5):
@@ -226,7 +229,8 @@ def test_a_cell_that_begins_with_a_mark_keeps_it(options: str, more: str) -> Non
 
 
 def test_times_and_bytes_are_written_to_csv_in_full() -> None:
-    count, of_time = SECOND * 10**9 + 123_456_789, pa.timestamp("ns")
+    count = SECOND * 10**9 + 123_456_789
+    of_time = pa.timestamp("ns")
     gone = pa.struct([("for", pa.duration("ns")), ("x", pa.binary()), ("y", pa.int8()), ("n", pa.float64())])
     table = {
         "id": [1, 1],

@@ -82,7 +82,8 @@ def test_labels_leave_out_what_all_keys_share_only_if_they_have_to() -> None:
 def test_of_very_many_keys_only_a_sample_and_those_that_are_asked_for_are_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    narrow, looked = narrow_of([f"the key with the number {n:07}" for n in range(100_000)]), list[int]()
+    narrow = narrow_of([f"the key with the number {n:07}" for n in range(100_000)])
+    looked = list[int]()
     original = Labels._text
 
     def noted(labels: Labels, code: int) -> str:

@@ -161,13 +161,12 @@ def test_groups_with_one_prompt_are_not_warned_about(text: str) -> None:
 
 
 def test_a_conversation_is_compared_up_to_its_first_response() -> None:
-    one, mixed = Path("x.jsonl"), Path("y.jsonl")
+    one = Path("x.jsonl")
+    mixed = Path("y.jsonl")
     with one.open("w") as first, mixed.open("w") as second:
         for at in range(24):
-            asked, said = (
-                f'{{"role": "user", "content": "p {at // 4}"}}',
-                f'{{"role": "assistant", "content": "r {at}"}}',
-            )
+            asked = f'{{"role": "user", "content": "p {at // 4}"}}'
+            said = f'{{"role": "assistant", "content": "r {at}"}}'
             line = f'"messages": [{asked}, {said}, {{"role": "user", "content": "so {at}?"}}], "reward": {at % 2}}}\n'
             first.write(f'{{"task_id": {at // 4}, {line}')
             second.write(f'{{"task_id": {at // 4 % 3}, {line}')

@@ -84,7 +84,9 @@ def test_each_rollout_of_a_known_tool_counts_once_or_the_preset_says_that_its_ro
     found = look(fan_out.path)
     facts = found.facts
     assert found.scored.frame[".advantage"].to_list() == near(once(fan_out))
-    assert (facts["rollouts"], facts["rows"], facts["unit"]) == (GROUPS * ROLLOUTS, ROWS, "rollout")
+    assert facts["rollouts"] == GROUPS * ROLLOUTS
+    assert facts["rows"] == ROWS
+    assert facts["unit"] == "rollout"
     assert facts["group_sizes"]["counts"] == {str(ROLLOUTS): GROUPS}
     assert [note for note in facts["notes"] if note.endswith(": 24 rollouts in 34 rows")]
     assert facts["warnings"] == []
@@ -233,7 +235,8 @@ def test_rows_cannot_be_rollouts_and_parts_of_them() -> None:
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_a_column_that_is_called_like_an_id_stops_a_run_that_would_count_parts(name: str, tmp_path: Path) -> None:
-    fan_out, column = FAN_OUTS[name](tmp_path), IDS[name]
+    fan_out = FAN_OUTS[name](tmp_path)
+    column = IDS[name]
     said = f"24 rollouts in 34 rows, if {column} is what its name says"
     with pytest.raises(DataError, match=said) as raised:
         look(fan_out.path)
@@ -373,7 +376,8 @@ def test_tasks_on_ray_count_as_one_process_does(tmp_path: Path, monkeypatch: pyt
 
 
 def test_compare_counts_for_each_plan_as_its_tool_does(tmp_path: Path) -> None:
-    inputs, slime = [str(slime_compact(tmp_path).path)], presets()["slime-grpo"].plan
+    inputs = [str(slime_compact(tmp_path).path)]
+    slime = presets()["slime-grpo"].plan
 
     def changes(unit: Any) -> int:
         plans = {"grpo": Contender(Plan.of({}), "once"), "slime-grpo": Contender(slime, unit)}

@@ -65,7 +65,8 @@ def test_a_key_and_a_reward_are_found_by_name_and_said(key: str, reward: str) ->
 
 @pytest.mark.parametrize("tiers", [GROUP_TIERS, REWARD_TIERS], ids=["group", "reward"])
 def test_a_name_of_an_earlier_tier_wins(tiers: tuple[tuple[str, ...], ...]) -> None:
-    strong, weak = tiers[0][0], tiers[1][0]
+    strong = tiers[0][0]
+    weak = tiers[1][0]
     other = "reward" if tiers is GROUP_TIERS else "uid"
     pl.DataFrame({weak: [0, 1], strong: [1, 1], other: [1, 1]}).write_ndjson("a.jsonl")
     narrow = look("a.jsonl").narrow

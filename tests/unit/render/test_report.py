@@ -101,7 +101,9 @@ def test_groups_whose_reward_is_0_or_1_up_to_rounding_are_never_or_always_solved
         counts[line["kind"]] += line["count"]
     assert counts == {OUTCOMES[1]: 4, OUTCOMES[2]: 4, OUTCOMES[3]: 2}
     split = found.facts.zero_variance
-    assert (split.all_best, split.all_worst, split.other) == (2, 2, 1)
+    assert split.all_best == 2
+    assert split.all_worst == 2
+    assert split.other == 1
     assert found.facts.by is not None
     assert [(line.all_best, line.all_worst) for line in found.facts.by.lines] == [(0.5, 0.5), (0, 0)]
 
@@ -147,7 +149,8 @@ def test_the_course_of_a_run_comes_before_what_is_asked_for_by_another_column() 
 def test_each_of_several_rewards_has_a_figure() -> None:
     data = [{"prompt_id": i // 4, "format": i % 2, "accuracy": i % 3} for i in range(12)]
     figures = drawn_of(write("a.jsonl", data), reward=["format", "accuracy"])
-    assert (figures["component_0"].title, figures["component_1"].title) == ("Rewards, format", "Rewards, accuracy")
+    assert figures["component_0"].title == "Rewards, format"
+    assert figures["component_1"].title == "Rewards, accuracy"
     assert counted(figures["component_0"]) == {0: 6, 1: 6}
     assert counted(figures["component_1"]) == {0: 4, 1: 4, 2: 4}
 
@@ -198,7 +201,9 @@ def test_both_runs_are_in_one_figure() -> None:
 def test_figures_count_every_group_and_every_row_with_a_reward(found: Inspection) -> None:
     figures = drawn(found)
     bars = {line["value"]: line["count"] for line in figures["solve_rates"].lines}
-    assert (bars["never"], bars["always"], sum(bars.values())) == (4, 3, 12)
+    assert bars["never"] == 4
+    assert bars["always"] == 3
+    assert sum(bars.values()) == 12
     assert sum(line["count"] for line in figures["lengths"].lines) == 47
     assert found.facts.by is not None
     shares = [line.zero_variance for line in found.facts.by.lines]
@@ -402,7 +407,8 @@ def test_captions_say_what_a_figure_shows() -> None:
 def test_the_condition_of_a_bar_is_short_and_holds_its_solve_rate_alone(size: int) -> None:
     log = logged("a.jsonl", " ".join("1" * k + "0" * (size - k) for k in range(size + 1)))
     always_failed, *bars, always_solved = [line["where"] for line in drawn_of(log)["solve_rates"].lines]
-    assert (always_failed, always_solved) == ("solve_rate == 0", "solve_rate == 1")
+    assert always_failed == "solve_rate == 0"
+    assert always_solved == "solve_rate == 1"
     for k, where in enumerate(bars, start=1):
         ((low, high),) = re.findall(r"^(0\.\d{1,3}) < solve_rate < ([01]\.\d{1,3})$", where)
         assert [at for at in range(size + 1) if float(low) < at / size < float(high)] == [k]
@@ -423,12 +429,14 @@ def test_the_runs_that_are_compared_are_in_the_same_figures() -> None:
         assert next(line for line in lines if line["kind"] == "now.jsonl")[field] == now
     assert "The mean reward stays at 0.5; first: stays at 0.25; b.jsonl: stays at 0.75." in page
     assert "b.jsonl solves more of these prompts than first: +50.0 points" in page
-    rates, changes = json.dumps(charts["run_rates"]), json.dumps(charts["run_changes"])
+    rates = json.dumps(charts["run_rates"])
+    changes = json.dumps(charts["run_changes"])
     assert all(run in rates for run in ("first", "b.jsonl", "now.jsonl", "pass@2", "pass^2"))
     assert "change from first" in changes
     assert '"share": 0.5' in changes
     alone = adv("report now.jsonl --pass-at 2")
-    assert (alone.status, alone.err) == (2, "error: --pass-at is for the comparison of runs; add --against INPUT\n")
+    assert alone.status == 2
+    assert alone.err == "error: --pass-at is for the comparison of runs; add --against INPUT\n"
 
 
 def test_a_share_that_is_0_at_each_step_is_a_line_at_0() -> None:
@@ -438,7 +446,9 @@ def test_a_share_that_is_0_at_each_step_is_a_line_at_0() -> None:
 
 def test_a_long_trend_is_thinned_out() -> None:
     lines = drawn_of(logged("a.jsonl", "01\n" * 900), by_steps=True)["mean_reward"].lines
-    assert (len(lines), lines[0]["value"], lines[-1]["value"]) == (200, 0, 899)
+    assert len(lines) == 200
+    assert lines[0]["value"] == 0
+    assert lines[-1]["value"] == 899
 
 
 def test_of_many_groups_an_even_sample_is_listed_and_the_largest_spread_comes_first() -> None:
@@ -474,7 +484,9 @@ def test_a_page_with_another_run_says_what_changed_and_has_the_numbers_of_its_fi
     found = against_another()
     assert isinstance(found.beside, Runs)
     (change,) = found.beside.differences
-    assert (change.better, change.worse, change.prompts) == (6, 6, 12)
+    assert change.better == 6
+    assert change.worse == 6
+    assert change.prompts == 12
     figures = drawn(found)
     assert list(figures)[:2] == ["run_rates", "run_changes"]
     assert [line["share"] for line in figures["run_rates"].lines] == [run.solve_rate.mean for run in found.beside.runs]

@@ -91,7 +91,8 @@ def counted(times: int, unit: str) -> str:
 
 def clauses(text: str) -> list[tuple[str, str]]:
     """The lines of a summary with the labels that they stand under."""
-    found, label = [], ""
+    found = []
+    label = ""
     for line in filter(None, text.splitlines()):
         label = line[:15].strip() or label
         found.append((label, line[15:].strip()))
@@ -175,9 +176,11 @@ def test_every_count_in_a_summary_is_that_of_its_rows(drawn: list[Row], options:
     assert times(r"^(\d+) rows? without a finite reward", lines, "unscorable") == rows.missing
     none = counts.count(0) if rows.missing else 0
     assert times(r"^(\d+) groups? ha(?:s|ve) no reward that counts", lines, "unscorable") == none
-    constant, comparable = len(rows.constant), len(rows.comparable)
+    constant = len(rows.constant)
+    comparable = len(rows.comparable)
     if constant:
-        have, share = "has" if constant == 1 else "have", percent(constant, comparable)
+        have = "has" if constant == 1 else "have"
+        share = percent(constant, comparable)
         sentence = f"{constant} of {counted(comparable, 'group')} {have} no gradient ({share}): {split(rows)}"
         assert ("no gradient", sentence) in lines
     else:

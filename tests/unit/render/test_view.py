@@ -161,7 +161,8 @@ def test_the_methods_fit_80_columns() -> None:
 
 def test_colour_adds_nothing_to_the_words() -> None:
     facts = replace(found("")[0], warnings=["look here"])
-    plain, colourful = console(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
+    plain = console()
+    colourful = Console(file=io.StringIO(), width=80, force_terminal=True, color_system="truecolor")
     for screen in (plain, colourful):
         summary.render(facts, screen)
     assert "\x1b" in shown(colourful)
@@ -278,8 +279,10 @@ def test_every_field_that_differs_from_its_default_is_described(setting: str, de
     value = "token" if setting == "post.whiten.level" else OTHER.get(name, 0.123)
     base = {"shape.overlong.max": 8.0} if where[-1] == "overlong" else {}
     if setting == "shape.overlong.max":
-        value, default = 9.5, 8.0
-    before, after = Plan.of(base | {setting: default}), Plan.of(base | {setting: value})
+        value = 9.5
+        default = 8.0
+    before = Plan.of(base | {setting: default})
+    after = Plan.of(base | {setting: value})
     seen = "\n".join(plan_text.describe(after))
     assert after != before
     assert seen != "\n".join(plan_text.describe(before))
@@ -298,7 +301,8 @@ def test_the_level_of_the_baseline_is_described() -> None:
 
 
 def test_a_discounted_sum_reads_as_a_sentence() -> None:
-    half, whole = described("post.discount.gamma=0.5")[-1], described("post.discount.gamma=1")[-1]
+    half = described("post.discount.gamma=0.5")[-1]
+    whole = described("post.discount.gamma=1")[-1]
     assert "from the last row of a rollout to its first: A + 0.5 times the A of the next row" in half
     assert whole.endswith(": A + the A of the next row")
 
@@ -402,7 +406,9 @@ def test_every_parameter_and_flag_is_explained(name: str) -> None:
 
 def on_screen(output: str) -> list[str]:
     """What a terminal shows in the end: just enough of one to follow a spinner."""
-    lines, row, column = [""], 0, 0
+    lines = [""]
+    row = 0
+    column = 0
     for piece in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", output):
         if piece == "\n":
             row, column = row + 1, 0
@@ -436,7 +442,8 @@ def shown(screen: Console) -> str:
 
 
 def test_a_long_run_shows_its_phase_and_leaves_nothing_behind() -> None:
-    screen, before = terminal(), threading.active_count()
+    screen = terminal()
+    before = threading.active_count()
     with phases(screen, after=0.01) as phase:
         phase("reading")
         time.sleep(0.3)
@@ -461,7 +468,8 @@ def test_a_failed_run_leaves_nothing_behind_either() -> None:
 
 
 def test_a_short_run_shows_nothing_and_stops_its_timer() -> None:
-    screen, before = terminal(), threading.active_count()
+    screen = terminal()
+    before = threading.active_count()
     with phases(screen) as phase:
         phase("reading")
     assert shown(screen) == ""

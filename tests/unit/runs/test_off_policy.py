@@ -195,7 +195,8 @@ def dumped(generated: str) -> Any:
         ' "sample_loss_mask": [1.0], "advantages": [[0.0, 0.5]], "generation_logprobs": [[0.0, -1.0]],'
         ' "prev_logprobs": [[-9.0, -0.5]], "idx": 0}\n'
     )
-    wins, loses = row.replace("REWARD", "1.0"), row.replace("REWARD", "0.0")
+    wins = row.replace("REWARD", "1.0")
+    loses = row.replace("REWARD", "0.0")
     last = loses.replace("[[0.0, -1.0]]", generated)
     Path("train_data_step5.jsonl").write_text(wins + loses + wins + last)
     return facts_of("inspect train_data_step5.jsonl --group-size 4")

@@ -98,7 +98,8 @@ def test_the_bar_has_a_percentage_and_a_time_left_only_while_the_size_of_the_wor
         for done in (10, 20, 30):
             now[0] += 1
             name("reading", done, 100)
-        assert line().startswith("30 %, 0:00:") and line().endswith(" left")
+        assert line().startswith("30 %, 0:00:")
+        assert line().endswith(" left")
         name("computing")
         assert line() == "30 %"
 
