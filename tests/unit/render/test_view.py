@@ -30,7 +30,7 @@ from grpo_cli.read.tables import Binding, Table
 from grpo_cli.render import explain, methods, plan_text, summary
 from grpo_cli.render.distribution import bars
 from grpo_cli.render.progress import phases
-from grpo_cli.render.text import exact, markdown_table, number
+from grpo_cli.render.text import column, exact, markdown_table, number
 from grpo_cli.runs.compute_files import Facts
 from grpo_cli.stats import facts
 from grpo_cli.values.key_text import cut
@@ -228,6 +228,12 @@ def test_numbers_are_short() -> None:
     shown = [number(value) for value in (0.1 + 0.2, 1 / 3, 12345.6, 999.96, -0.0, 1e9 + 1, 1e-6, 1e20)]
     assert shown == ["0.3", "0.3333", "12,346", "1,000", "0", "1,000,000,001", "1e-06", "1e+20"]
     assert [number(math.nan), number(math.inf), number(None)] == ["NaN", "inf", "-"]
+
+
+def test_numbers_of_a_column_have_as_many_decimals_as_the_largest_leaves() -> None:
+    assert column([78.75, 80.0]) == ["78.75", "80.00"]
+    assert column([123.4, 1.5]) == ["123.4", "1.5"]
+    assert column([9999.7, 1.5]) == ["10000", "2"]  # five digits, once it is rounded
 
 
 def test_a_table_of_markdown_has_any_names_and_no_bar_inside_a_cell() -> None:
