@@ -15,12 +15,17 @@ from grpo_cli.render.report import write_report
 from grpo_cli.stats.inspection import Inspection
 from tests.support.command import adv
 from tests.support.jobs import inspected, write
-from tests.unit.render.test_report import against_another, categories, drawn, report_of
+from tests.unit.render.test_report import against_another, categories, drawn, rows
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Inspection:
-    return report_of(tmp_path_factory.mktemp("report"))
+    return inspected(write(tmp_path_factory.mktemp("report") / "a.jsonl", rows()), by_steps=True)
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ def test_a_browser_draws_every_figure(page: Any, found: Inspection) -> None:
 
 
 def test_a_browser_draws_what_changed_from_another_run(browser: Any, tmp_path: Path) -> None:
-    with opened_quietly(browser, against_another(tmp_path), tmp_path / "a.html") as page:
+    with opened_quietly(browser, against_another(), tmp_path / "a.html") as page:
         for name, marks in (("run_rates", 2), ("run_changes", 1)):
             assert page.locator(f"#figure-{name} .chart svg [aria-roledescription]").count() >= marks
         page.set_viewport_size({"width": 420, "height": 800})
@@ -102,7 +107,7 @@ def test_the_search_says_what_is_wrong_with_a_condition(page: Any) -> None:
 
 
 def test_the_search_takes_the_heads_that_the_table_shows_and_texts_in_quotes(browser: Any, tmp_path: Path) -> None:
-    with opened_quietly(browser, categories(tmp_path), tmp_path / "a.html") as page:
+    with opened_quietly(browser, categories(), tmp_path / "a.html") as page:
         for text, wanted in (
             ("solve rate > 0.5", ["3"]), ("solve_rate == 1 and env == 'code'", ["3"]), ('env = "it\'s"', ["7"]),
             ("env != 'math' and env != 'logic'", ["2", "3", "7"]), ("'code' == env", ["2", "3"]), ("env == 'math and code'", []),
@@ -116,7 +121,7 @@ def test_the_search_takes_the_heads_that_the_table_shows_and_texts_in_quotes(bro
 
 
 def test_categories_have_a_bar_each_whose_click_lists_its_groups(browser: Any, tmp_path: Path) -> None:
-    with opened_quietly(browser, categories(tmp_path), tmp_path / "a.html") as page:
+    with opened_quietly(browser, categories(), tmp_path / "a.html") as page:
         for name in ("mean_reward", "zero_variance", "length_over", "spread_over", "ended"):
             labels = page.locator(f"#figure-{name} .chart .mark-text.role-axis-label").last.locator("text")
             assert labels.all_text_contents() == ["code", "logic", "it's", "math"], name

@@ -125,7 +125,8 @@ def test_values_share_a_batch_where_a_column_joins_them() -> None:
     facts = facts_of(f"compute joined.jsonl {words}")
     assert {part["value"] for part in facts["parts"]} == {"math", "code"}
     frame = pl.DataFrame(rows)
-    for part, options in (("math", {"method": "rloo"}), ("code", {"method": "reinforce++", "whiten": "sample"})):
+    plans: dict[str, Any] = {"math": {"method": "rloo"}, "code": {"method": "reinforce++", "whiten": "sample"}}
+    for part, options in plans.items():
         alone = grpo_cli.compute(frame.filter(pl.col("part") == part), reward="reward", batch_by="input", **options)
         joined = [row["advantage"] for row in rows_of("joined.advantages.jsonl") if row["part"] == part]
         assert joined == alone.advantages.to_list()
@@ -434,7 +435,7 @@ def test_the_plans_may_be_in_the_file_of_the_variable() -> None:
 
 def test_options_beside_the_plans_apply_to_plans_that_do_not_set_them() -> None:
     shared = {"reward": "reward", "group_within": "input", "batch_by": "input", "ddof": 0, "scale": "batch"}
-    of_frame: Any = partial(grpo_cli.compute, pl.DataFrame(rollouts()), **shared)  # type: ignore[arg-type]
+    of_frame: Any = partial(grpo_cli.compute, pl.DataFrame(rollouts()), **shared)
     plans = {"math": {"epsilon": 0.5}, "default": {"method": "rloo"}}
     found = of_frame(plan_by="env_name", plans=plans, preset="trl-grpo").plans
     assert found["math"] == of_frame(preset="trl-grpo", epsilon=0.5).plan

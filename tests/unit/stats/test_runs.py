@@ -194,7 +194,7 @@ def test_several_runs_are_compared_with_the_first(place: Path) -> None:
         assert one["solve_rate"]["mean"] == pytest.approx(rates[-1]["reward"].mean())
         assert one["passes"][0]["pass_at"] == pytest.approx(one["solve_rate"])
     both = rates[0].join(rates[1], on="prompt_id")
-    change = (both["reward_right"] - both["reward"]).mean()
+    change: Any = (both["reward_right"] - both["reward"]).mean()
     first = found["differences"][0]
     assert first["prompts"] == 39
     assert first["only_here"] == 0
