@@ -206,7 +206,9 @@ def compute(frame: Any, plan: Plan | None = None, **options: Unpack[ComputeKeywo
     refuse_changed(tables)
     if tokens is not None:
         tokens.check(tables)
-    values, statuses, groups = [], [], []
+    values = []
+    statuses = []
+    groups = []
     for narrow in narrows:
         scored = scored_unless_refused(narrow)
         on_tokens = None if tokens is None else tokens_of_rows(narrow, scored, tokens)
@@ -296,13 +298,15 @@ def _on_all_rows(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.S
 
 def _statuses(narrows: Sequence[Narrow], values: Sequence[pl.Series]) -> pl.Series:
     """The status of all rows of the frame."""
-    known, foreign = _on_all_rows(narrows, values), narrows[0].foreign
+    known = _on_all_rows(narrows, values)
+    foreign = narrows[0].foreign
     return known if foreign is None else known.scatter(pl.Series(foreign), FOREIGN)
 
 
 def _with_keys(narrow: Narrow, facts: pl.DataFrame) -> pl.DataFrame:
     """The key columns of groups and their facts; with `plan_by` first its value, unless a column has its name."""
-    request, frame = narrow.request, pl.DataFrame([*key_columns(narrow, facts.columns), *facts])
+    request = narrow.request
+    frame = pl.DataFrame([*key_columns(narrow, facts.columns), *facts])
     if not request.by or request.by in frame.columns:
         return frame
     return frame.select(pl.lit(request.value).alias(request.by), pl.all())

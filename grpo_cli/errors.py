@@ -175,7 +175,8 @@ class InputChanged(DataError):
     @classmethod
     def between_readings(cls, name: str) -> InputChanged:
         """The error that keeps advantages of old rows off new ones."""
-        wrong, cure = "the file changed while it was being read", "run again when its writer has finished"
+        wrong = "the file changed while it was being read"
+        cure = "run again when its writer has finished"
         return cls(wrong, cure, place=name, written=Written())
 
     @classmethod

@@ -181,7 +181,8 @@ def refuse_misfits(cls: type, what: str, entry: Any) -> None:
         if key not in known:
             raise UnknownName.among(f"key of the {what}", key, known)
         if not _fits(value, known[key]):
-            kind, choices = get_origin(known[key]) or known[key], get_args(known[key])
+            kind = get_origin(known[key]) or known[key]
+            choices = get_args(known[key])
             takes = " or ".join(map(repr, choices)) if kind is Literal else TAKES.get(kind, TAKES[str])
             raise UsageError(f"{key} of the {what} cannot be {value!r}", f"it takes {takes}")
 
@@ -202,7 +203,8 @@ def _hints(cls: type) -> Mapping[str, Any]:
 
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a TOML value fits the type of a field."""
-    kind, inner = get_origin(hint) or hint, get_args(hint)
+    kind = get_origin(hint) or hint
+    inner = get_args(hint)
     if kind is Literal:
         return value in inner
     if kind is tuple:

@@ -219,7 +219,10 @@ class Browser(App[list[str]]):
         if rollout is None:
             self.tell(self._show_text, rollout, "", [], [])
             return
-        row, stop, passages, laid = rollout.position, "", list[Passage](), list[Text]()
+        row = rollout.position
+        stop = ""
+        passages = list[Passage]()
+        laid = list[Text]()
         try:
             reader = Reader(self.model.inspection.narrow, self.texts)
             (said,) = reader.said(np.array([row]))
@@ -240,7 +243,8 @@ class Browser(App[list[str]]):
 
     def _head_of(self, rollout: Rollout, stop: str) -> list[Text]:
         """What is known of a rollout, and where it is."""
-        inspection, sign = self.model.inspection, sign_of(rollout.advantage)
+        inspection = self.model.inspection
+        sign = sign_of(rollout.advantage)
         advantage = f" · advantage {'+' * (sign == 'good')}{number(rollout.advantage)}"
         parts = list[str]()
         if rollout.length is not None:
@@ -280,7 +284,9 @@ class Browser(App[list[str]]):
             self.aside(self._work_out, "arithmetic")
 
     def _work_out(self) -> None:
-        plan, narrow, row = self.model.inspection.scored.plan, self.model.inspection.narrow, self.row
+        plan = self.model.inspection.scored.plan
+        narrow = self.model.inspection.narrow
+        row = self.row
         lines = [] if row is None else of_row(plan, narrow, row, self.size.width * 9 // 10 - 6)
         self.tell(self.push_screen, Notice(f"{plan.method}: {plan.estimator.summary}", lines))
 
@@ -401,7 +407,8 @@ class Browser(App[list[str]]):
 
     def _put(self, model: Model, given: dict[str, Any], said: str) -> None:
         """Show another model at the same place."""
-        code, row = self.code, self.row
+        code = self.code
+        row = self.row
         self.model, self.given = model, given
         self.arrange(code, row)
         self.say(said)

@@ -65,7 +65,8 @@ def _kept(text: str, ends: int, needle: str) -> list[tuple[int, int]]:
     first = re.search(re.escape(needle), text, re.IGNORECASE) if needle else None
     tail = len(text) - ends
     if first is not None and first.end() > ends and first.start() < tail:
-        start, end = max(first.start() - LEAST, ends), min(first.end() + LEAST, tail)
+        start = max(first.start() - LEAST, ends)
+        end = min(first.end() + LEAST, tail)
         kept.insert(1, (start, end))
     return kept
 

@@ -70,7 +70,8 @@ class GroupLines:
         labels = self._labels(codes, max(room, 1))
         if unknown := [code for code in codes if code not in self._prompts]:
             self._ask(unknown)
-        lines, texts = [], []
+        lines = []
+        texts = []
         groups = self._model.lines_of(codes)
         for head, shown in self._columns:
             wide = cell_len(head)
@@ -90,7 +91,8 @@ class GroupLines:
 def _columns(model: Model) -> list[Column]:
     """The head of each column, as wide as the column, and its text for a group."""
     largest = str(model.inspection.groups["size"].max())
-    width, ends = max(3, len(largest)), model.ends
+    width = max(3, len(largest))
+    ends = model.ends
 
     def rewards(groups: Sequence[GroupLine]) -> list[str]:
         return [strip(ordered(facts.rewards), STRIP, ends, MISSING).ljust(STRIP) for facts in groups]

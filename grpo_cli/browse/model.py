@@ -92,7 +92,8 @@ class Model:
 
     def under(self, plan: Plan) -> Self:
         """The same rows under another plan; files are read again only if it needs a column that was not read."""
-        narrow, old = self.inspection.narrow, self.inspection.narrow.request.plan
+        narrow = self.inspection.narrow
+        old = self.inspection.narrow.request.plan
         there = {*plan.needs} <= {*narrow.table.columns} and (old.uses_batch or not plan.uses_batch)
         if there and plan.unit == old.unit:
             inspection = score_groups(narrow, never_stopping(plan), self.inspection.columns)
@@ -155,7 +156,8 @@ class Model:
     def lines_of(self, codes: list[int]) -> list[GroupLine]:
         """The facts of these groups and the rewards of each."""
         groups = self.inspection.groups[codes].select("size", "mean", "std", "solve_rate", "constant")
-        statuses, reward = self.inspection.scored.groups[".status"], self.inspection.raw.rows[".reward"]
+        statuses = self.inspection.scored.groups[".status"]
+        reward = self.inspection.raw.rows[".reward"]
         lines = []
         for code, rows, facts in zip(
             codes, rows_of_groups(self.inspection, codes), groups.iter_rows(named=True), strict=True

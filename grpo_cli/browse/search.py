@@ -42,10 +42,12 @@ class Search:
         places = self._rows if narrow.rows is None else narrow.rows[self._rows]
         bounds = np.searchsorted(places, [0, *narrow.ends]).tolist()
         for file, (start, end) in enumerate(pairwise(bounds)):
-            table, columns = narrow.tables[file], self._reader.columns(file)
+            table = narrow.tables[file]
+            columns = self._reader.columns(file)
             if start < end and columns.names:
                 first = int(narrow.ends[file]) - narrow.lengths[file]
-                inside, rows = places[start:end] - first, self._rows[start:end]
+                inside = places[start:end] - first
+                rows = self._rows[start:end]
                 excerpt = Excerpt(narrow.scans[file].index, inside, columns.names)
                 table.source.check()
                 parts = table.format.rows_perhaps_with(table.source, excerpt, self._word.encode())

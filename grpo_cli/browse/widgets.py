@@ -74,7 +74,8 @@ class _Lines(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """A line of the screen."""
-        width, at = self.wide, self.scroll_offset.y + y - 1
+        width = self.wide
+        at = self.scroll_offset.y + y - 1
         if not y:
             return self.strip(self.head(width), width, "bold reverse" if self.has_focus else "underline")
         return self.line(at, width) if at < self.count else Strip.blank(self.size.width)

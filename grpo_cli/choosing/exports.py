@@ -165,7 +165,8 @@ class Kind:
 
 def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
     """The best rows of each group, without duplicate texts."""
-    ends, most = _ends(rollouts.rewards), wanted.per_group
+    ends = _ends(rollouts.rewards)
+    most = wanted.per_group
     if not wanted.keep_duplicates:
         rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     if wanted.min_reward is not None:
@@ -179,7 +180,8 @@ def sft(rollouts: Rollouts, wanted: Wanted) -> Records:
         bar = bar_of(rollouts.groups, wanted.solved_at)
         rollouts = rollouts.keep(rollouts.rewards >= bar, f"not solved: a reward below {bar:g}")
     if most is not None:
-        codes, lengths = rollouts.codes.astype(np.uint32), rollouts.lengths
+        codes = rollouts.codes.astype(np.uint32)
+        lengths = rollouts.lengths
         picked = pick_rows(codes, rollouts.rewards, most, "best", 0, lengths)
         which = "best" if lengths is None else "shortest"
         rollouts = rollouts.keep(picked, f"not among the {which} {most} of its group")
@@ -241,7 +243,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     rollouts = replace(rollouts, codes=of_prompts.codes.cast(pl.Int64).to_numpy())
     rollouts = rollouts.keep(_distinct(rollouts), "duplicate responses in their group")
     rollouts = rollouts.at(np.lexsort((-rollouts.rewards, rollouts.codes)))
-    codes, rewards = rollouts.codes, rollouts.rewards
+    codes = rollouts.codes
+    rewards = rollouts.rewards
     made = np.array(_PAIRS[wanted.pairs or "extremes"](rollouts))
     margins = rewards[made[0]] - rewards[made[1]]
     differ = margins > 0
@@ -258,7 +261,8 @@ def pairs(rollouts: Rollouts, wanted: Wanted) -> Records:
     better, worse = made[:, np.lexsort(made[::-1])]  # in the order of the better rows, then of the worse ones
     facts["groups_without_pair"] = of_prompts.size - len(np.unique(codes[better]))
     unused = len(rewards) - len(np.union1d(better, worse))
-    chosen, rejected = rewards[better], rewards[worse]
+    chosen = rewards[better]
+    rejected = rewards[worse]
     columns = {"chosen_reward": chosen, "rejected_reward": rejected, "margin": chosen - rejected}
     return Records(
         rows={"chosen": rollouts.rows[better], "rejected": rollouts.rows[worse]},
@@ -294,7 +298,8 @@ def _adjacent(rollouts: Rollouts) -> tuple[Index, Index]:
 def _all(rollouts: Rollouts) -> tuple[Index, Index]:
     sizes = np.unique(rollouts.codes, return_counts=True)[1]
     places = np.arange(len(rollouts.rows))
-    better, worse = [places[:0]], [places[:0]]
+    better = [places[:0]]
+    worse = [places[:0]]
     for away in range(1, sizes.max(initial=0)):
         places = places[places < len(rollouts.rows) - away]
         places = places[rollouts.codes[places] == rollouts.codes[places + away]]
@@ -331,7 +336,9 @@ def weights(rollouts: Rollouts, wanted: Wanted) -> Records:
 
 def _weight(rollouts: Rollouts, wanted: Wanted) -> Vector:
     """The weight of each row; where a quotient overflows, the largest number is used."""
-    advantages, codes, beta = rollouts.advantages, rollouts.codes, wanted.beta or BETA
+    advantages = rollouts.advantages
+    codes = rollouts.codes
+    beta = wanted.beta or BETA
     if wanted.weight == "positive":
         return np.maximum(advantages, 0.0)
     # Subtracting the highest exponent of a group does not change the shares of its rows.

@@ -148,10 +148,14 @@ def select_rows(
 
     Kept are the groups that meet the condition, up to a limit of groups, and of rows in each.
     """
-    narrow, groups = inspection.narrow, inspection.groups
-    codes, picked, unsolved = narrow.table["group"].to_numpy(), None, None
+    narrow = inspection.narrow
+    groups = inspection.groups
+    codes = narrow.table["group"].to_numpy()
+    picked = None
+    unsolved = None
     if choice.per_group is not None:
-        rewards, lengths = np.where(narrow.masked, np.nan, inspection.raw.rows[".reward"]), None
+        rewards = np.where(narrow.masked, np.nan, inspection.raw.rows[".reward"])
+        lengths = None
         if choice.pick == "shortest":
             bar = bar_of(groups, choice.solved_at)
             unsolved = rewards < bar
@@ -182,8 +186,10 @@ def select_rows(
     for name, mask in outputs.items():
         in_groups = np.bincount(codes[mask])
         sizes[name] = Beside(int((in_groups > 0).sum()), int(in_groups.sum()))
-    kept, rows = sizes.pop(""), pl.Series(outputs[""])
-    every, kept_rollouts = sum(narrow.lengths), kept.rows
+    kept = sizes.pop("")
+    rows = pl.Series(outputs[""])
+    every = sum(narrow.lengths)
+    kept_rollouts = kept.rows
     if "rollout" in narrow.table.columns:
         every = narrow.table["rollout"].n_unique()
         kept_rollouts = narrow.table["rollout"].filter(rows).n_unique()
@@ -277,7 +283,8 @@ def _quantities(inspection: Inspection, choice: Choice) -> pl.DataFrame:
 
 def _steps(narrow: Narrow, names: Collection[str]) -> list[pl.Series]:
     """The value of each of these step columns in every group; null if its rows have several."""
-    codes, values = narrow.table["group"], []
+    codes = narrow.table["group"]
+    values = []
     for name in STEP_LIKE:
         if name in names and name in narrow.carried:
             step = narrow.carried[name]
@@ -332,10 +339,12 @@ def choose_groups(
     Conditions come first, then --top-p, --top, --limit and --holdout. `others` are the runs of --against.
     The control is drawn from groups with a row that is `picked`.
     """
-    narrow, quantities = inspection.narrow, _quantities(inspection, choice)
+    narrow = inspection.narrow
+    quantities = _quantities(inspection, choice)
     if others:
         quantities = quantities.with_columns(_of_runs([inspection, *others], choice.solved_at))
-    left, dropped = np.ones(len(quantities), dtype=bool), list[facts.Dropped]()
+    left = np.ones(len(quantities), dtype=bool)
+    dropped = list[facts.Dropped]()
 
     def drop(groups: Index, reason: str) -> None:
         left[groups] = False
@@ -346,7 +355,8 @@ def choose_groups(
         codes = narrow.table["group"].filter(narrow.marked.met).to_numpy()
         rows = np.bincount(codes, minlength=len(left))
         drop(np.flatnonzero(rows == 0), "--rows leaves out all of their rows")
-    free, beside = left.copy(), dict[str, Mask]()
+    free = left.copy()
+    beside = dict[str, Mask]()
     for groups, reason in _beyond(choice, quantities, left):
         drop(groups, reason)
     if choice.holdout is not None:
@@ -396,7 +406,8 @@ def _held_out(inspection: Inspection, share: float, seed: int) -> tuple[str, Mas
     """
     from grpo_cli.stats.against import prompt_columns
 
-    narrow, schema = inspection.narrow, inspection.narrow.request.schema
+    narrow = inspection.narrow
+    schema = inspection.narrow.request.schema
     names = prompt_columns(narrow)
     of_draws = any(re.search(OF_DRAWS, name) for name in names)
     if names and (narrow.request.layout.flags.group or not of_draws):
@@ -508,11 +519,13 @@ def _from_the_top(segments: Segments, ordered: Vector, most: int) -> Index:
     large = np.flatnonzero(segments.sizes > most)
     if not len(large):  # all rows of all groups are kept
         return from_top
-    starts, ends = segments.starts[large], segments.starts[large] + segments.sizes[large]
+    starts = segments.starts[large]
+    ends = segments.starts[large] + segments.sizes[large]
     away = ordered - segments.spread(ordered[segments.starts])  # a shared offset would cost digits
     low, low_squares = _running(away, starts, 1, most)
     high, high_squares = _running(away, ends - 1, -1, most)
-    total, squares = low[:, ::-1] + high, low_squares[:, ::-1] + high_squares
+    total = low[:, ::-1] + high
+    squares = low_squares[:, ::-1] + high_squares
     variances = squares - total * total / most
     best = variances.max(axis=1, keepdims=True)
     uneven = np.abs(2 * np.arange(most + 1) - most)

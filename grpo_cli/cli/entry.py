@@ -178,13 +178,15 @@ def _cured(words: Sequence[str], message: str, hint: str) -> str:
     """The command with the option that a cure begins with, or with the right spelling; empty if it says something else."""
     from grpo_cli.options.table import COMMANDS, EVERY
 
-    wrong, meant = _QUOTED.search(message), _MEANT.match(hint)
+    wrong = _QUOTED.search(message)
+    meant = _MEANT.match(hint)
     if wrong and meant and wrong[1] in words:
         return shlex.join(["grpo-adv", *(meant[1] if word == wrong[1] else word for word in words)])
     found = _OPTION.match(hint)
     if found is None or not words or words[0] not in COMMANDS:
         return ""
-    flag, value = found[1], found[2]
+    flag = found[1]
+    value = found[2]
     row = next((EVERY[name] for name in COMMANDS[words[0]].options if EVERY[name].flag == flag), None)
     if row is None or {flag, "-"} & {*words} or (row.takes and not value):
         return ""

@@ -63,11 +63,15 @@ def _shown(given: Given) -> Inspected:
     """Show what is found, and return the facts."""
     from grpo_cli.runs.group_rows import show_group
 
-    found, key, kind = looked_at(given), given.get("show"), given.get("format")
+    found = looked_at(given)
+    key = given.get("show")
+    kind = given.get("format")
     if kind is not None:
         from grpo_cli.render import inspect as view
 
-        by, sort, top = given.get("by"), given.get("sort"), given.get("top")
+        by = given.get("by")
+        sort = given.get("sort")
+        top = given.get("top")
         frame = view.table(found, show=key, by=by, sort=sort, top=top)
         sys.stdout.write(view.WRITERS[kind](frame))
     elif given.get("json"):
@@ -117,7 +121,8 @@ def _against(given: Given) -> None:
     from grpo_cli.stats.runs import gate_names, gates
 
     gate = condition_of(given, "fail_on", gate_names(draws_of(given) or ()))
-    table, kind = cast("Runs", compared(given).beside), given.get("format")
+    table = cast("Runs", compared(given).beside)
+    kind = given.get("format")
     if kind is not None:
         from grpo_cli.render import runs as view
         from grpo_cli.render.inspect import WRITERS

@@ -31,7 +31,8 @@ def show(given: Given, facts: Facts, view: str, *, aside: bool = False, **more: 
     `view` is MODULE.FUNCTION of the room `render`: it loads rich, which a quiet run and JSON do not need. `aside` says that data
     went to standard output although the facts do not list it.
     """
-    config, summary = given.get("config"), given.get("summary")
+    config = given.get("config")
+    summary = given.get("summary")
     if config is not None:
         facts = replace(facts, config=config)
     stream = sys.stderr if aside or "stdout" in (getattr(facts, "outputs", None) or ()) else sys.stdout

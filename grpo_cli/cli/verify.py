@@ -12,7 +12,8 @@ def verify(given: dict[str, Any]) -> None:
     """Compare the two files; the first difference is an error."""
     from grpo_cli.write.verify import verify as check
 
-    output, against = given["file"], given["against"]
+    output = given["file"]
+    against = given["against"]
     result = check(output, against, given.get("columns", ()))
     if given.get("json"):
         print(as_json({"file": output, "against": against, "columns": result.added, "compared_by": result.by}))

@@ -109,7 +109,8 @@ def counts(values: pl.Series, known: Sequence[object]) -> list[int]:
     """How often each of the known values occurs."""
 
     def of_piece(piece: pl.Series) -> list[int]:
-        left, times = len(piece) - piece.null_count(), []
+        left = len(piece) - piece.null_count()
+        times = []
         for value in known:  # usually one or two of them fill the whole piece
             count = int((piece == value).sum()) if left else 0
             times.append(count)

@@ -33,7 +33,8 @@ def group_sums(codes: Codes, values: pl.Series, groups: int) -> Vector:
 
 def group_extremes(codes: AnyCodes, values: Vector | pl.Series, groups: int) -> tuple[Vector, Vector]:
     """The lowest and the highest value of each group; NaN if it has a NaN, infinite if it has no rows."""
-    low, high = np.full(groups, np.inf), np.full(groups, -np.inf)
+    low = np.full(groups, np.inf)
+    high = np.full(groups, -np.inf)
     with quiet():
         for at, some in _pieces(codes, values):
             np.minimum.at(low, at, some)

@@ -115,7 +115,8 @@ def stable_order(codes: Codes) -> Index:
 def _of_chunks(values: Vector, starts: Index, weights: Vector | None) -> Table:
     """Weight, mean, low and m2 of the chunks that begin at `starts`, a piece that fits the cache at a time."""
     ends = np.append(starts[1:], len(values))
-    found, done = [np.zeros((4, 0))], 0
+    found = [np.zeros((4, 0))]
+    done = 0
     while done < len(starts):
         begin = starts[done]
         after = int(np.searchsorted(ends, begin + CHUNK, side="right"))
@@ -173,7 +174,8 @@ def _exact_sums(columns: Sequence[Vector]) -> Vector:
 
 def _added(columns: Sequence[Vector]) -> tuple[Vector, list[Vector]]:
     """The columns added one by one, and what each addition lost to rounding, exactly (Knuth's two-sum)."""
-    total, lost = columns[0], []
+    total = columns[0]
+    lost = []
     for column in columns[1:]:
         more = total + column
         part = more - total

@@ -104,7 +104,11 @@ class Plan:
     @property
     def unread(self) -> frozenset[str]:
         """Settings that no advantage depends on, because other settings make them irrelevant."""
-        unit, divisor, groups, weight, distill = self.unit, self.divisor, self.groups, self.weight, self.distill
+        unit = self.unit
+        divisor = self.divisor
+        groups = self.groups
+        weight = self.weight
+        distill = self.distill
         divides = divisor.level in {"group", "batch"}
         by_std = divides and divisor.measure == "std"
         of_batch = divisor.level == "batch"

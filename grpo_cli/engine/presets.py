@@ -131,7 +131,8 @@ def _preset(entries: Mapping[str, Any], name: str) -> Preset:
 def _chain(entries: Mapping[str, Any], name: str) -> list[str]:
     """The entry and its ancestors, the farthest first."""
     chain = list[str]()
-    child, parent = "", name
+    child = ""
+    parent = name
     while parent:
         if parent not in entries:
             raise UnknownName.among(f"preset that {child} inherits from", parent, entries)
@@ -156,10 +157,12 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> Mapping[str, Any]:
 
 def differences(plan: Plan, base: Plan) -> dict[str, tuple[Any, Any]]:
     """Fields in which a plan differs from its preset: name -> (the preset's value, the plan's)."""
-    before, after = _fields(base.as_dict()), _fields(plan.as_dict())
+    before = _fields(base.as_dict())
+    after = _fields(plan.as_dict())
     found = dict[str, tuple[Any, Any]]()
     for key in (*before, *after):
-        was, now = before.get(key), after.get(key)
+        was = before.get(key)
+        now = after.get(key)
         if was != now:
             found[key] = was, now
     return found

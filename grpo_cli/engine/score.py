@@ -264,7 +264,8 @@ def _finish(frames: Frames, plan: Plan, value: pl.Expr) -> None:
 
 def _weight(frames: Frames, plan: Plan) -> pl.Expr:
     """The weight of the row's group."""
-    rule, sd = plan.weight, pl.col(".std")
+    rule = plan.weight
+    sd = pl.col(".std")
     if rule.by in {"peak", "pass-at-k"}:
         rate = pl.col(".mean")
         if rule.solved is not None:
@@ -374,7 +375,9 @@ def base(frames: Frames, plan: Plan, r: pl.Expr, constant: pl.Expr | None = None
 def terms(frames: Frames, r: pl.Expr, prefix: str, constant: pl.Expr | None = None) -> Terms:
     """The base quantities of one reward column; everything else is computed from them."""
     named = frames.base(r, prefix)
-    least, most, mean_d = named["min"], named["max"], named["mean_d"]
+    least = named["min"]
+    most = named["max"]
+    mean_d = named["mean_d"]
     if constant is None:
         equal = (least == most).fill_null(value=False)
         constant = equal & ~least.is_nan()

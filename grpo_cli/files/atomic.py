@@ -50,7 +50,8 @@ def replacing(
     to protect, so it is written directly. Its directory is synced as well, unless the caller does that (see
     `folders_synced`).
     """
-    named, target = Path(path), Path(os.path.realpath(path))
+    named = Path(path)
+    target = Path(os.path.realpath(path))
     # By name: a pipe of the shell has no real path.
     state = _state(named)
     if state is not None and not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
@@ -135,7 +136,8 @@ def _take_after(fd: int, target: Path, state: os.stat_result) -> bool:
         if _owners(os.fstat(fd)) != _owners(state):
             with suppress(PermissionError):  # only root gives files to other users, and a user to groups of his own
                 os.fchown(fd, uid, gid)
-    kept, new = _attributes(target), _attributes(fd)
+    kept = _attributes(target)
+    new = _attributes(fd)
     for name in new.keys() - kept.keys():  # the access list of a new file in this folder
         os.removexattr(fd, name)
     for name in kept:

@@ -131,7 +131,8 @@ class _Explained(Unbuffered):
             piece = self._stream.read(len(buffer))
         except _gunzip()[1] as error:
             raise _broken(self._source.name, error) from None
-        first, last = piece.find(b"\n"), piece.rfind(b"\n")
+        first = piece.find(b"\n")
+        last = piece.rfind(b"\n")
         self._source.refuse_long_line(self._line + (first if first >= 0 else len(piece)))
         self._line = self._line + len(piece) if last < 0 else len(piece) - last - 1
         buffer[: len(piece)] = piece

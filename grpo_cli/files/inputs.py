@@ -201,7 +201,8 @@ class Section(Input):
     @property
     def lines_before(self) -> int:
         """Counted only if a message has to name a line."""
-        left, lines = self.start, 0
+        left = self.start
+        lines = 0
         with self.whole.open() as handle:
             while left and (data := handle.read(min(left, 1 << 20))):
                 left -= len(data)
@@ -327,7 +328,10 @@ def arrivals(stream: BinaryIO) -> Iterator[bytes]:
         return
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)
-    parts, size, part, first = list[bytes](), 0, b"", 0.0
+    parts = list[bytes]()
+    size = 0
+    part = b""
+    first = 0.0
     while True:
         there = waiting.poll(max(0, _PAUSE - (time.monotonic() - first) * 1000) if parts else _TURN)
         if there:
@@ -337,7 +341,8 @@ def arrivals(stream: BinaryIO) -> Iterator[bytes]:
             size += len(part)
         if parts and (not there or not part or size >= _MOST):
             yield b"".join(parts)
-            parts, size = [], 0
+            parts = []
+            size = 0
         if there and not part:
             return
 

@@ -24,7 +24,8 @@ def missing_extra(what: str, extra: str) -> UsageError:
 
 def install(extra: str) -> str:
     """The command that adds an extra: with the installer that was used, for the Python that runs, from the same origin."""
-    installer, origin = "", ""
+    installer = ""
+    origin = ""
     with suppress(metadata.PackageNotFoundError):  # a clone on the path of Python
         found = metadata.distribution("grpo-adv")
         installer, origin = (found.read_text(name) or "" for name in ("INSTALLER", "direct_url.json"))

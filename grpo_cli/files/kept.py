@@ -55,7 +55,8 @@ def note_standard_input() -> None:
 
 def is_input(target: Path | str) -> bool:
     """Whether the command reads this file or object."""
-    command, identity = _COMMAND.get(), target if isinstance(target, str) else identity_of(target)
+    command = _COMMAND.get()
+    identity = target if isinstance(target, str) else identity_of(target)
     return command is not None and identity in command.read
 
 

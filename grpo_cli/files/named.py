@@ -28,7 +28,8 @@ def inside(folder: Path, name: str) -> Path:
 
     In the cache of the Hugging Face hub, links lead to the blobs of the same repository.
     """
-    path, parts = folder / name, Path(name).parts
+    path = folder / name
+    parts = Path(name).parts
     if name.startswith("/") or ".." in parts or "\0" in name:
         raise DataError(f"names {name!r}, which is not inside of it", "remove what names it", place=folder)
     steps = accumulate([f"{folder}", *parts], "{}/{}".format)

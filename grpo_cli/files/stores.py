@@ -109,7 +109,8 @@ class Stored(Input):
             same: Any = {"if_match": self.pin.tag} if self.pin.tag else {}
             same["range"] = (start, end)
             answer = obstore.get(store, key, options=same)
-            found, data = answer.meta, bytes(answer.bytes())
+            found = answer.meta
+            data = bytes(answer.bytes())
         # A server that does not support If-Match returns the new bytes.
         tags = {self.pin.tag, found["e_tag"] or self.pin.tag} - {""}
         if len(data) != end - start or found["size"] != self.pin.size or len(tags) > 1:
@@ -130,7 +131,8 @@ class _Ranges:
 
     def into(self, buffer: memoryview, at: int) -> int:
         """Fill a buffer with the bytes from an offset on."""
-        size, end = self._source.pin.size, self._start + len(self._data)
+        size = self._source.pin.size
+        end = self._start + len(self._data)
         if not self._start <= at < end and len(buffer):
             self._step = min(2 * self._step, _MOST) if self._data and at == end else _LEAST
             # A little more than is wanted: a buffered reader asks separately for the rest of a block.
@@ -169,7 +171,8 @@ def find(url: str, suffixes: Suffixes) -> tuple[list[Stored], list[str]]:
             return [Stored.at(url)], []
     prefix = key[: magic.start()].rpartition("/")[0] if magic else key.rstrip("/")
     pattern = _as_pattern(key)
-    files, skipped = list[Stored](), list[str]()
+    files = list[Stored]()
+    skipped = list[str]()
     with _explained(shown(url)):
         objects = sorted(_listed(root, prefix), key=lambda item: natural(PurePosixPath(item["path"])))
     there = {item["path"] for item in objects}
@@ -240,7 +243,8 @@ def _listed_on_hub(
     from urllib import error, request  # slow to load
 
     address, revision, headers = _hub(root)
-    home, name = _origin(address), shown(f"{root}/{prefix}".rstrip("/"))
+    home = _origin(address)
+    name = shown(f"{root}/{prefix}".rstrip("/"))
 
     opener = request.OpenerDirector()  # not the default opener, which opens file:// as well
     of_web = (request.ProxyHandler, request.HTTPHandler, request.HTTPSHandler)
@@ -253,7 +257,8 @@ def _listed_on_hub(
             raise DataError(f"{name}: the hub redirects to {shown(page)}, which is not followed", "set HF_ENDPOINT to an address that does not redirect")  # fmt: skip
         try:
             with opener.open(request.Request(page, headers=headers), timeout=60) as answer:  # noqa: S310 - http or https: `_origin`
-                text, link = _all_of(answer, name, until), answer.headers.get("Link", "")
+                text = _all_of(answer, name, until)
+                link = answer.headers.get("Link", "")
         except error.HTTPError as answered:
             answered.close()  # an error is an answer as well, with an open connection
             if "Location" not in answered.headers:
@@ -277,7 +282,8 @@ def _listed_on_hub(
 
 def _all_of(answer: Any, name: str, until: float) -> bytes:
     """The body of an answer, unless it is too long or too slow."""
-    parts, size = list[bytes](), 0
+    parts = list[bytes]()
+    size = 0
     while part := answer.read1(_LEAST):
         parts.append(part)
         size += len(part)
@@ -431,10 +437,12 @@ _ANSWERED: Final = re.compile(r"status code: (\d{3})")
 
 def _refusal(name: str, error: Exception) -> DataError | None:
     """An error of obstore, boto3 or the hub with what the user can do; None for errors of another kind."""
-    kind, home = type(error).__name__, type(error).__module__.partition(".")[0]
+    kind = type(error).__name__
+    home = type(error).__module__.partition(".")[0]
     if home not in {"obstore", "botocore", "boto3", "urllib"} and not isinstance(error, _OF_STORES):
         return None
-    code, status = "", getattr(error, "code", None)
+    code = ""
+    status = getattr(error, "code", None)
     if hasattr(error, "response"):
         code = error.response.get("Error", {}).get("Code", "")
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -61,7 +61,8 @@ class Arrow(Format):
         ways = steps(source, [field.name for field in fields], schema)
         with _opened(source, _positions(schema, ways)) as reader:
             table = reader.read_all()
-            frame, place = frame_of(table), partial(self.place, source)
+            frame = frame_of(table)
+            place = partial(self.place, source)
             columns = {field.name: cells.typed(field, reach(frame, ways[field.name]), place) for field in fields}
             return Scanned(pl.DataFrame(columns or None, height=table.num_rows))
 
@@ -210,7 +211,8 @@ def _weave_taken(reader: Any, new: pl.DataFrame, writer: ipc.RecordBatchStreamWr
         sizes = [block(at).num_rows for at in range(reader.num_record_batches)]
     else:  # a stream has no index to seek by, so rows out of order need all of it
         tables = [_whole(batch) for batch in reader]
-        block, sizes = tables.__getitem__, [table.num_rows for table in tables]
+        block = tables.__getitem__
+        sizes = [table.num_rows for table in tables]
     starts = np.cumsum([0, *sizes])[:-1]
     for table, at in fetch(take, starts, block, max([_MOST_AT_ONCE, *sizes])):
         writer.write_batch(_one_batch(joined(table, new, at)))

@@ -73,7 +73,8 @@ def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
     step = size if whole.is_local else FAR * size
     with source.open() as handle:
         refuse_other_encodings(source, handle)
-        start, end_of_file = 0, source.pin.size
+        start = 0
+        end_of_file = source.pin.size
         while start < end_of_file:
             end = end_of_line(source, handle, min(start + step, end_of_file))
             if end - start > source.max_line:  # then its last line may be too long
@@ -86,7 +87,8 @@ def blocks(source: Input, size: int = SIZE) -> Iterator[Block]:
 
 def again(source: Input, sizes: Iterable[int]) -> Iterator[Block]:
     """The same blocks again, by their sizes; a file whose length has changed is refused."""
-    start, packed = 0, is_packed(source)
+    start = 0
+    packed = is_packed(source)
     with unpacked(source) as handle:
         for size in sizes:
             opening = partial(BytesIO, handle.read(size)) if packed else partial(_opened_at, source, start)

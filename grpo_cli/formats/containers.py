@@ -109,7 +109,8 @@ def archive(source: Input, handle: Any, what: str, cure: str) -> zipfile.ZipFile
     except BROKEN as error:
         handle.seek(0)
         if handle.read(len(_ZIP)) == _ZIP:
-            why, cure = "the end of the archive is missing", "was its writer stopped?"
+            why = "the end of the archive is missing"
+            cure = "was its writer stopped?"
         else:
             why = str(error).lower()
         raise DataError(f"{source.name}: not readable as {what}: {why}", cure) from None
@@ -226,7 +227,8 @@ def database(source: Input) -> Iterator[bytes]:
 def _copy_database(source: Input, copy: Path) -> None:
     """Copy a database with the `-wal` beside it, which has the latest writes, in the state between two commits."""
     is_file = type(source) is Input and source.fd is None
-    real, log = Path(os.path.realpath(source.path)), Path(f"{copy}-wal")
+    real = Path(os.path.realpath(source.path))
+    log = Path(f"{copy}-wal")
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(_PAUSE)
@@ -276,7 +278,8 @@ def _database_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]
 def _trackio_rows(source: Input, opened: sqlite3.Connection) -> Iterator[bytes]:
     """A line for each row of a logged table and for each trace, with its run and step; else a line per log."""
     logs = opened.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id")
-    scalars, has_rows = [], False
+    scalars = []
+    has_rows = False
     for number, (run, step, metrics) in enumerate(logs, 1):
         try:
             logged = json.loads(metrics).items()

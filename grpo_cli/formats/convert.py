@@ -56,7 +56,8 @@ def taken(source: Input, source_format: Format, rows: Index) -> Iterator[pl.Data
 
 
 def _with_new_columns(source: Input, parts: Iterator[pl.DataFrame], weaving: Weaving) -> Iterator[pl.DataFrame]:
-    added, take = weaving.added, weaving.take
+    added = weaving.added
+    take = weaving.take
     if take is None:
         chosen = parts
     elif (np.diff(take) >= 0).all():

@@ -163,7 +163,8 @@ def _facts_of(result: Any, folder: Path) -> tuple[Object, Object, Object]:
     steps = result.get("step_results") or ()
     errors = [_object(each.get("exception_info")).get("exception_type") for each in (result, *steps)]
     errors = [error for error in errors if error is not None]
-    agent, model = value_at(result, "agent_info", "name"), value_at(result, "agent_info", "model_info", "name")
+    agent = value_at(result, "agent_info", "name")
+    model = value_at(result, "agent_info", "model_info", "name")
     source = result.get("source") or "adhoc"
     used = [_object(each.get("agent_result")) for each in (result, *steps)]
     totals = {name: [each[name] for each in used if each.get(name) is not None] for name in _COUNTED}
@@ -208,7 +209,8 @@ def _messages(trial: Path, parts: Iterable[str], most: int) -> list[dict[str, An
 
 def _atif(trial: Path, part: str, most: int) -> Iterator[Object]:
     """The steps of a trajectory and of the files that continue it, without what these repeat."""
-    name, seen = "trajectory.json", set[str]()
+    name = "trajectory.json"
+    seen = set[str]()
     while name and name not in seen:
         found = json.loads(content(inside(trial, f"{part}/{name}"), most))
         yield from (step for step in found["steps"] if not (seen and step.get("is_copied_context")))

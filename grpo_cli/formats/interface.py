@@ -245,7 +245,8 @@ class Format(Reader):
         return self.read(source)
 
     def _different_values(self, new: Input, old: Input, added: Collection[str]) -> str | None:
-        was, now = self.read_to_compare(old), self.read_to_compare(new)
+        was = self.read_to_compare(old)
+        now = self.read_to_compare(new)
         if len(was) != len(now):
             raise DataError(f"{new.name}: {len(now)} rows, {old.name} has {len(was)}")
         for name in was.columns:

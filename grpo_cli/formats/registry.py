@@ -104,7 +104,8 @@ def of(which: str | Input) -> Format:
         return FORMATS[row.name]
     with unpacked(which) as handle:
         head = handle.read(_HEAD)
-    binary, is_json = _binary_row(head), row.name == "jsonl"
+    binary = _binary_row(head)
+    is_json = row.name == "jsonl"
     if binary is not None or (not is_json and _IS_JSON.match(head.removeprefix(BOM))):
         what, other = ("JSON", ".jsonl") if binary is None else (binary.name, binary.suffixes[0])
         meant = "text" if is_json else row.name.upper()

@@ -72,7 +72,8 @@ class _Tensors:
         if not isinstance(storage, _Storage) or not isinstance(storage.numbers, np.ndarray):
             raise TypeError("a tensor without a storage")
         numbers = storage.numbers
-        shape, steps = tuple(map(int, size)), tuple(map(int, stride))
+        shape = tuple(map(int, size))
+        steps = tuple(map(int, stride))
         count = math.prod(shape)
         last = offset + sum((length - 1) * step for length, step in zip(shape, steps, strict=True)) if count else offset
         if min((offset, *shape, *steps), default=0) < 0 or count > len(numbers) or (count and last >= len(numbers)):
@@ -157,7 +158,9 @@ _FIXED: Final = _codes_of_fixed_size()
 
 def _refuse_bomb(data: bytes) -> None:
     """Refuse a pickle with memo numbers beyond its size (the memo is a list of that length), or with long integers."""
-    at, size, stream = 0, len(data), BytesIO(data)
+    at = 0
+    size = len(data)
+    stream = BytesIO(data)
     while at < size:
         if fixed := _FIXED.match(data, at):
             at = fixed.end()
@@ -189,7 +192,8 @@ def samples(source: Input) -> Iterator[bytes]:
         except _Refused as refused:
             cure = "it was not called; save plain dictionaries, lists, numbers, texts and tensors, or write JSON lines"
             raise DataError(f"{source.name}: its pickle would call {refused}, which is not allowed", cure) from None
-    budget, sizes = Budget(source), _Sizes(_VIEWS * source.pin.size)
+    budget = Budget(source)
+    sizes = _Sizes(_VIEWS * source.pin.size)
     cure = "a row must be a dictionary of texts, numbers, lists and tensors"
     with in_one_line((TypeError, ValueError, RecursionError), f"{source.name}: has no list of samples", cure):
         for row in _rows_of(content, sizes):

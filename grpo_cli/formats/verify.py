@@ -84,7 +84,8 @@ def _is_same(was: Record, now: Record, added: Collection[str]) -> bool:
 
 def _without(record: Record, added: Collection[str], fresh: Collection[str]) -> str:
     """The text without cells that only one of the files has, and without the values of other added cells."""
-    pieces, at = [], 0
+    pieces = []
+    at = 0
     for cell in record.cells or ():
         if cell.name in added:
             pieces.append(record.text[at : cell.start if cell.name in fresh else cell.value])
@@ -101,6 +102,7 @@ def _differing(was: Record, now: Record, added: Collection[str]) -> str:
         cells = [cell for cell in record.cells or () if cell.name not in added]
         return [(cell.name, record.text[cell.value : cell.end]) for cell in cells]
 
-    before, after = kept(was), kept(now)
+    before = kept(was)
+    after = kept(now)
     differing = (cell or other for cell, other in zip_longest(before, after) if cell != other)
     return next((name for name, _ in differing), "the text around the values")

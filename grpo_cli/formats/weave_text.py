@@ -48,7 +48,8 @@ def weave_blocks(
     """
 
     def woven(part: _BlockWeaving) -> Iterable[Buffer]:
-        data, rows = part.block.read(), _wide(part.rows)
+        data = part.block.read()
+        rows = _wide(part.rows)
         if not np.isin(np.frombuffer(data, np.uint8)[rows.marks[rows.marks < len(data)]], [*marked]).all():
             raise InputChanged.between_readings(source.name)
         if part.take is not None:
@@ -78,7 +79,9 @@ def _moved(rows: BlockRows, take: Ints, starts: Ints, sizes: Ints) -> BlockRows:
 
 
 def _in_order(source: Input, found: Found, weaving: Weaving) -> Iterator[_BlockWeaving]:
-    row, added, take = 0, weaving.added, weaving.take
+    row = 0
+    added = weaving.added
+    take = weaving.take
     for block, rows in found:
         end = row + rows.height
         if take is None:
@@ -96,7 +99,10 @@ def _in_new_order(
     source: Input, found: Found, weaving: Weaving, newline: bytes, spans: Spans
 ) -> Iterator[_BlockWeaving]:
     """Blocks of rows in a new order, each read by itself: copies of groups, for example."""
-    every, places, height, take = list[BlockRows](), list[np.ndarray](), 0, np.asarray(weaving.take)
+    every = list[BlockRows]()
+    places = list[np.ndarray]()
+    height = 0
+    take = np.asarray(weaving.take)
     for block, rows in ((block, _wide(rows)) for block, rows in found):
         places.append(spans(block.read(), rows.marks) + block.start)
         every.append(BlockRows(rows.size, rows.marks + block.start, rows.empty + height))

@@ -137,7 +137,8 @@ class Filter:
     @property
     def typed(self) -> Filter:
         """The same with names that say how a column is read: `number:step`, `text:env`, `any:a` beside another name, `null:a`."""
-        tree, seen = deepcopy(self.tree), list[ast.AST]()
+        tree = deepcopy(self.tree)
+        seen = list[ast.AST]()
         links = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
         for link in reversed(links):
             names = [node for node in ast.walk(link) if isinstance(node, ast.Name)]
@@ -187,7 +188,8 @@ def _check(tree: ast.expr, text: str, example: str) -> None:
         operators = [o for o in ast.iter_child_nodes(node) if isinstance(o, (ast.operator, ast.cmpop, ast.unaryop))]
         no_quantity = isinstance(node, ast.Constant) and isinstance(node.value, _NO_QUANTITY)
         if no_quantity or not all(isinstance(part, _ALLOWED) for part in (node, *operators)):
-            shown, cure = ast.unparse(node), example
+            shown = ast.unparse(node)
+            cure = example
             if isinstance(node, ast.Attribute):
                 cure = f"a name like this stands in backticks: `{shown}`"
             raise UsageError(f"{text!r} has {shown!r}, which a condition cannot contain", cure)

@@ -44,7 +44,8 @@ def with_config(given: Given, takes: Mapping[str, Option] = OPTIONS, *, variable
     if "config" in given:
         of_tokens = [row for row in EVERY.values() if row.panel == TOKENS]
         keys = _keys(*OPTIONS.values(), *of_tokens, *takes.values())
-        name, hint = given["config"], "--help-all lists them"
+        name = given["config"]
+        hint = "--help-all lists them"
         content = _options(name, "--config takes a TOML file")
     elif variable and name and "config" in takes and "no_config" not in given:
         keys = _keys(*EVERY.values(), *takes.values())

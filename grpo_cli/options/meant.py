@@ -47,7 +47,8 @@ def unknown_option(kind: str, name: str, known: Iterable[str], lost: str = "") -
 
     A hint that names other options is left out.
     """
-    names, sentence = list(known), meant("", name)
+    names = list(known)
+    sentence = meant("", name)
     flags = {other.removeprefix("--").replace("_", "-") for other in names}
     if sentence and flags.issuperset(re.findall(r"--([a-z-]*[a-z])", sentence)):
         return UnknownName(f"no {kind} named {name!r}", sentence)

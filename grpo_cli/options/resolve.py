@@ -60,7 +60,8 @@ def _plans(value: Any, where: str = "") -> dict[str, dict[str, Any]]:
         if isinstance(item, str):
             of, own = _plan_in_words(item)
         elif isinstance(item, tuple) and isinstance(item[1], Mapping):
-            of, table = str(item[0]), item[1]
+            of = str(item[0])
+            table = item[1]
             own = _plan_in_table(f"[plan.{of}]{where}", table)
         else:
             raise UsageError(f"plan{where} has no tables", "a plan is a table of options, such as [plan.math]")
@@ -195,7 +196,8 @@ def counting(given: Given) -> Counting:
 
     "once" if nothing says which of them counts, "none" if every row counts.
     """
-    named, flags = given.get("rollout"), settings(given)
+    named = given.get("rollout")
+    flags = settings(given)
     if named == NO_ROLLOUTS:
         reward = given.get("rollout_reward", "each")
         if reward != "each":
@@ -380,7 +382,8 @@ def refuse_without_effect(given: Given, *names: str) -> None:
 
 def _without_effect(given: Given) -> dict[str, UsageError]:
     """The options that have no effect here, each with its error."""
-    plan, found = _plan(given), dict[str, UsageError]()
+    plan = _plan(given)
+    found = dict[str, UsageError]()
     for name in ("epsilon", "ddof", "std_of"):
         if name in given and plan.divisor.level == "none" and OPTIONS[name].sets in plan.unread:
             has_scale = len(plan.estimator.scales) > 1

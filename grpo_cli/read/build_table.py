@@ -74,7 +74,8 @@ def read_parts(
     of_files = check(group(whole, Rule()), CHECKS_OF_FILES)
     unused = _without_rows(parts, whole.values[parts.column])
     each = [check_ for check_ in CHECKS if check_ not in {*CHECKS_OF_FILES, only_singletons}]
-    narrows, refused = [], list[DataError]()
+    narrows = []
+    refused = list[DataError]()
     for columns in of_parts:
         groups = with_rollouts(group(columns, columns.request.rule))
         try:

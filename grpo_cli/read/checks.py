@@ -74,7 +74,8 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
     They look at the rows that meet --rows, as if the input had no others; those that ask whether marks or groups are of any use at all
     look at all rows.
     """
-    marked, others = groups.columns.marked, groups
+    marked = groups.columns.marked
+    others = groups
     if marked is not None and not marked.met.all():
         checks = sorted(checks, key=lambda function: function is not useless_marks)
         if marked.met.any() and groups.rule.size is None:  # blocks are cut from all rows
@@ -92,7 +93,8 @@ def check(groups: Groups, checks: Sequence[Check]) -> tuple[str, ...]:
 
 def ids_beside_a_text(groups: Groups) -> None:
     """Refuse a text as the key if an id beside it groups the rows differently: equal texts may be different prompts."""
-    columns, request = groups.columns, groups.request
+    columns = groups.columns
+    request = groups.request
     for name in request.for_checks.ids:
         by_id = columns.coded([name])
         by_text = columns.coded(request.key)
@@ -126,7 +128,8 @@ def one_record(groups: Groups) -> None:
 
 def empty_keys(groups: Groups) -> None:
     """Refuse a prompt as the key if it is empty in every row."""
-    columns, rule = groups.columns, groups.rule
+    columns = groups.columns
+    rule = groups.rule
     prompts = [name for name in rule.key if name.partition(".")[0] in PROMPT_TEXTS]
     if rule.key_is_named or not prompts or groups.by_key.size == columns.height:
         return
@@ -145,7 +148,8 @@ def empty_keys(groups: Groups) -> None:
 
 def silent_merge(groups: Groups) -> None:
     """Refuse a key that occurs in several steps or files, which may be several prompts, unless a flag decides."""
-    columns, rule = groups.columns, groups.rule
+    columns = groups.columns
+    rule = groups.rule
     if rule.within is not None or not rule.key:
         return
     several = "since one has several prompts"
@@ -219,8 +223,10 @@ def several_prompts(groups: Groups) -> Sequence[str]:
 
 def several_draws(groups: Groups) -> Sequence[str]:
     """Warn of groups that may be several draws of a prompt, by their sizes, their order or the logged advantages."""
-    columns, rule = groups.columns, groups.rule
-    request, schema = columns.request, columns.request.schema
+    columns = groups.columns
+    rule = groups.rule
+    request = columns.request
+    schema = columns.request.schema
     by_key = rule.key and rule.size is None and not groups.cut_size
     if not request.warn or groups.mixed is not None or not by_key:
         return ()
@@ -231,7 +237,8 @@ def several_draws(groups: Groups) -> Sequence[str]:
             some = "a group has" if len(rows) == 1 else f"{len(rows):,} groups have"
             key = ",".join((*request.key, name))
             return [f"{some} rows of several values of {name}: --group {key} makes a group of each"]
-    draws, suspicion = Draws(groups.coded), None
+    draws = Draws(groups.coded)
+    suspicion = None
     # The logged advantages may reveal their baseline.
     if schema is not None and schema.centred and len(request.binding.rewards) == 1:
         logged = columns.logged_advantages(schema.advantage)
@@ -284,7 +291,8 @@ def unequal_siblings(groups: Groups) -> None:
 
 def rows_counted(groups: Groups) -> Sequence[str]:
     """Warn if a preset counts rows and the file shows that several of them are one rollout."""
-    request, found = groups.request, groups.found_rollouts
+    request = groups.request
+    found = groups.found_rollouts
     if found is None or request.plan.unit.take != "each" or request.binding.rollouts != "each":
         return ()
     what = f"{in_rows(groups, found)} (by {id_words(groups)}), and this plan counts every row"
@@ -304,7 +312,8 @@ def lone_rollouts(groups: Groups) -> Sequence[str]:
 
 def turns_in_order(groups: Groups) -> None:
     """Refuse rollouts whose turns do not ascend, if the estimator takes the rows below a turn for what follows it."""
-    request, columns = groups.request, groups.columns
+    request = groups.request
+    columns = groups.columns
     name = request.roles.get("state")
     if groups.rollouts is None or name is None or not request.plan.estimator.rising_state:
         return
@@ -329,8 +338,10 @@ def unnamed_rollouts(groups: Groups) -> Sequence[str]:
     It is an error only if rows with the same id always have equal rewards while rewards within groups differ, and neither
     a flag nor a preset says what counts: the id of a worker or a judge has rows with different rewards.
     """
-    columns, request = groups.columns, groups.request
-    rewards, warnings = columns.rewards(), []
+    columns = groups.columns
+    request = groups.request
+    rewards = columns.rewards()
+    warnings = []
     for name in request.for_checks.rollouts:
         rollouts = rollouts_by(groups, [name])
         if rollouts.size == columns.height:
@@ -416,12 +427,16 @@ def last_blocks(groups: Groups) -> None:
 
 def other_sizes(groups: Groups) -> None:
     """Refuse groups whose size is not --expect-size."""
-    columns, coded, expected = groups.columns, groups.coded, groups.request.binding.expect_size
+    columns = groups.columns
+    coded = groups.coded
+    expected = groups.request.binding.expect_size
     if expected is None:
         return
-    counts, unit = sizes(coded), "row"
+    counts = sizes(coded)
+    unit = "row"
     if groups.rollouts is not None and columns.request.plan.unit.take != "each":
-        counts, unit = parts_of_each(coded, groups.rollouts), "rollout"
+        counts = parts_of_each(coded, groups.rollouts)
+        unit = "rollout"
     unexpected = counts != expected
     if groups.dropped is not None:
         unexpected &= ~groups.dropped
@@ -440,7 +455,9 @@ def other_sizes(groups: Groups) -> None:
 def only_singletons(groups: Groups) -> None:
     """Refuse a key whose groups all have a single row, if the plan compares the rows of a group."""
     request = groups.request
-    plan, key_words, group = request.plan, request.layout.key_words, request.key
+    plan = request.plan
+    key_words = request.layout.key_words
+    group = request.key
     of_groups = plan.estimator.min_group > 1 and plan.baseline_level == "group"
     compares = of_groups and plan.alone == Alone()
     by_row = plan.unit.take == "each"
@@ -451,7 +468,8 @@ def only_singletons(groups: Groups) -> None:
     what = f"every group has a single {unit}" if groups.coded.size > 1 else f"there is a single {unit}"
     key = ", ".join(group) or "the block size"
     if {*group} & {*CONVERSATIONS}:
-        why, cure = f"{key} may contain the responses as well as the prompts", PROMPT_ID_OR_BLOCKS
+        why = f"{key} may contain the responses as well as the prompts"
+        cure = PROMPT_ID_OR_BLOCKS
     elif key_words or {*group} & {*PROMPT_TEXTS}:
         why = f"{key_words or key} has one sample per prompt, nothing to compare"
         cure = "several samples of a prompt make a group; --singleton zero continues anyway; --group NAME takes another key"
@@ -479,7 +497,8 @@ def unclear_batch(groups: Groups) -> None:
 
 def divided_groups(groups: Groups) -> None:
     """Refuse a group with rows in several batches."""
-    plan, by = groups.request.plan, groups.rule.batch_name
+    plan = groups.request.plan
+    by = groups.rule.batch_name
     if not plan.estimator.spans_batches and (rows := spanning(groups.coded, groups.batches.codes)):
         cure = f"a group belongs to one batch: add {by} to --group; --batch-by input takes all rows as one batch"
         raise _merge_error(groups.columns, f"batches of {by!r}", rows, cure)
@@ -490,7 +509,8 @@ def divided_groups(groups: Groups) -> None:
 
 def one_part_each(groups: Groups) -> None:
     """Refuse a group with several values of --plan-by: two plans would each see a part of it, or two keys are the same."""
-    columns, by = groups.columns, groups.request.by
+    columns = groups.columns
+    by = groups.request.by
     if rows := spanning(groups.coded, columns.values[by]):
         separate = f"--group {as_value(by, *groups.rule.key)} makes a group of each"
         cures = f"{separate}; --plan-by takes a column that is the same in all rows of a group"
@@ -547,7 +567,8 @@ def _unusable(column: pl.Series, role: str) -> Iterator[tuple[str, pl.Series]]:
 
 def no_rewards_at_the_end(groups: Groups) -> None:
     """Refuse number columns that a layout takes for rewards if the logged advantages follow the columns before them."""
-    columns, request = groups.columns, groups.request
+    columns = groups.columns
+    request = groups.request
     logged = columns.logged_advantages(request.layout.logged_column)
     if request.layout.flags.rewards or len(request.rewards) == 1 or logged is None:
         return
@@ -559,7 +580,8 @@ def no_rewards_at_the_end(groups: Groups) -> None:
     every = len(totals)
     following = (count for count in range(every, 0, -1) if _follow(codes, totals[count - 1], values))
     if (count := next(following, every)) < every:
-        rewards, others = request.rewards[:count], request.rewards[count:]
+        rewards = request.rewards[:count]
+        others = request.rewards[count:]
         flags = " ".join(f"--reward {name}" for name in rewards)
         raise DataError(
             f"the logged {request.layout.logged_column} follows {' + '.join(rewards)}, without {', '.join(others)}",
@@ -587,7 +609,8 @@ def _follow(codes: np.ndarray[Any, Any], total: Vector, logged: Vector) -> bool:
 
 def repeated_samples(groups: Groups) -> Sequence[str]:
     """Warn if a group repeats a sample: rollouts may have been written twice."""
-    columns, sample = groups.columns, groups.request.for_checks.sample
+    columns = groups.columns
+    sample = groups.request.for_checks.sample
     if not sample or sample in {*columns.request.key, columns.request.roles.get("rollout")}:
         return ()
     twice = repeats(groups.coded, columns.values[sample])
@@ -639,11 +662,13 @@ def nothing_left(groups: Groups) -> None:
 
 def missing_components(groups: Groups) -> Sequence[str]:
     """Warn of rows with only some of several rewards, unless the tool that wrote them is known to leave some out."""
-    columns, rule = groups.columns, groups.request.plan.rewards
+    columns = groups.columns
+    rule = groups.request.plan.rewards
     known = columns.request.layout.may_lack_rewards
     if len(columns.request.rewards) == 1 or known or rule.component_missing == "propagate":
         return ()
-    some, whole = pl.any_horizontal(pl.all()), pl.all_horizontal(pl.all())
+    some = pl.any_horizontal(pl.all())
+    whole = pl.all_horizontal(pl.all())
     partial = _known(columns.rewards()).filter(some & ~whole)
     if partial.is_empty():
         return ()
@@ -653,7 +678,8 @@ def missing_components(groups: Groups) -> Sequence[str]:
 
 def useless_marks(groups: Groups) -> Sequence[str]:
     """Refuse a mark of a flag that holds for every row, and warn of a value that no row has."""
-    columns, tables = groups.columns, groups.columns.tables
+    columns = groups.columns
+    tables = groups.columns.tables
     for name in columns.lacking:
         raise absent(name, tables[0].name, column_names(tables))
     return useless(groups.request.layout.marks, columns.values, typed=columns.typed)
@@ -661,7 +687,8 @@ def useless_marks(groups: Groups) -> Sequence[str]:
 
 def unread_marks(groups: Groups) -> Sequence[str]:
     """Name a column that seems to mark failed or masked rows, if nothing says what such rows are."""
-    columns, names = groups.columns, groups.request.for_checks.marks
+    columns = groups.columns
+    names = groups.request.for_checks.marks
     # A known tool that cuts responses off counts them like others, unless its schema says so.
     names = [name for name in names if columns.request.schema is None or name not in AT_LIMIT]
     found = unread({name: columns.values[name] for name in names})
@@ -733,7 +760,9 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
     """Stop at the first row without a finite reward, if the plan says so."""
     if plan.rewards.missing != "error":
         return
-    missing, binding, by_schema = ~scorable, narrow.request.binding, narrow.left_out
+    missing = ~scorable
+    binding = narrow.request.binding
+    by_schema = narrow.left_out
     if (none := narrow.without_reward) is not None:
         by_schema |= none
     if not binding.missing_is_error:
@@ -742,7 +771,8 @@ def refuse_unscorable(plan: Plan, scorable: pl.Series, narrow: Narrow) -> None:
         missing &= ~narrow.left_out
     if not missing.any():
         return
-    row, count = missing.arg_max() or 0, int(missing.sum())
+    row = missing.arg_max() or 0
+    count = int(missing.sum())
     shown = list[str]()
     for k, name in enumerate(narrow.reward_names):
         value = narrow.table[f"reward.{k}"][row]

@@ -55,7 +55,8 @@ class Columns(Located):
 
     def rewards(self) -> list[pl.Series]:
         """The reward columns; null in rows that are left out of their groups."""
-        rewards, left_out = [self.values[name] for name in self.request.rewards], self.left_out
+        rewards = [self.values[name] for name in self.request.rewards]
+        left_out = self.left_out
         if left_out is None:
             return rewards
         return [where(~left_out, reward) for reward in rewards]
@@ -175,7 +176,8 @@ class ReadColumns:
         is_part = isinstance(table.source, Section)
         optional = {field.name for field in fields} if is_part else {*self.optional}
         scanned = self._scanned(table, fields, optional)
-        frame, index = scanned.frame, scanned.index
+        frame = scanned.frame
+        index = scanned.index
         frame = frame.with_columns(kl_column(field, table, index, frame.height) for field in made)
         if is_part:
             missing = [field.name for field in self.fields if field.name not in frame.columns]
@@ -229,12 +231,15 @@ def _with_outcomes(columns: Columns) -> Columns:
     if not outcomes:
         return columns
     numbers = {_float(text): text for text in outcomes}
-    counted, used = {}, set[str]()
+    counted = {}
+    used = set[str]()
     for name in columns.request.rewards:
-        column, known = columns.values[name], dict(outcomes)
+        column = columns.values[name]
+        known = dict(outcomes)
         texts = bare_texts(column)
         for text in texts.drop_nulls().unique(maintain_order=True):
-            number, bare = _float(text), text.strip()
+            number = _float(text)
+            bare = text.strip()
             named = text if text in outcomes else bare if number is None else numbers.get(number, text)  # 1.0 is 1
             used.add(named)
             try:

@@ -81,7 +81,8 @@ def _without_repeats(lines: pl.DataFrame) -> tuple[Index | None, pl.DataFrame]:
     def differing(start: int, end: int) -> tuple[Index, pl.DataFrame]:
         found = np.ones(end - start, bool)
         first = max(start, 1)  # the very first line differs by definition
-        before, after = lines[first - 1 : end - 1], lines[first:end]
+        before = lines[first - 1 : end - 1]
+        after = lines[first:end]
         masks = (earlier.ne_missing(other) for earlier, other in zip(before, after, strict=True))
         found[first - start :] = reduce(or_, masks).to_numpy()
         places = np.flatnonzero(found)

@@ -84,7 +84,9 @@ def group(columns: Columns, rule: Rule) -> Groups:
         coded = within(coded, [columns.file])
     if rule.within_columns:
         coded = within(coded, [columns.values[name] for name in rule.within_columns])
-    by_key, cut_size, short = coded, None, None
+    by_key = coded
+    cut_size = None
+    short = None
     if rule.size is not None:
         coded = blocks(by_key, rule.size)
         too_few = sizes(coded) < rule.size
@@ -113,7 +115,8 @@ def with_rollouts(groups: Groups) -> Groups:
 
     The plan of the result counts each rollout once, unless a preset or a flag says otherwise.
     """
-    request, names = groups.request, groups.rollout_columns
+    request = groups.request
+    names = groups.rollout_columns
     is_needed = "rollout" in request.roles
     if not is_needed:
         names = tuple(name for name in names if not (name == ROLLOUT_NUMBER and _is_step(groups)))
@@ -135,7 +138,8 @@ def with_rollouts(groups: Groups) -> Groups:
 
 def _is_step(groups: Groups) -> bool:
     """Whether a rollout_id is the training step, as at the top of slime's dumps: one value in a file with several groups."""
-    ids, file = groups.columns.values[ROLLOUT_NUMBER], groups.columns.file
+    ids = groups.columns.values[ROLLOUT_NUMBER]
+    file = groups.columns.file
     files = len(groups.columns.tables)
     return not ids.null_count() and encode([file, ids]).size <= files < groups.coded.size
 

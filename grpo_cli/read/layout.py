@@ -131,7 +131,8 @@ def _by_schema(schema: Schema, tables: Sequence[Table], flags: Binding, marks: t
 def with_names(known: Layout, names: Sequence[str]) -> Layout:
     """The layout with a key and rewards from these column names, where neither a flag nor the schema names them."""
     binding = known.binding
-    group, inside = tuple(dict.fromkeys(binding.group)), _within(binding)
+    group = tuple(dict.fromkeys(binding.group))
+    inside = _within(binding)
     note = f"{', '.join(group)}{inside}"
     rewards = binding.rewards
     missing = {}
@@ -139,7 +140,8 @@ def with_names(known: Layout, names: Sequence[str]) -> Layout:
         note = f"blocks of {binding.group_size} rows{inside}"
     elif not group and (key := _by_name("group key", GROUP_TIERS, names, "--group")):
         beside = key in GROUP_TIERS[-1] and not any(re.search(ID, name, re.IGNORECASE) for name in names)
-        group, note = (key,), f"{key}{inside} {BY_TEXT if beside else '(found by name)'}"
+        group = (key,)
+        note = f"{key}{inside} {BY_TEXT if beside else '(found by name)'}"
     elif not group:
         missing["--group NAME"] = ("the group key", LIKELY_GROUP)
     if not rewards and (name := _by_name("reward", REWARD_TIERS, names, "--reward")):

@@ -45,12 +45,14 @@ class Narrow(Located):
     @classmethod
     def of(cls, groups: Groups, warnings: tuple[str, ...] = ()) -> Narrow:
         """The narrow table of these groups, without dropped groups."""
-        columns, request = groups.columns, groups.request
+        columns = groups.columns
+        request = groups.request
         rewards = [reward.alias(f"reward.{k}") for k, reward in enumerate(columns.rewards())]
         roles = [_role(groups, role, name) for role, name in request.roles.items()]
         marks = [] if columns.marked is None else [columns.marked.of_kind(kind).alias(kind) for kind in APART]
         marks = [rows for rows in marks if rows.any()]
-        group, batch = groups.coded.codes.alias("group"), groups.batches.codes.alias("batch")
+        group = groups.coded.codes.alias("group")
+        batch = groups.batches.codes.alias("batch")
         table = pl.DataFrame([group, batch, *rewards, *roles, *marks])
         for role in ("input_length", "turns"):
             if role not in request.roles:
@@ -171,7 +173,9 @@ class Narrow(Located):
 
 def _identity(groups: Groups) -> pl.DataFrame:
     """What distinguishes groups, a row for each: the file or the column that the key is unique within, and the key."""
-    columns, rule, first = groups.columns, groups.rule, groups.coded.first
+    columns = groups.columns
+    rule = groups.rule
+    first = groups.coded.first
     outer = [name for name in rule.within_columns if name not in rule.key]
     key = pl.DataFrame({name: columns.values[name] for name in (*outer, *rule.key)})
     if not key.width:

@@ -61,7 +61,8 @@ def find_inputs(names: Sequence[str], output_folder: str | None = None) -> tuple
 
 def _find_objects(urls: Sequence[str], output_folder: str | None) -> tuple[list[Input], list[str]]:
     """The same for objects in stores."""
-    files, skipped = dict[str, Stored](), list[str]()
+    files = dict[str, Stored]()
+    skipped = list[str]()
     for url in urls:
         found, passed_over = find(url, registry.SUFFIXES)
         if in_store(file.path for file in found):

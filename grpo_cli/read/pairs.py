@@ -53,7 +53,8 @@ class Keyed:
         rows = len(mine[0])
         columns = [pl.concat([one, other]) for one, other in both]
         coded = encode(columns)
-        codes, size = coded.codes.to_numpy(), coded.size
+        codes = coded.codes.to_numpy()
+        size = coded.size
         missing = reduce(or_, (column.is_null() for column in columns))
         if missing.any():
             codes = np.where(missing, size, codes)
@@ -132,7 +133,8 @@ def several(
     """The error for keys that several rows have, with three examples: `sides` number the rows of an input, and name them."""
     shown = []
     for code in unclear[:EXAMPLES].tolist():
-        key, places = "", list[str]()
+        key = ""
+        places = list[str]()
         for at, (codes, named) in enumerate(sides):
             rows = np.flatnonzero(codes == code).tolist()
             if rows:
@@ -205,7 +207,9 @@ def pair(
     `sure` says that the ids were named: otherwise a column whose values repeat is not taken for the id. Rows with equal
     texts may be exchanged if the rewards of one side are equal.
     """
-    sides, ids, untyped = (now, before), of_both[0], (not now.typed, not before.typed)
+    sides = (now, before)
+    ids = of_both[0]
+    untyped = (not now.typed, not before.typed)
     keys = _row_keys(now, before)
     mine, theirs = (
         [key, *(side.carried[name] for name in names)] for key, side, names in zip(keys, sides, of_both, strict=True)

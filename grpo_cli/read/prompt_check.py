@@ -225,13 +225,15 @@ def _goes_on(text: str, longer: str) -> bool:
 
 def _compared_rows(read: Located, coded: Coded) -> Index:
     """The rows of the sample, in ascending order."""
-    cheap, size = _cheap_rows(read), size_of(read.tables)
+    cheap = _cheap_rows(read)
+    size = size_of(read.tables)
     rows = np.concatenate(cheap)
     if len(cheap) == len(read.tables) and size <= SMALL:
         return rows
     # Groups spread over all rows; fewer if rows are long.
     groups = int(max(FEWEST, min(GROUPS, BYTES // max(1, size // max(1, sum(read.lengths)))))) // len(cheap) + 1
-    codes, chosen = coded.codes.to_numpy(), np.zeros(coded.size, bool)
+    codes = coded.codes.to_numpy()
+    chosen = np.zeros(coded.size, bool)
     for part in cheap:
         places = np.linspace(0, max(0, len(part) - 1), min(len(part), groups)).astype(np.int64)
         chosen[codes[part[places]]] = True

@@ -346,7 +346,9 @@ def explained(name: str) -> SchemaMatch:
 
 
 def _match(known: Schema, sample: Sample) -> Match:
-    against, by, score = [], [], 0
+    against = []
+    by = []
+    score = 0
     for name, shape in known.fields.items():
         why = misfit(name, shape, sample)
         if why:

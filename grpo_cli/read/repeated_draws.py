@@ -139,7 +139,8 @@ class Draws:
     def _multiples(self) -> Suspicion | None:
         """Group sizes that are multiples of the usual size, if all groups are consecutive."""
         whole = _whole(self.sizes, self.last_group)
-        common, most = gcd(*whole), max(self.sizes)
+        common = gcd(*whole)
+        most = max(self.sizes)
         often = max(whole.values())
         usual = min(size for size, count in whole.items() if count == often)
         sure = common >= _SURE or self.sizes[usual] > 1
@@ -175,7 +176,8 @@ def _whole(counts: Counter[int], last: int) -> Counter[int]:
 
 def numberings(columns: Columns) -> dict[str, Numbering]:
     """Columns that number rollouts, samples or judges: they can show that blocks are not draws."""
-    request, schema = columns.request, columns.request.schema
+    request = columns.request
+    schema = columns.request.schema
     given = [name for role, name in request.roles.items() if role == "rollout"]
     if schema is not None:
         given += schema.rollout
@@ -236,7 +238,8 @@ def by_baselines(coded: Coded, baseline: pl.Series) -> Suspicion | None:
     """Groups whose logged advantages have several baselines, in blocks of the same size."""
     if baseline.null_count() or not baseline.is_finite().all():
         return None
-    values, codes = baseline.to_numpy(), coded.codes.to_numpy()
+    values = baseline.to_numpy()
+    codes = coded.codes.to_numpy()
     near = _NEAR * max(1.0, float(np.abs(values).max()))
     differs = np.abs(np.diff(values)) > near
     cuts = (codes[1:] != codes[:-1]) | differs

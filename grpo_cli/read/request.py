@@ -143,8 +143,11 @@ class Request:
 
 def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     """Choose the columns that the plan reads, and those for checks; without `warn`, suspicious groups are not looked for."""
-    binding, schema, names = layout.binding, layout.schema, layout.names
-    key, rewards = layout.key, layout.rewards
+    binding = layout.binding
+    schema = layout.schema
+    names = layout.names
+    key = layout.key
+    rewards = layout.rewards
     derived = {} if schema is None else schema.derive
     _check_weights(plan, rewards)
     roles = columns_of_roles(layout, plan)
@@ -163,7 +166,8 @@ def choose(layout: Layout, plan: Plan, *, warn: bool = True) -> Request:
     for_checks = _for_checks(layout, rule, roles, warn=warn)
     required |= {name for name in layout.rollouts if name in derived or name == PARENT}
     kinds: dict[str, Kind] = dict.fromkeys((*key, *named), "key")
-    marked, sought = list[str](), set[str]()
+    marked = list[str]()
+    sought = set[str]()
     for mark in layout.marks:
         marked += [name for name in mark.columns if is_there(name, names) or name in derived]
         if mark.flag:
@@ -224,8 +228,12 @@ def united(parts: Mapping[str, Request], by: str) -> Request:
 
 def _for_checks(layout: Layout, rule: Rule, roles: Mapping[str, str], *, warn: bool) -> ForChecks:
     """The columns that only the checks read; without `warn`, not those that are read only for warnings."""
-    binding, schema, names, rewards = layout.binding, layout.schema, layout.names, layout.rewards
-    key, named = rule.key, rule.named_columns
+    binding = layout.binding
+    schema = layout.schema
+    names = layout.names
+    rewards = layout.rewards
+    key = rule.key
+    named = rule.named_columns
     repeats = () if schema is None else schema.repeats
     steps = [name for name in STEPS if name in names and name not in repeats]
     if TIME in steps and TIME not in (*key, *named) and _differs_in_every_row(layout.tables[0], TIME):

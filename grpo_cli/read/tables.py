@@ -436,7 +436,8 @@ class DerivedColumns:
         read = dict[Field, pl.Series]()
         for part, found in zip(parts, scans, strict=True):
             read |= {source: found.frame[source.name] for source in part}
-        height, columns = scans[0].frame.height, []
+        height = scans[0].frame.height
+        columns = []
         for wanted, (source, made) in zip(fields, ways, strict=True):
             is_path = source.name in OWN
             values = pl.repeat(self.path, height, dtype=pl.String, eager=True) if is_path else read[source]

@@ -374,7 +374,8 @@ def _is_message(value: Any) -> bool:
 
 def _of_message(message: Mapping[str, Any], speaker: str) -> Iterator[Passage]:
     """A message of a chat, or an item of a response: reasoning, text, and calls of tools."""
-    kind, said = message.get("type"), message.get("role") or message.get("from")
+    kind = message.get("type")
+    said = message.get("role") or message.get("from")
     who = str(said or speaker)
     if "messages" in message and not said:
         yield from passages_of(message["messages"], speaker)

@@ -57,7 +57,8 @@ class TokenPart:
 
     def sums(self, values: np.ndarray) -> Vector:
         """The sum over the tokens of each row that count; 0 for a row without any."""
-        some, sums = self.sizes > 0, np.zeros(len(self.sizes))
+        some = self.sizes > 0
+        sums = np.zeros(len(self.sizes))
         if some.any():
             sums[some] = np.add.reduceat(values, self.starts[some], dtype=np.float64)
         return sums
@@ -114,7 +115,8 @@ def of_table(
     Unless `strict`, a token without a number is NaN and no error.
     """
     names = list(dict.fromkeys([*columns, mask] if mask else columns))
-    unseen, done = {*names}, 0
+    unseen = {*names}
+    done = 0
     for frame in table.lists(Excerpt(index, here, names)):
         unseen -= {series.name for series in frame if series.null_count() < len(series)}
         bytes_in_all = max(1, int(frame.estimated_size()))
@@ -135,7 +137,8 @@ def kl_column(field: KlField, table: Table, index: Any, height: int) -> pl.Serie
 
     Such a row may be left out, which only marks say.
     """
-    found, rows = np.full(height, np.nan), np.arange(height)
+    found = np.full(height, np.nan)
+    rows = np.arange(height)
     for part in of_table(table, index, rows, rows, field.columns, field.mask, strict=False):
         policy, reference = (part.values[name] for name in field.columns)
         with np.errstate(over="ignore"):  # an infinite KL is refused where its row counts

@@ -44,7 +44,8 @@ def updated(table: Table, name: str) -> pl.Series | None:
     """The numbers of a column that were written later, the newest of each row; None if no update has the column."""
     if table.schema is None:
         return None
-    key, newest = table.schema.updates, dict[str, float]()
+    key = table.schema.updates
+    newest = dict[str, float]()
     for file in updates_of(table):
         known = registry.of(source := Input.at(file))
         good = known.without_broken(source)  # the last line may still be written

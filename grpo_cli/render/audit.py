@@ -20,7 +20,8 @@ LABELS: Final = {"match": "match", "noise": "match", "few": "too few", "nothing"
 
 def render(facts: Audited, console: Console) -> None:
     """Print the result of an audit, the answer first."""
-    sheet, match = Sheet(console), facts.match
+    sheet = Sheet(console)
+    match = facts.match
     if facts.claim is not None:
         sheet.row("claimed", _claim(facts.claim, facts.rows))
         sheet.blank()
@@ -79,9 +80,11 @@ def _told_apart(facts: Audited) -> list[str]:
 
 def _differing(label: str, of: str, wrong: Differences, sheet: Sheet) -> None:
     """Groups that differ from what a formula computes, and how many more there are."""
-    groups, lines = wrong.disagreements, []
+    groups = wrong.disagreements
+    lines = []
     for group in groups:
-        expected, logged = _value(group.expected), _value(group.logged)
+        expected = _value(group.expected)
+        logged = _value(group.logged)
         values = f"{of} {expected}, logged {logged} ({count(group.rows, 'row')})"
         key = cut(clean(group.key), KEY)
         lines.append(f"{key}, {clean(group.place)}: {values}")
@@ -98,7 +101,8 @@ def _value(advantage: float | None) -> str:
 def _verdict(facts: Audited) -> str:
     if facts.headline is not None:
         return str(facts.headline)
-    match, rows = facts.match, count(facts.rows, "row")
+    match = facts.match
+    rows = count(facts.rows, "row")
     plain = [f"--method {match.plain_method}"] if match.plain_method else []
     names = sorted([*plain, *match.preset_names], key=lambda name: not presets().origin(name))
     name, *same = names or [match.plan.flag]

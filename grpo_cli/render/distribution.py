@@ -15,7 +15,8 @@ def bars(distribution: Distribution) -> list[str]:
 
     The labels are the smallest and the largest value: the edges of bins lie between values, as -0.01667.
     """
-    histogram, scale = distribution.histogram, largest(distribution)
+    histogram = distribution.histogram
+    scale = largest(distribution)
     if histogram is None:
         return []
     note = ""
@@ -24,7 +25,8 @@ def bars(distribution: Distribution) -> list[str]:
         if len(values) <= BARS:
             return bar_lines([number(value, scale) for value in values], histogram.counts)
         note = f"   one bar per value ({len(values)} values)"
-    low, high = number(distribution.min, scale), number(distribution.max, scale)
+    low = number(distribution.min, scale)
+    high = number(distribution.max, scale)
     return [f"{low} |{blocks(histogram.counts)}| {high}{note}"]
 
 

@@ -32,7 +32,8 @@ DIGITS: Final = 6
 
 def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> None:
     """Print the columns and the grouping, the plan, and a group; nothing has been or will be written."""
-    sheet, plan = Sheet(console), facts.plan
+    sheet = Sheet(console)
+    plan = facts.plan
     sheet.rows(summary.rows(summary.READ, facts))
     sheet.row("reward", [clean(plan_text.weighted(plan, facts.reward_columns, "r")), *text_outcomes(facts.map)])
     for role, name in facts.role_columns.items():
@@ -133,7 +134,8 @@ def of_row(plan: Plan, narrow: Narrow, row: int, width: int) -> list[str]:
 
 def _numbers(example: Example) -> list[tuple[str, str]]:
     """Labelled lines: statistics of the group, and of the batch if the plan uses it."""
-    plan, first = example.plan, example.group.row(0, named=True)
+    plan = example.plan
+    first = example.group.row(0, named=True)
     group = {key: plain(first[f".{key}"]) for key in ("mean", "std", "min", "max")}
     lines = [("  group", _statistics(plan, int(first[".n"] or 0), group))]
     if plan.uses_batch:
@@ -142,7 +144,8 @@ def _numbers(example: Example) -> list[tuple[str, str]]:
         lines.append(("  batch", _statistics(plan, len(rewards), batch)))
         for at, op in enumerate(plan.post):
             if isinstance(op, Whiten):
-                mean, divisor = first[f".post.{at}.mean"], first[f".post.{at}.sd"]
+                mean = first[f".post.{at}.mean"]
+                divisor = first[f".post.{at}.sd"]
                 divided = f"  divisor {number(divisor, digits=DIGITS)}" if op.divide else ""
                 lines.append(("  whitening", f"mu {number(mean, divisor, DIGITS)}{divided}"))
     return lines
@@ -163,7 +166,8 @@ def _statistics(plan: Plan, size: int, values: dict[str, float | None]) -> str:
 
 def _tables(example: Example, width: int) -> list[list[str]]:
     """The lines of one table; with combined estimates of one for each reward column, then of one for all, under their titles."""
-    plan, group = example.plan, example.group.head(SHOWN)
+    plan = example.plan
+    group = example.group.head(SHOWN)
     more = len(example.group) - SHOWN
     rest = [f"... {count(more, 'more row')}"] if more > 0 else []
     of_batch = [abs(value) for value in example.batch[".advantage"].drop_nulls() if math.isfinite(value)]

@@ -86,8 +86,10 @@ def _row_outcomes(inspection: Inspection) -> np.ndarray[Any, np.dtype[np.int8]]:
 
 
 def _rewards(inspection: Inspection) -> Figure:
-    facts, raw = inspection.facts, inspection.raw
-    size, units = facts.group_sizes, f"{facts.unit}s"
+    facts = inspection.facts
+    raw = inspection.raw
+    size = facts.group_sizes
+    units = f"{facts.unit}s"
     every = facts.rows if facts.unit == "row" else facts.rollouts
     caption = f"{facts.live_rows:,} of {every:,} {units} are in groups with a gradient."
     if size.min == size.max:
@@ -113,7 +115,8 @@ def _components(inspection: Inspection) -> list[Figure]:
 
 
 def _component_says(name: str, column: RewardColumn) -> str:
-    mean, share = column.mean, column.zero_variance_share
+    mean = column.mean
+    share = column.zero_variance_share
     if mean is None:
         return f"{name} alone."
     same = "" if share is None else f" It is the same within {percent(share)} of the groups."
@@ -124,13 +127,16 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
     rates = inspection.facts.difficulty
     if rates is None:
         return None
-    between, spread = rates.between, ""
-    names, where = ["never"], ["solve_rate == 0"]
+    between = rates.between
+    spread = ""
+    names = ["never"]
+    where = ["solve_rate == 0"]
     if isinstance(between, ValueCounts):
         steps = len(between.values) + 1
         half, digits = 1 / steps / 2, len(str(steps))  # enough to say which of the steps
         for value in between.values:
-            low, high = value - half, value + half
+            low = value - half
+            high = value + half
             names.append(f"{value:.4g}")
             where.append(f"{low:.{digits}f} < solve_rate < {high:.{digits}f}")
     else:
@@ -138,7 +144,9 @@ def _solve_rates(inspection: Inspection) -> Figure | None:
             names.append(f"{low:g} to {high:g}")
             where.append(f"{low:g} {'<=' if low else '<'} solve_rate < {high:g}")
         spread = " Groups of different sizes are smoothed across bars."
-    never, always, varies = OUTCOMES[2], OUTCOMES[1], OUTCOMES[0]
+    never = OUTCOMES[2]
+    always = OUTCOMES[1]
+    varies = OUTCOMES[0]
     kinds = [never, *[varies] * (len(names) - 1), always]
     sizes = [rates.never, *between.counts, rates.always]
     bars = zip([*names, "always"], kinds, sizes, [*where, "solve_rate == 1"], strict=True)
@@ -196,7 +204,8 @@ def _trends(inspection: Inspection) -> list[Figure]:
     trend = inspection.facts.by
     if trend is None or len(trend.lines) < 2:  # noqa: PLR2004 - a line needs two points
         return []
-    by, is_ordered = trend.column, over_steps(trend.lines)
+    by = trend.column
+    is_ordered = over_steps(trend.lines)
     if is_ordered:
         lines = thinned(trend.lines, POINTS)
     else:
@@ -234,9 +243,11 @@ def _trends(inspection: Inspection) -> list[Figure]:
 def _runs_over(inspection: Inspection, by: str, lines: Sequence[TrendLine]) -> dict[str, Sequence[TrendLine]]:
     """These lines, and those of the runs beside them, by the names of the runs; without others there is no name."""
     beside = inspection.beside
-    own, others = "", dict[str, Trend | None]()
+    own = ""
+    others = dict[str, Trend | None]()
     if isinstance(beside, Runs):
-        own, others = beside.runs[-1].name, {**beside.trends}
+        own = beside.runs[-1].name
+        others = {**beside.trends}
     known = {name: trend.lines for name, trend in others.items() if trend is not None and trend.column == by}
     if not known:
         return {"": lines}
@@ -254,7 +265,8 @@ def _over(
     """A fact of each run over the values of a column; the words are its title, what it is and its axis."""
     title, what, axis = words
     field = "share" if shown is percent else "mean"
-    drawn, courses = [], []
+    drawn = []
+    courses = []
     for at, (run, lines) in enumerate(runs.items()):
         kind = {"kind": run} if run else {}
         for line in thinned(lines, POINTS):
@@ -295,7 +307,8 @@ def _off_policy(inspection: Inspection) -> list[Figure]:
 
 def _bands(inspection: Inspection, shown: Collection[str]) -> dict[str, dict[str, Number]]:
     """The 95 % interval of the mean reward at these values of the trend: rows of a group are alike, so groups are the sample."""
-    ends, first = inspection.facts.reward, inspection.narrow.groups.first
+    ends = inspection.facts.reward
+    first = inspection.narrow.groups.first
     if inspection.by is None or ends.min is None or ends.max is None:
         return {}
     value = pl.Series("value", map(str, inspection.by.gather(first)), pl.String)
@@ -369,7 +382,8 @@ def _length_says(within: float | None) -> str:
 def _other_sizes(inspection: Inspection) -> Figure:
     words = {"sample": "subsampled from the groups", "model": "fitted solve rates", "bound": "lower bound"}
     sizes = inspection.facts.at_size
-    interval, lines = "", []
+    interval = ""
+    lines = []
     for at in sizes:
         line: dict[str, Any] = {"value": at.size, "share": at.alive, "kind": words[at.found]}
         if at.low is not None:
@@ -399,7 +413,8 @@ def _beside(other: object) -> list[Figure]:
 
 def _of_runs(compared: Runs) -> list[Figure]:
     """What several runs solve, and how far they are from the first."""
-    runs, differences = compared.runs, compared.differences
+    runs = compared.runs
+    differences = compared.differences
     rates = []
     for run in runs:
         shown: dict[str, Estimate | None] = {"solve rate": run.solve_rate}
@@ -427,7 +442,9 @@ def _estimate(run: str, kind: str, found: Estimate) -> dict[str, Any]:
 
 def _rescored(said: Rescored) -> Figure:
     """How another reward of the same rollouts differs."""
-    up, down, same = said.reward.up, said.reward.down, said.agreement.share
+    up = said.reward.up
+    down = said.reward.down
+    same = said.agreement.share
     title = "Reward before, and what became of it"
     caption = f"{up:,} rewards are higher now (better), {down:,} lower (worse); {same:.1%} are the same."
     return Figure("rescored", "stacked", title, caption, [*said.reward.changes], x="reward before", y="rollouts")

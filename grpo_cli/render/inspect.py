@@ -108,7 +108,8 @@ def render(facts: Inspected, console: Console, browse: str = "", *, asked: Colle
 
 def render_group(group: ShownGroup, console: Console) -> None:
     """Print one group of `show_group`: its facts, its rows with as much of their text as fits, and conversations below them."""
-    sheet, rows = Sheet(console), group.rows
+    sheet = Sheet(console)
+    rows = group.rows
     sheet.row("group", cut(f"#{group.number} {plain(group.key)}", 3 * sheet.width))
     if group.prompt and plain(group.prompt) != plain(group.key):
         sheet.row("prompt", cut(clean(group.prompt), 3 * sheet.width))
@@ -168,7 +169,8 @@ def _sparklines(lines: Sequence[TrendLine], heads: Mapping[str, str], sheet: She
 
 def _table_by(by: Trend, heads: Mapping[str, str], sheet: Sheet) -> None:
     """One line for each value of a column; categories in the order of their groups without a gradient."""
-    name, lines = clean(by.column), by.lines
+    name = clean(by.column)
+    lines = by.lines
     known = [key for key in SHOWN if any(getattr(line, key) is not None for line in lines)]
     categories = not over_steps(lines)
     if categories:
@@ -271,13 +273,15 @@ def _of_columns(facts: Inspected) -> list[str]:
 
 
 def _rewards(facts: Inspected) -> Sections:
-    columns, components = facts.rewards, facts.components
+    columns = facts.rewards
+    components = facts.components
     yield "rewards", [*_of_columns(facts), *_distribution(facts.reward)]
     if len(columns) < 2:  # noqa: PLR2004 - a single one is the reward
         return
     others = {} if components is None else {"length": components.length, "advantage": components.advantage}
     for name, reward in columns.items():
-        lines, notes = _distribution(reward), []
+        lines = _distribution(reward)
+        notes = []
         if reward.unscorable:
             notes.append(f"{reward.unscorable:,} missing")
         if reward.zero_variance_share is not None:
@@ -328,7 +332,9 @@ def _difficulty(facts: Inspected) -> Sections:
     useful = f"{rates.useful:,} of {count(rates.groups, 'group')} in [0.2, 0.8], mean {number(rates.mean)}"
     if (rates.worst, rates.best) != (0, 1):
         useful += f"   {rescaled(rates.worst, rates.best)}"
-    names, counts, one_line = list[str](), rates.between.counts, ""
+    names = list[str]()
+    counts = rates.between.counts
+    one_line = ""
     if isinstance(rates.between, BinCounts):
         counts = [sum(pair) for pair in zip(counts[::2], counts[1::2], strict=True)]
         names = [f"{i / 5:g} to {(i + 1) / 5:g}" for i in range(5)]
@@ -360,7 +366,8 @@ def _other_sizes(facts: Inspected) -> Sections:
     sizes = facts.at_size
     if all(at.alive == 1 for at in sizes) or not facts.plan.gives_equal_rewards_0:
         return
-    columns, notes = [("group size", ["with a gradient"])], set()
+    columns = [("group size", ["with a gradient"])]
+    notes = set()
     for at in sizes:
         share = percent(at.alive)
         if at.low is not None and at.high is not None:
@@ -374,7 +381,8 @@ def _other_sizes(facts: Inspected) -> Sections:
 
 
 def _spread(facts: Inspected) -> Sections:
-    spread, size = facts.spread, facts.effective_rows
+    spread = facts.spread
+    size = facts.effective_rows
     if spread.within is not None:
         said = f"{number(spread.within)} within groups, {number(spread.between)} between them"
         if spread.between_share is not None:
@@ -391,7 +399,8 @@ def _length(facts: Inspected) -> Sections:
     length = facts.length
     if length is None or length.mean is None:
         return
-    overall, inside = _signed(length.correlation), _signed(length.within_groups)
+    overall = _signed(length.correlation)
+    inside = _signed(length.within_groups)
     ends = ((length.best, "at the best reward"), (length.worst, "at the worst"))
     at_ends = [f"{number(mean)} {word}" for mean, word in ends if mean is not None]
     means = f"{length.column}: mean {number(length.mean)}"
@@ -414,7 +423,8 @@ def _off_policy(facts: Inspected) -> Sections:
     found = facts.off_policy
     if found is None:
         return
-    drift, columns = found.all, found.columns
+    drift = found.all
+    columns = found.columns
     names = clean(f"{columns['token_logprobs']} and {columns['old_token_logprobs']}")
     missing = f"; {count(found.missing, 'row')} without" if found.missing else ""
     said = {name: _cell(name, getattr(drift, name)) for name in members(Drift)}
@@ -498,7 +508,8 @@ def _frame(lines: Sequence[object]) -> pl.DataFrame:
 
 def _table_of_groups(inspection: Inspection, sort: str | None, top: int | None) -> pl.DataFrame:
     """Every group with its key; in their order, or the most first."""
-    groups, narrow = inspection.groups, inspection.narrow
+    groups = inspection.groups
+    narrow = inspection.narrow
     names = [name for name in (*GROUP_FACTS, "constant") if name in groups.columns]
     if sort is not None and sort not in names:
         raise UnknownName.among("fact of a group", sort, names)

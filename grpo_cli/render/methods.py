@@ -49,7 +49,8 @@ def listing(console: Console, *, archive: bool = False) -> None:
 
 def explain(name: str, console: Console) -> None:
     """One method: its own words, then what can be set and what it needs."""
-    row, sheet = ESTIMATORS[name], Sheet(console, LABEL)
+    row = ESTIMATORS[name]
+    sheet = Sheet(console, LABEL)
     sheet.text(marked(name, ESTIMATORS.origin(name)), style="bold")
     paragraphs = re.sub(r"(?<=\S)\n(?=\S)", " ", row.doc)  # the sheet wraps them
     for paragraph in paragraphs.splitlines():

@@ -213,7 +213,9 @@ def _sign(value: float) -> str:
 
 
 def _overlong(op: Overlong) -> str:
-    most, buffer, penalty = exact(op.max), exact(op.buffer), exact(op.penalty)
+    most = exact(op.max)
+    buffer = exact(op.buffer)
+    penalty = exact(op.penalty)
     beyond = BEYOND[op.beyond].format(max=most, penalty=penalty)
     loss = f"{penalty} (L - ({most} - {buffer}))/{buffer}"
     return f"r is reduced by {loss} where length L > {exact(op.max - op.buffer)}, {beyond}"
@@ -276,7 +278,8 @@ def distilled(plan: Plan) -> list[str]:
     factor = "" if abs(rule.coef) == 1 else f"{exact(abs(rule.coef))} "
     change = f"A {_sign(rule.coef)} {factor}d"
     if rule.form == "reweight":
-        coef, clip = exact(rule.coef), exact(rule.clip)
+        coef = exact(rule.coef)
+        clip = exact(rule.clip)
         change = f"A (1 - {coef} + {coef} clip(exp(sign(A) d), 1 - {clip}, 1 + {clip}))"
         if rule.negative_only:
             change += ", where A < 0"
@@ -285,7 +288,8 @@ def distilled(plan: Plan) -> list[str]:
 
 def _weight(plan: Plan) -> list[str]:
     """The factor of a group."""
-    rule, rate = plan.weight, "p the mean reward of the group, from 0 to 1"
+    rule = plan.weight
+    rate = "p the mean reward of the group, from 0 to 1"
     if rule.solved is not None:
         rate = f"p the share of the group's rewards that are {exact(rule.solved)} or more"
     first = "m the mean of the first reward column (1 where that mean is 0)"
@@ -322,7 +326,8 @@ def _bracketed(term: str) -> str:
 
 def _rollout(plan: Plan) -> list[str]:
     """What happens where a rollout has several rows."""
-    rule, divisor = plan.unit, plan.divisor
+    rule = plan.unit
+    divisor = plan.divisor
     lines = []
     if rule.take != "each":
         lines.append("then copied to every row of the rollout")
@@ -378,7 +383,8 @@ def _groups(plan: Plan) -> list[str]:
 
 def quotient(plan: Plan) -> list[str]:
     """Numerator over divisor: on one line where the numerator is one term."""
-    lines, rule = _numerator(plan), plan.divisor
+    lines = _numerator(plan)
+    rule = plan.divisor
     if rule.level == "none":
         return lines
     divisor = exact(rule.constant)
@@ -457,7 +463,8 @@ def _without_effect(plan: Plan) -> list[str]:
     unused = []
     for part, rule in parts:
         for field in fields(rule):
-            name, value = f"{part}.{field.name}", getattr(rule, field.name)
+            name = f"{part}.{field.name}"
+            value = getattr(rule, field.name)
             # The divisor's own line already names a changed ddof of the reported std.
             named = name == "divisor.ddof" and plan.divisor.level == "none"
             if name in plan.unread and value != field.default and not named:

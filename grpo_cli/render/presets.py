@@ -71,7 +71,8 @@ def listing(console: Console, names: Collection[str] = (), *, archive: bool = Fa
 
 def explain(name: str, console: Console) -> None:
     """One preset: what it computes, its rules, the framework's options, its source and equivalent presets."""
-    row, sheet = known()[name], Sheet(console, LABEL)
+    row = known()[name]
+    sheet = Sheet(console, LABEL)
     title = marked(row.name, known().origin(row.name))
     sheet.text(f"{title}: {row.framework} {row.estimator}", style="bold")
     sheet.blank()

@@ -47,7 +47,10 @@ def markdown(facts: Rescored) -> str:
 
 def _sections(facts: Rescored) -> Sections:
     """The labelled lines above the tables."""
-    reward, agree, groups, advantage = facts.reward, facts.agreement, facts.groups, facts.advantage
+    reward = facts.reward
+    agree = facts.agreement
+    groups = facts.groups
+    advantage = facts.advantage
     alone = facts.paired and (facts.paired.only.now or facts.paired.only.before)
     of_pairs = " of the pairs" if alone or facts.compared < facts.rows else ""
     for side, word, names in ((reward.before, "old", facts.rescored), (reward.now, "new", facts.inputs)):
@@ -61,7 +64,8 @@ def _sections(facts: Rescored) -> Sections:
         agreement += f", rank correlation {number(agree.rank_correlation)}"
     changes = f"{reward.up:,} up, {reward.down:,} down, mean change {reward.mean_change:+.4g}"
     yield "agreement", [agreement, changes]
-    has, total = groups.with_gradient, advantage.total
+    has = groups.with_gradient
+    total = advantage.total
     old = f"{has.before:,} of {count(groups.groups, 'group')} with the old rewards"
     gained = f"gained by {groups.gained:,}, lost by {groups.lost:,}"
     yield "gradient", [f"{old}, {has.now:,} with the new", gained]
@@ -74,7 +78,9 @@ def _sections(facts: Rescored) -> Sections:
 
 
 def _pairing(facts: Rescored) -> Iterator[str]:
-    both, paired, unscored = f"{facts.compared:,} with both rewards", facts.paired, facts.unscored
+    both = f"{facts.compared:,} with both rewards"
+    paired = facts.paired
+    unscored = facts.unscored
     if paired is None:
         yield both
     else:

@@ -26,7 +26,8 @@ def render(facts: Runs, console: Console) -> None:
     sheet.blank()
     rates = [[run.name, f"{run.prompts:,}", f"{run.rollouts:,}", *_rate(run.solve_rate)] for run in facts.runs]
     sheet.table(["run", "prompts", "rollouts", "solve rate", "95% interval"], rates)
-    passes, short = [], []
+    passes = []
+    short = []
     for run in facts.runs:
         name = clean(run.name)
         for of in run.passes:
@@ -74,7 +75,8 @@ def _difference(one: Difference) -> list[str]:
 
 def _shown(one: Difference) -> str:
     """The smallest change that these prompts would have shown 8 times of 10."""
-    name, smallest = clean(one.name), one.detectable or 0.0
+    name = clean(one.name)
+    smallest = one.detectable or 0.0
     if smallest >= 1:
         return f"{name}: too few prompts to detect any change"
     detected = f"to detect a change of {100 * smallest:.1f} points or more"
@@ -94,7 +96,8 @@ def _most_changed(prompts: Sequence[Prompt], width: int) -> list[str]:
 def _between(found: Estimate) -> str:
     if found.low is None or found.high is None:
         return "-"
-    low, high = 100 * found.low, 100 * found.high
+    low = 100 * found.low
+    high = 100 * found.high
     return f"{low:.{DIGITS}f} to {high:.{DIGITS}f}"
 
 

@@ -30,7 +30,8 @@ def listing(console: Console) -> None:
 
 def explain(name: str, console: Console) -> None:
     """One schema: how it is recognised, and which columns it names."""
-    row, sheet = known()[name], Sheet(console, LABEL)
+    row = known()[name]
+    sheet = Sheet(console, LABEL)
     sheet.text(_title(row), style="bold")
     sheet.blank()
     sheet.rows(_facts(row).items())
@@ -55,7 +56,8 @@ def matched(match: SchemaMatch, console: Console) -> None:
 
 def as_dict(name: str) -> dict[str, Any]:
     """One schema as plain data."""
-    row, origin = known()[name], known().origin(name) or "built in"
+    row = known()[name]
+    origin = known().origin(name) or "built in"
     return {"name": name, "origin": origin, "title": row.title, "tool": row.tool, "layout": row.layout, **_facts(row)}
 
 

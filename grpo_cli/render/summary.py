@@ -153,7 +153,8 @@ def reward(facts: Facts) -> Sections:
 
 def zero_variance(facts: Facts) -> Sections:
     """Zero-variance groups: how many, and which."""
-    constant, rule = facts.zero_variance, facts.plan.groups
+    constant = facts.zero_variance
+    rule = facts.plan.groups
     label = label_of_equal(facts.plan)
     if constant.share is None:
         yield label, ["no group has two scored rows"]
@@ -173,7 +174,8 @@ def zero_variance(facts: Facts) -> Sections:
 def _constant(constant: ZeroVariance, plan: Plan) -> str:
     """A centred formula gives such a group 0; other formulas do not, so the line only counts them."""
     split = [f"{many:,} {kind}" for kind, many in equal_at(constant).items()]
-    groups, share = constant.groups, constant.share or 1.0
+    groups = constant.groups
+    share = constant.share or 1.0
     comparable = count(round(groups / share), "group")
     meaning = label_of_equal(plan)
     if plan.gives_equal_rewards_0:

@@ -222,7 +222,8 @@ class Sheet:
             return [text]
         start = len(text) - len(text.lstrip())
         room = max(width - start - hang, 1)
-        lines, indent = [], start
+        lines = []
+        indent = start
         for piece in Text(text[start:]).wrap(self.console, room, overflow="fold"):
             lines.append(" " * indent + piece.plain.rstrip())
             indent = start + hang
@@ -300,8 +301,11 @@ LONGEST: Final = 30  # characters of the bar of the largest count
 def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False) -> list[str]:
     """A line for each name, with its count and a bar; names are right-aligned, or left-aligned."""
     sizes = [f"{count:,}" for count in counts]
-    wide, wide_size, top = max(map(len, names)), max(map(len, sizes)), max(counts)
-    side, lines = "<" if left else ">", []
+    wide = max(map(len, names))
+    wide_size = max(map(len, sizes))
+    top = max(counts)
+    side = "<" if left else ">"
+    lines = []
     for name, size, count in zip(names, sizes, counts, strict=True):
         bar = BLOCKS[-1] * _height(count, top, LONGEST)
         lines.append(f"{name:{side}{wide}}  {size:>{wide_size}}  {bar}")
@@ -310,7 +314,8 @@ def bar_lines(names: Sequence[str], counts: Sequence[int], *, left: bool = False
 
 def blocks(counts: Sequence[int]) -> str:
     """A block for each count, as high as the count; a space for 0."""
-    top, levels = max(counts), f" {BLOCKS}"
+    top = max(counts)
+    levels = f" {BLOCKS}"
     return "".join(levels[_height(count, top, len(BLOCKS))] for count in counts)
 
 

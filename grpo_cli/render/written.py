@@ -65,7 +65,8 @@ def _selected(facts: Selected, width: int) -> Sections:
     yield from _left_out(facts.dropped, width)
     for name, beside in facts.beside.items():
         yield name, [f"{count(beside.groups, 'group')} ({count(beside.rows, 'row')})"]
-    before, after = facts.zero_variance_share, facts.kept_zero_variance_share
+    before = facts.zero_variance_share
+    after = facts.kept_zero_variance_share
     if before is not None:
         now = "no group with two rows" if after is None else percent(after)
         yield "no gradient", [f"{percent(before)} of the groups before, {now} now"]
@@ -124,7 +125,8 @@ def _left_out(dropped: Sequence[Dropped], width: int) -> Sections:
     """How much was dropped for each reason, and the first group keys."""
     label = "left out"
     for one in dropped:
-        rows, reason = count(one.rows, "row"), clean(one.reason)
+        rows = count(one.rows, "row")
+        reason = clean(one.reason)
         lines = [f"{rows}: {reason}"]
         if one.groups is not None and one.keys is not None:
             keys = labels_of(one.keys[:KEYS], (width - LABEL) // KEYS - len(", "))

@@ -120,7 +120,8 @@ def run(job: Job, phase: Phase = lambda *_: None) -> Added:
         raise UsageError("standard input is both FILE and --from", "name one of them")
     table = _opened(_only(job.file), job)
     other, frame = _read(job.columns)
-    on, has_types = keys_of(job.on, table, other), other.format.has_types
+    on = keys_of(job.on, table, other)
+    has_types = other.format.has_types
     others = [name for name in frame.columns if name not in on.values()]
     names = _chosen(frame.columns, job.chosen or others)
     if isinstance(other, FileTable) and has_types and not other.format.binary:
@@ -373,7 +374,8 @@ def joined(
         frame, keyed = _means(frame, keyed)
     places = keyed.places(last=take != "first")
     there = places != NOWHERE
-    matched, rows = int(there.sum()), len(places)
+    matched = int(there.sum())
+    rows = len(places)
     if rows and not matched:
         by = " and ".join(here if here == there else f"{here}={there}" for here, there in on.items())
         raise DataError(f"no row of {table.name} is in {other.name} (by {by})", _OTHER_KEYS)

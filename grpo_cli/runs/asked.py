@@ -194,7 +194,8 @@ def shape_of(given: Given) -> Sequence[ShapeOp]:
 
 def output_of(given: Given, word: str = "advantages", tokens: TokenColumns | None = None) -> Output:
     """How to write."""
-    to, summary = given.get("output"), file_of(given, "summary")
+    to = given.get("output")
+    summary = file_of(given, "summary")
     return made(Output, given, to=STDOUT if to in _STDOUTS else to, word=word, tokens=tokens, summary=summary)
 
 

@@ -231,7 +231,9 @@ def _output_rows(scored: Scored, output: Output) -> RowNumbers | None:
 
 def _facts(job: Job, part: Computed, read: Collection[str], skipped: Sequence[str]) -> Facts:
     """The summary and warnings before anything is written; `read` are the roles that plans read."""
-    narrow, scored, output = part.narrow, part.scored, job.output
+    narrow = part.narrow
+    scored = part.scored
+    output = job.output
     summary = summarize(scored, narrow)
     kept = int(scored.rows[".kept"].sum())
     used = set() if output.tokens is None else {output.tokens.length}

@@ -73,7 +73,9 @@ def run(job: Job, source: BinaryIO, sink: BinaryIO) -> Facts:
 
 def _refuse(job: Job) -> None:
     """Refuse what a stream cannot do, before the first row is read."""
-    plan, binding, whole = job.plan, job.binding, "leave out --stream"
+    plan = job.plan
+    binding = job.binding
+    whole = "leave out --stream"
     needs_batch = plan.uses_batch and binding.batch_by in {None, "input", "file"}
     has_paths = any("[]" in name for name in (*binding.rewards, *binding.group))
     has_no_key = not binding.group and binding.group_size is None
@@ -160,7 +162,8 @@ def portions(
                 cut = int(starts[-rows]) if rows else len(data)
         if cut is not None:
             yield InMemory.of(b"".join([*waiting, data[:cut]]), STDOUT, before)
-            waiting, before = [], arrived + data.count(b"\n", 0, cut)
+            waiting = []
+            before = arrived + data.count(b"\n", 0, cut)
         waiting.append(data[cut:])
         arrived += data.count(b"\n")
     if any(waiting):
@@ -215,7 +218,8 @@ class _Keys:
         texts = {key.name: canonical(key.gather(first)).fill_null("null").to_list() for key in frame}
         ends = _digests([texts[name] for name in self.ends], len(first))
         groups = _digests([texts[name] for name in self.groups], len(first))
-        known, begins = len(self.runs), starts[first]
+        known = len(self.runs)
+        begins = starts[first]
         ends_of_lines = np.flatnonzero(np.frombuffer(arrived.data, np.uint8) == ord("\n"))
         lines = np.searchsorted(ends_of_lines, begins) + arrived.lines_before + 1
         for run in map(_Run, begins.tolist(), lines.tolist(), ends, groups):

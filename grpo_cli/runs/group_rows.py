@@ -129,7 +129,8 @@ def _room(characters: int, texts: int, least: int) -> int:
 
 def _columns(inspection: Inspection, codes: Index) -> dict[str, Sequence[Any]]:
     """What says which groups these are: labels, numbers and the step."""
-    narrow, step = inspection.narrow, inspection.columns.get("by")
+    narrow = inspection.narrow
+    step = inspection.columns.get("by")
     columns: dict[str, Sequence[Any]] = {"key": Labels(narrow)(codes.tolist(), LABEL)}
     columns["number"] = (codes + 1).tolist()
     if inspection.by is not None and step is not None and step not in {"label", "number", *GROUP_FACTS}:
@@ -181,7 +182,8 @@ def _caption(total: int, shown: int, told: int) -> str:
 
 def rows_of_groups(inspection: Inspection, codes: list[int], most: int | None = None) -> list[Index]:
     """The rows of each of these groups in the order of the files: the first `most`, or all."""
-    groups, table = inspection.narrow.groups, inspection.narrow.table
+    groups = inspection.narrow.groups
+    table = inspection.narrow.table
     if groups.together:
         each = zip(groups.first.gather(codes), rows_of(inspection.groups).gather(codes), strict=True)
         return [np.arange(first, first + size)[:most] for first, size in each]
@@ -223,7 +225,9 @@ def _finite_or_text(value: float | None) -> float | str | None:
 
 def describe_rows(inspection: Inspection, rows: Index) -> list[RowLine]:
     """These rows without their texts."""
-    narrow, raw, scored = inspection.narrow, inspection.rows[rows], inspection.scored.rows[rows]
+    narrow = inspection.narrow
+    raw = inspection.rows[rows]
+    scored = inspection.scored.rows[rows]
     length = raw["length"] if "length" in raw.columns else pl.Series([None] * len(rows))
     columns = {"reward": raw[".reward"], "advantage": scored[".advantage"], "status": scored[".status"]}
     facts = only_finite(pl.DataFrame({**columns, "length": length}))

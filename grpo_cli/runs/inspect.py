@@ -173,7 +173,8 @@ def described(inspection: Inspection, view: View, over: OverTables) -> Inspectio
         columns = known if {*known.values()} <= {*column_names(narrow.tables)} else {}
     if not columns:
         return inspection
-    facts, first = inspection.facts, columns["token_logprobs"]
+    facts = inspection.facts
+    first = columns["token_logprobs"]
     try:
         found = _drift(inspection, columns, over)
     except DataError as error:

@@ -102,7 +102,9 @@ class Tasks:
 
     def write(self, output: Output, targets: Sequence[Target], writings: Iterator[Writing]) -> list[str]:
         """Write outputs in tasks, and then those of files that only this process has."""
-        own, written, notes = list[Writing](), 0, list[str]()
+        own = list[Writing]()
+        written = 0
+        notes = list[str]()
 
         def shared() -> Iterator[Writing]:
             for writing in writings:
@@ -156,13 +158,15 @@ def _pieces(table: Table, least: int, work: Callable[[Table], Any]) -> list[Tabl
 
 def _together(items: Iterable[Item], size: Callable[[Item], int], least: int) -> Iterator[list[Item]]:
     """Consecutive items in groups of at least this size, except the last group."""
-    group, total = list[Item](), 0
+    group = list[Item]()
+    total = 0
     for item in items:
         group.append(item)
         total += size(item)
         if total >= least:
             yield group
-            group, total = [], 0
+            group = []
+            total = 0
     if group:
         yield group
 

@@ -184,7 +184,8 @@ def _write(outputs: Sequence[tuple[Target, Sequence[_Part]]], *, force: bool) ->
     with folders_synced(paths_of([target for target, _ in outputs])):
         for at, (target, parts) in enumerate(outputs):
             table, scanned, length, rows = parts[0]
-            same, alone = target.format.same_as(table.format), len(parts) == 1
+            same = target.format.same_as(table.format)
+            alone = len(parts) == 1
             empty = alone and scanned.empty > 0 and not (same and table.format.keeps_empty_records)
             if empty:
                 notes.append(f"{table.name}: records without rollouts are not written")
@@ -243,7 +244,8 @@ class _Lines(io.RawIOBase):
 
 def _write_rows(part: _Part, target: Target, handle: BinaryIO) -> Sequence[str]:
     """Write rows as their file has them, or a line per row if a record cannot be divided."""
-    table, index = part.table, part.scanned.index
+    table = part.table
+    index = part.scanned.index
     weaving = Weaving(added=pl.DataFrame(height=len(part.rows)), take=part.rows)
     notes: Sequence[str] = ()
     if target.format.same_as(table.format):

@@ -118,7 +118,8 @@ def _prompt_columns(now: Inspection, before: Inspection) -> tuple[str, ...]:
 
 def prompt_columns(narrow: Narrow) -> tuple[str, ...]:
     """The columns of the key that name the prompt: all but steps, places, and those that only say where the key is unique."""
-    rule, places = narrow.rule, {*STEPS, PARENT}
+    rule = narrow.rule
+    places = {*STEPS, PARENT}
     if rule.within not in rule.key:
         places.add(rule.within or "")
     names = [name for name in narrow.key.columns if name not in places and not name.startswith("@")]
@@ -153,7 +154,8 @@ def counts_by_chance(now: Rewards, before: Rewards) -> tuple[list[float], bool]:
         drawn = len(now.values) + len(before.values)
     least, most = DEALS
     deals = max(least, min(most, DEALT // drawn))
-    counts, squares = [], []
+    counts = []
+    squares = []
     for rates, rates_before in islice(dealt(now, before), deals):
         counts.append(counts_of(rates, rates_before))
         squares.append(float(((rates - rates_before) ** 2).sum()))
@@ -168,7 +170,8 @@ def _shrunken(change: Vector, now: Rewards, before: Rewards) -> Vector:
     For a change d with noise variance v the part is d t/(t + v), where t is the mean square of the true changes: that of
     d minus v. Its variance is t v/(t + v); 0 where its sign is uncertain.
     """
-    rows, variance = now.n + before.n, noise(now, before)
+    rows = now.n + before.n
+    variance = noise(now, before)
     enough = rows > 2  # noqa: PLR2004 - two rows show only their difference
     squares = (change**2 - variance) * (rows - 1) / np.maximum(rows - 2, 1)
     true = squares[enough]

@@ -175,7 +175,8 @@ def _advantages(values: Vector) -> PlanAdvantages:
 def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: Narrow) -> Difference:
     both = np.isfinite(first) & np.isfinite(other)
     frame = base.frame.select(".n", ".mean", ".min", ".max").filter(pl.Series(both))
-    x, y = first[both], other[both]
+    x = first[both]
+    y = other[both]
     low: Any = frame[".min"].min()
     high: Any = frame[".max"].max()
     x_ranks, y_ranks = (pl.Series(values).rank("average").to_numpy().astype(np.float64) for values in (x, y))
@@ -198,7 +199,8 @@ def _difference(name: str, base: Scored, first: Vector, other: Vector, narrow: N
 
 def _changes(x: Vector, y: Vector) -> dict[str, Any]:
     """How two columns of advantages differ, row by row."""
-    size, other = _rms(x) or 0.0, _rms(y) or 0.0
+    size = _rms(x) or 0.0
+    other = _rms(y) or 0.0
     change = np.abs(y - x)
     moved = change > EQUAL * max(size, other)
     flipped = np.sign(x) * np.sign(y) < 0
@@ -221,7 +223,8 @@ def _largest(rows: Index, x: Vector, y: Vector, narrow: Narrow, base: Scored) ->
     """The rows that change most: group, place, reward and both advantages."""
     change = np.abs(y - x)
     top = [at for at in np.argsort(-change, kind="stable")[:LARGEST].tolist() if change[at] > 0]
-    changed, codes = rows[top].tolist(), narrow.table["group"]
+    changed = rows[top].tolist()
+    codes = narrow.table["group"]
     reward = pl.col(".reward")
     if base.plan.unit.take != "each":  # only one row of a rollout has its reward
         reward = reward.max().over("rollout")

@@ -251,7 +251,8 @@ def repeated_rewards(groups: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """How many `times` a reward occurs `c` times in a varying group of `n` rows; `rows` has `group` and `.reward`."""
     varying = comparable(groups).filter(~pl.col("constant"))
     known = rows.filter(pl.col(".reward").is_not_null())
-    codes, rewards = known["group"].to_numpy(), known[".reward"]
+    codes = known["group"].to_numpy()
+    rewards = known[".reward"]
     sizes = np.zeros(len(groups), np.int64)  # 0 if a group is constant
     sizes[varying["code"].to_numpy()] = varying["scored"].to_numpy()
     pairs = encode([known["group"], rewards], len(known))
@@ -273,7 +274,8 @@ def _summed(pairs: pl.DataFrame) -> pl.DataFrame:
 
 def count_ties(groups: pl.DataFrame, rows: pl.DataFrame) -> Ties:
     """Count equal rewards; `rows` has `group` and `.reward`."""
-    solved, compared = None, comparable(groups)
+    solved = None
+    compared = comparable(groups)
     found = few(rows[".reward"])
     if found is not None and (*found[0],) == extremes(compared):
         # If only two values occur, the means say how often.
@@ -307,12 +309,14 @@ def other_sizes(ties: Ties, sizes: Sequence[int] = OTHER_SIZES) -> list[AtSize]:
         low = high = None
         found: Found
         if (ties.n >= size).all():
-            found, alive = "sample", _alive(ties, size)
+            found = "sample"
+            alive = _alive(ties, size)
         elif fitted is not None and size <= FARTHEST * usual:
             found = "model"
             alive, low, high = fitted.alive(size)
         elif size <= usual:
-            found, alive = "bound", _alive(ties, size)
+            found = "bound"
+            alive = _alive(ties, size)
         else:
             break
         lines.append(AtSize(size, alive, found, low, high))
@@ -348,8 +352,10 @@ class _Fitted:
 
     def alive(self, size: int) -> tuple[float, float, float]:
         """The share of groups that vary, and its interval."""
-        never, always = self.c == 0, self.c == self.n
-        solved, unsolved = _equal(self.n, self.c, size), _equal(self.n, self.n - self.c, size)
+        never = self.c == 0
+        always = self.c == self.n
+        solved = _equal(self.n, self.c, size)
+        unsolved = _equal(self.n, self.n - self.c, size)
         chance = np.repeat((solved + unsolved)[:, None], self.times.shape[1], axis=1)
         for constant, rates in ((never, 1 - RATES), (always, RATES)):
             stays = rates**size @ self.weights
@@ -371,7 +377,8 @@ def _fitted(solved: pl.DataFrame) -> _Fitted | None:
     groups = int(times.sum())
     again = np.random.default_rng(0).multinomial(groups, times / groups, REDRAWS)
     counts = np.column_stack([times, again.T])
-    right, wrong = c[small, None], (n - c)[small, None]
+    right = c[small, None]
+    wrong = (n - c)[small, None]
     chances = RATES**right * (1 - RATES) ** wrong
     weights = np.full((len(RATES), counts.shape[1]), 1 / len(RATES))
     for _ in range(FITTING_STEPS):

@@ -283,7 +283,8 @@ def even_bins(finite: Vector, most: int) -> tuple[Callable[[Vector], Index], Vec
     The numbers must not all be equal. Bins are equally wide. If numbers are on a grid, like lengths or rewards of k/30, all
     bins cover the same number of steps: with one more in some bins, a flat distribution would look like a comb.
     """
-    low, high = float(finite.min()), float(finite.max())
+    low = float(finite.min())
+    high = float(finite.max())
     if len(np.unique(finite[:SAMPLE])) <= COMB * most:
         distinct = over(lambda start, end: pl.Series(finite[start:end]).unique().sort(), len(finite))
         values = pl.concat(distinct).unique().sort().to_numpy()
@@ -321,7 +322,8 @@ def count_by_kind(values: pl.Series, places: Any, kinds: Sequence[str], times: p
     `times` is how often each value occurs, if not once.
     """
     known = values.is_finite().fill_null(value=False).to_numpy()
-    numbers, weights = values.to_numpy(), None if times is None else times.to_numpy()
+    numbers = values.to_numpy()
+    weights = None if times is None else times.to_numpy()
     if not known.all():
         numbers, places = numbers[known], places[known]
         if weights is not None:
@@ -400,7 +402,8 @@ def at_ends(rewards: Any, extremes: RewardRange) -> tuple[Any, Any]:
     worst, best = (math.nan if end is None else end for end in extremes)
     near = NEARLY_CONSTANT * best - NEARLY_CONSTANT * worst
     apart = worst != best
-    at_worst, at_best = rewards <= worst + near, rewards >= best - near
+    at_worst = rewards <= worst + near
+    at_best = rewards >= best - near
     return apart & at_worst, apart & at_best
 
 
@@ -454,7 +457,8 @@ class Tally:
     @classmethod
     def of(cls, scored: Scored, narrow: Narrow, groups: pl.DataFrame) -> Tally:
         """Count rows, and groups with their facts."""
-        rows, constant = scored.rows, groups.filter("constant")
+        rows = scored.rows
+        constant = groups.filter("constant")
         advantages = rows[".advantage"].filter(rows[".kept"])
         none = narrow.without_reward
         statuses = counts(rows[".status"].to_physical(), range(len(STATUSES)))
@@ -527,7 +531,9 @@ class Tally:
 
     def facts(self, plan: Plan, reward: Distribution | None = None) -> Summary:
         """The summary; without a distribution of the reward it is that of a stream: no quartiles and no histogram."""
-        counts, numbers, warnings = self.counts, self.reward, [*self.warnings]
+        counts = self.counts
+        numbers = self.reward
+        warnings = [*self.warnings]
         if reward is None:
             warnings = [text + OF_BLOCK * (text != _form(text)) for text in warnings]
             reward = Distribution(count=numbers.count, **numbers.facts(), quartiles=[None] * 3, histogram=None)
@@ -563,7 +569,8 @@ class Tally:
             )
 
     def _zero_variance(self) -> ZeroVariance:
-        groups, comparable = self.constants.total(), self.counts["comparable"]
+        groups = self.constants.total()
+        comparable = self.counts["comparable"]
         rewards = np.array([*self.constants], np.float64)
         times = np.array([*self.constants.values()], np.int64)
         ends = at_ends(rewards, worst_and_best(*self.extremes))

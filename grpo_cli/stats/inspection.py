@@ -208,7 +208,8 @@ class Inspection:
     def rows(self) -> pl.DataFrame:
         """The rewards row by row; if the length is known, with it and the mean of the group."""
         # With --length-column equal, the plan has a length column of its own.
-        rows, length = self.raw.rows.drop("length", strict=False), _length(self.narrow, self.columns)
+        rows = self.raw.rows.drop("length", strict=False)
+        length = _length(self.narrow, self.columns)
         if length is None:
             return rows
         of_group = self.groups["mean"].gather(rows["group"])
@@ -265,7 +266,8 @@ def learned_from(inspection: Inspection) -> pl.Series:
 
     If components are estimated separately, it is a number for each combination of components.
     """
-    rewards, rows = inspection.scored.plan.rewards, inspection.raw.rows
+    rewards = inspection.scored.plan.rewards
+    rows = inspection.raw.rows
     finite = pl.when(pl.col(".reward").is_finite())
     if rewards.combine == "sum":
         return rows.select(finite.then(".reward")).to_series()
@@ -354,8 +356,12 @@ def _length(narrow: Narrow, columns: Mapping[str, str]) -> pl.Series | None:
 
 def with_facts(inspection: Inspection, view: View) -> Inspection:
     """The inspection with its facts: the summary of a run without its advantages, and further facts."""
-    groups, narrow, columns = inspection.groups, inspection.narrow, inspection.columns
-    rows, plan, trend_by = inspection.rows, inspection.scored.plan, trend(inspection)
+    groups = inspection.groups
+    narrow = inspection.narrow
+    columns = inspection.columns
+    rows = inspection.rows
+    plan = inspection.scored.plan
+    trend_by = trend(inspection)
     summary = facts.summarize(inspection.raw, narrow, groups)
     ties = difficulty.count_ties(*_compared(inspection, rows))
     length = duplicates = None
@@ -416,14 +422,16 @@ def _of_units(inspection: Inspection) -> pl.Series:
 
 def _by_column(inspection: Inspection, summary: facts.Summary) -> dict[str, RewardColumn]:
     """Each reward column by itself, unweighted, and the share of groups in which it does not vary."""
-    raw, names = inspection.raw, inspection.narrow.reward_names
+    raw = inspection.raw
+    names = inspection.narrow.reward_names
     weights = inspection.scored.plan.rewards.weights
     if len(names) == 1 and not raw.plan.rewards.weights and raw.plan.unit.take == "each":
         share = summary.zero_variance.share
         of_sum = vars(summary.reward)
         alone = RewardColumn(**of_sum, unscorable=summary.unscorable, zero_variance_share=share, weight=1.0)
         return {names[0]: alone}
-    described, codes = {}, raw.rows["group"].to_numpy()
+    described = {}
+    codes = raw.rows["group"].to_numpy()
     for k, name in enumerate(names):
         values = inspection.narrow.table[f"reward.{k}"]
         spread = facts.distribution(values)
@@ -442,7 +450,8 @@ def _compared(inspection: Inspection, rows: pl.DataFrame) -> tuple[pl.DataFrame,
     if inspection.scored.plan.rewards.combine == "sum":
         return groups, rows
     rows = rows.select("group", learned_from(inspection).alias(".reward")).drop_nulls()
-    codes, values = rows["group"].to_numpy(), rows[".reward"]
+    codes = rows["group"].to_numpy()
+    values = rows[".reward"]
     low, high = group_extremes(codes, values, len(groups))
     means = finite_means(codes, values, len(groups))
     return groups.with_columns(mean=means, min=low, max=high), rows
@@ -484,7 +493,8 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
     size = pl.col(sort).cast(pl.Float64).fill_nan(None)
     ordered = groups.lazy().sort(size, "scored", "code", descending=[True, True, False], nulls_last=True)
     others = max(len(groups) - top, 0)
-    most, least = ordered.head(top).collect(), ordered.tail(min(top, others)).collect()
+    most = ordered.head(top).collect()
+    least = ordered.tail(min(top, others)).collect()
     many = len(groups) >= 2 * top and groups["constant"].sum() > top
     if sort == SORT and many and not most["constant"].any():
         least = _without_gradient(groups, top)  # all of them have a std of 0
@@ -493,8 +503,10 @@ def _most_and_least(groups: pl.DataFrame, label: Callable[[int], str], sort: str
 
 def _without_gradient(groups: pl.DataFrame, top: int) -> pl.DataFrame:
     """Groups to read first where many have no gradient: those never solved with the longest texts, and one always solved."""
-    constant, rate = groups.filter("constant"), pl.col("solve_rate")
-    never, always = constant.filter(rate == 0), constant.filter(rate == 1)
+    constant = groups.filter("constant")
+    rate = pl.col("solve_rate")
+    never = constant.filter(rate == 0)
+    always = constant.filter(rate == 1)
     if "length" in groups.columns:
         never = never.sort("length", descending=True, nulls_last=True, maintain_order=True)
     others = constant.filter(~rate.is_in([0.0, 1.0]).fill_null(value=False))
@@ -506,17 +518,21 @@ def _without_gradient(groups: pl.DataFrame, top: int) -> pl.DataFrame:
 
 def trend(of: Inspection, part: Literal["by", "steps"] = "by") -> Trend | None:
     """One line for each value of the trend column; None without one. A group belongs to the value of its first row."""
-    rows, groups = of.rows, of.groups
+    rows = of.rows
+    groups = of.groups
     by = of.by if part == "by" else of.narrow.carried.get(of.columns.get(part, ""))
     if by is None:
         return None
     coded = encode([by], len(by))
-    codes, size, values = coded.codes.to_numpy(), coded.size, by.gather(coded.first)
+    codes = coded.codes.to_numpy()
+    size = coded.size
+    values = by.gather(coded.first)
     value_of_group = codes[of.narrow.groups.first.to_numpy()]
     unscorable = codes[~rows[".scorable"].to_numpy()]
     mean = finite_means(codes, rows[".reward"], size)
     length = finite_means(codes, rows["length"], size) if "length" in rows.columns else np.full(size, np.nan)
-    two, constant = (groups["scored"] > 1).to_numpy(), groups["constant"].to_numpy()
+    two = (groups["scored"] > 1).to_numpy()
+    constant = groups["constant"].to_numpy()
     worst, best = facts.at_ends(groups["max"].to_numpy(), facts.reward_range(groups))
     sums = {
         "group_std": np.where(two, groups["std"].to_numpy(), 0.0),

@@ -133,7 +133,8 @@ def noise(now: Rewards, before: Rewards) -> Vector:
 def dealt(now: Rewards, before: Rewards) -> Iterator[tuple[Vector, Vector]]:
     """The solve rates of both runs, again and again, if the rows of each prompt are dealt to them at random."""
     random = np.random.default_rng(0)
-    n, other = now.n, before.n
+    n = now.n
+    other = before.n
     if of_two_values(now, before):
         solved = np.round(now.sums + before.sums).astype(np.int64)
         deals = max(1, AT_ONCE // len(n))
@@ -178,7 +179,8 @@ def p_value(now: Rewards, before: Rewards) -> float:
 
 def mcnemar(up: int, down: int) -> float:
     """The exact two-sided p value of this many prompts that were gained and lost."""
-    changed, terms = up + down, []
+    changed = up + down
+    terms = []
     for k in range(min(up, down) + 1):
         log_ways = math.lgamma(changed + 1) - math.lgamma(k + 1) - math.lgamma(changed - k + 1)
         terms.append(math.exp(log_ways + changed * math.log(0.5)))

@@ -119,7 +119,8 @@ class Counted(NamedTuple):
     @classmethod
     def merged(cls, parts: Iterable[Self]) -> Self:
         """Those of all rows of the parts."""
-        tables, bins = [], dict[tuple[str, int], np.ndarray]()
+        tables = []
+        bins = dict[tuple[str, int], np.ndarray]()
         for sums, counted in parts:
             tables.append(sums)
             for key, counts in counted.items():
@@ -168,7 +169,8 @@ def off_policy(
 
 def _drifts(table: pl.DataFrame) -> pl.DataFrame:
     """The facts for each code, without quantiles."""
-    tokens, names = pl.col("tokens").sum(), pl.exclude("row", "code", "tokens", "square", "zero")
+    tokens = pl.col("tokens").sum()
+    names = pl.exclude("row", "code", "tokens", "square", "zero")
     log_weight = -pl.col("k1")
     weight = (log_weight - log_weight.max()).exp()
     sequences = weight.sum() ** 2 / (weight**2).sum()
@@ -183,7 +185,8 @@ def _drifts(table: pl.DataFrame) -> pl.DataFrame:
 
 def _with_quantiles(found: pl.DataFrame, counts: np.ndarray) -> pl.DataFrame:
     """The facts with quantiles of the ratio: `counts` has a row of bins for each line."""
-    below, middles = counts[:, _ORDER].cumsum(axis=1), _MIDDLES[_ORDER]
+    below = counts[:, _ORDER].cumsum(axis=1)
+    middles = _MIDDLES[_ORDER]
     for name, share in QUANTILES.items():
         first = (below >= share * below[:, -1:]).argmax(axis=1)
         found = found.with_columns(pl.Series(name, np.exp(middles[first])))

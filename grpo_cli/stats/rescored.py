@@ -172,7 +172,8 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
     scored, had = (rewards.is_finite().fill_null(value=False) for rewards in (new, old))
     both = scored & had
     rows = both.arg_true().to_numpy().astype(np.int64)
-    x, y = old.filter(both), new.filter(both)
+    x = old.filter(both)
+    y = new.filter(both)
     if not len(x):
         raise DataError("no rollout has both rewards", "there is nothing to compare")
     change = (y - x).to_numpy()
@@ -189,8 +190,10 @@ def rescored(now: Inspection, before: Inspection, names: Sequence[str]) -> Resco
         mean_change=float(change.mean()),
         changes=count_by_kind(counts["before"], 1 - signs, KINDS, counts["rows"]),
     )
-    groups, advantage = _groups(now, before), _advantages(now, before)
-    no_new, no_old = had & ~scored, scored & ~had
+    groups = _groups(now, before)
+    advantage = _advantages(now, before)
+    no_new = had & ~scored
+    no_old = scored & ~had
     return Rescored(
         version=VERSION,
         rows=len(new),
@@ -230,7 +233,8 @@ def agreement(counts: pl.DataFrame) -> Agreement:
     before, now, rows = (counts[name].to_numpy() for name in ("before", "now", "rows"))
     total = int(rows.sum())
     same = int(rows.sum(where=before == now))
-    share, kappa = same / total, None
+    share = same / total
+    kappa = None
     if len(counts) <= OF_TWO**2 and len(values := np.unique(np.concatenate([before, now]))) == OF_TWO:
         was_high, is_high = (int(rows.sum(where=side == values[1])) / total for side in (before, now))
         chance = was_high * is_high + (1 - was_high) * (1 - is_high)
@@ -264,7 +268,8 @@ def _table(counts: pl.DataFrame) -> list[Flip] | None:
 def _groups(now: Inspection, before: Inspection) -> GroupsOfTwo:
     varies, varied = ((side.groups["scored"] > 1) & ~side.groups["constant"] for side in (now, before))
     both = NowAndBefore(now=int(varies.sum()), before=int(varied.sum()))
-    gained, lost = varies & ~varied, varied & ~varies
+    gained = varies & ~varied
+    lost = varied & ~varies
     return GroupsOfTwo(len(varies), both, gained=int(gained.sum()), lost=int(lost.sum()))
 
 
@@ -275,8 +280,10 @@ def _advantages(now: Inspection, before: Inspection) -> MovedAdvantages:
     x, y = x[both], y[both]
     squares = max(float(x @ x), float(y @ y))
     zero = EQUAL * math.sqrt(squares / max(len(x), 1))
-    down, up = (x > zero) & (y < -zero), (x < -zero) & (y > zero)
-    total, total_now = float(np.abs(x).sum()), float(np.abs(y).sum())
+    down = (x > zero) & (y < -zero)
+    up = (x < -zero) & (y > zero)
+    total = float(np.abs(x).sum())
+    total_now = float(np.abs(y).sum())
     grown = total_now / total - 1 if total else None
     return MovedAdvantages(
         rows=len(x),
@@ -299,8 +306,10 @@ def _largest(now: Inspection, before: Inspection, rows: Index, change: Vector) -
     moved = np.abs(np.nan_to_num(old) - np.nan_to_num(new))
     changed = pl.LazyFrame({"size": size, "moved": moved}).with_row_index("at")
     first = changed.sort("size", "moved", "at", descending=[True, True, False]).head(TOP).collect()["at"].to_numpy()
-    rewards, old_rewards = now.raw.rows[".reward"], before.raw.rows[".reward"]
-    narrow, lines = now.narrow, []
+    rewards = now.raw.rows[".reward"]
+    old_rewards = before.raw.rows[".reward"]
+    narrow = now.narrow
+    lines = []
     for at in first.tolist():
         row = int(at_rows[at])
         code = narrow.table["group"][row]

@@ -169,7 +169,8 @@ def _pass(n: Index, solved: Index, k: int) -> Pass:
     if not enough.any():
         return Pass(k, None, None, len(n))
     n, solved = n[enough], solved[enough]
-    rows, failed = n.tolist(), n - solved
+    rows = n.tolist()
+    failed = n - solved
     one_solved = np.array(pass_at(rows, solved.tolist(), k), dtype=np.float64)
     one_failed = np.array(pass_at(rows, failed.tolist(), k), dtype=np.float64)
     left_out = int((~enough).sum())
@@ -184,7 +185,8 @@ def _difference(name: str, pair: Matched, ends: tuple[float, float]) -> Differen
     chance, moved = counts_by_chance(now, before)
     gained, lost = most_changed(pair, now, before, change) if moved else ([], [])  # if not, all changes may be noise
     p = p_value(now, before)
-    smallest, enough = detectable(change), None
+    smallest = detectable(change)
+    enough = None
     if smallest is not None:  # the standard error falls with the root of the number of prompts
         enough = math.ceil(len(prompts) * (smallest / POINTS) ** 2)
     return Difference(

@@ -110,7 +110,8 @@ def _worst(column: str, lines: Sequence[TrendLine], without: str) -> Iterator[st
 
 def course(of: Ends, shown: Callable[[float], str]) -> str:
     """How something goes from one end to the other: "goes from 0.3 to 0.6", or that it stays."""
-    before, after = shown(of.first), shown(of.last)
+    before = shown(of.first)
+    after = shown(of.last)
     if before == after:
         return f"stays at {after}"
     return f"goes from {before} to {after}" if of.differ else f"stays near {shown(of.mean)}"
@@ -137,16 +138,22 @@ def _unscorable(facts: Inspected) -> Iterator[str]:
 
 def _marked(facts: Inspected) -> Iterator[str]:
     """Rows that failed, and what rewards of 0 would do to the mean; rows that are masked."""
-    left_out, masked, rows, mean = facts.left_out, facts.masked, facts.rows, facts.reward.mean
+    left_out = facts.left_out
+    masked = facts.masked
+    rows = facts.rows
+    mean = facts.reward.mean
     if left_out:
-        share, marks = percent(left_out / rows), marks_of(facts.marks, "left_out")
-        scored, zeros = rows - facts.unscorable, ""
+        share = percent(left_out / rows)
+        marks = marks_of(facts.marks, "left_out")
+        scored = rows - facts.unscorable
+        zeros = ""
         if facts.failed and mean is not None and mean > 0 and left_out >= CONSTANT * rows:
             lower = mean * scored / (scored + left_out)
             zeros = f" As rewards of 0 they would lower the mean from {three(mean)} to {three(lower)}."
         yield f"{share} of the rows are left out of their groups ({marks}).{zeros}"
     if masked:
-        share, marks = percent(masked / rows), marks_of(facts.marks, "masked")
+        share = percent(masked / rows)
+        marks = marks_of(facts.marks, "masked")
         cure = " --masked-rows exclude leaves them out." if masked >= CONSTANT * rows else ""
         yield f"{share} of the rows are masked ({marks}). Their rewards count.{cure}"
 
@@ -190,10 +197,12 @@ def _advice(facts: Inspected) -> str:
 
 def _larger_groups(facts: Inspected) -> Iterator[str]:
     """Suggest the smallest size at which clearly more groups would have a gradient."""
-    constant, sizes = facts.zero_variance.share, facts.group_sizes
+    constant = facts.zero_variance.share
+    sizes = facts.group_sizes
     if constant is None or constant < CONSTANT or not facts.plan.gives_equal_rewards_0:
         return
-    now, most = 1 - constant, 1.0
+    now = 1 - constant
+    most = 1.0
     for at in facts.at_size:
         if at.size <= sizes.median or at.low is None or at.high is None:
             continue

@@ -314,9 +314,12 @@ def _time_texts(series: pl.Series) -> pl.Series:
     dtype = series.dtype
     if isinstance(dtype, pl.Duration):
         return "duration:" + series.dt.to_string("iso")
-    form, plain, unit = "%Y-%m-%dT%H:%M:%S%.f", dtype, 1
+    form = "%Y-%m-%dT%H:%M:%S%.f"
+    plain = dtype
+    unit = 1
     if isinstance(dtype, pl.Date):
-        form, unit = "%Y-%m-%d", _DAY
+        form = "%Y-%m-%d"
+        unit = _DAY
     elif isinstance(dtype, pl.Time):
         form = "%H:%M:%S%.f"
     elif isinstance(dtype, pl.Datetime):

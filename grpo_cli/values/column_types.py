@@ -41,7 +41,8 @@ class Contents:
         found = cls(set(map(type, present)))
         if int in found.kinds:
             whole = [value for value in present if type(value) is int]
-            low, high = min(whole), max(whole)
+            low = min(whole)
+            high = max(whole)
             found.low, found.high = min(0, low), max(0, high)
         if len(found.kinds) > 1:  # no lists, objects or texts have a type in common with another kind
             return found

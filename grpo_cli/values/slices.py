@@ -33,7 +33,8 @@ def within(blocks: Iterable[T], numbers: Ints, height: Callable[[Any], int] = le
             yield block, numbers[done:end] - first
         if end == len(numbers):
             return
-        first, done = after, end
+        first = after
+        done = end
 
 
 def between(data: Buffer, starts: Ints, ends: Ints) -> pl.Series:
@@ -69,7 +70,8 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
         return [data]
     starts = np.column_stack([start for start, _ in gaps]).ravel()
     ends = np.column_stack([end for _, end in gaps]).ravel()
-    before, rest = np.append(0, ends[:-1]), memoryview(data)[ends[-1] :]
+    before = np.append(0, ends[:-1])
+    rest = memoryview(data)[ends[-1] :]
     if height < few or len(data) > LONG * height:  # slices of the block, not copies
         view = memoryview(data)
         parts: list[Buffer] = [rest] * (2 * len(starts) + 1)

@@ -85,7 +85,8 @@ def divided(chosen: pl.Series, rejected: pl.Series, of_chosen: Place, of_rejecte
     """Split two conversations into prompt, chosen and rejected: the prompt is their common beginning."""
     rows = []
     for first, other in zip(conversations(chosen, of_chosen), conversations(rejected, of_rejected), strict=True):
-        ours, theirs = items_of(first), items_of(other)
+        ours = items_of(first)
+        theirs = items_of(other)
         most = max(0, min(len(ours), len(theirs)) - 1)
         shared = next((at for at in range(most) if ours[at] != theirs[at]), most)
         parts = ours[:shared], ours[shared:], theirs[shared:]

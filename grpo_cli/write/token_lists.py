@@ -92,7 +92,8 @@ def tokens_of_rows(narrow: Narrow, scored: Scored, columns: TokenColumns) -> tok
     """
     written = scored.rows[".kept"] & scored.rows[".advantage"].is_not_null()
     rows = np.flatnonzero(written.to_numpy())
-    found, done = [pl.Series(dtype=pl.List(pl.Boolean))], 0
+    found = [pl.Series(dtype=pl.List(pl.Boolean))]
+    done = 0
     for frame in narrow.texts_at(rows, columns.names) if columns.names else ():
         for name in columns.names:
             if frame[name].null_count() == len(frame):
@@ -140,7 +141,8 @@ def _own_numbers(
             )
         of_part = slice(done, done + len(here))
         done = of_part.stop
-        gaps, own = part.values[columns.teacher_logprobs] - part.values[columns.token_logprobs], part.sizes
+        gaps = part.values[columns.teacher_logprobs] - part.values[columns.token_logprobs]
+        own = part.sizes
         if columns.names:
             counting = tokens[of_part]
             own, every = (counts.cast(pl.Int64).to_numpy() for counts in (counting.list.sum(), counting.list.len()))
@@ -173,7 +175,8 @@ class OnTokens:
 def token_facts(columns: TokenColumns, tokens: token_lists.Tokens) -> OnTokens:
     """How many of these tokens there are."""
     lists = tokens.counting.list
-    every, of_responses = lists.len().cast(pl.Int64).sum(), lists.sum().cast(pl.Int64).sum()
+    every = lists.len().cast(pl.Int64).sum()
+    of_responses = lists.sum().cast(pl.Int64).sum()
     return OnTokens(columns.given, int(every), int(of_responses))
 
 
@@ -206,7 +209,9 @@ def response_tokens(
         if columns.length
         else []
     )
-    parts, sizes, size = list[np.ndarray](), list[int](), 0
+    parts = list[np.ndarray]()
+    sizes = list[int]()
+    size = 0
     for at in range(len(texts)):
         tokens = counts[columns.tokens][at] if columns.tokens else None
         before = 0
@@ -228,7 +233,9 @@ def response_tokens(
         size += sizes[-1]
         if size >= at_once or at == len(texts) - 1:
             yield token_lists.bool_lists(np.concatenate(parts), np.array(sizes))
-            parts, sizes, size = [], [], 0
+            parts = []
+            sizes = []
+            size = 0
 
 
 def _mask(text: str | None, name: str, at: int, place: Place) -> np.ndarray:

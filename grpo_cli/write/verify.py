@@ -34,7 +34,8 @@ class Verified:
 def verify(output: Path | str, against: Path | str, columns: Sequence[str] = ()) -> Verified:
     """Compare an output with its input, without the `columns` that were added or replaced (default: the new ones)."""
     new, old = (registry.as_text(pinned(name)) for name in (output, against))
-    kind, of_old = registry.of(new), registry.of(old)
+    kind = registry.of(new)
+    of_old = registry.of(old)
     if not kind.same_as(of_old):
         raise UsageError(
             f"{new.name} is {kind.name} and {old.name} is {of_old.name}", "verify compares files of one format"
@@ -70,7 +71,8 @@ def _way_out(kind: Format, new: Input, old: Input, columns: Sequence[str]) -> st
             name = kind.columns(source)[0]
             return len(kind.scan(source, [Field(name, "key")]).frame)
 
-        now, was = height(new), height(old)
+        now = height(new)
+        was = height(old)
         if now < was:
             return f"{new.name} has {now:,} of {was:,} rows: verify needs an output with all rows"
     return "" if columns else "name a replaced column with --column"

@@ -52,7 +52,9 @@ class _Columns(NamedTuple):
     @classmethod
     def of(cls, output: Output, part: Computed) -> Self:
         """The columns of one part."""
-        frame, rows, read = added(part.scored, output, part.others, part.tokens), part.rows, part.narrow.rows
+        frame = added(part.scored, output, part.others, part.tokens)
+        rows = part.rows
+        read = part.narrow.rows
         if output.only:
             frame = with_keys_and_rewards(part.narrow, frame)
         if rows is None:
@@ -191,7 +193,8 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
 
     Its folder has to be synced afterwards. `retried`: an earlier attempt may have written it already, see `replacing`.
     """
-    source, alone = writing.table.source, replace(writing.weaving, exact=True)
+    source = writing.table.source
+    alone = replace(writing.weaving, exact=True)
     source.check()
     if not output.in_place:
         return _write_one(output, writing, retried=retried)
@@ -205,7 +208,10 @@ def write_one(output: Output, writing: Writing, *, retried: bool = False) -> Seq
 
 def _write_one(output: Output, writing: Writing, *, retried: bool) -> Sequence[str]:
     """Write the output of a file, if the file does not change meanwhile."""
-    table, target, index, weaving = writing.table, writing.target, writing.index, writing.weaving
+    table = writing.table
+    target = writing.target
+    index = writing.index
+    weaving = writing.weaving
     if output.long and not table.format.nested:
         raise DataError("every row is already one rollout", "leave out --long", place=table.name)
     notes: Sequence[str] = ()

@@ -134,7 +134,8 @@ def _refuse_more_than_arithmetic(sql: str) -> None:
         if kind != "name" or word in WORDS:
             continue
         if after != "(":
-            name, known = text.strip('"'), [*NAMES, *COLUMNS]
+            name = text.strip('"')
+            known = [*NAMES, *COLUMNS]
             if name not in known:
                 raise UnknownName.among("quantity", name, known, lost="grpo-adv methods expression lists them")
         elif word not in FUNCTIONS:

@@ -188,7 +188,8 @@ def _fit_beta(moments: Moments) -> Mapping[str, Vector]:
     """The method of moments in each batch, divided by 3 and at least 1 as published."""
     import numpy as np
 
-    mean, variance = moments.mean, moments.variance(1)
+    mean = moments.mean
+    variance = moments.variance(1)
     with np.errstate(divide="ignore", invalid="ignore"):
         concentration = mean * (1 - mean) / variance - 1
         c = np.where(variance > 0, concentration, np.nan)

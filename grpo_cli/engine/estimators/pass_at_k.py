@@ -141,7 +141,8 @@ def _shares(n: int, k: int) -> tuple[Vector, Vector]:
     """C(p, k-1)/C(n, k) and C(p-1, k-2)/C(n, k) for the p-th row from below: factor by factor, without overflow."""
     import numpy as np
 
-    largest, beside = np.zeros(n), np.zeros(n)
+    largest = np.zeros(n)
+    beside = np.zeros(n)
     largest[n - 1] = k / n
     if k > 1:
         beside[n - 1] = k * (k - 1) / (n * (n - 1))

@@ -489,7 +489,8 @@ def _checked(name: str, entries: Mapping[str, Estimator]) -> Estimator:
     if row.name != name:
         raise UsageError(f"its own name is {row.name}", "give both the same")
     for each in fields(row):
-        value, kind = getattr(row, each.name), type(each.default)
+        value = getattr(row, each.name)
+        kind = type(each.default)
         if kind in {bool, int, str, tuple} and type(value) is not kind:
             raise UsageError(f"its {each.name} cannot be {value!r:.40}", f"it is of the type {kind.__name__}")
     if "\n    " not in inspect.cleandoc(row.build.__doc__ or ""):

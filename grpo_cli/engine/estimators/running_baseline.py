@@ -68,7 +68,8 @@ def _filtered(
         variance = (1 - gain) * before
         width = variance**0.5 + epsilon
         places.append((gain, width))
-    values, out = reward.tolist(), []
+    values = reward.tolist()
+    out = []
     for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
         level = 0.0
         for r, (gain, width) in zip(values[start : start + size], places, strict=False):
@@ -94,10 +95,12 @@ def _tracked(segments: Segments, reward: Vector, batch: Vector, *, rho: float, p
     """Batches in the order of the file, which is that of their codes; all rows of a batch get the same counts."""
     import numpy as np
 
-    values, out = reward.tolist(), np.empty_like(reward)
+    values = reward.tolist()
+    out = np.empty_like(reward)
     batch_of = batch.tolist().__getitem__
     for start, size in zip(segments.starts.tolist(), segments.sizes.tolist(), strict=True):
-        won, lost = prior, prior
+        won = prior
+        lost = prior
         in_order = sorted(range(start, start + size), key=batch_of)
         for _, rows in groupby(in_order, key=batch_of):
             rate = won / (won + lost)

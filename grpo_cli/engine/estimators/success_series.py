@@ -107,7 +107,8 @@ def _maclaurin_others(n: int, c: int, *, order: int) -> tuple[float, float]:
 
 def _maclaurin_disjoint(n: int, c: int, *, order: int) -> tuple[float, float]:
     f = n - c
-    success, failure = 1 / n, 0.0
+    success = 1 / n
+    failure = 0.0
     for k, g in _failing(n, f, order):
         disjoint = 1 / (n - k) if 2 * k <= n else 0.0
         success += g * disjoint

@@ -178,7 +178,8 @@ class Delimited(Format):
         def place(at: int) -> str:
             return f"{block.name} row {row + at + 1}"
 
-        data, texts = block.read(), list[pl.Series]()
+        data = block.read()
+        texts = list[pl.Series]()
         found = exactly(data, self.separator, width, block.name, row)
         for column in wanted:
             starts, ends = found.cell(column)
@@ -195,7 +196,8 @@ class Delimited(Format):
         self, source: Input, index: Sequence[BlockRows] | None, sink: BinaryIO, weaving: Weaving
     ) -> tuple[str, ...]:
         with self._opened(source) as (header, _):
-            old, names = header.names, weaving.added.columns
+            old = header.names
+            names = weaving.added.columns
         slots = [old.index(name) if weaving.replace and name in old else None for name in names]
         sink.write(header.before if weaving.take is None else b"")
         sink.writelines(self._inserted(header.found, slots, pl.DataFrame({name: [name] for name in names})))
@@ -265,7 +267,8 @@ class Delimited(Format):
 
     def _is_same(self, new: Input, old: Input, added: Collection[str]) -> bool:
         """Whether both files are equal without the added cells; False also if only the exact reading can decide."""
-        known, names = self.columns(old), self.columns(new)
+        known = self.columns(old)
+        names = self.columns(new)
         if names != [*known, *(name for name in added if name not in known)]:
             return False
         olds, news = (filter(None, self._without(source, added)) for source in (old, new))

@@ -143,7 +143,8 @@ class Positions(NamedTuple):
     def texts(self, at: int) -> pl.Series:
         """The texts of a cell of each record; null if empty."""
         starts, ends = self.cell(at)
-        empty, escaped = np.flatnonzero(starts == ends), _NONE
+        empty = np.flatnonzero(starts == ends)
+        escaped = _NONE
         if len(self.quotes):
             found = np.frombuffer(self.data, np.uint8)
             quoted = (np.take(found, starts, mode="clip") == _QUOTE) & (starts < ends)
@@ -179,7 +180,8 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
         raise Unsure
     marks = separators.reshape(len(starts), width - 1)
     if width > 1:
-        before, after = marks[:, 0] < starts, marks[:, -1] >= ends
+        before = marks[:, 0] < starts
+        after = marks[:, -1] >= ends
         if before.any() or after.any():
             raise Unsure
     return Positions(data, np.column_stack([starts - 1, marks, ends]), quotes, _is_utf8(data))
@@ -187,7 +189,8 @@ def positions(data: bytes, separator: bytes, width: int) -> Positions:
 
 def exactly(data: bytes, separator: bytes, width: int, name: str, row: int) -> Positions:
     """The same, record by record; `row` counts those before. A record of another width is refused."""
-    stops, at = list[list[int]](), 0
+    stops = list[list[int]]()
+    at = 0
     for record, raw in records(BytesIO(data), separator, name, row + 1):
         if raw and len(raw) != width:
             hint = "a cell that contains the separator needs quotes"

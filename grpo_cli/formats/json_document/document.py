@@ -199,7 +199,9 @@ class Documents(Format):
         if weaving.take is not None and (np.diff(weaving.take) <= 0).any():
             raise DataError(f"{source.name}: rows cannot be repeated or moved inside a document", ADD_LONG)
         take = None if weaving.take is None else frozenset(weaving.take.tolist())
-        names, row, new = weaving.added.columns, 0, 0
+        names = weaving.added.columns
+        row = 0
+        new = 0
         cells = json_text.row_texts(weaving.added) if names else repeat(())
 
         def texts(document: _Text, kept: Iterable[int]) -> Iterator[str]:
@@ -258,7 +260,8 @@ class Documents(Format):
     def _records(self, source: Input) -> Iterator[Record]:
         row = 0
         for document in self.texts(source):
-            place, done = f"{source.name}:{document.line}", 0
+            place = f"{source.name}:{document.line}"
+            done = 0
             for rollout in document.rows:
                 row += 1
                 place = place if self.lined else f"{source.name} row {row}"

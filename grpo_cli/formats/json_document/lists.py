@@ -186,7 +186,9 @@ class Lists(Format):
 
     def of_rollouts(self, source: Input, index: _Facts, columns: Sequence[str]) -> set[str]:
         fits: dict[str, list[bool]] = {name: [] for name in columns}
-        done, sizes, numbers = 0, index.sizes, set[str]()
+        done = 0
+        sizes = index.sizes
+        numbers = set[str]()
         for frame in self.base.rows(source, Excerpt(index.base, np.arange(len(sizes)), columns, as_json=True)):
             here = sizes[done : done + len(frame)].tolist()
             done += len(frame)
@@ -214,7 +216,8 @@ class Lists(Format):
     def long(self, source: Input) -> pl.DataFrame:
         """A row per rollout: lists with the record's length are split, all else is repeated."""
         rewards = self.scan(source, [Field(name, "number") for name in self.items])
-        sizes, record_of = rewards.index.sizes, pl.Series(_records_of(rewards.index.sizes))
+        sizes = rewards.index.sizes
+        record_of = pl.Series(_records_of(rewards.index.sizes))
         records = self.base.read(source)
         apart = self.of_rollouts(source, rewards.index, records.columns)
         columns = []
@@ -242,7 +245,8 @@ def _are_apart(fits: Sequence[bool], *, numbers: bool) -> bool:
 def _spread(name: str, lists: pl.Series, sizes: Ints) -> pl.Series:
     """Values of lists as rows; a single value of a record is repeated in all its rows, a missing value is null."""
     here = lengths(lists)
-    length, start = np.repeat(here, sizes), np.repeat(np.cumsum(here) - here, sizes)
+    length = np.repeat(here, sizes)
+    start = np.repeat(np.cumsum(here) - here, sizes)
     inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     at = pl.Series(start + np.where(length == 1, 0, inside))
     at = cells.where(pl.Series(length > 0), at)

@@ -78,7 +78,9 @@ def _walk(text: str, at: int, path: Steps, scopes: Scopes, list_at: int, rows: R
         value, end = _SCAN(text, at)
         rows.append(Rollout(at, end, value, scopes, list_at))
         return end
-    opening, before, lists = "[" if path[0] == EACH else "{", len(rows), rows.lists
+    opening = "[" if path[0] == EACH else "{"
+    before = len(rows)
+    lists = rows.lists
     if text[at] != opening:
         _, end = _SCAN(text, at)  # null or another value instead of a list or an object: no rollouts
     else:
@@ -99,7 +101,8 @@ def _items(text: str, at: int, path: Steps, scopes: Scopes, rows: Rollouts) -> i
 
 
 def _fields(text: str, at: int, path: Steps, scopes: Scopes, rows: Rollouts) -> int:
-    scope, entered = Doubled(), False
+    scope = Doubled()
+    entered = False
     at = skip(text, at + 1)
     while text[at] != "}":
         key, at = _key(text, at)
@@ -157,7 +160,8 @@ def put(text: str, names: Sequence[str], values: Sequence[str], *, replace: bool
 
 def woven(text: str, rows: Sequence[Rollout], kept: Collection[int], texts: Iterable[str]) -> Iterator[str]:
     """The document in pieces with the kept rollouts in these new texts, without the others and their separators."""
-    fresh, done = iter(texts), 0
+    fresh = iter(texts)
+    done = 0
     for _, places in groupby(range(len(rows)), key=lambda at: rows[at].list_at):
         here = list(places)
         yield text[done : rows[here[0]].start]

@@ -176,7 +176,8 @@ class Jsonl(Format):
             size += len(line)
             if size >= SIZE:
                 yield cells.frame_of_rows(found, columns, as_json=as_json)
-                found, size = [], 0
+                found = []
+                size = 0
         if found:
             yield cells.frame_of_rows(found, columns, as_json=as_json)
 
@@ -201,7 +202,8 @@ class Jsonl(Format):
         self, source: Input, wanted: Excerpt, word: bytes
     ) -> Iterator[tuple[int, np.ndarray, pl.DataFrame]]:
         """Only lines that have the word in their bytes, or an escape that may be a part of it, are parsed."""
-        passed, numbers = 0, wanted.numbers
+        passed = 0
+        numbers = wanted.numbers
         for (block, there), here in within(blocks_with_rows(source, wanted.index, self.block_size), numbers, _height):
             lines = zip(numbers[passed : passed + len(here)].tolist(), _lines_in(block, there.marks, here), strict=True)
             some = [(row, line) for row, line in lines if _may_have(line, word)]

@@ -111,7 +111,8 @@ def number_at(source: Input, offset: int) -> int:
 
 def line_numbers(source: Input, rows: Sequence[int]) -> list[int]:
     """The number of the line of each of these rows (0 = the first), for messages: blank lines are not rows."""
-    before, wanted = source.lines_before, {*rows}
+    before = source.lines_before
+    wanted = {*rows}
     numbers = (number for number, line in enumerate(raw_lines(source), before + 1) if not is_blank(line))
     first = enumerate(islice(numbers, max(wanted, default=-1) + 1))
     found = {row: number for row, number in first if row in wanted}

@@ -148,11 +148,13 @@ class Reader:
 
     def _sample(self, data: bytes, braces: Ints) -> list[Mapping[str, Any]]:
         """Some rows as Python's parser reads them: the first few, then every thousandth."""
-        sample, size = list[Mapping[str, Any]](), 0
+        sample = list[Mapping[str, Any]]()
+        size = 0
         for brace in [*braces[:_FIRST].tolist(), *braces[_EVERY::_EVERY].tolist()]:
             if size > _FIRST_BYTES:
                 break
-            start, end = data.rfind(b"\n", 0, brace) + 1, data.find(b"\n", brace)
+            start = data.rfind(b"\n", 0, brace) + 1
+            end = data.find(b"\n", brace)
             line = data[start : end if end >= 0 else len(data)]
             size += len(line)
             sample.append(parsed(line))

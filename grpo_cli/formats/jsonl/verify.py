@@ -27,7 +27,8 @@ def first_difference(new: Input, old: Input, added: Collection[str], size: int) 
     def differs(pair: _Pair) -> str | None:
         if _is_woven_block(pair, added):
             return None
-        now, was = _records(new.name, pair.now, pair.before), _records(old.name, pair.was, pair.before)
+        now = _records(new.name, pair.now, pair.before)
+        was = _records(old.name, pair.was, pair.before)
         return verify.first_difference(now, was, added, "line")
 
     return next((found for found in ahead(differs, _pairs(new, old, size)) if found is not None), None)

@@ -81,7 +81,8 @@ def _inserted(data: bytes, rows: BlockRows, added: pl.DataFrame, spot: Spot | No
 
 def _with_lists(data: memoryview, starts: Ints, cuts: Ints, rows: BlockRows, added: pl.DataFrame) -> Iterator[Buffer]:
     """The bytes of rows with long lists as new fields, which are rendered only when they are written."""
-    names, empty = [json.dumps(name) for name in added.columns], frozenset(rows.empty.tolist())
+    names = [json.dumps(name) for name in added.columns]
+    empty = frozenset(rows.empty.tolist())
     spans = zip(starts.tolist(), cuts.tolist(), row_texts(added), strict=True)
     for row, (start, cut, texts) in enumerate(spans):
         new = ",".join([f"{name}:{text}" for name, text in zip(names, texts, strict=True)])

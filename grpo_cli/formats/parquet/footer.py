@@ -15,18 +15,28 @@ from grpo_cli.formats.parquet import thrift
 from grpo_cli.formats.parquet.thrift import ThriftField
 
 # FileMetaData
-SCHEMA, ROW_GROUPS, NOTES, ORDERS = 2, 4, 5, 7
+SCHEMA = 2
+ROW_GROUPS = 4
+NOTES = 5
+ORDERS = 7
 _ENCRYPTION: Final = 8
 # SchemaElement
-_TYPE, _NAME, CHILDREN = 1, 4, 5
+_TYPE = 1
+_NAME = 4
+CHILDREN = 5
 # RowGroup
-CHUNKS, PLAIN_SIZE, ROWS, SORTING, PACKED_SIZE = 1, 2, 3, 4, 6
+CHUNKS = 1
+PLAIN_SIZE = 2
+ROWS = 3
+SORTING = 4
+PACKED_SIZE = 6
 # ColumnChunk
 ELSEWHERE, CHUNK_AT, META = range(1, 4)
 CRYPTO: Final = (8, 9)
 # ColumnMetaData
 CODEC, VALUES, PLAIN, PACKED = range(4, 8)
-PAGES_AT, DICTIONARY_AT = 9, 11
+PAGES_AT = 9
+DICTIONARY_AT = 11
 
 TAIL: Final = 8  # the length of the footer in 4 bytes, and the magic
 MAGIC: Final = b"PAR1"
@@ -180,10 +190,14 @@ def _parse_groups(raw: bytes) -> tuple[dict[int, ThriftField], list[int], list[M
 def columns(raw: bytes, marks: Sequence[int]) -> list[Column]:
     """The top-level columns: schema elements begin at the marks and list a tree depth first."""
     elements = [thrift.by_id(raw, at) for at in marks[:-1]]
-    top_level, at, leaf = [], 1, 0
+    top_level = []
+    at = 1
+    leaf = 0
     while at < len(elements):
         name = thrift.binary(raw, elements[at][_NAME].start).decode()
-        after, open_nodes, first = at, 1, leaf
+        after = at
+        open_nodes = 1
+        first = leaf
         while open_nodes:
             element = elements[after]
             leaf += _TYPE in element

@@ -54,14 +54,16 @@ def edited(old: Footer, new: pa.Schema, ours: Mapping[str, str]) -> tuple[bytes,
 
     And a note for each entry that should have changed and could not.
     """
-    raw, change = old.raw, Change([column.name for column in old.columns], new, ours)
+    raw = old.raw
+    change = Change([column.name for column in old.columns], new, ours)
     marks = thrift.items(raw, old.fields[footer.NOTES].start) if footer.NOTES in old.fields else [0]
     found = [_entry(raw, at, change) for at in marks[:-1]]
     known = {key for key, _, _ in found}
     entries = [entry for _, entry, _ in found]
     for key, value in ours.items():
         if key not in known:
-            name, text = thrift.text(key.encode()), thrift.text(value.encode())
+            name = thrift.text(key.encode())
+            text = thrift.text(value.encode())
             entries.append(thrift.struct([(_KEY, BINARY, name), (_VALUE, BINARY, text)]))
     notes = [f"the metadata entry {key!r} is left without the new column: {why}" for key, _, why in found if why]
     return thrift.listed(STRUCT, len(entries), b"".join(entries)), notes
@@ -123,7 +125,8 @@ def pandas(value: bytes, change: Change) -> bytes:
 
 
 def _pandas_column(field: pa.Field) -> dict[str, Any]:
-    is_text, is_list = pa.types.is_string(field.type), _is_list(field)
+    is_text = pa.types.is_string(field.type)
+    is_list = _is_list(field)
     numpy = "object" if is_text or is_list else _named(field, _PANDAS, str)
     dtype = _named(field, _PANDAS, "list[{}]".format)
     return {"name": field.name, "field_name": field.name, "pandas_type": dtype, "numpy_type": numpy, "metadata": None}
@@ -230,7 +233,8 @@ class MergedColumns:
 
     def schema(self) -> bytes:
         """The schema elements; of the old elements only the root changes."""
-        raw, elements = self.old.raw, thrift.fields(self.old.raw, self.old.root)[0]
+        raw = self.old.raw
+        elements = thrift.fields(self.old.raw, self.old.root)[0]
         root = thrift.changed(raw, elements, {footer.CHILDREN: (I32, thrift.whole(len(self.columns)))})
         spans = [(self.new if new else self.old).raw[column.start : column.end] for new, column in self.columns]
         count = 1 + sum(column.elements for _, column in self.columns)
@@ -240,7 +244,9 @@ class MergedColumns:
         self, group: Mapping[int, ThriftField], sizes: tuple[int, int], new: Sequence[bytes]
     ) -> tuple[bytes, int]:
         """A row group with its new chunks (`sizes`: plain and packed), and the number of bytes that stay unread."""
-        raw, plain, packed = self.old.raw, 0, 0
+        raw = self.old.raw
+        plain = 0
+        packed = 0
         if self.removed:
             old = _cut(raw, self.old.chunks(group))
             plain, packed = _sizes([old[leaf] for leaf in self.removed])

@@ -49,7 +49,8 @@ def check(handle: BinaryIO, size: int, schema: pq.ParquetSchema, names: Collecti
 
 
 def _check_pages(handle: BinaryIO, chunk: footer.Chunk, path: str) -> None:
-    start, seen = chunk.start, 0
+    start = chunk.start
+    seen = 0
     while start < chunk.start + chunk.packed and seen < chunk.values:
         start, values = _page(handle, start, chunk.start + chunk.packed, path)
         seen += values

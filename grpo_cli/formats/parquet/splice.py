@@ -60,7 +60,10 @@ def weave(source: Input, sink: BinaryIO, weaving: Weaving) -> list[str]:
         merged = MergedColumns.of(old, blank(weaving.added))
         metadata, odd = new_footer.edited(old, arrow_columns(weaving.added[:0]).schema, weaving.metadata)
         copy_start(source, handle, sink, old.start)
-    groups, merged_groups, unread, at = iter(old.groups), list[bytes](), 0, old.start
+    groups = iter(old.groups)
+    merged_groups = list[bytes]()
+    unread = 0
+    at = old.start
     compression = codec([footer.chunk(old.raw, at) for at in old.first_chunks()])
     for batch in encoded(weaving.added, rows, compression):
         sink.write(batch.data)  # while the next chunks are encoded
@@ -146,7 +149,9 @@ def encoded(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> It
 
 def _parts(columns: pl.DataFrame, sizes: Sequence[int], most: int) -> Iterator[tuple[pl.DataFrame, list[int]]]:
     """The rows and sizes of some row groups at a time."""
-    start, rows, part = 0, 0, list[int]()
+    start = 0
+    rows = 0
+    part = list[int]()
     for size in sizes:
         part.append(size)
         rows += size
@@ -159,7 +164,8 @@ def _parts(columns: pl.DataFrame, sizes: Sequence[int], most: int) -> Iterator[t
 
 def _encode(columns: pl.DataFrame, sizes: Sequence[int], compression: str) -> Batch:
     # pyarrow ends a page where an array ends, and the file must not depend on how the columns were chunked.
-    table, sink = arrow_columns(columns).combine_chunks(), io.BytesIO()
+    table = arrow_columns(columns).combine_chunks()
+    sink = io.BytesIO()
     first = columns.head(min(next(filter(None, sizes), 0), _SAMPLE))
     options: dict[str, Any] = {
         "compression": compression,
@@ -188,9 +194,11 @@ def _repeats(column: pl.Series) -> bool:
 
 def moved(batch: Batch, group: int, to: int) -> list[bytes]:
     """The metadata of the chunks of a row group if the data of the batch begins at `to`."""
-    raw, found = batch.footer.raw, []
+    raw = batch.footer.raw
+    found = []
     for start, end in pairwise(batch.footer.chunks(batch.footer.groups[group])):
-        parts, done = [], start
+        parts = []
+        done = start
         for place in _places(raw, start):
             if offset := thrift.number(raw, place.start):  # 0 means that there is none
                 parts += [raw[done : place.start], thrift.whole(offset + to - _ORIGIN)]

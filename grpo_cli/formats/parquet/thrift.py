@@ -189,7 +189,9 @@ def _short_fields() -> re.Pattern[bytes]:
     """Consecutive fields of a struct that are numbers, short strings or short lists of them; the group is its end."""
     digits = rb"[\x80-\xff]*+[\x00-\x7f]"
     short = _any(_byte(size) + b".{%d}" % size for size in range(_SHORT))
-    numbers, bools, texts = _heads(I16, I32, I64) + digits, _heads(TRUE, FALSE), _heads(BINARY) + short
+    numbers = _heads(I16, I32, I64) + digits
+    bools = _heads(TRUE, FALSE)
+    texts = _heads(BINARY) + short
     items = {I32: digits, I64: digits, BINARY: short, STRUCT: _run_of(_any([numbers, bools])) + b"\x00"}
     heads = [(_byte(count << 4 | kind), count, item) for kind, item in items.items() for count in _COUNTS]
     lists = _heads(LIST) + _any(head + b"(?:%b){%d}" % (item, count) for head, count, item in heads)
@@ -227,7 +229,8 @@ def listed(kind: int, count: int, body: bytes) -> bytes:
 
 def struct(values: Iterable[tuple[int, int, bytes]]) -> bytes:
     """Encode a struct from the ids, kinds and values of its fields."""
-    parts, last = [], 0
+    parts = []
+    last = 0
     for name, kind, value in values:
         step = name - last
         parts += [bytes([step << 4 | kind]) if step in SHORT_STEP else bytes([kind]) + whole(name), value]

@@ -30,7 +30,8 @@ class _Side(NamedTuple):
 
     def schema(self) -> list[bytes]:
         """The schema elements of the root, with its number of children set to 0, and of the columns."""
-        raw, at = self.footer.raw, self.footer.root
+        raw = self.footer.raw
+        at = self.footer.root
         root = thrift.changed(raw, thrift.walk(raw, at), {footer.CHILDREN: (I32, thrift.whole(0))})
         return [root, *(raw[column.start : column.end] for column in self.columns)]
 
@@ -38,7 +39,8 @@ class _Side(NamedTuple):
 def spliced_after(old: Input, new: Input, added: Collection[str]) -> int | None:
     """Where the new bytes begin; None if the new footer says anything else of the old columns than the old footer."""
     with old.open() as first, new.open() as second:
-        before, after = _side(first, old, added), _side(second, new, added)
+        before = _side(first, old, added)
+        after = _side(second, new, added)
     try:
         if before.schema() != after.schema() or before.footer.rows() != after.footer.rows():
             return None
@@ -61,7 +63,8 @@ def first_difference(old: Input, new: Input, length: int) -> int | None:
     with old.open() as first, new.open() as second:
         for start in range(0, length, _BLOCK):
             size = min(_BLOCK, length - start)
-            was, now = first.read(size), second.read(size)
+            was = first.read(size)
+            now = second.read(size)
             if was != now:
                 return start + len(commonprefix([was, now]))  # noqa: RUF071 - of bytes, not of paths
     return None

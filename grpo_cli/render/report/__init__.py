@@ -46,7 +46,8 @@ def page_of(inspection: Inspection, command: str = "") -> str:
     from grpo_cli.render.report.page import page
 
     drawn = figures(inspection)
-    most, text = group_rows.GROUPS, group_rows.TEXT
+    most = group_rows.GROUPS
+    text = group_rows.TEXT
     while True:
         groups = group_rows.report_groups(inspection, most=most, text=text)
         html = page(inspection, drawn, groups, _title(inspection), _origin(inspection, command))

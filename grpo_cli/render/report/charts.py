@@ -129,7 +129,8 @@ def _of_kinds(figure: Figure, channel: Any = alt.Color, among: Sequence[str] = C
 
 def _x(figure: Figure) -> tuple[Any, dict[str, Any]]:
     """The horizontal axis: bins lie between two numbers, values stand in their order."""
-    title, line = figure.x, figure.lines[0]
+    title = figure.x
+    line = figure.lines[0]
     if "from" in line:
         start = alt.X("from:Q", axis=_axis(title), scale=alt.Scale(zero=False, nice=False))
         return start.bin("binned"), {"x2": alt.X2("to")}
@@ -169,7 +170,8 @@ def _stacked(figure: Figure, base: Any) -> Any:
 
 def _lines(figure: Figure, base: Any) -> Any:
     """A line for each kind: means with bands, shares with intervals of single points."""
-    field, shape = _field(figure), _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
+    field = _field(figure)
+    shape = _of_kinds(figure, alt.Shape, ("circle", "square", "triangle-up"))
     base = base.encode(x=_x_of_trend(figure), color=_of_kinds(figure), tooltip=_told(figure))
     scale = alt.Scale(zero=field == "share")
     means = base.encode(y=alt.Y(f"{field}:Q", axis=_axis(figure.y), scale=scale))

@@ -144,7 +144,8 @@ def _figure(figure: Figure) -> str:
         rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     more = f"<p>{LISTED} of {len(figure.lines):,} lines</p>" if len(figure.lines) > LISTED else ""
     head = "".join(f"<th scope=col>{html.escape(name)}</th>" for name in heads)
-    title, caption = html.escape(figure.title), html.escape(figure.caption)
+    title = html.escape(figure.title)
+    caption = html.escape(figure.caption)
     words = f"<figcaption><h2>{title}</h2><p>{caption}</p></figcaption>"
     place = f'<div class="chart" role="img" aria-label="{title}. {caption}" data-chart="{figure.name}"></div>'
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
