@@ -136,7 +136,7 @@ def _explained_in_keywords(function: Callable[Arguments, Returned]) -> Callable[
 # --- advantages ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Result(Generic[Series]):
     """Advantages and statuses row by row, facts of each group, and the plan that made them.
 
@@ -394,7 +394,7 @@ def compare(frame: Any, plans: Mapping[str, Plan], **options: Unpack[AuditKeywor
 # --- inspect and select ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Look:
     """What the rewards of a frame look like; `inspection` is all that was found."""
 
@@ -535,7 +535,7 @@ def _size(frame: Any) -> float:
     return float(getattr(frame, "nbytes", "inf"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection(Generic[Frame]):
     """The rows that are kept, as a frame of the kind that came in (lazy ones are collected), and the facts of the choice."""
 
@@ -636,7 +636,7 @@ def _exported(frames: Sequence[pl.DataFrame], facts: exports.Exported) -> Select
     return Selection(frame, _plain(facts, "outputs"), beside)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
     """A report that a notebook shows; `html` is the page."""
 

@@ -41,7 +41,7 @@ Restore = Callable[[Array], Any]
 _COLUMNS: Final = (("shape.rank.penalty", "logprob", "logprobs"), ("shape.kl.coef", "kl", "kl_values"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """Trinity's options, with Twinkle's epsilon, and those of Twinkle's newer files (d4ec2a61).
 

@@ -19,7 +19,7 @@ DDOFS: Final = (1, 0)
 SCALES: Final[Sequence[Level]] = ("none", "group", "batch")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """A plan to try, its presets, and a factor on its advantages.
 
@@ -49,7 +49,7 @@ class Candidate:
         return replace(self, plan=plan, presets=(), claimed=False, **solved)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Said:
     """What the user says about the formula: the weights of the rewards, how rewards were shaped, and the claimed plan.
 

@@ -125,7 +125,7 @@ class Audited:
     config: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Result:
     """The rows under one way to group them, which `note` names, the fits, best first, and the formulas that were tried."""
 

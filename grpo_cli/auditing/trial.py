@@ -36,7 +36,7 @@ SPARE_EQUATIONS: Final = 3  # a match needs this many more equations than solved
 FEW_GROUPS: Final = 3  # a match needs more groups than these
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tolerance:
     """How a log was rounded: how far two equal advantages may differ, an absolute part, and a part relative to max(1, |A|)."""
 
@@ -95,7 +95,7 @@ class Tolerance:
         return Tolerance(EXACT[is_float32] * largest, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fit:
     """How well a plan gives the logged advantages."""
 
@@ -130,7 +130,7 @@ class Fit:
         return near and self.mismatched == best.mismatched and self.typical <= TIED * best.typical + ROUNDING
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Evidence:
     """How many distinct equations a log has for a formula, from how many groups.
 
@@ -338,7 +338,7 @@ def slopes(values: Vector, logged: Vector, codes: AnyCodes) -> tuple[Vector, Vec
     return slope, mean_y - slope * mean_x
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Intervals:
     """A lowest and a highest number for each row; if the lowest is above the highest, there is none."""
 

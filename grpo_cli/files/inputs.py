@@ -46,7 +46,7 @@ _PAUSE: Final = 20  # milliseconds to wait for more; a pipe gives a few bytes at
 _TURN: Final = 200  # milliseconds of a single wait for a pipe
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pin:
     """The state of a file, to notice changes.
 
@@ -72,7 +72,7 @@ class Pin:
         return now == self or (now.links != self.links and replace(now, ctime_ns=self.ctime_ns) == self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Input:
     """A file that is read twice and must not change in between."""
 
@@ -154,7 +154,7 @@ class _Reported(FileIO):
         return size
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InMemory(Input):
     """Bytes in memory that are read like a file."""
 
@@ -174,7 +174,7 @@ class InMemory(Input):
         """Nothing to check: no other process can change it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Section(Input):
     """A section of a file, in whole lines, that is read like a file."""
 

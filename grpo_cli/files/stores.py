@@ -68,7 +68,7 @@ def is_url(name: str) -> bool:
 # --- reading -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stored(Input):
     """An object that is read twice and must not change; `path` may have a signature, which `name` leaves out."""
 

@@ -31,7 +31,7 @@ class TypesDiffer(Exception):
     """A later part of a file needs other column types than the first part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Weaving:
     """The columns to insert into a file.
 
@@ -46,7 +46,7 @@ class Weaving:
     exact: bool = False  # if all rows stay, refuse to re-encode the file, of which there is no other copy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scanned:
     """The result of reading a file: its columns, and facts that save work when it is written or rows are fetched."""
 

@@ -42,7 +42,7 @@ Found = TypeVar("Found")
 SHOWN: Final = 60  # characters of a key in a message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KlField(Field):
     """The KL of each row, estimated from two lists: the log-probs of its policy and of a reference."""
 

@@ -38,7 +38,7 @@ ESTIMATORS: Final[Mapping[str, Callable[[Vector], Vector]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenPart:
     """Some rows, and the numbers of their tokens that count, row after row: `sizes` of them in each row."""
 

@@ -65,7 +65,7 @@ def render(facts: Facts, scored: Scored, narrow: Narrow, console: Console) -> No
 # --- the group ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Example:
     """A group, whose rows know their `.row` in the narrow table, among all rows that were computed with it."""
 

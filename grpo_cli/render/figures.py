@@ -34,7 +34,7 @@ KIND: Final = {True: ("lines", "over"), False: ("bars", "by")}  # of a figure ov
 SLIGHT: Final = 0.1  # correlations below this are not worth a word
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Figure:
     """One figure: its kind, its words and its numbers."""
 

@@ -11,7 +11,7 @@ from grpo_cli.schemas.table import SHAPES, Schema
 from grpo_cli.values import json_text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sample:
     """The path, the names and a few records of a file."""
 

@@ -77,7 +77,7 @@ SHAPES: Final[Mapping[str, Callable[[Any], bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Derived:
     """A column derived from another: a part of its text, the sum of its parts, the length of its list."""
 
@@ -104,7 +104,7 @@ class Derived:
 MarkKind = Literal["left_out", "masked", "foreign"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Mark:
     """Rows that a tool marks: a column in a certain state, or rows that do not meet a condition."""
 
@@ -144,7 +144,7 @@ class Mark:
         return cls(column=column, kind=kind, state=state, values=values, flag=flag)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Copies:
     r"""Files without rows, or whose rows are also in files that match `beside`; `\g<name>` in it is a part of their name."""
 
@@ -152,7 +152,7 @@ class Copies:
     beside: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RewardNames:
     """Reward columns without fixed names: all columns of a shape, or those that a column lists."""
 
@@ -164,7 +164,7 @@ class RewardNames:
     alone: bool = False  # if there are several, the user must choose: their sum has no meaning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Schema:
     """A schema: how a tool's file is recognised and read."""
 

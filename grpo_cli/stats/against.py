@@ -55,7 +55,7 @@ class Prompt:
     shrunken: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Matched:
     """Two runs matched by prompt: the keys of their groups, those with a reward (a line for each prompt), and the prompts of both."""
 

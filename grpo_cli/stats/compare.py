@@ -127,7 +127,7 @@ class Compared:
     config: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The advantages of every plan by its name, the rows they belong to, and the differences."""
 

@@ -234,7 +234,7 @@ def effective_rows(advantages: pl.Series) -> float | None:
 # --- equal by luck -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ties:
     """How often a value occurs c times in a comparable group of n rows: lines of `n`, `c` and `times`.
 
@@ -341,7 +341,7 @@ def _equal(n: Vector, c: Vector, size: int) -> Vector:
     return chance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Fitted:
     """The distribution of solve rates that makes these groups most likely, and those of groups drawn again from them."""
 

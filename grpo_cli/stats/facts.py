@@ -439,7 +439,7 @@ def _form(warning: str) -> str:
     return re.sub(r"\d[\d,.]*", "#", warning)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Tally:
     """Counts of a whole input, or of blocks of a stream, which are merged one by one."""
 

@@ -156,7 +156,7 @@ def gates(found: Inspected) -> dict[str, Number]:
     return facts.measured(found, facts.REWARD_GATES) | drift
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class View:
     """What to show in addition to what is always shown."""
 

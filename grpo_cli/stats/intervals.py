@@ -89,7 +89,7 @@ def detectable(values: Vector) -> float | None:
 # --- is it chance? -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rewards:
     """The scored rows of a run in the order of the prompts, with rewards from 0 (worst) to 1 (best)."""
 

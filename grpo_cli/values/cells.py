@@ -25,7 +25,7 @@ P = ParamSpec("P")
 Kind = Literal["number", "numbers", "lists", "key"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Field:
     """A column to read. The name may be a dotted path; a column that has the whole name wins."""
 

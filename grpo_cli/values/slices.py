@@ -86,7 +86,7 @@ def filled(data: Buffer, gaps: Sequence[Gap], texts: Sequence[Text], few: int = 
     return [joined(rows), rest]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Exported:
     """An array with Arrow's protocol only: for one of pyarrow's own, polars would load pyarrow.compute, which is slow."""
 

@@ -35,7 +35,7 @@ _NAME_A_FILE: Final = "give -o FILE.jsonl or FILE.parquet"
 FACTS: Final = ("mean", "std", "size", "status")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """The options of writing."""
 
@@ -66,7 +66,7 @@ class Output:
         return [self.column, *self.also, *extra, *([f"{self.column}_copy"] if self.duplicate else [])]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """One output: a path, an object (`url`), or standard output; `packing` is the suffix of its compression, or empty."""
 

@@ -31,7 +31,7 @@ _NO_TOKENS: Final = r"""^"?(\[\s*\]|[-+]?0+(\.0*)?([eE][-+]?\d+)?)"?$"""  # an e
 _MOST: Final = 1 << 24  # tokens in a row: their list is on one line, which has to fit into memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TokenColumns:
     """The columns that count tokens; all `tokens` belong to the response unless another column says otherwise."""
 

@@ -23,7 +23,7 @@ from grpo_cli.read.tables import Binding, FileTable
 from grpo_cli.values.cells import Field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verified:
     """Equal by bytes or by values, without these columns."""
 

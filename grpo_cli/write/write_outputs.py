@@ -32,7 +32,7 @@ FOREIGN: Final = "not-a-rollout"  # the status of a row that is none
 Phase = Callable[..., None]  # called with what is being done, the number of finished files, and of all files
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Computed:
     """Results for all rows or a part of them; `rows` are the rows of the narrow table to write, in order (None: all)."""
 
@@ -84,7 +84,7 @@ class _Columns(NamedTuple):
         return cls(frame, rows)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Writing:
     """The results for one file; `before` counts the outputs before it."""
 

@@ -41,7 +41,7 @@ _PIECES: Final = 64  # pieces of text that are written at once: each write has a
 _HEAD: Final = 200  # lines that are searched for the names of the columns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Text:
     """A document: its text, its byte order mark, and its first line."""
 
@@ -303,7 +303,7 @@ def _decoded(raw: bytes) -> tuple[bytes, str]:
     return mark, raw.removeprefix(BOM).decode("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Outline:
     """How far out the nearest field of each name is, nearest names first, and the first rollouts."""
 

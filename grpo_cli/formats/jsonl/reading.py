@@ -65,7 +65,7 @@ class ReadPiece(NamedTuple):
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reader:
     """The fields to read, and top-level names that are only watched."""
 

@@ -125,7 +125,7 @@ def _cells(added: pl.DataFrame, empty: Ints) -> list[str | pl.Series]:
 # --- one line -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spot:
     """Where new fields go. The patterns are None for names that can be written in many ways."""
 

@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
     packed: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Footer:
     """The footer of a file. `start` is its offset in the file; spans are offsets in `raw`."""
 

@@ -23,7 +23,7 @@ class UnknownForm(ValueError):
     """The value of an entry does not have the form that its key promises."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Change:
     """The names of the columns before, the new fields, and our entries."""
 
@@ -201,7 +201,7 @@ _DESCRIBING: Final[Mapping[str, Edit]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MergedColumns:
     """The columns of the new footer in order, each with whether it is new; `removed` are leaves that only the old footer has."""
 
